@@ -1,0 +1,40 @@
+# make demo, make test: each sets up everything it needs in .venv and is quick the second time.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+JOBS ?= 2
+
+.PHONY: setup demo test check conformance fuzz bench clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: setup
+	$(BIN)/postroad demo
+
+test: setup
+	$(PYTEST) -n $(JOBS)
+
+check: setup
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+conformance: setup
+	$(PYTEST) -q -n $(JOBS) --conformance build/conformance.json
+
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
+	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60)
+
+bench: setup
+	$(BIN)/postroad bench wire
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The REST interface: submit, status, trace, inbox, evidence, admin."""

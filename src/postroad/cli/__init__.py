@@ -1,0 +1,1 @@
+"""Commands. One group per file, thin: it reads the arguments and calls the rooms below."""

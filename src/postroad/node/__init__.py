@@ -1,0 +1,1 @@
+"""The running MSH: config, listeners, workers, timers; where everything is wired together."""

@@ -1,0 +1,1 @@
+"""PySpark: the data source and sink, the tables, the reconciliation, the evidence check."""

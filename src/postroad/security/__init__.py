@@ -1,0 +1,1 @@
+"""WS-Security: sign, verify, encrypt, decrypt; tokens, keys and trust. No I/O."""

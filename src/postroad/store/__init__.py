@@ -1,0 +1,1 @@
+"""Messages, payloads, timers, sequences, the journal. The only room that touches the disk."""

@@ -1,0 +1,58 @@
+"""Content that spills to a temporary file once it is too large for memory."""
+
+import tempfile
+from collections.abc import Iterator
+
+from postroad.wire.content import CHUNK, Content
+from postroad.wire.limits import DEFAULT
+
+
+class SpooledContent:
+    """Bytes in memory or in an unnamed temporary file, gone when nobody holds them any more."""
+
+    __slots__ = ("_file", "_size")
+
+    def __init__(self, file: "tempfile.SpooledTemporaryFile[bytes]", size: int) -> None:
+        self._file = file
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def chunks(self) -> Iterator[bytes]:
+        position = 0
+        while position < self._size:
+            self._file.seek(position)
+            chunk = self._file.read(CHUNK)
+            if not chunk:
+                raise OSError(f"spool file ended after {position} of {self._size} bytes")
+            position += len(chunk)
+            yield chunk
+
+
+class SpoolSink:
+    """A sink in memory up to `memory_bytes`, then in an unnamed temporary file in `folder`."""
+
+    __slots__ = ("_file", "_size")
+
+    def __init__(
+        self,
+        memory_bytes: int = DEFAULT.memory_bytes,
+        folder: str | None = None,
+    ) -> None:
+        self._file: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115
+            max_size=memory_bytes, dir=folder
+        )
+        self._size = 0
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        self._file.write(data)
+        self._size += len(data)
+
+    def finish(self) -> Content:
+        self._file.flush()
+        return SpooledContent(self._file, self._size)
+
+    def discard(self) -> None:
+        self._file.close()

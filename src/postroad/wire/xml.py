@@ -1,0 +1,222 @@
+"""Reading XML that a stranger wrote, and writing XML that is canonical from the start.
+
+Reading: one parser, one tree. No DTD, no entities, no network; depth, counts and sizes bounded.
+Writing: elements are written by templates directly in exclusive canonical form (every visibly
+used namespace is declared on the block's outermost element, attributes are in canonical order),
+so that the digest of a block is the digest of the very bytes that are sent.
+"""
+
+from typing import Final, cast
+
+from lxml import etree
+
+from postroad.wire.errors import EbmsError
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.names import DS, EB3, EBBP, EBINT, MF, S11, S12, WSA, WSSE, WSU, XENC
+
+_PREFIX: Final = {
+    S11: "S11",
+    S12: "S12",
+    EB3: "eb",
+    EBINT: "ebint",
+    MF: "mf",
+    EBBP: "ebbp",
+    WSA: "wsa",
+    WSSE: "wsse",
+    WSU: "wsu",
+    DS: "ds",
+    XENC: "xenc",
+}
+_ENCODINGS: Final = frozenset(
+    ("UTF-8", "UTF8", "UTF-16", "UTF-16LE", "UTF-16BE", "US-ASCII", "ASCII", "ISO-8859-1", "LATIN1")
+)
+
+
+def parse(data: bytes, limits: Limits = DEFAULT, *, where: str = "envelope") -> etree._Element:
+    """Parse hostile XML to its root element; EBMS:0009 for whatever is not acceptable."""
+    if len(data) > limits.envelope_bytes:
+        raise _refused(
+            where, f"the XML is {len(data)} bytes, at most {limits.envelope_bytes} are allowed"
+        )
+    _refuse_doctype(data, where)
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=False,
+        remove_pis=False,
+        remove_comments=False,
+        strip_cdata=False,
+        recover=False,
+        collect_ids=False,
+    )
+    try:
+        root = etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise _refused(where, f"not well-formed XML: {_one_line(error)}") from None
+    _check_encoding(root, where)
+    _check_shape(root, data, limits, where)
+    return root
+
+
+def _refused(where: str, detail: str) -> EbmsError:
+    return EbmsError("EBMS:0009", detail, location=where)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _refuse_doctype(data: bytes, where: str) -> None:
+    """Refuse a document type declaration before the parser sees it, in any encoding we accept."""
+    head = data[:4]
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in head:
+        if head in (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff") or head[:2] == b"\x00\x00":
+            raise _refused(where, "the XML is in UTF-32; use UTF-8")
+        little = head[:2] == b"\xff\xfe" or head[1:2] == b"\x00"
+        data = data.decode("utf-16-le" if little else "utf-16-be", "replace").encode()
+    at = 3 if data.startswith(b"\xef\xbb\xbf") else 0
+    while True:
+        while data[at : at + 1] in (b" ", b"\t", b"\r", b"\n"):
+            at += 1
+        if data.startswith(b"<?", at):
+            end, skip = data.find(b"?>", at), 2
+        elif data.startswith(b"<!--", at):
+            end, skip = data.find(b"-->", at + 4), 3
+        else:
+            break
+        if end < 0:
+            break
+        at = end + skip
+    if data[at : at + 2] == b"<!":
+        raise _refused(where, "a document type declaration (DTD) is not allowed in a message")
+
+
+def _check_encoding(root: etree._Element, where: str) -> None:
+    encoding = root.getroottree().docinfo.encoding
+    if encoding is not None and encoding.upper() not in _ENCODINGS:
+        raise _refused(where, f"the XML is in {encoding}; use UTF-8 (or UTF-16, US-ASCII)")
+
+
+_deeper: dict[int, etree.XPath] = {}
+_nodes: Final = etree.XPath("count(//node()[not(self::text())])")
+_widest: Final = etree.XPath("/descendant::*[count(@*) > $most][1]")
+
+
+def _deeper_than(depth: int) -> etree.XPath:
+    found = _deeper.get(depth)
+    if found is None:
+        found = _deeper[depth] = etree.XPath("boolean(" + "/*" * (depth + 1) + ")")
+    return found
+
+
+def _check_shape(root: etree._Element, data: bytes, limits: Limits, where: str) -> None:
+    """Bound depth and counts. What a count over the raw bytes rules out is not looked for."""
+    if _deeper_than(limits.xml_depth)(root):
+        raise _refused(where, f"elements are nested more than {limits.xml_depth} levels deep")
+    one_byte = 0 not in data[:4]
+    tags = data.count(b"<") if one_byte else len(data)
+    if tags > limits.xml_elements and cast(float, _nodes(root)) > limits.xml_elements:
+        raise _refused(where, f"more than {limits.xml_elements} elements and comments")
+    equals = data.count(b"=") if one_byte else len(data)
+    if equals > limits.xml_attributes:
+        wide = cast(list[etree._Element], _widest(root, most=limits.xml_attributes))
+        if wide:
+            raise _refused(
+                where,
+                f"<{local(wide[0])[:80]}> has {len(wide[0].attrib)} attributes, "
+                f"at most {limits.xml_attributes} are allowed",
+            )
+
+
+def local(element: etree._Element) -> str:
+    """The local name; a comment or processing instruction has none."""
+    tag = element.tag
+    if not isinstance(tag, str):
+        return ""
+    return tag.rpartition("}")[2]
+
+
+def elements(parent: etree._Element) -> list[etree._Element]:
+    """The child elements, without comments, processing instructions and entities."""
+    return [child for child in parent if isinstance(child.tag, str)]
+
+
+def text(element: etree._Element) -> str:
+    """All character data directly below the element, with surrounding white space removed.
+
+    Comments split text in the tree but not in the canonical form: all pieces count, so that a
+    comment cannot hide half of a value.
+    """
+    if len(element) == 0:
+        return (element.text or "").strip()
+    return "".join([element.text or "", *(child.tail or "" for child in element)]).strip()
+
+
+def path(element: etree._Element) -> str:
+    """A readable place in the message: `eb:Messaging/eb:UserMessage[2]/eb:PartyInfo`."""
+    steps: list[str] = []
+    current: etree._Element | None = element
+    while current is not None:
+        tag = current.tag
+        if isinstance(tag, str):
+            steps.append(_step(current, tag))
+        current = current.getparent()
+    return "/".join(reversed(steps))
+
+
+def _step(element: etree._Element, tag: str) -> str:
+    namespace, _, name = tag[1:].rpartition("}") if tag[0] == "{" else ("", "", tag)
+    prefix = _PREFIX.get(namespace, element.prefix)
+    label = f"{prefix}:{name}" if prefix else name
+    parent = element.getparent()
+    if parent is not None:
+        same = [child for child in parent if child.tag == tag]
+        if len(same) > 1:
+            label += f"[{same.index(element) + 1}]"
+    return label
+
+
+def canonical(
+    element: etree._Element,
+    *,
+    exclusive: bool = True,
+    with_comments: bool = False,
+    prefixes: tuple[str, ...] = (),
+) -> bytes:
+    """Canonical XML of an element and what is below it, as its digest is taken over."""
+    result: bytes = etree.tostring(
+        element,
+        method="c14n",
+        exclusive=exclusive,
+        with_comments=with_comments,
+        inclusive_ns_prefixes=list(prefixes) if exclusive and prefixes else None,
+        with_tail=False,
+    )
+    return result
+
+
+_TEXT: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;"})
+_ATTRIBUTE: Final = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", '"': "&quot;", "\t": "&#x9;", "\n": "&#xA;", "\r": "&#xD;"}
+)
+
+
+def escape(value: str) -> str:
+    """Character data as canonical XML writes it."""
+    return value.translate(_TEXT)
+
+
+def escape_attribute(value: str) -> str:
+    """An attribute value as canonical XML writes it (the quotes are the template's)."""
+    return value.translate(_ATTRIBUTE)
+
+
+def is_xml_text(value: str) -> bool:
+    """Whether the string can stand in an XML document at all."""
+    return not any(_forbidden(c) for c in value)
+
+
+def _forbidden(c: str) -> bool:
+    return (c < " " and c not in "\t\n\r") or "\ud800" <= c <= "\udfff" or c in "\ufffe\uffff"
