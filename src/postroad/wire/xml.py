@@ -6,6 +6,8 @@ used namespace is declared on the block's outermost element, attributes are in c
 so that the digest of a block is the digest of the very bytes that are sent.
 """
 
+import base64
+import binascii
 from typing import Final, cast
 
 from lxml import etree
@@ -27,6 +29,7 @@ _PREFIX: Final = {
     DS: "ds",
     XENC: "xenc",
 }
+_NAMESPACE_URI: Final = etree.ErrorTypes.WAR_NS_URI
 _ENCODINGS: Final = frozenset(
     ("UTF-8", "UTF8", "UTF-16", "UTF-16LE", "UTF-16BE", "US-ASCII", "ASCII", "ISO-8859-1", "LATIN1")
 )
@@ -39,25 +42,33 @@ def parse(data: bytes, limits: Limits = DEFAULT, *, where: str = "envelope") -> 
             where, f"the XML is {len(data)} bytes, at most {limits.envelope_bytes} are allowed"
         )
     _refuse_doctype(data, where)
+    try:
+        root = _tree(data)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise _refused(where, f"not well-formed XML: {_one_line(error)}") from None
+    _check_encoding(root, where)
+    _check_shape(root, data, limits, where)
+    return root
+
+
+def _tree(data: bytes, *, recover: bool = False) -> etree._Element:
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,
         load_dtd=False,
         dtd_validation=False,
         huge_tree=False,
-        remove_pis=False,
-        remove_comments=False,
         strip_cdata=False,
-        recover=False,
+        recover=recover,
         collect_ids=False,
     )
     try:
-        root = etree.fromstring(data, parser)
-    except (etree.XMLSyntaxError, ValueError) as error:
-        raise _refused(where, f"not well-formed XML: {_one_line(error)}") from None
-    _check_encoding(root, where)
-    _check_shape(root, data, limits, where)
-    return root
+        return etree.fromstring(data, parser)
+    except etree.XMLSyntaxError:
+        # A namespace name that is no URI is well-formed all the same; libxml2 alone objects.
+        if recover or any(entry.type != _NAMESPACE_URI for entry in parser.error_log):
+            raise
+    return _tree(data, recover=True)
 
 
 def _refused(where: str, detail: str) -> EbmsError:
@@ -140,7 +151,7 @@ def local(element: etree._Element) -> str:
 
 def elements(parent: etree._Element) -> list[etree._Element]:
     """The child elements, without comments, processing instructions and entities."""
-    return [child for child in parent if isinstance(child.tag, str)]
+    return list(parent.iterchildren("*"))
 
 
 def text(element: etree._Element) -> str:
@@ -152,6 +163,16 @@ def text(element: etree._Element) -> str:
     if len(element) == 0:
         return (element.text or "").strip()
     return "".join([element.text or "", *(child.tail or "" for child in element)]).strip()
+
+
+def octets(element: etree._Element, code: str) -> bytes:
+    """The element's base64 content, decoded; an error with that code when it is not base64."""
+    try:
+        return base64.b64decode("".join(text(element).split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise EbmsError(
+            code, f"the content of {local(element)} is not base64", location=path(element)
+        ) from None
 
 
 def path(element: etree._Element) -> str:

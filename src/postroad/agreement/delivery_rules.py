@@ -1,0 +1,207 @@
+"""The rules about errors, acknowledgments, routing, bundling and splitting of one P-Mode."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from postroad.agreement.breach import Breach, warning
+from postroad.agreement.parameters import Path
+from postroad.agreement.places import Rule, addressings, contract_of, numbered, report_of
+from postroad.agreement.pmode import PMode
+from postroad.wire.names import I_CLOUD, SYNC, WSR, WSRM
+
+
+def error_patterns_agree(pmode: PMode) -> Iterator[Breach]:
+    """ReceiverErrors.ReplyPattern replaces AsResponse: response is true, callback false.
+
+    [P2-6.5-01]
+    """
+    for path, leg in numbered(pmode):
+        report = report_of(leg)
+        pattern = report.receiver_errors.reply_pattern if report.receiver_errors else None
+        if pattern is None or report.as_response is None:
+            continue
+        if report.as_response != (pattern == "response"):
+            yield Breach(
+                (*path, "error_handling", "report", "as_response"),
+                f"it contradicts ReceiverErrors.ReplyPattern {pattern}",
+                "keep only receiver_errors.reply_pattern",
+            )
+
+
+def acks_to_names_the_right_place(pmode: PMode) -> Iterator[Breach]:
+    """AcksTo and AcksTo.Addressing go together as Part 2 says.
+
+    [P2-2.7.1.4-07] [P2-2.7.1.4-09]
+    """
+    for path, leg in numbered(pmode):
+        contract = contract_of(leg)
+        acks_to = contract.acks_to if contract else None
+        if acks_to is None or acks_to.addressing is None:
+            continue
+        place = (*path, "reliability", "at_least_once", "contract", "acks_to")
+        if acks_to.addressing.address == I_CLOUD and acks_to.value is None:
+            yield Breach(
+                place,
+                "with an I-Cloud address AcksTo is the URI of the intermediary that routes",
+                "add value: with that URI",
+            )
+        elif acks_to.addressing.address != I_CLOUD and acks_to.value is not None:
+            yield warning(
+                (*place, "value"),
+                "AcksTo should have no value beside an address that is reached directly",
+                "remove it",
+            )
+
+
+def acknowledgments_suit_the_protocol(pmode: PMode) -> Iterator[Breach]:
+    """Poll is WS-Reliability's; with Pull AcksTo.Addressing, if given, has an EPR.
+
+    WS-ReliableMessaging acknowledges on receipt, never on delivery (Core B.2). [P2-6.6.3-01]
+    """
+    for path, leg in numbered(pmode):
+        reliability = leg.reliability
+        if reliability is None or reliability.at_least_once is None:
+            continue
+        at_least_once = reliability.at_least_once
+        contract = at_least_once.contract
+        place = (*path, "reliability", "at_least_once")
+        if at_least_once.reply_pattern == "Poll" and reliability.protocol != WSR:
+            yield Breach(
+                (*place, "reply_pattern"),
+                "Poll is limited to WS-Reliability",
+                "use Response, Callback or Pull, or protocol: ws-reliability",
+            )
+        if at_least_once.reply_pattern == "Pull" and contract and contract.acks_to:
+            addressing = contract.acks_to.addressing
+            if addressing and addressing.epr is None:
+                yield Breach(
+                    (*place, "contract", "acks_to", "addressing"),
+                    "acknowledgments are pulled, but this has no EPR to route them by",
+                    "add epr.routing_input, or remove the addressing to have it inferred",
+                )
+        if contract and contract.ack_on_delivery and reliability.protocol == WSRM:
+            yield Breach(
+                (*place, "contract", "ack_on_delivery"),
+                "WS-ReliableMessaging acknowledges receipt, not delivery",
+                "write false",
+            )
+
+
+def routed_addresses_are_the_icloud(pmode: PMode) -> Iterator[Breach]:
+    """An EPR with RoutingInput has the I-Cloud address; without, it is reached directly.
+
+    [P2-2.7.1.1-01] [P2-2.7.1.4-01]
+    """
+    for path, addressing in addressings(pmode):
+        if addressing.epr and addressing.address not in (None, I_CLOUD):
+            yield Breach(
+                (*path, "address"),
+                "there is a RoutingInput, yet the address is not the I-Cloud's",
+                "write address: icloud",
+            )
+        bare = addressing.epr is None and addressing.address == I_CLOUD
+        if bare and path == ("initiator", "addressing"):
+            yield Breach(
+                (*path, "address"),
+                "without RoutingInput the address must reach the Initiator directly",
+                "add epr.routing_input, or write the Initiator's URL",
+            )
+
+
+def bundling_parameters_agree(pmode: PMode) -> Iterator[Breach]:
+    """Bundling parameters that rule each other out, or have no effect.
+
+    [P2-3.3-05] [P2-3.10.1-01] [P2-3.10.1-07] [P2-3.10.1-09] [P2-3.10.1-10]
+    """
+    for path, leg in numbered(pmode):
+        bundling = leg.bundling
+        if bundling is None:
+            continue
+        place = (*path, "bundling")
+        ordering = bundling.ordering.policy if bundling.ordering else "undefined"
+        scope = bundling.ordering.scope if bundling.ordering else None
+        in_order = leg.reliability.in_order if leg.reliability else None
+        correlation = leg.reliability.correlation if leg.reliability else None
+        listed = bundling.compatibility.pmode_list if bundling.compatibility else ()
+        if bundling.policy != "never" and bundling.max_delay is not None and not bundling.max_delay:
+            yield Breach(
+                (*place, "max_delay"),
+                f"it is 0 with policy {bundling.policy}",
+                "write a longer one",
+            )
+        if bundling.policy == "never" and listed:
+            yield warning(
+                (*place, "compatibility"),
+                "it has no effect with policy never",
+                "write policy: optional or always",
+            )
+        if scope is not None and ordering == "undefined":
+            yield Breach(
+                (*place, "ordering", "scope"),
+                "it is only for an ordering policy other than undefined",
+                "write policy: documentorder or timestamp beside it",
+            )
+        if scope is not None and correlation is not None and set(scope) != set(correlation):
+            yield Breach(
+                (*place, "ordering", "scope"),
+                "it differs from Reliability.Correlation",
+                "make the two lists equal",
+            )
+        ordered = in_order is not None and in_order.contract
+        if ordering != "undefined" and not ordered:
+            yield warning(
+                (*place, "ordering", "policy"),
+                "bundles are ordered only within themselves without InOrder delivery",
+                "add reliability.in_order: true",
+            )
+        if ordering == "undefined" and ordered and listed and bundling.policy != "never":
+            yield Breach(
+                (*place, "compatibility"),
+                "a unit with InOrder delivery cannot be secondary while the order is undefined",
+                "write ordering.policy: documentorder or timestamp",
+            )
+
+
+def splitting_is_asynchronous(pmode: PMode) -> Iterator[Breach]:
+    """Fragments are answered later, never in the response.
+
+    [P2-4.4.2-16] [P2-4.4.2-17] [P2-4.4.2-18] [P2-4.4.2-19]
+    """
+    for path, leg in numbered(pmode):
+        if leg.splitting is None or not leg.splitting.enabled:
+            continue
+        hint = "use callback, or remove splitting"
+        if pmode.binding == SYNC:
+            yield Breach(("mep_binding",), "a message that is split cannot use sync", hint)
+        report = report_of(leg)
+        place: Path = (*path, "error_handling", "report")
+        if report.as_response:
+            message = "errors about a message that is split cannot be the response"
+            yield Breach((*place, "as_response"), message, hint)
+        if report.receiver_errors and report.receiver_errors.reply_pattern == "response":
+            message = "errors about a message that is split cannot be the response"
+            yield Breach((*place, "receiver_errors", "reply_pattern"), message, hint)
+        at_least_once = leg.reliability.at_least_once if leg.reliability else None
+        if at_least_once and at_least_once.reply_pattern == "Response":
+            yield Breach(
+                (*path, "reliability", "at_least_once", "reply_pattern"),
+                "acknowledgments of a message that is split cannot be the response",
+                hint,
+            )
+        receipt = leg.security.send_receipt if leg.security else None
+        if receipt and receipt.reply_pattern == "response":
+            yield Breach(
+                (*path, "security", "send_receipt", "reply_pattern"),
+                "the receipt of a message that is split cannot be the response",
+                hint,
+            )
+
+
+DELIVERY_RULES: Final[tuple[Rule, ...]] = (
+    error_patterns_agree,
+    acks_to_names_the_right_place,
+    acknowledgments_suit_the_protocol,
+    routed_addresses_are_the_icloud,
+    bundling_parameters_agree,
+    splitting_is_asynchronous,
+)

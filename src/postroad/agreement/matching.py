@@ -1,0 +1,288 @@
+"""Which P-Mode a user message belongs to.
+
+A parameter that a P-Mode leaves unset is no constraint; every one that it sets must be equal in
+the message. Of several that match, the most specific wins: the criteria are ordered, and one that
+is set outweighs all behind it. Two P-Modes can therefore tie only when they set the same criteria
+to the same values.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from postroad.agreement.places import initiator_sends, sides
+from postroad.agreement.pmode import Leg, Partner, PMode
+from postroad.wire.ebms3 import AgreementRef, Party, PartyId, Service, UserMessage
+from postroad.wire.errors import EbmsError
+from postroad.wire.names import (
+    AS4_ACTION,
+    AS4_SERVICE,
+    DEFAULT_MPC,
+    INITIATOR_ROLE,
+    RESPONDER_ROLE,
+    TEST_ACTION,
+    TEST_SERVICE,
+)
+
+LOCATION: Final = "eb:Messaging/eb:UserMessage"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The P-Mode of a message, and which of its legs the message is."""
+
+    pmode: PMode
+    leg: Leg
+    number: int
+    """Counted from one, as in `PMode[1]`."""
+    test: bool = False
+    """The message is for the test service: it is processed, but not delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a leg says that a message's header holds; AS4's defaults where it says nothing."""
+
+    from_party: Party
+    to_party: Party
+    service: Service
+    action: str
+    mpc: str
+    agreement_ref: AgreementRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The constraints of one leg: None is none."""
+
+    pmode: PMode
+    index: int
+    criteria: tuple[Any, ...]
+    """In the order of `CRITERIA`."""
+
+    @property
+    def leg(self) -> Leg:
+        return self.pmode.legs[self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing that a P-Mode can ask of a header."""
+
+    name: str
+    wanted: Callable[[PMode, int], Hashable]
+    given: Callable[[UserMessage], Hashable]
+
+
+def _agreement(pmode: PMode, _index: int) -> Hashable:
+    return (pmode.agreement.value, pmode.agreement.type) if pmode.agreement else None
+
+
+def _ids(partner: Partner | None) -> frozenset[PartyId] | None:
+    if partner is None or partner.party is None:
+        return None
+    return frozenset(PartyId(item.id, item.type) for item in partner.party)
+
+
+def _role(partner: Partner | None) -> str | None:
+    return partner.role if partner else None
+
+
+def _service(leg: Leg) -> Service | None:
+    service = leg.business_info.service if leg.business_info else None
+    return Service(service.value, service.type) if service else None
+
+
+def _action(leg: Leg) -> str | None:
+    return leg.business_info.action if leg.business_info else None
+
+
+def _mpcs(pmode: PMode, index: int) -> frozenset[str] | None:
+    info = pmode.legs[index].business_info
+    if info is None or info.mpc is None:
+        return None
+    return frozenset(filter(None, (info.mpc, info.mpc_alternate)))
+
+
+def _given_agreement(message: UserMessage) -> Hashable:
+    ref = message.collaboration_info.agreement_ref
+    return (ref.value, ref.type) if ref else None
+
+
+CRITERIA: Final = (
+    Criterion("AgreementRef", _agreement, _given_agreement),
+    Criterion(
+        "From PartyId",
+        lambda pmode, index: _ids(sides(pmode, index)[0]),
+        lambda message: frozenset(message.from_party.party_ids),
+    ),
+    Criterion(
+        "To PartyId",
+        lambda pmode, index: _ids(sides(pmode, index)[1]),
+        lambda message: frozenset(message.to_party.party_ids),
+    ),
+    Criterion(
+        "Service",
+        lambda pmode, index: _service(pmode.legs[index]),
+        lambda message: message.collaboration_info.service,
+    ),
+    Criterion(
+        "Action",
+        lambda pmode, index: _action(pmode.legs[index]),
+        lambda message: message.collaboration_info.action,
+    ),
+    Criterion(
+        "From Role",
+        lambda pmode, index: _role(sides(pmode, index)[0]),
+        lambda message: message.from_party.role,
+    ),
+    Criterion(
+        "To Role",
+        lambda pmode, index: _role(sides(pmode, index)[1]),
+        lambda message: message.to_party.role,
+    ),
+    Criterion("mpc", _mpcs, lambda message: message.effective_mpc),
+)
+_WAIVED_IN_TESTS: Final = frozenset({"Service", "Action"})
+
+
+def wanted(pmode: PMode, index: int) -> Wanted:
+    """What a leg asks of a message."""
+    return Wanted(pmode, index, tuple(c.wanted(pmode, index) for c in CRITERIA))
+
+
+def header(pmode: PMode, number: int) -> Header:
+    """What a leg's messages carry, with the defaults of AS4 for what is unset (AS4 5.2.5)."""
+    index = number - 1
+    info = pmode.legs[index].business_info
+    sender, receiver = sides(pmode, index)
+    roles = (INITIATOR_ROLE, RESPONDER_ROLE)
+    sender_role, receiver_role = roles if initiator_sends(pmode, index) else roles[::-1]
+    agreement = pmode.agreement
+    return Header(
+        _party(sender, sender_role),
+        _party(receiver, receiver_role),
+        _service(pmode.legs[index]) or Service(AS4_SERVICE),
+        _action(pmode.legs[index]) or AS4_ACTION,
+        (info.mpc if info else None) or DEFAULT_MPC,
+        AgreementRef(agreement.value, agreement.type, pmode.public_id) if agreement else None,
+    )
+
+
+def _party(partner: Partner | None, default_role: str) -> Party:
+    ids = tuple(PartyId(i.id, i.type) for i in (partner and partner.party) or ())
+    return Party(ids, _role(partner) or default_role)
+
+
+class PModes:
+    """P-Modes ready for matching: found by service, action and parties, without a scan."""
+
+    def __init__(self, pmodes: Iterable[PMode]) -> None:
+        self.legs: list[Wanted] = [
+            wanted(pmode, index) for pmode in pmodes for index in range(len(pmode.legs))
+        ]
+        self._by_business: dict[Hashable, list[Wanted]] = {}
+        self._by_parties: dict[Hashable, list[Wanted]] = {}
+        for leg in self.legs:
+            sender, receiver = _first(leg.criteria[1]), _first(leg.criteria[2])
+            business = (leg.criteria[3], leg.criteria[4], sender, receiver)
+            self._by_business.setdefault(business, []).append(leg)
+            self._by_parties.setdefault((sender, receiver), []).append(leg)
+
+    def candidates(self, message: UserMessage) -> Iterator[Wanted]:
+        """The legs that can match: few, however many P-Modes there are."""
+        info = message.collaboration_info
+        senders = (*message.from_party.party_ids, None)
+        receivers = (*message.to_party.party_ids, None)
+        if is_test(message):
+            for parties in product(senders, receivers):
+                yield from self._by_parties.get(parties, ())
+            return
+        for key in product((info.service, None), (info.action, None), senders, receivers):
+            yield from self._by_business.get(key, ())
+
+    def match(self, message: UserMessage) -> Match:
+        """The most specific P-Mode that the message fits; EBMS:0010 when there is none."""
+        matching = [leg for leg in self.candidates(message) if not differences(leg, message)]
+        if not matching:
+            raise EbmsError(
+                "EBMS:0010",
+                self._no_match(message),
+                location=LOCATION,
+                ref=message.message_info.message_id,
+            )
+        test = is_test(message)
+        best = max(matching, key=lambda leg: (test and _names_test(leg), _specificity(leg)))
+        return Match(best.pmode, best.leg, best.index + 1, test)
+
+    def _no_match(self, message: UserMessage) -> str:
+        if not self.legs:
+            return "no P-Mode is loaded"
+        nearest = min(self.legs, key=lambda leg: _distance(leg, message))
+        said = "; ".join(
+            f"{name} is {_told(given)}, not {_told(wanted)}"
+            for name, wanted, given in differences(nearest, message)
+        )
+        place = f"{nearest.pmode.id!r}, leg {nearest.index + 1}"
+        return f"no P-Mode matches; nearest is {place}, where {said}"
+
+
+def match(pmodes: PModes | Iterable[PMode], message: UserMessage) -> Match:
+    """The P-Mode and leg of a user message; EBMS:0010 is raised when there is none."""
+    return (pmodes if isinstance(pmodes, PModes) else PModes(pmodes)).match(message)
+
+
+def is_test(message: UserMessage) -> bool:
+    """Whether a message is for the test service, which all P-Modes of a partner take."""
+    info = message.collaboration_info
+    return info.service == Service(TEST_SERVICE) and info.action == TEST_ACTION
+
+
+def differences(leg: Wanted, message: UserMessage) -> list[tuple[str, Any, Any]]:
+    """What keeps a message from a leg: criterion, the wanted value and the given one."""
+    found: list[tuple[str, Any, Any]] = []
+    ref = message.collaboration_info.agreement_ref
+    if ref is not None and ref.pmode is not None and ref.pmode != leg.pmode.public_id:
+        found.append(("AgreementRef/@pmode", leg.pmode.public_id, ref.pmode))
+    test = is_test(message)
+    for criterion, value in zip(CRITERIA, leg.criteria, strict=True):
+        if value is None or (test and criterion.name in _WAIVED_IN_TESTS):
+            continue
+        given = criterion.given(message)
+        equal = given in value if criterion.name == "mpc" else given == value
+        if not equal:
+            found.append((criterion.name, value, given))
+    if leg.index == 1 and message.message_info.ref_to_message_id is None:
+        found.append(("RefToMessageId", "that of the request", None))
+    return found
+
+
+def _names_test(leg: Wanted) -> bool:
+    return _service(leg.leg) == Service(TEST_SERVICE)
+
+
+def _specificity(leg: Wanted) -> tuple[bool, ...]:
+    return tuple(value is not None for value in leg.criteria)
+
+
+def _distance(leg: Wanted, message: UserMessage) -> tuple[int, tuple[bool, ...]]:
+    wrong = {name for name, _, _ in differences(leg, message)}
+    return len(wrong), tuple(
+        c.name in wrong or v is None for c, v in zip(CRITERIA, leg.criteria, strict=True)
+    )
+
+
+def _first(ids: frozenset[PartyId] | None) -> PartyId | None:
+    return min(ids, key=str) if ids else None
+
+
+def _told(value: object) -> str:
+    if value is None:
+        return "absent"
+    if isinstance(value, frozenset):
+        return " + ".join(sorted(_told(item) for item in value)) or "absent"
+    if isinstance(value, tuple):
+        return _told("::".join(filter(None, reversed(value))))
+    text = str(value)
+    return repr(text if len(text) <= 200 else text[:200] + "…")

@@ -1,0 +1,104 @@
+"""The places of a P-Mode that rules look at, with their paths, and who sends in which leg."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from postroad.agreement.addressing import Addressing
+from postroad.agreement.breach import Breach
+from postroad.agreement.parameters import Path
+from postroad.agreement.pmode import AtLeastOnceContract, Leg, Partner, PMode, Report
+from postroad.wire.names import (
+    PULL,
+    PULL_AND_PULL,
+    PULL_AND_PUSH,
+    PUSH,
+    PUSH_AND_PULL,
+    PUSH_AND_PUSH,
+)
+
+Rule = Callable[[PMode], Iterator[Breach]]
+
+ONE_WAY_BINDINGS: Final = frozenset({PUSH, PULL})
+PULLED_FIRST: Final = frozenset({PULL, PULL_AND_PUSH, PULL_AND_PULL})
+"""The bindings whose first message is pulled, so that the Responder sends it."""
+SMTP_BINDINGS: Final = frozenset({PUSH, PUSH_AND_PUSH})
+PULLED_SECOND: Final = frozenset({PUSH_AND_PULL, PULL_AND_PULL})
+
+
+def numbered(pmode: PMode) -> Iterator[tuple[Path, Leg]]:
+    """The legs with their paths."""
+    for index, leg in enumerate(pmode.legs):
+        yield ("legs", index), leg
+
+
+def is_pulled(pmode: PMode, index: int) -> bool:
+    """Whether the message of a leg is pulled by its receiver."""
+    return pmode.binding in (PULLED_SECOND if index else PULLED_FIRST)
+
+
+def initiator_sends(pmode: PMode, index: int) -> bool:
+    """Whether the Initiator sends in a leg; when it pulls, it receives (Core 2.2)."""
+    return (pmode.binding in PULLED_FIRST) == (index == 1)
+
+
+def sides(pmode: PMode, index: int) -> tuple[Partner | None, Partner | None]:
+    """Sender and receiver of a leg."""
+    both = (pmode.initiator, pmode.responder)
+    return both if initiator_sends(pmode, index) else both[::-1]
+
+
+def partners(pmode: PMode) -> Iterator[tuple[str, Partner]]:
+    """The parties that are set, with their keys."""
+    if pmode.initiator:
+        yield "initiator", pmode.initiator
+    if pmode.responder:
+        yield "responder", pmode.responder
+
+
+def addressings(pmode: PMode) -> Iterator[tuple[Path, Addressing]]:
+    """Every Addressing of a P-Mode, in all the places of Part 2, 2.7.1.4."""
+    for side, partner in partners(pmode):
+        if partner.addressing:
+            yield (side, "addressing"), partner.addressing
+    for path, leg in numbered(pmode):
+        report = report_of(leg)
+        contract = contract_of(leg)
+        receipt = leg.security.send_receipt if leg.security else None
+        found: tuple[tuple[Path, Addressing | None], ...] = (
+            (("addressing",), leg.addressing),
+            (
+                ("error_handling", "report", "sender_errors_to", "addressing"),
+                report.sender_errors_to.addressing if report.sender_errors_to else None,
+            ),
+            (
+                ("error_handling", "report", "receiver_errors_to", "addressing"),
+                report.receiver_errors_to.addressing if report.receiver_errors_to else None,
+            ),
+            (
+                ("reliability", "at_least_once", "contract", "acks_to", "addressing"),
+                contract.acks_to.addressing if contract and contract.acks_to else None,
+            ),
+            (
+                ("security", "send_receipt", "addressing"),
+                receipt.addressing if receipt else None,
+            ),
+        )
+        for place, addressing in found:
+            if addressing:
+                yield (*path, *place), addressing
+
+
+def report_of(leg: Leg) -> Report:
+    """How a leg reports errors; all unset where it says nothing."""
+    return (leg.error_handling and leg.error_handling.report) or Report()
+
+
+def contract_of(leg: Leg) -> AtLeastOnceContract | None:
+    """The leg's contract of delivery at least once."""
+    at_least_once = leg.reliability.at_least_once if leg.reliability else None
+    return at_least_once.contract if at_least_once else None
+
+
+def short_uri(uri: str | None) -> str:
+    """The last word of a URI that the specification fixes."""
+    return uri.rpartition("/")[2] if uri else "unset"

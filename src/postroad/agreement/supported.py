@@ -1,0 +1,100 @@
+"""Which P-Mode parameters have a behaviour in this version. All others are refused by name.
+
+A parameter gets its line here together with the code that honours it. A name that ends in `.*`
+stands for everything below it.
+"""
+
+from typing import Final
+
+from postroad.agreement.parameters import PARAMETERS, Parameter
+
+_TABLE = """
+PMode.ID
+PMode.Agreement
+PMode.Agreement.type
+PMode.MEP
+PMode.MEPbinding
+PMode.Initiator.Party[]
+PMode.Initiator.Party[].type
+PMode.Initiator.Role
+PMode.Responder.Party[]
+PMode.Responder.Party[].type
+PMode.Responder.Role
+PMode[].Protocol.Address
+PMode[].Protocol.SOAPVersion
+PMode[].Protocol.AddActorOrRoleAttribute
+PMode[].BusinessInfo.Service
+PMode[].BusinessInfo.Service.type
+PMode[].BusinessInfo.Action
+PMode[].BusinessInfo.MPC
+PMode[].BusinessInfo.Properties[].*
+PMode[].BusinessInfo.PayloadProfile.maxSize
+PMode[].BusinessInfo.PayloadProfile[].*
+PMode[].Security.WSSVersion
+PMode[].Security.X509.*
+PMode[].Security.UsernameToken.*
+PMode[].Security.SendReceipt
+PMode[].Security.SendReceipt.NonRepudiation
+PMode[].PayloadService.CompressionType
+"""
+
+
+def expand(table: str) -> frozenset[str]:
+    """The dotted names that a table of names and `.*` patterns stands for."""
+    names = {parameter.name for parameter in PARAMETERS}
+    supported: set[str] = set()
+    for line in table.split():
+        below = line.removesuffix("*")
+        found = {name for name in names if name.startswith(below)} if below != line else {line}
+        if not found & names:
+            raise ValueError(f"{line} is no P-Mode parameter")
+        supported |= found
+    return frozenset(supported)
+
+
+SUPPORTED: Final = expand(_TABLE)
+ALL: Final = frozenset(parameter.name for parameter in PARAMETERS)
+
+_ADDRESSING: Final = ".Addressing."
+
+
+def parameter_table(supported: frozenset[str] = SUPPORTED) -> str:
+    """All parameters as Markdown; those of Addressing, which stands in many places, once."""
+    places: dict[str, None] = {}
+    rows = []
+    addressing = []
+    for parameter in PARAMETERS:
+        place, found, rest = parameter.name.partition(_ADDRESSING)
+        if not found:
+            rows.append(_row(parameter, parameter.name, parameter.path, supported))
+            continue
+        if not places:
+            addressing_owner = place
+        if place == addressing_owner:
+            path = parameter.path.partition("addressing.")[2]
+            addressing.append(
+                _row(parameter, f"…Addressing.{rest}", f"…addressing.{path}", supported)
+            )
+        places[place] = None
+    return "\n".join(
+        [
+            _HEAD,
+            *rows,
+            "",
+            "Addressing stands below "
+            + ", ".join(f"`{place}`" for place in places)
+            + ", each time with these parameters:",
+            "",
+            _HEAD,
+            *addressing,
+            "",
+        ]
+    )
+
+
+_HEAD: Final = "| parameter | YAML | values | works | meaning |\n| --- | --- | --- | --- | --- |"
+
+
+def _row(parameter: Parameter, name: str, path: str, supported: frozenset[str]) -> str:
+    works = "yes" if parameter.name in supported else "no"
+    return f"| `{name}` | `{path}` | {parameter.values} | {works} | {parameter.meaning} |"

@@ -1,0 +1,59 @@
+"""P-Modes back to YAML, and the JSON Schema of their files for editors."""
+
+from typing import Any
+
+import yaml
+
+from postroad.agreement.loading import LIST_KEY, PRIVATE
+from postroad.agreement.pmode import PMode
+from postroad.agreement.values import REVEAL
+
+
+def pmode_yaml(pmode: PMode) -> str:
+    """The text of a P-Mode's file. It holds the passwords, as such a file does."""
+    data = pmode.model_dump(
+        mode="json", exclude_unset=True, exclude_none=True, context={REVEAL: True}
+    )
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+
+
+def pmode_schema() -> dict[str, Any]:
+    """JSON Schema of a P-Mode file: one P-Mode, or a list of them."""
+    schema = PMode.model_json_schema(ref_template="#/$defs/{model}")
+    definitions = schema.pop("$defs")
+    definitions["PMode"] = schema
+    reference = {"$ref": "#/$defs/PMode"}
+    listed = {
+        "type": "object",
+        "properties": {LIST_KEY: {"type": "array", "items": reference}},
+        "patternProperties": {f"^{PRIVATE}": True},
+        "required": [LIST_KEY],
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Postroad P-Mode file",
+        "anyOf": [reference, listed],
+        "$defs": _tidy(definitions),
+    }
+
+
+def _tidy(schema: Any) -> Any:
+    """Leave out the nulls that YAML files do not use, and names that are empty."""
+    if isinstance(schema, list):
+        return [_tidy(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidy = {key: _tidy(value) for key, value in schema.items()}
+    options = tidy.get("anyOf")
+    if options is not None and {"type": "null"} in options:
+        options = [option for option in options if option != {"type": "null"}]
+        tidy["anyOf"] = options
+        if len(options) == 1:
+            del tidy["anyOf"]
+            tidy = {**options[0], **tidy}
+    if tidy.get("default", "") is None:
+        del tidy["default"]
+    if tidy.get("title") == "":
+        del tidy["title"]
+    return tidy

@@ -1,0 +1,197 @@
+"""`postroad inspect`: the whole truth about a captured message."""
+
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from cryptography import x509
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from postroad.cli.inspection_tree import inspection_tree
+from postroad.cli.problems import fail
+from postroad.msh.inspection import Inspection
+from postroad.msh.report import report
+from postroad.node.agreements import AgreementError, load_expectation
+from postroad.node.inspecting import Tools, extract, inspect_source
+from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
+from postroad.wire.limits import MIB
+
+HOLDS, DOES_NOT_HOLD, UNREADABLE = 0, 1, 2
+
+
+def inspect(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…",
+            help="An HTTP request or response with its headers, a MIME body, or an envelope "
+            "alone; - is standard input.",
+        ),
+    ],
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Certificates to trust, of authorities or partners: PEM, DER, PKCS#7, "
+            "PKCS#12 or JKS. May be repeated."
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="The key that opens what is encrypted: PEM, PKCS#12 or JKS."),
+    ] = None,
+    password_env: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The environment variable with the key's password."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Judge certificates and times as of then (2026-01-31 or 2026-01-31T12:00:00Z); "
+            "now when absent.",
+        ),
+    ] = None,
+    pmode: Annotated[
+        Path | None,
+        typer.Option(help="Check the message against the P-Modes of this file or folder."),
+    ] = None,
+    extract_to: Annotated[
+        Path | None,
+        typer.Option("--extract", metavar="DIR", help="Write envelope and payloads, opened."),
+    ] = None,
+    allow_legacy: Annotated[
+        bool,
+        typer.Option(
+            "--allow-legacy",
+            help="Accept weak algorithms (SHA-1, MD5, RSA 1.5, CBC, Triple DES, short keys).",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: an object, or a list for several files.")
+    ] = False,
+) -> None:
+    """Tell everything about ebMS 3.0 / AS4 messages: content, signature, what is wrong.
+
+    Exit code 0 when the message holds, 1 when it does not, 2 when it cannot be read.
+    """
+    tools = _tools(trust or [], key, password_env, at, pmode, allow_legacy)
+    results: list[dict[str, object]] = []
+    worst = HOLDS
+    console = Console(highlight=False)
+    for number, name in enumerate(files, 1):
+        try:
+            found = _inspect(name, tools)
+        except OSError as error:
+            _cannot_read(name, error, results, as_json)
+            worst = UNREADABLE
+            continue
+        worst = max(worst, _exit_code(found))
+        facts = {"file": name, **report(found)}
+        if as_json:
+            results.append(facts)
+        else:
+            console.print(inspection_tree(facts))
+        if extract_to is not None:
+            _extract(found, extract_to / f"{number}" if len(files) > 1 else extract_to, as_json)
+    if as_json:
+        typer.echo(json.dumps(results[0] if len(files) == 1 else results, indent=2))
+    raise typer.Exit(worst)
+
+
+def _exit_code(found: Inspection) -> int:
+    if not found.readable:
+        return UNREADABLE
+    return HOLDS if found.holds else DOES_NOT_HOLD
+
+
+def _cannot_read(
+    name: str, error: OSError, results: list[dict[str, object]], as_json: bool
+) -> None:
+    reason = error.strerror or str(error)
+    typer.echo(f"postroad: {name}: {reason}", err=True)
+    if as_json:
+        problem = {
+            "code": "EBMS:0004",
+            "short_description": "Other",
+            "severity": "failure",
+            "detail": f"the file cannot be read: {reason}",
+            "location": "file",
+        }
+        results.append({"file": name, "kind": "unreadable", "holds": False, "errors": [problem]})
+
+
+def _tools(
+    trust: list[Path],
+    key: Path | None,
+    password_env: str | None,
+    at: str | None,
+    pmode: Path | None,
+    allow_legacy: bool,
+) -> Tools:
+    password = None
+    if password_env is not None:
+        value = os.environ.get(password_env)
+        if value is None:
+            fail(f"the environment variable {password_env} is not set")
+        password = value.encode()
+    path: Path | None = None
+    try:
+        trusted: list[x509.Certificate] = []
+        for path in trust:
+            trusted += load_certificates(path.read_bytes(), password)
+        path = key
+        pairs = load_key_pairs(key.read_bytes(), password) if key is not None else ()
+        path = pmode
+        expectation = load_expectation(pmode, password=password) if pmode is not None else None
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}")
+    except KeyStoreError as error:
+        fail(f"{path}: {error}")
+    except AgreementError as error:
+        fail(str(error))
+    return Tools(
+        trust=tuple(trusted),
+        keys=tuple(named.pair for named in pairs),
+        at=_time(at) if at is not None else None,
+        expectation=expectation,
+        allow_legacy=allow_legacy,
+    )
+
+
+def _time(value: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        fail(f"--at {value!r} is not a time; write 2026-01-31 or 2026-01-31T12:00:00Z")
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _inspect(name: str, tools: Tools) -> Inspection:
+    if name == "-":
+        return inspect_source(sys.stdin.buffer, tools)
+    size = Path(name).stat().st_size
+    if size < 64 * MIB or not sys.stderr.isatty():
+        return inspect_source(name, tools)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(Path(name).name, total=size)
+        return inspect_source(name, tools, progress=lambda more: progress.advance(task, more))
+
+
+def _extract(found: Inspection, folder: Path, quiet: bool) -> None:
+    try:
+        for path in extract(found, folder):
+            if not quiet:
+                typer.echo(f"wrote {path}")
+    except OSError as error:
+        fail(f"{folder}: {error.strerror or error}")

@@ -1,0 +1,196 @@
+"""An inspection for people: a tree in the terminal, made from the very facts that JSON shows."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.text import Text
+from rich.tree import Tree
+
+Facts = dict[str, Any]
+
+_GOOD, _BAD, _WEAK, _NAME, _FAINT = "green", "bold red", "yellow", "bold", "dim"
+
+
+def inspection_tree(facts: Facts) -> Tree:
+    """The tree of one message: units, payloads, signature, encryption, routing, problems."""
+    tree = Tree(_headline(facts))
+    for unit in facts["units"]:
+        _unit(tree, unit)
+    _parts(tree, facts)
+    _signature(tree, facts["signature"])
+    _encryption(tree, facts["encryption"])
+    for name in ("timestamp", "addressing", "routing", "fragment", "fault"):
+        if facts.get(name):
+            _pairs(tree.add(_styled(name, _NAME)), facts[name].items())
+    for token in facts["username_tokens"]:
+        _pairs(tree.add(_styled("username token", _NAME)), token.items())
+    if facts["pmode"]:
+        tree.add(_line("P-Mode", facts["pmode"]))
+    _problems(tree, facts["errors"])
+    return tree
+
+
+def plain(value: object) -> str:
+    """Text from a message, made harmless: no control characters reach the terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in str(value))
+
+
+def _styled(value: object, style: str = "") -> Text:
+    return Text(plain(value), style=style)
+
+
+def _line(name: str, value: object, style: str = "") -> Text:
+    return Text.assemble((f"{name}: ", _FAINT), (plain(value), style))
+
+
+def _headline(facts: Facts) -> Text:
+    verdict = ("holds", _GOOD) if facts["holds"] else ("does not hold", _BAD)
+    soap = f"  SOAP {facts['soap']}" if facts["soap"] else ""
+    kind = facts["kind"].replace("_", " ")
+    return Text.assemble((plain(facts.get("file", "message")), _NAME), f"  {kind}{soap}  ", verdict)
+
+
+def _pairs(branch: Tree, pairs: Iterable[tuple[str, object]]) -> None:
+    for name, value in pairs:
+        if value not in (None, "", [], {}):
+            branch.add(_line(name.replace("_", " "), value))
+
+
+def _unit(tree: Tree, unit: Facts) -> None:
+    title = f"{unit['kind'].replace('_', ' ')}  {unit['message_id']}"
+    branch = tree.add(_styled(title, _NAME))
+    shown = ("ref_to_message_id", "timestamp")
+    _pairs(branch, ((name, unit[name]) for name in shown))
+    if unit["kind"] == "user_message":
+        branch.add(_line("from", f"{unit['from']}  ({unit['from_role']})"))
+        branch.add(_line("to", f"{unit['to']}  ({unit['to_role']})"))
+        service = f"{unit['service_type']}::" if unit["service_type"] else ""
+        branch.add(_line("service", service + unit["service"]))
+        if unit["agreement"]:
+            agreement = unit["agreement"]
+            mode = f"  (P-Mode {agreement['pmode']})" if agreement["pmode"] else ""
+            branch.add(_line("agreement", agreement["ref"] + mode))
+    _pairs(branch, ((name, unit.get(name)) for name in ("action", "conversation_id", "mpc")))
+    if unit["properties"]:
+        _pairs(branch.add(_styled("properties", _NAME)), unit["properties"].items())
+    for payload in unit.get("payloads", ()):
+        _payload(branch, payload)
+    if unit.get("selection"):
+        _pairs(branch.add(_styled("selects", _NAME)), unit["selection"].items())
+    _receipt(branch, unit.get("receipt"))
+    for error in unit.get("errors", ()):
+        told = error["detail"] or error["description"] or ""
+        line = f"{error['code']} {error['short_description'] or ''} ({error['severity']})  {told}"
+        branch.add(_styled(line, _WEAK))
+
+
+def _receipt(branch: Tree, receipt: Facts | None) -> None:
+    if receipt is None:
+        return
+    if not receipt["non_repudiation"]:
+        branch.add(_line("receipt for", receipt["user_message"] or "nothing"))
+        return
+    proof = branch.add(_styled("non-repudiation of receipt", _NAME))
+    for reference in receipt["references"]:
+        proof.add(
+            _line(reference["uri"], f"{_short(reference['digest_method'])} {reference['digest']}")
+        )
+
+
+def _payload(branch: Tree, payload: Facts) -> None:
+    size = f"{payload['size']:,} bytes" if payload["size"] is not None else "not opened"
+    if payload["href"] is None or payload["href"].startswith("#"):
+        size = "in the Body"
+    squeezed = ", was compressed" if payload["compressed"] else ""
+    leaf = branch.add(
+        Text.assemble(
+            ("payload ", _NAME),
+            plain(payload["href"] or "Body"),
+            (f"  {plain(payload['content_type'] or '')}  {size}{squeezed}", _FAINT),
+        )
+    )
+    _pairs(leaf, payload["properties"].items())
+    if payload["unpacked"]:
+        leaf.add(_line("GZIP file with", f"{payload['unpacked']['size']:,} bytes inside"))
+    if payload["sha256"]:
+        leaf.add(_line("sha256", payload["sha256"]))
+
+
+def _parts(tree: Tree, facts: Facts) -> None:
+    if not facts["parts"]:
+        return
+    branch = tree.add(_styled(f"MIME parts ({len(facts['parts'])})", _NAME))
+    for part in facts["parts"]:
+        marks = [name for name in ("signed", "encrypted") if part[name]]
+        told = f"  {part['content_type']}  {part['size']:,} bytes  {' '.join(marks)}"
+        branch.add(Text.assemble(plain(part["cid"] or "(no Content-ID)"), (plain(told), _FAINT)))
+
+
+def _signature(tree: Tree, signature: Facts) -> None:
+    if not signature["present"]:
+        tree.add(_styled("not signed", _FAINT))
+        return
+    words = {True: ("valid", _GOOD), False: ("not valid", _BAD), None: ("not checked", _WEAK)}
+    trust = {
+        True: ("trusted", _GOOD),
+        False: ("not trusted", _BAD),
+        None: ("trust not judged: no --trust given", _WEAK),
+    }
+    branch = tree.add(
+        Text.assemble(
+            ("signature ", _NAME),
+            words[signature["valid"]],
+            f"  {_short(signature['algorithm'])}  ",
+            trust[signature["trusted"]],
+        )
+    )
+    certificate = signature["certificate"]
+    if certificate:
+        shown = branch.add(_line("signer", certificate["subject"]))
+        _pairs(shown, ((n, certificate[n]) for n in ("issuer", "serial", "key", "sha256")))
+        shown.add(_line("valid", f"{certificate['not_before']} to {certificate['not_after']}"))
+    if len(signature["chain"]) > 1:
+        branch.add(_line("chain", "  →  ".join(signature["chain"])))
+    for reference in signature["references"]:
+        marks = {True: ("✔ ", _GOOD), False: ("✘ ", _BAD), None: ("? ", _WEAK)}
+        reason = f"  {reference['reason']}" if reference["reason"] else ""
+        method = f"  {_short(reference['digest_method'])}"
+        branch.add(
+            Text.assemble(
+                marks[reference["valid"]],
+                plain(reference["uri"]),
+                (plain(method), _FAINT),
+                plain(reason),
+            )
+        )
+
+
+def _encryption(tree: Tree, encryption: Facts) -> None:
+    if not encryption["present"]:
+        return
+    opened = ("opened", _GOOD) if encryption["decrypted"] else ("not opened", _WEAK)
+    branch = tree.add(Text.assemble(("encryption ", _NAME), opened))
+    branch.add(_line("algorithms", ", ".join(map(_short, encryption["algorithms"]))))
+    for recipient in encryption["recipients"]:
+        branch.add(_line("for", recipient))
+
+
+def _problems(tree: Tree, problems: list[Facts]) -> None:
+    if not problems:
+        return
+    branch = tree.add(_styled(f"what is wrong ({len(problems)})", _NAME))
+    for problem in problems:
+        style = _BAD if problem["severity"] == "failure" else _WEAK
+        told = branch.add(
+            Text.assemble(
+                (f"{problem['code']} {problem['short_description']}", style),
+                (f" ({problem['severity']})  ", _FAINT),
+                plain(problem["detail"]),
+            )
+        )
+        if problem["location"]:
+            told.add(_line("at", problem["location"]))
+
+
+def _short(uri: str | None) -> str:
+    return (uri or "").rpartition("#")[2] or plain(uri or "")

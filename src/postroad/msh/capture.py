@@ -1,0 +1,101 @@
+"""A message as somebody kept it: an HTTP message, a bare MIME body, or an envelope alone."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from postroad.wire.content import NewSink, read_all
+from postroad.wire.errors import EbmsError
+from postroad.wire.http import HttpHead, body_chunks, read_head
+from postroad.wire.limits import DEFAULT, KIB, Limits
+from postroad.wire.mime import MultipartReader, Part
+from postroad.wire.mime_headers import ContentType
+
+_HEAD_BYTES = 128 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The bytes of a message cut into envelope and attachments, not looked into yet."""
+
+    http: HttpHead | None
+    content_type: ContentType | None
+    """Of the whole: the HTTP header's, or none where the capture has no head."""
+    root_type: ContentType | None
+    """Of the envelope itself, where something tells it."""
+    envelope: bytes
+    attachments: tuple[Part, ...]
+    multipart: bool
+    problems: tuple[EbmsError, ...]
+
+    @property
+    def envelope_only(self) -> bool:
+        """Somebody kept the envelope and nothing else: attachments may have been there."""
+        return self.http is None and not self.multipart
+
+
+def read_capture(
+    chunks: Iterable[bytes], *, new_sink: NewSink, limits: Limits = DEFAULT
+) -> Capture:
+    """Cut a captured message into its parts; EbmsError when that cannot be done."""
+    source = iter(chunks)
+    begin = _at_least(source, _HEAD_BYTES)
+    if not begin.strip():
+        raise EbmsError("EBMS:0009", "there is nothing here: the message is empty", location="file")
+    head = read_head(begin, limits)
+    if head is None:
+        return _body(None, None, chain([begin], source), begin, new_sink, limits)
+    rest = body_chunks(head, chain([begin[head.body_offset :]], source), limits)
+    inside = _at_least(rest, KIB)
+    return _body(head, head.content_type, chain([inside], rest), inside, new_sink, limits)
+
+
+def _at_least(source: Iterator[bytes], size: int) -> bytes:
+    begin = bytearray()
+    for chunk in source:
+        begin += chunk
+        if len(begin) >= size:
+            break
+    return bytes(begin)
+
+
+def _body(
+    head: HttpHead | None,
+    content_type: ContentType | None,
+    chunks: Iterable[bytes],
+    begin: bytes,
+    new_sink: NewSink,
+    limits: Limits,
+) -> Capture:
+    said = content_type is not None and content_type.media_type.startswith("multipart/")
+    if said or not _looks_like_xml(begin):
+        outer = content_type if said else None
+        reader = MultipartReader(outer, limits=limits, new_sink=new_sink)
+        for chunk in chunks:
+            reader.feed(chunk)
+        package = reader.close()
+        return Capture(
+            head,
+            content_type,
+            package.root.content_type,
+            read_all(package.root.content, limits.envelope_bytes),
+            package.attachments(),
+            True,
+            package.problems,
+        )
+    envelope = bytearray()
+    for chunk in chunks:
+        envelope += chunk
+        if len(envelope) > limits.envelope_bytes:
+            raise EbmsError(
+                "EBMS:0009",
+                f"the envelope is larger than {limits.envelope_bytes} bytes",
+                location="envelope",
+            )
+    return Capture(head, content_type, content_type, bytes(envelope).strip(), (), False, ())
+
+
+def _looks_like_xml(begin: bytes) -> bool:
+    if begin.startswith((b"\xff\xfe", b"\xfe\xff", b"<\x00", b"\x00<")):
+        return True
+    return begin.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<")

@@ -1,0 +1,268 @@
+"""What P-Modes lead one to expect of a message, and where a message breaks it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from cryptography import x509
+
+from postroad.agreement.algorithms import strength
+from postroad.agreement.conformity import PartFacts, check_user_message
+from postroad.agreement.matching import Match, PModes
+from postroad.agreement.pmode import Leg
+from postroad.agreement.pmode_security import X509, Security
+from postroad.msh.payloads import Payload
+from postroad.security.decrypt import Decryption
+from postroad.security.keys import KeyPair
+from postroad.security.username import UsernameToken, check_username_token
+from postroad.security.verify import Verification
+from postroad.wire.ebms3 import SignalMessage, UserMessage
+from postroad.wire.ebms3_user_messages import parse_timestamp
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.names import ONE_WAY, PUSH
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What must be known before a message's security is looked at."""
+
+    pmode: str | None
+    algorithms: frozenset[str]
+    """The algorithms that the P-Mode names."""
+    raw_attachments: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was found in a message, to be held against its P-Mode."""
+
+    soap_version: str
+    for_next_msh: bool
+    request: str | None
+    """The first line of the HTTP request."""
+    payloads: tuple[Payload, ...]
+    attachments: tuple[str, ...]
+    verification: Verification | None
+    decryption: Decryption | None
+    username_tokens: tuple[UsernameToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A set of P-Modes with the certificates and keys that they name."""
+
+    pmodes: PModes
+    pins: tuple[x509.Certificate, ...] = ()
+    trust_anchors: tuple[x509.Certificate, ...] = ()
+    recipients: tuple[x509.Certificate, ...] = ()
+    keys: tuple[KeyPair, ...] = ()
+
+    def terms(self, message: UserMessage | None) -> Terms:
+        """The terms of the message's P-Mode; those of all P-Modes for a signal."""
+        if message is not None:
+            try:
+                match = self.pmodes.match(message)
+            except EbmsError:
+                return Terms(None, frozenset(), None)
+            security = match.leg.security
+            return Terms(match.pmode.id, _named(security), _raw(security))
+        legs = [wanted.leg for wanted in self.pmodes.legs]
+        named = frozenset().union(*(_named(leg.security) for leg in legs))
+        return Terms(None, named, None)
+
+    def check(self, message: UserMessage, facts: Facts) -> list[EbmsError]:
+        """Everything in which the message breaks its P-Mode; EBMS:0010 when it has none."""
+        try:
+            match = self.pmodes.match(message)
+        except EbmsError as error:
+            return [error]
+        parts = [
+            PartFacts(
+                payload.part_info.href,
+                payload.media_type,
+                payload.content.size if payload.content is not None else None,
+            )
+            for payload in facts.payloads
+        ]
+        problems = check_user_message(
+            match,
+            message,
+            parts,
+            soap_version=facts.soap_version,
+            for_next_msh=facts.for_next_msh,
+        )
+        problems += _exchange(match, message, facts)
+        if match.leg.security is not None:
+            problems += self._security(match.leg.security, facts)
+        return problems
+
+    def _security(self, security: Security, facts: Facts) -> Iterator[EbmsError]:
+        x509_terms = security.x509
+        if x509_terms is not None:
+            yield from _signature(x509_terms, facts)
+            yield from self._encryption(x509_terms, facts)
+        if security.wss_version == "1.0" and facts.verification is not None and facts.attachments:
+            yield _policy("WS-Security 1.0 is agreed, which cannot sign attachments")
+        if security.username_token is not None:
+            yield from _username(security, facts)
+
+    def _encryption(self, terms: X509, facts: Facts) -> Iterator[EbmsError]:
+        encryption, found = terms.encryption, facts.decryption
+        wanted = encryption.encrypt.enabled if encryption and encryption.encrypt else None
+        present = found is not None and found.present
+        if wanted and not present:
+            yield _policy("the P-Mode asks for encryption, and the message is not encrypted")
+        if wanted is False and present:
+            yield _policy("the message is encrypted, which the P-Mode does not allow")
+        if encryption is None or found is None or not present:
+            return
+        for content_id in facts.attachments if wanted else ():
+            if content_id not in found.content_ids:
+                yield _policy("this attachment is not encrypted", f"cid:{content_id}")
+        agreed = (
+            encryption.algorithm,
+            encryption.key_transport,
+            encryption.digest,
+            encryption.mgf,
+            encryption.key_agreement,
+            encryption.key_derivation,
+            encryption.key_wrap,
+        )
+        for uri in agreed:
+            if uri is not None and uri not in found.algorithms:
+                yield _policy(f"{uri} is agreed for encryption, and is not used")
+        least = encryption.minimum_strength
+        if least is not None and max(map(strength, found.algorithms), default=0) < least:
+            yield _policy(f"the encryption is weaker than the {least} bits that are agreed")
+        if encryption.certificate and not any(one in self.recipients for one in found.recipients):
+            yield _policy("it is not encrypted for the certificate that the P-Mode names")
+        form = encryption.key_reference
+        if form and found.forms and form not in found.forms:
+            yield _policy(f"the recipient is named by {found.forms[0]}, {form} is agreed")
+
+    def check_receipt(self, signal: SignalMessage) -> list[EbmsError]:
+        """Whether the receipt is of a kind that any of the P-Modes asks for."""
+        asked = [
+            leg.security.send_receipt
+            for leg in (wanted.leg for wanted in self.pmodes.legs)
+            if leg.security and leg.security.send_receipt and leg.security.send_receipt.enabled
+        ]
+        location = "eb:Messaging/eb:SignalMessage/eb:Receipt"
+        if not asked:
+            return [EbmsError("EBMS:0010", "no P-Mode asks for receipts", location=location)]
+        proof = signal.receipt is not None and signal.receipt.non_repudiation is not None
+        if all(receipt.non_repudiation for receipt in asked) and not proof:
+            return [
+                EbmsError(
+                    "EBMS:0302",
+                    "the P-Mode asks for non-repudiation information, the receipt holds none",
+                    location=location,
+                )
+            ]
+        return []
+
+
+def _named(security: Security | None) -> frozenset[str]:
+    terms = security.x509 if security else None
+    if terms is None:
+        return frozenset()
+    found: list[str | None] = []
+    if terms.signature is not None:
+        found += [terms.signature.algorithm, terms.signature.hash_function]
+    if terms.encryption is not None:
+        found += [terms.encryption.algorithm, terms.encryption.key_transport]
+    return frozenset(uri for uri in found if uri)
+
+
+def _raw(security: Security | None) -> bool | None:
+    signature = security.x509.signature if security and security.x509 else None
+    return True if signature is not None and signature.raw else None
+
+
+def _exchange(match: Match, message: UserMessage, facts: Facts) -> Iterator[EbmsError]:
+    """The message exchange pattern and the address that the message was sent to."""
+    pmode, leg = match.pmode, match.leg
+    pushed = pmode.mep_binding is not None and pmode.mep_binding.value == PUSH
+    if pmode.mep == ONE_WAY and pushed and message.message_info.ref_to_message_id:
+        yield EbmsError(
+            "EBMS:0003",
+            "a One-Way/Push message refers to no other, this one has a RefToMessageId",
+            location="eb:Messaging/eb:UserMessage/eb:MessageInfo",
+            severity=Severity.WARNING,
+        )
+    target = _request_target(facts.request)
+    address = _address(leg)
+    if target is not None and address and urlsplit(address).path.rstrip("/") != target:
+        yield EbmsError(
+            "EBMS:0010",
+            f"it was sent to {target or '/'}, the P-Mode's address is {address}",
+            location="HTTP",
+            severity=Severity.WARNING,
+        )
+
+
+def _request_target(request: str | None) -> str | None:
+    if request is None or request.startswith("HTTP/"):
+        return None
+    return urlsplit(request.split(" ")[1]).path.rstrip("/")
+
+
+def _address(leg: Leg) -> str | None:
+    return leg.protocol.address if leg.protocol else None
+
+
+def _signature(terms: X509, facts: Facts) -> Iterator[EbmsError]:
+    check, agreed = facts.verification, terms.signature
+    wanted = terms.sign.enabled if terms.sign else None
+    if wanted and check is None:
+        yield _policy("the P-Mode asks for a signature, and the message is not signed")
+    if wanted is False and check is not None:
+        yield _policy("the message is signed, which the P-Mode does not allow")
+    if check is None or agreed is None:
+        return
+    if agreed.algorithm and check.algorithm != agreed.algorithm:
+        yield _policy(f"signed with {check.algorithm}, {agreed.algorithm} is agreed")
+    if agreed.hash_function:
+        for one in check.references:
+            used = one.reference.digest_method
+            if used != agreed.hash_function:
+                yield _policy(
+                    f"digested with {used}, {agreed.hash_function} is agreed", one.reference.uri
+                )
+    if agreed.key_reference and check.form and check.form != agreed.key_reference:
+        yield _policy(f"the signer is named by {check.form}, {agreed.key_reference} is agreed")
+
+
+def _username(security: Security, facts: Facts) -> Iterator[EbmsError]:
+    agreed = security.username_token
+    assert agreed is not None
+    if not facts.username_tokens:
+        yield _policy("the P-Mode asks for a username token, and there is none")
+    for token in facts.username_tokens:
+        if agreed.nonce and token.nonce is None:
+            yield _policy("the username token has no nonce, which the P-Mode asks for")
+        if token.created is None and agreed.created:
+            yield _policy("the username token has no time of creation")
+        try:
+            check_username_token(
+                token,
+                username=agreed.username,
+                password=agreed.password.get_secret_value(),
+                now=_created(token),
+                seen=lambda _nonce, _until: False,
+                allow_text=not agreed.digest,
+            )
+        except EbmsError as error:
+            yield error
+
+
+def _created(token: UsernameToken) -> datetime:
+    try:
+        return parse_timestamp(token.created or "")[0]
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _policy(detail: str, location: str = "wsse:Security") -> EbmsError:
+    return EbmsError("EBMS:0103", detail, location=location)

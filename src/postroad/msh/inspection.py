@@ -1,0 +1,523 @@
+"""Everything there is to know about one captured message: what it is, who signed it, what is wrong.
+
+The walk in, taken to its end whatever is found on the way: each step notes its problems and the
+next step goes on with what there is.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from cryptography import x509
+from lxml import etree
+
+from postroad.msh.capture import Capture, read_capture
+from postroad.msh.expectation import Expectation, Facts, Terms
+from postroad.msh.payloads import Payload, open_payloads, root_type_problems, unlisted
+from postroad.security.algorithms import STRONG, Algorithms
+from postroad.security.attachments import Attachment
+from postroad.security.decrypt import Decryption, decrypt
+from postroad.security.ids import Ids
+from postroad.security.keys import KeyPair
+from postroad.security.trust import Chain, Trust
+from postroad.security.username import UsernameToken, read_username_token
+from postroad.security.verify import (
+    Timestamp,
+    Verification,
+    check_timestamp,
+    missing_coverage,
+    read_security_timestamp,
+    security_headers,
+    signatures,
+    verify,
+)
+from postroad.wire import names, xml
+from postroad.wire.content import BytesSink, NewSink
+from postroad.wire.ebms3 import Messaging, SignalMessage, Unit, UserMessage
+from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.fragments import MessageFragment, read_message_fragment
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.multihop import ROUTING_INPUT_TAGS, RoutingInput, read_routing_input
+from postroad.wire.soap import Envelope, HeaderBlock, not_understood, read_envelope
+from postroad.wire.soap_faults import Fault, read_fault
+from postroad.wire.wsa import Addressing, read_addressing
+
+_FRAGMENT = f"{{{names.MF}}}MessageFragment"
+_SECURITY = f"{{{names.WSSE}}}Security"
+_SIGNATURE = f"{{{names.DS}}}Signature"
+_USERNAME_TOKEN = f"{{{names.WSSE}}}UsernameToken"
+_EBMS_ROLE = "ebms"
+_ROLES = frozenset((names.S12_ULTIMATE_RECEIVER, names.NEXT_MSH, _EBMS_ROLE))
+_OTHER_PROTOCOLS: Mapping[str, str] = {
+    names.WSRM: "wsrm",
+    names.WSRM10: "wsrm",
+    names.WSMC: "wsrm",
+    names.WSR: "wsreliability",
+    names.WST: "wstrust",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """What the one who looks has at hand, and how strict to be."""
+
+    at: datetime
+    """As of when certificates and times are judged."""
+    at_given: bool = False
+    """Somebody asked for that time: then an expired timestamp is a failure, not a warning."""
+    trust: Trust | None = None
+    known: tuple[x509.Certificate, ...] = ()
+    keys: tuple[KeyPair, ...] = ()
+    algorithms: Algorithms = STRONG
+    expectation: Expectation | None = None
+    new_sink: NewSink = BytesSink
+    limits: Limits = DEFAULT
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What was found. Filled step by step, then only read."""
+
+    capture: Capture | None = None
+    envelope: Envelope | None = None
+    kind: str = "unreadable"
+    messaging: Messaging | None = None
+    addressing: Addressing | None = None
+    routing: RoutingInput | None = None
+    fragment: MessageFragment | None = None
+    fault: Fault | None = None
+    attachments: Mapping[str, Attachment] = field(default_factory=dict)
+    payloads: dict[int, tuple[Payload, ...]] = field(default_factory=dict)
+    """The payloads of each unit, by its place among the units."""
+    decryption: Decryption | None = None
+    verification: Verification | None = None
+    chain: Chain | None = None
+    trusted: bool | None = None
+    """None when nobody said whom to trust."""
+    timestamp: Timestamp | None = None
+    username_tokens: tuple[UsernameToken, ...] = ()
+    pmode: str | None = None
+    problems: list[EbmsError] = field(default_factory=list)
+
+    @property
+    def readable(self) -> bool:
+        return self.envelope is not None
+
+    @property
+    def holds(self) -> bool:
+        return self.readable and not any(p.severity is Severity.FAILURE for p in self.problems)
+
+
+def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:
+    """Look at one captured message. Whatever is in it, the answer is an `Inspection`."""
+    found = Inspection()
+    try:
+        found.capture = read_capture(chunks, new_sink=lens.new_sink, limits=lens.limits)
+        found.problems += found.capture.problems
+        root = xml.parse(found.capture.envelope, lens.limits)
+        envelope = read_envelope(root)
+    except EbmsError as error:
+        found.problems.append(error)
+        return found
+    found.envelope = envelope
+    look = _Look(found, lens, envelope, found.capture)
+    look.packaging()
+    look.messaging()
+    look.terms()
+    look.security_headers()
+    look.decryption()
+    look.signature()
+    look.other_headers()
+    look.coverage()
+    look.payloads()
+    look.kind()
+    look.agreement()
+    found.problems = list({str(problem): problem for problem in found.problems}.values())
+    return found
+
+
+class _Look:
+    """One message under the lens: the steps of `inspect_message`, in their order."""
+
+    def __init__(self, found: Inspection, lens: Lens, envelope: Envelope, capture: Capture) -> None:
+        self._found = found
+        self._lens = lens
+        self._envelope = envelope
+        self._capture = capture
+        self._problems = found.problems
+        self._messaging_element: etree._Element | None = None
+        self._security: etree._Element | None = None
+        self._terms: Terms | None = None
+        self._algorithms = lens.algorithms
+        self._bound: list[etree._Element] = []
+        """Header elements that a signature should cover beside eb:Messaging and Body."""
+
+    def packaging(self) -> None:
+        """Media type and charset of the envelope; attachments by Content-ID."""
+        root_type, version = self._capture.root_type, self._envelope.version
+        if root_type is not None:
+            self._problems += root_type_problems(
+                root_type.media_type,
+                version.media_type,
+                root_type.get("charset"),
+                self._envelope.root.getroottree().docinfo.encoding,
+                "MIME part 1" if self._capture.multipart else "HTTP",
+            )
+        attachments: dict[str, Attachment] = {}
+        for part in self._capture.attachments:
+            name = part.content_id or f"part-{part.index + 1}"
+            attachments.setdefault(
+                name, Attachment(name, part.content, part.content_type.media_type, part.sha256)
+            )
+        self._found.attachments = attachments
+
+    def terms(self) -> None:
+        """Find the P-Mode: it says which weak algorithms may be taken after all."""
+        expectation, messaging = self._lens.expectation, self._found.messaging
+        if expectation is None:
+            return
+        message = next(iter(messaging.user_messages), None) if messaging else None
+        self._terms = expectation.terms(message)
+        self._found.pmode = self._terms.pmode
+        self._algorithms = replace(self._lens.algorithms, named=self._terms.algorithms)
+
+    def security_headers(self) -> None:
+        """The Security header for us, its timestamp and username tokens."""
+        try:
+            headers = security_headers(self._envelope.header)
+        except EbmsError as error:
+            self._problems.append(error)
+            return
+        self._security = headers.get(None, headers.get(names.NEXT_MSH))
+        tokens = []
+        for role, header in headers.items():
+            if role not in (None, names.NEXT_MSH, _EBMS_ROLE):
+                continue
+            for element in header.iterchildren(_USERNAME_TOKEN):
+                try:
+                    tokens.append(read_username_token(element))
+                except EbmsError as error:
+                    self._problems.append(error)
+        self._found.username_tokens = tuple(tokens)
+        if self._security is not None:
+            self._timestamp(self._security)
+
+    def _timestamp(self, security: etree._Element) -> None:
+        timestamp, problems = read_security_timestamp(security)
+        self._problems += problems
+        self._found.timestamp = timestamp
+        if timestamp is None:
+            return
+        self._bound.append(timestamp.element)
+        for problem in check_timestamp(timestamp, self._lens.at):
+            if not self._lens.at_given:
+                problem.severity = Severity.WARNING
+            self._problems.append(problem)
+
+    def decryption(self) -> None:
+        """Open what is encrypted, with the keys at hand."""
+        result = decrypt(
+            self._security,
+            self._envelope.body,
+            self._found.attachments,
+            self._lens.keys,
+            ids=Ids(self._envelope.root),
+            algorithms=self._algorithms,
+            new_sink=self._lens.new_sink,
+            limits=self._lens.limits,
+        )
+        self._found.decryption = result
+        self._found.attachments = result.attachments
+        self._problems += result.problems
+
+    def signature(self) -> None:
+        """Verify the signature, and whether its signer is trusted."""
+        self._misplaced_signatures()
+        present = signatures(self._security) if self._security is not None else []
+        if not present:
+            return
+        if len(present) > 1:
+            self._problems.append(
+                EbmsError(
+                    "EBMS:0103",
+                    f"{len(present)} signatures, exactly one is expected; only the first counts",
+                    location=xml.path(present[1]),
+                )
+            )
+        verification = verify(
+            present[0],
+            Ids(self._envelope.root),
+            self._found.attachments,
+            known=self._lens.known,
+            algorithms=self._algorithms,
+            raw_attachments=self._terms.raw_attachments if self._terms else None,
+            unseen=self._unseen,
+            limits=self._lens.limits,
+        )
+        self._found.verification = verification
+        self._problems += verification.problems
+        if verification.certificate is not None:
+            self._trust(verification, verification.certificate)
+
+    def _closed(self) -> frozenset[str]:
+        """Attachments that are encrypted and stayed so: their digests cannot be known."""
+        result = self._found.decryption
+        if result is None or result.decrypted:
+            return frozenset()
+        sealed = {
+            name
+            for name in result.content_ids
+            if self._found.attachments[name].content is self._sent(name)
+        }
+        return frozenset(sealed)
+
+    def _unseen(self, content_id: str) -> str | None:
+        """Why an attachment cannot be looked at, if it cannot."""
+        if content_id in self._closed():
+            return "it is encrypted and was not opened"
+        if self._capture.envelope_only and content_id not in self._found.attachments:
+            return "only the envelope was captured"
+        return None
+
+    def _sent(self, content_id: str) -> object:
+        return next(
+            (p.content for p in self._capture.attachments if p.content_id == content_id), None
+        )
+
+    def _misplaced_signatures(self) -> None:
+        header = self._envelope.header
+        for element in header.iter(_SIGNATURE) if header is not None else ():
+            parent = element.getparent()
+            if parent is None or parent.tag != _SECURITY or parent.getparent() is not header:
+                self._problems.append(
+                    EbmsError(
+                        "EBMS:0101",
+                        "this signature is not a child of a Security header, so it proves nothing",
+                        location=xml.path(element),
+                    )
+                )
+
+    def _trust(self, verification: Verification, certificate: x509.Certificate) -> None:
+        trust = self._lens.trust
+        if trust is None:
+            self._note_validity(certificate)
+            return
+        try:
+            self._found.chain = trust.verify(certificate, verification.companions, self._lens.at)
+            self._found.trusted = True
+        except EbmsError as error:
+            self._found.trusted = False
+            self._problems.append(error)
+
+    def _note_validity(self, certificate: x509.Certificate) -> None:
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if begin <= self._lens.at <= end:
+            return
+        when = f"expired on {end:%Y-%m-%d}" if self._lens.at > end else f"starts {begin:%Y-%m-%d}"
+        self._problems.append(
+            EbmsError(
+                "EBMS:0101",
+                f"the signer's certificate is not valid at {self._lens.at:%Y-%m-%d} ({when})",
+                location="certificate",
+                severity=Severity.WARNING,
+            )
+        )
+
+    def messaging(self) -> None:
+        """Read eb:Messaging: the very element that the signature covers, if there is one."""
+        self._look_alikes()
+        try:
+            element = find_messaging(self._envelope)
+        except EbmsError as error:
+            self._problems.append(error)
+            header = self._envelope.header
+            element = header.find(MESSAGING) if header is not None else None
+        if element is None:
+            return
+        self._messaging_element = element
+        reading = read_messaging(element, self._envelope.version)
+        self._found.messaging = reading.messaging
+        self._problems += reading.problems
+
+    def _look_alikes(self) -> None:
+        """A second Body or Envelope somewhere is how a signed one is moved aside."""
+        namespace = self._envelope.version.namespace
+        rightful = (self._envelope.root, self._envelope.header, self._envelope.body)
+        for name in ("Envelope", "Header", "Body"):
+            for element in self._envelope.root.iter(f"{{{namespace}}}{name}"):
+                if not any(element is one for one in rightful):
+                    self._problems.append(
+                        EbmsError(
+                            "EBMS:0009",
+                            f"a second SOAP {name} inside the message",
+                            location=xml.path(element),
+                        )
+                    )
+
+    def other_headers(self) -> None:
+        """WS-Addressing, routing input, fragments; and what must be understood and is not."""
+        self._found.fault = read_fault(self._envelope)
+        self._found.addressing, problems = read_addressing(self._envelope)
+        self._problems += problems
+        for block in self._envelope.blocks:
+            if block.element.tag in ROUTING_INPUT_TAGS:
+                self._found.routing, problems = read_routing_input(block)
+                self._problems += problems
+            elif block.element.tag == _FRAGMENT:
+                self._found.fragment, problems = read_message_fragment(block)
+                self._problems += problems
+                self._bound.append(block.element)
+        self._problems += (
+            EbmsError(
+                "EBMS:0008",
+                f"the header <{xml.local(block.element)}> must be understood and is not known here",
+                location=xml.path(block.element),
+            )
+            for block in not_understood(self._envelope, _understood(self._envelope.blocks), _ROLES)
+        )
+
+    def coverage(self) -> None:
+        """What must be signed once anything is: header, Body, attachments, time."""
+        verification = self._found.verification
+        if verification is None:
+            return
+        required = [*self._bound]
+        if self._messaging_element is not None:
+            required.insert(0, self._messaging_element)
+        body = self._envelope.body
+        if len(body) or (body.text or "").strip():
+            required.append(body)
+        elif not verification.covers(body):
+            self._warn("EBMS:0103", "the signature does not cover the (empty) Body", body)
+        pointed = {c.element for c in verification.references if c.element is not None}
+        attempted = {c.content_id for c in verification.references}
+        self._problems += missing_coverage(
+            verification,
+            [element for element in required if element not in pointed],
+            [name for name in self._found.attachments if name not in attempted],
+        )
+        for block in self._envelope.blocks:
+            tag = str(block.element.tag)
+            routed = tag in ROUTING_INPUT_TAGS or tag.startswith(f"{{{names.WSA}}}")
+            if routed and not verification.covers(block.element):
+                self._warn(
+                    "EBMS:0103",
+                    f"the signature does not cover {xml.local(block.element)}",
+                    block.element,
+                )
+
+    def _warn(self, code: str, detail: str, element: etree._Element) -> None:
+        self._problems.append(
+            EbmsError(code, detail, location=xml.path(element), severity=Severity.WARNING)
+        )
+
+    def payloads(self) -> None:
+        """Find and open the payloads of each user message; nothing may be left over."""
+        messaging = self._found.messaging
+        listed: list[str | None] = []
+        if self._found.fragment is not None:
+            listed.append(self._found.fragment.href)
+        for place, unit in enumerate(messaging.units if messaging else ()):
+            if not isinstance(unit, UserMessage):
+                continue
+            self._found.payloads[place], problems = open_payloads(
+                unit,
+                self._unit_path(unit),
+                self._found.attachments,
+                self._envelope.body,
+                new_sink=self._lens.new_sink,
+                limits=self._lens.limits,
+                closed=self._closed(),
+                envelope_only=self._capture.envelope_only,
+            )
+            self._problems += problems
+            listed += (part.href for part in unit.part_infos)
+        if messaging is not None:
+            self._problems += unlisted(list(self._found.attachments), listed)
+
+    def _unit_path(self, unit: UserMessage) -> str:
+        messaging = self._found.messaging
+        assert messaging is not None
+        prefix = self._envelope.version.prefix
+        place = f"{prefix}:Envelope/{prefix}:Header/eb:Messaging/eb:UserMessage"
+        if len(messaging.user_messages) > 1:
+            place += f"[{messaging.user_messages.index(unit) + 1}]"
+        return place
+
+    def kind(self) -> None:
+        messaging = self._found.messaging
+        if messaging is not None:
+            self._found.kind = "fragment" if self._found.fragment else _kind(messaging.primary)
+            return
+        if self._found.fault is not None:
+            self._found.kind = "fault"
+            return
+        self._found.kind = _protocol(self._envelope) or "soap"
+        if self._found.kind == "soap" and self._messaging_element is None:
+            self._problems.append(
+                EbmsError(
+                    "EBMS:0009",
+                    "there is no eb:Messaging header: this is not an ebMS message",
+                    location=f"{self._envelope.version.prefix}:Envelope",
+                )
+            )
+
+    def agreement(self) -> None:
+        """Hold the message against the P-Modes, where some were given."""
+        expectation, messaging = self._lens.expectation, self._found.messaging
+        if expectation is None or messaging is None:
+            return
+        for place, unit in enumerate(messaging.units):
+            if isinstance(unit, UserMessage):
+                payloads = self._found.payloads.get(place, ())
+                self._problems += expectation.check(unit, self._facts(payloads))
+            elif unit.receipt is not None:
+                self._problems += expectation.check_receipt(unit)
+
+    def _facts(self, payloads: tuple[Payload, ...]) -> Facts:
+        found, messaging = self._found, self._found.messaging
+        return Facts(
+            soap_version=self._envelope.version.number,
+            for_next_msh=messaging is not None and messaging.role == names.NEXT_MSH,
+            request=self._capture.http.start_line if self._capture.http else None,
+            payloads=payloads,
+            attachments=tuple(found.attachments),
+            verification=found.verification,
+            decryption=found.decryption,
+            username_tokens=found.username_tokens,
+        )
+
+
+def _understood(blocks: Iterable[HeaderBlock]) -> frozenset[str]:
+    known = {MESSAGING, _SECURITY, _FRAGMENT, *ROUTING_INPUT_TAGS}
+    for block in blocks:
+        tag = str(block.element.tag)
+        namespace = tag[1:].partition("}")[0]
+        if namespace == names.WSA or namespace in _OTHER_PROTOCOLS:
+            known.add(tag)
+    return frozenset(known)
+
+
+def _kind(unit: Unit) -> str:
+    if isinstance(unit, UserMessage):
+        return "user_message"
+    return signal_kind(unit)
+
+
+def signal_kind(signal: SignalMessage) -> str:
+    if signal.pull_request is not None:
+        return "pull_request"
+    if signal.receipt is not None:
+        return "receipt"
+    return "error" if signal.errors else "signal"
+
+
+def _protocol(envelope: Envelope) -> str | None:
+    """Which other protocol that ebMS leans on the message belongs to, if any."""
+    blocks = [block.element for block in envelope.blocks]
+    for element in [*xml.elements(envelope.body), *blocks]:
+        namespace = str(element.tag)[1:].partition("}")[0]
+        if namespace in _OTHER_PROTOCOLS:
+            return _OTHER_PROTOCOLS[namespace]
+    return None

@@ -1,0 +1,274 @@
+"""Where the payloads of a user message are, and whether header, MIME and compression agree."""
+
+import codecs
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lxml import etree
+
+from postroad.msh.compression import Inflated, gunzip
+from postroad.security.attachments import Attachment
+from postroad.wire.content import Content, NewSink
+from postroad.wire.ebms3 import (
+    CHARACTER_SET,
+    COMPRESSION_TYPE,
+    GZIP,
+    MIME_TYPE,
+    PartInfo,
+    UserMessage,
+)
+from postroad.wire.ebms3_user_messages import is_uri
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.mime_headers import content_id_of
+from postroad.wire.names import WSU, XML
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """One payload as its consumer gets it: decrypted and decompressed."""
+
+    part_info: PartInfo
+    content_id: str | None
+    """None for a payload in the Body."""
+    media_type: str | None
+    content: Content | None
+    """None when it could not be opened, or stands in the Body."""
+    sha256: bytes | None = None
+    compressed: bool = False
+    unpacked: Inflated | None = None
+    """What is inside a GZIP file that was sent as such, without AS4 compression."""
+
+
+def open_payloads(
+    message: UserMessage,
+    where: str,
+    attachments: Mapping[str, Attachment],
+    body: etree._Element,
+    *,
+    new_sink: NewSink,
+    limits: Limits = DEFAULT,
+    closed: frozenset[str] = frozenset(),
+    envelope_only: bool = False,
+) -> tuple[tuple[Payload, ...], list[EbmsError]]:
+    """The payloads that a user message lists, opened, and what is wrong with them.
+
+    `where` is the path of its eb:UserMessage; `closed` are attachments that are still encrypted,
+    which cannot be looked into. With `envelope_only` attachments were not captured, so that their
+    absence says nothing.
+    """
+    payloads: list[Payload] = []
+    problems: list[EbmsError] = []
+    for number, part_info in enumerate(message.part_infos, 1):
+        place = f"{where}/eb:PayloadInfo/eb:PartInfo[{number}]"
+        try:
+            payloads.append(
+                _open(part_info, place, attachments, body, new_sink, limits, closed, problems)
+            )
+        except EbmsError as error:
+            if envelope_only and error.code == "EBMS:0007":
+                error.severity = Severity.WARNING
+            problems.append(error)
+            payloads.append(
+                Payload(part_info, content_id_of(part_info.href or ""), None, None, None)
+            )
+    return tuple(payloads), problems
+
+
+def _open(
+    part_info: PartInfo,
+    place: str,
+    attachments: Mapping[str, Attachment],
+    body: etree._Element,
+    new_sink: NewSink,
+    limits: Limits,
+    closed: frozenset[str],
+    problems: list[EbmsError],
+) -> Payload:
+    href = part_info.href
+    content_id = content_id_of(href) if href else None
+    if content_id is None:
+        _check_elsewhere(href, place, body)
+        return Payload(part_info, None, part_info.property(MIME_TYPE), None)
+    attachment = attachments.get(content_id)
+    if attachment is None:
+        raise EbmsError(
+            "EBMS:0007", f"the message has no part with Content-ID {content_id}", location=place
+        )
+    compression = part_info.property(COMPRESSION_TYPE)
+    if compression is None:
+        media_type = part_info.property(MIME_TYPE) or attachment.media_type
+        unpacked = None
+        if attachment.media_type == GZIP and content_id not in closed:
+            unpacked = _peek(attachment, new_sink, limits, problems)
+        return Payload(
+            part_info,
+            content_id,
+            media_type,
+            attachment.content,
+            attachment.sha256,
+            unpacked=unpacked,
+        )
+    problems += _compression_problems(part_info, compression, attachment, place, closed)
+    if compression != GZIP or content_id in closed:
+        return Payload(part_info, content_id, part_info.property(MIME_TYPE), None, None, True)
+    inflated = gunzip(
+        attachment.content, new_sink=new_sink, location=f"cid:{content_id}", limits=limits
+    )
+    media_type = part_info.property(MIME_TYPE) or "application/octet-stream"
+    return Payload(part_info, content_id, media_type, inflated.content, inflated.sha256, True)
+
+
+def _peek(
+    attachment: Attachment, new_sink: NewSink, limits: Limits, problems: list[EbmsError]
+) -> Inflated | None:
+    """Look into a GZIP file that nobody asked to decompress; damage there is only a warning."""
+    try:
+        return gunzip(
+            attachment.content,
+            new_sink=new_sink,
+            location=f"cid:{attachment.content_id}",
+            limits=limits,
+        )
+    except EbmsError as error:
+        error.severity = Severity.WARNING
+        problems.append(error)
+        return None
+
+
+def _compression_problems(
+    part_info: PartInfo,
+    compression: str,
+    attachment: Attachment,
+    place: str,
+    closed: frozenset[str],
+) -> list[EbmsError]:
+    """The rules of AS4 3.1 for a compressed part."""
+    found = []
+    if compression != GZIP:
+        found.append(
+            EbmsError(
+                "EBMS:0303",
+                f"{COMPRESSION_TYPE} is {compression!r}, only {GZIP} exists",
+                location=place,
+            )
+        )
+    if not part_info.property(MIME_TYPE):
+        found.append(
+            EbmsError(
+                "EBMS:0303",
+                f"a compressed part needs a {MIME_TYPE} property that tells what it was before",
+                location=place,
+            )
+        )
+    if attachment.media_type != GZIP and attachment.content_id not in closed:
+        found.append(
+            EbmsError(
+                "EBMS:0007",
+                f"a compressed part has Content-Type {GZIP}, here it is {attachment.media_type}",
+                location=f"cid:{attachment.content_id}",
+            )
+        )
+    charset = part_info.property(CHARACTER_SET)
+    if charset is not None and not _is_charset(charset):
+        found.append(
+            EbmsError(
+                "EBMS:0003",
+                f"{CHARACTER_SET} is {charset!r}, which is no character set",
+                location=place,
+            )
+        )
+    return found
+
+
+def _is_charset(name: str) -> bool:
+    try:
+        codecs.lookup(name)
+    except (LookupError, ValueError):
+        return False
+    return True
+
+
+def _check_elsewhere(href: str | None, place: str, body: etree._Element) -> None:
+    """A payload that is no attachment: the Body, an element in it, or outside the message."""
+    if not href:
+        if len(body) == 0:
+            raise EbmsError(
+                "EBMS:0007",
+                "a PartInfo without href is the Body, but the Body is empty",
+                location=place,
+            )
+        return
+    if not href.startswith("#"):
+        if not is_uri(href):
+            return
+        raise EbmsError(
+            "EBMS:0011",
+            f"the payload {href!r} is outside the message and is not fetched",
+            location=place,
+        )
+    wanted = href[1:]
+    found = [
+        element
+        for element in body.iter(etree.Element)
+        if wanted
+        in (
+            element.get(f"{{{WSU}}}Id"),
+            element.get(f"{{{XML}}}id"),
+            element.get("id"),
+            element.get("Id"),
+        )
+    ]
+    if len(found) != 1:
+        raise EbmsError(
+            "EBMS:0007",
+            f"{href} names {len(found)} elements of the Body, exactly one is expected",
+            location=place,
+        )
+
+
+def unlisted(attachments: Sequence[str], listed: Sequence[str | None]) -> list[EbmsError]:
+    """Attachments that no PartInfo names: they are never processed (Core 5.2.2.12)."""
+    known = {content_id_of(href) for href in listed if href}
+    return [
+        EbmsError(
+            "EBMS:0007",
+            "no PartInfo names this attachment, so it is not part of the message",
+            location=f"cid:{content_id}",
+        )
+        for content_id in attachments
+        if content_id not in known
+    ]
+
+
+def root_type_problems(
+    media_type: str | None, expected: str, charset: str | None, encoding: str | None, where: str
+) -> list[EbmsError]:
+    """Whether the envelope's media type and charset are those of its SOAP version and XML."""
+    found = []
+    if media_type not in (None, expected, "application/xop+xml"):
+        found.append(
+            EbmsError(
+                "EBMS:0007",
+                f"this SOAP version travels as {expected}, the envelope is declared {media_type}",
+                location=where,
+            )
+        )
+    if charset and encoding and not _same_charset(charset, encoding):
+        found.append(
+            EbmsError(
+                "EBMS:0007",
+                f"the MIME charset is {charset}, the XML is in {encoding}",
+                location=where,
+                severity=Severity.FAILURE,
+            )
+        )
+    return found
+
+
+def _same_charset(one: str, other: str) -> bool:
+    try:
+        names = {codecs.lookup(one).name, codecs.lookup(other).name}
+    except (LookupError, ValueError):
+        return False
+    return len(names) == 1 or names == {"utf-8", "ascii"}

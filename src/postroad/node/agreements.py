@@ -1,0 +1,79 @@
+"""P-Modes from files, with the certificates and keys that they name beside them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from postroad.agreement.loading import load_sources
+from postroad.agreement.matching import PModes
+from postroad.agreement.pmode import PMode
+from postroad.agreement.pmode_security import X509
+from postroad.msh.expectation import Expectation
+from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
+
+_T = TypeVar("_T")
+
+
+class AgreementError(Exception):
+    """P-Modes that cannot be used; the message has a line per problem."""
+
+
+def pmode_files(path: Path) -> list[Path]:
+    """The P-Mode files of a folder, or the file itself."""
+    if not path.is_dir():
+        return [path]
+    return sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml") and p.is_file())
+
+
+def load_expectation(path: Path, *, password: bytes | None = None) -> Expectation:
+    """Read P-Modes and what they name; `AgreementError` when anything is wrong with them."""
+    files = pmode_files(path)
+    if not files:
+        raise AgreementError(f"{path}: there is no P-Mode file (*.yaml) in this folder")
+    try:
+        sources = [(str(file), file.read_bytes()) for file in files]
+    except OSError as error:
+        raise AgreementError(f"{path}: {error.strerror or error}") from None
+    result = load_sources(sources)
+    if not result.ok:
+        raise AgreementError("\n".join(map(str, result.errors)))
+    folder = path if path.is_dir() else path.parent
+    pins, anchors, recipients, keys = [], [], [], []
+    for terms in _x509_groups(result.pmodes):
+        signature, encryption = terms.signature, terms.encryption
+        if signature is not None:
+            named = [*([signature.certificate] if signature.certificate else ()), *signature.pins]
+            pins += _all(folder, named, load_certificates)
+            anchors += _all(folder, signature.trust_anchors, load_certificates)
+        if encryption is not None and encryption.certificate:
+            recipients += _all(folder, [encryption.certificate], load_certificates)
+        if encryption is not None and encryption.key:
+            keys += _all(folder, [encryption.key], lambda data: load_key_pairs(data, password))
+    return Expectation(
+        PModes(result.pmodes),
+        tuple(pins),
+        tuple(anchors),
+        tuple(recipients),
+        tuple(named.pair for named in keys),
+    )
+
+
+def _x509_groups(pmodes: tuple[PMode, ...]) -> Iterator[X509]:
+    for pmode in pmodes:
+        for leg in pmode.legs:
+            if leg.security is not None and leg.security.x509 is not None:
+                yield leg.security.x509
+
+
+def _all(
+    folder: Path, names: list[str] | tuple[str, ...], load: Callable[[bytes], tuple[_T, ...]]
+) -> list[_T]:
+    found: list[_T] = []
+    for name in names:
+        try:
+            found += load((folder / name).read_bytes())
+        except OSError as error:
+            raise AgreementError(f"{folder / name}: {error.strerror or error}") from None
+        except KeyStoreError as error:
+            raise AgreementError(f"{folder / name}: {error}") from None
+    return found

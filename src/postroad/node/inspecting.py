@@ -1,0 +1,187 @@
+"""`postroad.inspect()`: the shell around the inspection. Opens files, reads the clock, spools."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from cryptography import x509
+
+from postroad.msh.expectation import Expectation
+from postroad.msh.inspection import Inspection, Lens, inspect_message
+from postroad.msh.report import report
+from postroad.node.agreements import load_expectation
+from postroad.security.algorithms import Algorithms
+from postroad.security.keys import KeyPair, load_certificates, load_key_pairs
+from postroad.security.trust import Trust
+from postroad.store.spool import SpoolSink
+from postroad.wire.content import CHUNK, Content
+from postroad.wire.limits import DEFAULT, Limits
+
+Source = bytes | str | os.PathLike[str] | IO[bytes]
+Trusted = bytes | str | os.PathLike[str] | x509.Certificate
+
+_EXTENSIONS = {
+    "application/xml": ".xml",
+    "text/xml": ".xml",
+    "application/json": ".json",
+    "application/pdf": ".pdf",
+    "application/gzip": ".gz",
+    "application/zip": ".zip",
+    "text/plain": ".txt",
+    "text/csv": ".csv",
+    "image/jpeg": ".jpg",
+    "image/png": ".png",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the one who inspects brings along; made once, used for any number of messages."""
+
+    trust: tuple[x509.Certificate, ...] = ()
+    keys: tuple[KeyPair, ...] = ()
+    at: datetime | None = None
+    expectation: Expectation | None = None
+    allow_legacy: bool = False
+    limits: Limits = field(default=DEFAULT)
+
+    def lens(self) -> Lens:
+        expectation = self.expectation
+        anchors = self.trust + (expectation.trust_anchors if expectation else ())
+        pinned = self.trust + (expectation.pins if expectation else ())
+        trust = None
+        if anchors or pinned:
+            trust = Trust(
+                anchors=tuple(one for one in anchors if _is_authority(one)),
+                pinned=pinned,
+                min_rsa_bits=1024 if self.allow_legacy else 2048,
+                allow_sha1=self.allow_legacy,
+            )
+        keys = self.keys + (expectation.keys if expectation else ())
+        return Lens(
+            at=self.at or datetime.now(UTC),
+            at_given=self.at is not None,
+            trust=trust,
+            known=(*anchors, *pinned, *(pair.certificate for pair in keys)),
+            keys=keys,
+            algorithms=Algorithms(legacy=self.allow_legacy),
+            expectation=expectation,
+            new_sink=lambda: SpoolSink(self.limits.memory_bytes),
+            limits=self.limits,
+        )
+
+
+def inspect(
+    source: Source,
+    *,
+    trust: Sequence[Trusted] = (),
+    key: bytes | str | os.PathLike[str] | KeyPair | None = None,
+    password: str | bytes | None = None,
+    at: datetime | None = None,
+    pmode: str | os.PathLike[str] | None = None,
+    allow_legacy: bool = False,
+    limits: Limits = DEFAULT,
+) -> dict[str, Any]:
+    """Everything about one ebMS 3.0 / AS4 message, as `postroad inspect --json` prints it.
+
+    `source` is the message as bytes, the path of a file, or an open binary file: an HTTP message
+    with its headers, a MIME body, or an envelope alone. `trust` are certificates (PEM, DER, a
+    path), `key` opens what is encrypted, `at` is the time as of which certificates are judged.
+    """
+    tools = Tools(
+        trust=tuple(one for item in trust for one in _certificates(item)),
+        keys=_key_pairs(key, password),
+        at=at,
+        expectation=load_expectation(Path(pmode), password=_octets(password)) if pmode else None,
+        allow_legacy=allow_legacy,
+        limits=limits,
+    )
+    return report(inspect_source(source, tools))
+
+
+def inspect_source(
+    source: Source, tools: Tools, *, progress: Callable[[int], None] | None = None
+) -> Inspection:
+    """Inspect; `progress` is told how many bytes were read each time some were."""
+    return inspect_message(_counted(_chunks(source), progress), tools.lens())
+
+
+def _counted(chunks: Iterable[bytes], progress: Callable[[int], None] | None) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+        if progress is not None:
+            progress(len(chunk))
+
+
+def _chunks(source: Source) -> Iterator[bytes]:
+    if isinstance(source, bytes | bytearray | memoryview):
+        yield bytes(source)
+    elif isinstance(source, str | os.PathLike):
+        with Path(source).open("rb") as file:
+            yield from iter(lambda: file.read(CHUNK), b"")
+    else:
+        yield from iter(lambda: source.read(CHUNK), b"")
+
+
+def _certificates(item: Trusted) -> tuple[x509.Certificate, ...]:
+    if isinstance(item, x509.Certificate):
+        return (item,)
+    return load_certificates(_bytes(item))
+
+
+def _key_pairs(
+    key: bytes | str | os.PathLike[str] | KeyPair | None, password: str | bytes | None
+) -> tuple[KeyPair, ...]:
+    if key is None:
+        return ()
+    if isinstance(key, KeyPair):
+        return (key,)
+    return tuple(named.pair for named in load_key_pairs(_bytes(key), _octets(password)))
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    """Whether others may chain to it: it says so, or is a root too old to say."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return certificate.issuer == certificate.subject
+    except ValueError:
+        return False
+    return extension.value.ca
+
+
+def _bytes(item: bytes | str | os.PathLike[str]) -> bytes:
+    return item if isinstance(item, bytes) else Path(item).read_bytes()
+
+
+def _octets(password: str | bytes | None) -> bytes | None:
+    return password.encode() if isinstance(password, str) else password
+
+
+def extract(inspection: Inspection, folder: Path) -> list[Path]:
+    """Write envelope and opened payloads to a folder. File names are ours, never the message's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    if inspection.capture is not None:
+        written.append(_write(folder / "envelope.xml", [inspection.capture.envelope]))
+    opened: dict[str, tuple[Content, str]] = {
+        name: (attachment.content, attachment.media_type)
+        for name, attachment in inspection.attachments.items()
+    }
+    for payloads in inspection.payloads.values():
+        for payload in payloads:
+            if payload.content_id is not None and payload.content is not None:
+                opened[payload.content_id] = (payload.content, payload.media_type or "")
+    for number, (content, media_type) in enumerate(opened.values(), 1):
+        extension = _EXTENSIONS.get(media_type.partition(";")[0].strip().lower(), ".bin")
+        written.append(_write(folder / f"payload-{number}{extension}", content.chunks()))
+    return written
+
+
+def _write(path: Path, chunks: Iterable[bytes]) -> Path:
+    with path.open("wb") as file:
+        file.writelines(chunks)
+    return path

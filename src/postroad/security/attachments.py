@@ -1,0 +1,86 @@
+"""Attachments as WS-Security sees them (SwA profile 1.1): content and media type, by Content-ID."""
+
+import hmac
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from postroad.security.algorithms import SHA256, Digest
+from postroad.wire.content import Content, read_all
+from postroad.wire.errors import EbmsError
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.names import SWA
+from postroad.wire.xml import canonical, parse
+
+CONTENT_TRANSFORM: Final = SWA + "#Attachment-Content-Signature-Transform"
+COMPLETE_TRANSFORM: Final = SWA + "#Attachment-Complete-Signature-Transform"
+CIPHERTEXT_TRANSFORM: Final = SWA + "#Attachment-Ciphertext-Transform"
+CONTENT_ONLY: Final = SWA + "#Attachment-Content-Only"
+COMPLETE: Final = SWA + "#Attachment-Complete"
+
+_XML_TYPE: Final = re.compile(r"(text|application)/xml|(application|image)/[^;]+\+xml")
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    content_id: str
+    content: Content
+    media_type: str
+    """Lower case, without parameters; what it was before encryption."""
+    sha256: bytes | None = None
+    """The digest of the content where it is known already."""
+
+
+def content_digest(
+    attachment: Attachment, digest: Digest, *, raw: bool = False, limits: Limits = DEFAULT
+) -> bytes:
+    """The digest after the Attachment-Content-Signature-Transform (SwA 5.4.2).
+
+    XML is canonicalised, other text gets CRLF line ends, everything else is taken as it is;
+    with `raw` everything is.
+    """
+    media = attachment.media_type.lower()
+    if not raw and _XML_TYPE.match(media):
+        return digest.new(_canonical_xml(attachment, limits)).digest()
+    if not raw and media.startswith("text/"):
+        return _text_digest(attachment.content, digest)
+    if digest.uri == SHA256 and attachment.sha256 is not None:
+        return attachment.sha256
+    state = digest.new()
+    for chunk in attachment.content.chunks():
+        state.update(chunk)
+    return state.digest()
+
+
+def _canonical_xml(attachment: Attachment, limits: Limits) -> bytes:
+    place = f"cid:{attachment.content_id}"
+    try:
+        data = read_all(attachment.content, limits.canonical_xml_bytes)
+    except ValueError as error:
+        raise EbmsError(
+            "EBMS:0101", f"XML attachment too large to canonicalise: {error}", location=place
+        ) from None
+    bounds = Limits(
+        envelope_bytes=limits.canonical_xml_bytes,
+        xml_depth=250,
+        xml_elements=10_000_000,
+        xml_attributes=10_000,
+    )
+    return canonical(parse(data, bounds, where=place))
+
+
+def _text_digest(content: Content, digest: Digest) -> bytes:
+    state = digest.new()
+    held = b""
+    for chunk in content.chunks():
+        data = held + chunk
+        held = b"\r" if data.endswith(b"\r") else b""
+        state.update(_LINE_END.sub(b"\r\n", data[: len(data) - len(held)]))
+    if held:
+        state.update(b"\r\n")
+    return state.digest()
+
+
+def same_digest(one: bytes, other: bytes) -> bool:
+    return hmac.compare_digest(one, other)

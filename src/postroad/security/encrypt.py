@@ -1,0 +1,94 @@
+"""Encrypting attachments and Body for one recipient (XML Encryption 1.1, SwA profile)."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from postroad.security.algorithms import DATA_CIPHERS
+from postroad.security.attachments import CIPHERTEXT_TRANSFORM, CONTENT_ONLY, Attachment
+from postroad.security.ciphers import encrypt_content, iv_bytes
+from postroad.security.keyestablishment import Encryption, Entropy, write_key
+from postroad.security.tokens import write_token_reference
+from postroad.wire.content import BytesContent, BytesSink, NewSink, read_all
+from postroad.wire.mime_headers import cid_url
+from postroad.wire.names import DS, SMS11, WSSE, WSSE11, XENC
+from postroad.wire.xml import escape_attribute
+
+_OCTETS = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypted:
+    pieces: tuple[str, ...]
+    """Token, EncryptedKey and the EncryptedData of attachments, for the Security header."""
+    attachments: tuple[Attachment, ...]
+    body_content: str | None
+
+
+def encrypt(
+    attachments: Sequence[Attachment],
+    encryption: Encryption,
+    *,
+    entropy: Entropy,
+    body_content: str | None = None,
+    new_sink: NewSink = BytesSink,
+    id: str = "_key",
+) -> Encrypted:
+    """Encrypt every attachment, and the Body's content when it is given, under one content key.
+
+    ValueError when algorithm and certificate do not fit.
+    """
+    cipher = DATA_CIPHERS[encryption.data]
+    key = entropy(cipher.key_bytes)
+    token, reference = write_token_reference(
+        encryption.reference, encryption.certificate, (), f"{id}-token"
+    )
+    data, outgoing, ids = [], [], []
+    for number, attachment in enumerate(attachments, 1):
+        content = encrypt_content(
+            cipher, key, entropy(iv_bytes(cipher)), attachment.content, new_sink
+        )
+        outgoing.append(replace(attachment, content=content, media_type=_OCTETS, sha256=None))
+        ids.append(f"{id}-data-{number}")
+        data.append(_attachment_data(ids[-1], id, encryption.data, attachment))
+    encrypted_body = None
+    if body_content is not None:
+        plain = BytesContent(body_content.encode())
+        sealed = encrypt_content(cipher, key, entropy(iv_bytes(cipher)), plain, BytesSink)
+        ids.append(f"{id}-body")
+        value = base64.b64encode(read_all(sealed, sealed.size)).decode()
+        encrypted_body = _encrypted_data(
+            ids[-1], id, encryption.data, f'Type="{XENC}Content"',
+            f"<xenc:CipherValue>{value}</xenc:CipherValue>",
+        )  # fmt: skip
+    listed = "".join(f'<xenc:DataReference URI="#{one}"/>' for one in ids)
+    encrypted_key = (
+        f'<xenc:EncryptedKey xmlns:xenc="{XENC}" Id="{id}">'
+        f"{write_key(encryption, reference, key, entropy)}"
+        f"<xenc:ReferenceList>{listed}</xenc:ReferenceList></xenc:EncryptedKey>"
+    )
+    pieces = (*((token,) if token else ()), encrypted_key, *data)
+    return Encrypted(pieces, tuple(outgoing), encrypted_body)
+
+
+def _attachment_data(id: str, key_id: str, algorithm: str, attachment: Attachment) -> str:
+    return _encrypted_data(
+        id,
+        key_id,
+        algorithm,
+        f'MimeType="{escape_attribute(attachment.media_type)}" Type="{CONTENT_ONLY}"',
+        f'<xenc:CipherReference URI="{escape_attribute(cid_url(attachment.content_id))}">'
+        f'<xenc:Transforms><ds:Transform xmlns:ds="{DS}" Algorithm="{CIPHERTEXT_TRANSFORM}"/>'
+        "</xenc:Transforms></xenc:CipherReference>",
+    )
+
+
+def _encrypted_data(id: str, key_id: str, algorithm: str, attributes: str, cipher: str) -> str:
+    return (
+        f'<xenc:EncryptedData xmlns:xenc="{XENC}" Id="{id}" {attributes}>'
+        f'<xenc:EncryptionMethod Algorithm="{algorithm}"/><ds:KeyInfo xmlns:ds="{DS}">'
+        f'<wsse:SecurityTokenReference xmlns:wsse="{WSSE}" xmlns:wsse11="{WSSE11}"'
+        f' wsse11:TokenType="{SMS11}#EncryptedKey"><wsse:Reference URI="#{key_id}"/>'
+        f"</wsse:SecurityTokenReference></ds:KeyInfo><xenc:CipherData>{cipher}</xenc:CipherData>"
+        "</xenc:EncryptedData>"
+    )

@@ -1,0 +1,33 @@
+"""Finding elements by id, so that an id can never mean two things."""
+
+from typing import Final
+
+from lxml import etree
+
+from postroad.wire.errors import EbmsError
+from postroad.wire.names import WSU, XML
+
+_ID_ATTRIBUTES: Final = frozenset((f"{{{WSU}}}Id", "Id", "id", "ID", f"{{{XML}}}id"))
+
+
+class Ids:
+    """All ids of one message over every kind of id attribute (wsu:Id, Id, id, ID, xml:id)."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, root: etree._Element) -> None:
+        self._found: dict[str, list[etree._Element]] = {}
+        for element in root.iter(etree.Element):
+            for name in element.keys():  # noqa: SIM118
+                if name in _ID_ATTRIBUTES:
+                    having = self._found.setdefault(element.get(name, ""), [])
+                    if not having or having[-1] is not element:
+                        having.append(element)
+
+    def one(self, id: str, *, code: str = "EBMS:0101") -> etree._Element:
+        """The element with this id; an error when there is none, or more than one."""
+        found = self._found.get(id, ())
+        if len(found) == 1:
+            return found[0]
+        many = "no element has it" if not found else f"{len(found)} elements have it"
+        raise EbmsError(code, f"the id {id!r} must name exactly one element, but {many}")

@@ -1,0 +1,491 @@
+"""Private keys and certificates out of the files that people have: PEM, DER, PKCS#7, #12, JKS.
+
+What a file is, its content tells, never its name. Whatever is wrong with it is a
+`KeyStoreError` with a sentence that says what to do next.
+"""
+
+import base64
+import binascii
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NoReturn, SupportsIndex, TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_private_key,
+    load_pem_private_key,
+    pkcs7,
+    pkcs12,
+)
+from cryptography.x509.oid import NameOID
+
+from postroad.security import jks
+from postroad.security.jks import KeyStoreError as KeyStoreError
+
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_MOST_PARENTS: Final = 16
+_CONVERT: Final = (
+    "convert it with keytool -importkeystore -srcstoretype {} -deststoretype PKCS12 "
+    "-srckeystore FILE -destkeystore FILE.p12"
+)
+_KEY_LABELS: Final = frozenset(
+    ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY")
+)
+_CERTIFICATE_LABELS: Final = frozenset(("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"))
+_PKCS7_LABELS: Final = frozenset(("PKCS7", "CMS", "PKCS #7 SIGNED DATA"))
+
+_INTEGER: Final = 0x02
+_OID: Final = 0x06
+_DATA: Final = bytes.fromhex("2a864886f70d010701")
+_KEY_BAG: Final = bytes.fromhex("2a864886f70d010c0a0101")
+_SHROUDED_KEY_BAG: Final = bytes.fromhex("2a864886f70d010c0a0102")
+_FRIENDLY_NAME: Final = bytes.fromhex("2a864886f70d010914")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KeyPair:
+    """A private key with its certificate, and the certificates above that one, nearest first."""
+
+    private_key: PrivateKeyTypes = field(compare=False)
+    certificate: x509.Certificate
+    chain: tuple[x509.Certificate, ...] = ()
+
+    def __post_init__(self) -> None:
+        if _public_bytes(self.private_key) != _certified_bytes(self.certificate):
+            raise KeyStoreError(
+                f"the private key does not fit the certificate {_subject(self.certificate)}; "
+                "put each key with the certificate that was issued for it"
+            )
+
+    def __repr__(self) -> str:
+        return f"KeyPair({_subject(self.certificate)})"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a key pair stays in its process: it cannot be pickled or copied")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedKeyPair:
+    """A key pair and the alias that it has in its store."""
+
+    alias: str
+    pair: KeyPair
+
+
+_Slot = tuple[str, Callable[[], KeyPair]]
+
+
+def load_key_pairs(
+    data: bytes, password: bytes | None = None, *, key_password: bytes | None = None
+) -> tuple[NamedKeyPair, ...]:
+    """All key pairs of a PEM file, a PKCS#12 or a JKS key store, in the order of the file.
+
+    `key_password` is for a JKS whose keys have another password than the store.
+    """
+    slots = _slots(data, password, key_password)
+    return tuple(NamedKeyPair(alias, opened()) for alias, opened in slots)
+
+
+def load_key_pair(
+    data: bytes,
+    password: bytes | None = None,
+    alias: str | None = None,
+    *,
+    key_password: bytes | None = None,
+) -> KeyPair:
+    """The key pair with this alias, or the only one that there is."""
+    slots = _slots(data, password, key_password)
+    names = ", ".join(repr(name) for name, _ in slots)
+    if alias is None:
+        if len(slots) > 1:
+            raise KeyStoreError(
+                f"there are {len(slots)} private keys inside; name one by its alias: {names}"
+            )
+        return slots[0][1]()
+    found = [opened for name, opened in slots if name.casefold() == alias.casefold()]
+    if len(found) != 1:
+        how_many = "more than one private key has" if found else "no private key has"
+        raise KeyStoreError(f"{how_many} the alias {alias!r}; there are: {names}")
+    return found[0]()
+
+
+def load_certificates(data: bytes, password: bytes | None = None) -> tuple[x509.Certificate, ...]:
+    """The certificates of a PEM bundle, DER, PKCS#7, or a PKCS#12 or JKS trust store, each once.
+
+    In a key store those that belong to a key come only where there are no others.
+    """
+    found = _guarded(partial(_certificates, data, password))
+    if not found:
+        raise KeyStoreError(
+            "there is no certificate inside; export it as PEM (-----BEGIN CERTIFICATE-----)"
+        )
+    return tuple(dict.fromkeys(found))
+
+
+def der_elements(data: bytes) -> list[tuple[int, bytes, bytes]]:
+    """The DER elements that stand one after the other: tag, content, and the whole of each."""
+    found = []
+    at = 0
+    while at < len(data):
+        start, tag = at, data[at]
+        size = data[at + 1] if at + 1 < len(data) else 0x80
+        at += 2
+        if size == 0x80 or size > 0x84 or tag & 0x1F == 0x1F:
+            raise ValueError("not in DER")
+        if size > 0x80:
+            at, size = at + size - 0x80, int.from_bytes(data[at : at + size - 0x80])
+        if at + size > len(data):
+            raise ValueError("a DER element ends beyond the data")
+        found.append((tag, data[at : at + size], data[start : at + size]))
+        at += size
+    return found
+
+
+def _guarded(read: Callable[[], _T]) -> _T:
+    """Let only `KeyStoreError` out, and no warning about certificates as they are in the wild."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return read()
+        except KeyStoreError:
+            raise
+        except UnsupportedAlgorithm as error:
+            raise KeyStoreError(
+                f"it uses an algorithm that is not supported ({_one_line(error)}); make it anew "
+                "with openssl pkcs12 -export, or with keys of RSA, EC or Ed25519"
+            ) from None
+        except (ValueError, TypeError, IndexError, OverflowError) as error:
+            raise KeyStoreError(
+                f"the content cannot be read ({_one_line(error)}); check that the file is whole"
+            ) from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _slots(data: bytes, password: bytes | None, key_password: bytes | None) -> list[_Slot]:
+    slots = _guarded(partial(_key_slots, data, password, key_password))
+    if not slots:
+        raise KeyStoreError(
+            "there is no private key inside; use the file that was made when the certificate was "
+            "requested, or export key and certificate together as PKCS#12"
+        )
+    return slots
+
+
+def _key_slots(data: bytes, password: bytes | None, key_password: bytes | None) -> list[_Slot]:
+    kind = _kind(data)
+    if kind == "JKS":
+        return _jks_slots(data, password, key_password)
+    if kind == "PKCS#12":
+        keys, certificates = _pkcs12(data, password)
+        return _paired(keys, certificates)
+    if kind == "PEM":
+        return _paired(*_pem(data, password, with_keys=True))
+    if kind == "key":
+        raise KeyStoreError(
+            "this is a private key without its certificate; put both in one PEM file"
+        )
+    return []
+
+
+def _certificates(data: bytes, password: bytes | None) -> list[x509.Certificate]:
+    kind = _kind(data)
+    if kind == "PEM":
+        return _pem(data, password, with_keys=False)[1]
+    if kind == "PKCS#7":
+        return pkcs7.load_der_pkcs7_certificates(data)
+    if kind == "PKCS#12":
+        store = _load_pkcs12(data, password)
+        others = [item.certificate for item in store.additional_certs]
+        return others or ([store.cert.certificate] if store.cert else [])
+    if kind == "JKS":
+        return _jks_certificates(data, password)
+    if kind == "key":
+        return []
+    return [_der_certificate(data)]
+
+
+def _kind(data: bytes) -> str:
+    """What the content is: PEM, PKCS#7, PKCS#12, JKS, a lone key or a certificate (DER)."""
+    if len(data) > _MOST_BYTES:
+        raise KeyStoreError(f"it is larger than {_MOST_BYTES} bytes; this is no key or trust store")
+    if data.startswith(jks.MAGIC):
+        return "JKS"
+    if data.startswith(b"\xce\xce\xce\xce"):
+        raise KeyStoreError(
+            "this is a JCEKS key store, which is not read; " + _CONVERT.format("JCEKS")
+        )
+    if data[:8] in (b"\0\0\0\1\0\0\0\x14", b"\0\0\0\2\0\0\0\x14"):
+        raise KeyStoreError("this is a BKS key store, which is not read; " + _CONVERT.format("BKS"))
+    if b"-----BEGIN " in data:
+        return "PEM"
+    if data[:1] != b"\x30":
+        raise KeyStoreError(
+            "this is no key or trust store of a known kind; use PEM, DER, PKCS#7, PKCS#12 or JKS"
+        )
+    return _der_kind(data)
+
+
+def _der_kind(data: bytes) -> str:
+    first = 2 + (data[1] - 0x80 if 0x80 < data[1] <= 0x84 else 0) if len(data) > 1 else len(data)
+    head = data[first : first + 3]
+    if head == b"\x02\x01\x03":
+        return "PKCS#12"
+    if head[:1] == bytes([_INTEGER]):
+        return "key"
+    if head[:1] == bytes([_OID]):
+        return "PKCS#7"
+    [(_, content, _)] = der_elements(data)
+    if der_elements(content)[1][0] == 0x04:
+        return "key"
+    return "certificate"
+
+
+def _der_certificate(data: bytes) -> x509.Certificate:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return x509.load_der_x509_certificate(data)
+
+
+_Keys = list[tuple[str, PrivateKeyTypes]]
+
+
+def _pem(
+    data: bytes, password: bytes | None, *, with_keys: bool
+) -> tuple[_Keys, list[x509.Certificate]]:
+    keys: _Keys = []
+    certificates: list[x509.Certificate] = []
+    for label, block in _pem_blocks(data):
+        if label in _CERTIFICATE_LABELS:
+            certificates.append(_pem_certificate(block, len(certificates) + 1))
+        elif label in _PKCS7_LABELS:
+            certificates.extend(pkcs7.load_der_pkcs7_certificates(_armoured(block)))
+        elif label in _KEY_LABELS and with_keys:
+            keys.append(("", _pem_key(block, password)))
+        elif label == "OPENSSH PRIVATE KEY" and with_keys:
+            raise KeyStoreError(
+                "this is an OpenSSH key; turn it into PKCS#8 with ssh-keygen -p -m PKCS8 -f FILE"
+            )
+    return keys, certificates
+
+
+def _pem_blocks(data: bytes) -> Iterator[tuple[str, bytes]]:
+    at = 0
+    while (start := data.find(b"-----BEGIN ", at)) >= 0:
+        end_of_label = data.find(b"-----", start + 11)
+        label = data[start + 11 : end_of_label]
+        closing = b"-----END " + label + b"-----"
+        end = data.find(closing, end_of_label)
+        if end_of_label < 0 or end < 0 or len(label) > 40:
+            raise KeyStoreError("a PEM block is begun and not ended; check that the file is whole")
+        at = end + len(closing)
+        yield label.decode("ascii", "replace"), data[start:at]
+
+
+def _armoured(block: bytes) -> bytes:
+    body = block[block.index(b"-----", 11) + 5 : block.rindex(b"-----END ")]
+    try:
+        return base64.b64decode(b"".join(body.split()), validate=True)
+    except binascii.Error:
+        raise KeyStoreError("a PEM block is not in base64; check that the file is whole") from None
+
+
+def _pem_certificate(block: bytes, position: int) -> x509.Certificate:
+    try:
+        first = der_elements(_armoured(block))[0]
+        return x509.load_der_x509_certificate(first[2])
+    except (ValueError, IndexError) as error:
+        raise KeyStoreError(
+            f"certificate {position} of the PEM file cannot be read ({_one_line(error)}); "
+            "check that the file is whole"
+        ) from None
+
+
+def _pem_key(block: bytes, password: bytes | None) -> PrivateKeyTypes:
+    encrypted = b"ENCRYPTED" in block
+    if encrypted and not password:
+        raise KeyStoreError("the private key is encrypted; give its password")
+    try:
+        return load_pem_private_key(block, password if encrypted else None)
+    except ValueError as error:
+        reason = "the password is wrong or the file is damaged" if encrypted else _one_line(error)
+        raise KeyStoreError(
+            f"the private key does not open: {reason}; check it with openssl pkey -in FILE"
+        ) from None
+
+
+def _load_pkcs12(data: bytes, password: bytes | None) -> pkcs12.PKCS12KeyAndCertificates:
+    attempts = (None, b"") if not password else (password,)
+    for attempt in attempts:
+        try:
+            return pkcs12.load_pkcs12(data, attempt)
+        except (ValueError, TypeError):
+            continue
+    needed = "the password is wrong" if password else "it needs a password"
+    raise KeyStoreError(
+        f"the PKCS#12 store does not open: {needed} or the file is damaged; check it with "
+        "openssl pkcs12 -info -noout -in FILE (old ones with -legacy)"
+    )
+
+
+def _pkcs12(data: bytes, password: bytes | None) -> tuple[_Keys, list[x509.Certificate]]:
+    store = _load_pkcs12(data, password)
+    held = [*([store.cert] if store.cert else []), *store.additional_certs]
+    certificates = [item.certificate for item in held]
+    try:
+        keys = list(_bagged_keys(data, password))
+    except (ValueError, IndexError, TypeError):
+        keys = []
+    if not keys and store.key is not None:
+        keys = [("", store.key)]
+    named = {_certified_bytes(item.certificate): _bag_name(item.friendly_name) for item in held}
+    return [(alias or named.get(_public_bytes(key), ""), key) for alias, key in keys], certificates
+
+
+def _bag_name(name: bytes | None) -> str:
+    return (name or b"").decode("utf-8", "replace").rstrip("\0")
+
+
+def _bagged_keys(data: bytes, password: bytes | None) -> Iterator[tuple[str, PrivateKeyTypes]]:
+    """Every key of a PKCS#12 store: the library tells of the first one only."""
+    [(_, pfx, _)] = der_elements(data)
+    safe = _content(der_elements(pfx)[1][1])
+    for _, info, _ in der_elements(der_elements(safe or b"")[0][1]):
+        content = _content(info)
+        if content is None:
+            continue
+        for _, bag, _ in der_elements(der_elements(content)[0][1]):
+            (_, kind, _), (_, value, _), *attributes = der_elements(bag)
+            if kind in (_KEY_BAG, _SHROUDED_KEY_BAG):
+                shrouded = kind == _SHROUDED_KEY_BAG
+                key = load_der_private_key(value, (password or b"") if shrouded else None)
+                yield _friendly_name(attributes), key
+
+
+def _content(info: bytes) -> bytes | None:
+    """What a ContentInfo of type data holds; None where it is encrypted."""
+    (_, kind, _), (_, explicit, _) = der_elements(info)
+    return der_elements(explicit)[0][1] if kind == _DATA else None
+
+
+def _friendly_name(attributes: Sequence[tuple[int, bytes, bytes]]) -> str:
+    for _, attribute, _ in der_elements(attributes[0][1]) if attributes else ():
+        (_, kind, _), (_, values, _) = der_elements(attribute)
+        if kind == _FRIENDLY_NAME:
+            return der_elements(values)[0][1].decode("utf-16-be", "replace").rstrip("\0")
+    return ""
+
+
+def _paired(keys: _Keys, certificates: list[x509.Certificate]) -> list[_Slot]:
+    """Each key with the certificate of its public key and the certificates above that."""
+    by_key = {_certified_bytes(item): item for item in reversed(certificates)}
+    slots: list[_Slot] = []
+    for position, (alias, key) in enumerate(keys, 1):
+        own = by_key.get(_public_bytes(key))
+        if own is None:
+            raise _without_certificate(certificates)
+        pair = KeyPair(key, own, _above(own, certificates))
+        slots.append((alias or _common_name(own) or str(position), partial(_given, pair)))
+    return slots
+
+
+def _given(pair: KeyPair) -> KeyPair:
+    return pair
+
+
+def _without_certificate(certificates: list[x509.Certificate]) -> KeyStoreError:
+    if not certificates:
+        return KeyStoreError(
+            "there is a private key but no certificate; add the certificate to the same file"
+        )
+    others = "; ".join(_subject(item) for item in certificates[:5])
+    return KeyStoreError(
+        f"the private key does not fit the certificate inside ({others}); "
+        "put each key with the certificate that was issued for it"
+    )
+
+
+def _above(
+    own: x509.Certificate, certificates: list[x509.Certificate]
+) -> tuple[x509.Certificate, ...]:
+    by_subject = {item.subject: item for item in reversed(certificates)}
+    chain: list[x509.Certificate] = []
+    current = own
+    while len(chain) < _MOST_PARENTS and current.issuer != current.subject:
+        parent = by_subject.get(current.issuer)
+        if parent is None or parent in chain or parent == own:
+            break
+        chain.append(parent)
+        current = parent
+    return tuple(chain)
+
+
+def _characters(password: bytes | None) -> str | None:
+    if password is None:
+        return None
+    try:
+        return password.decode()
+    except UnicodeDecodeError:
+        raise KeyStoreError("the password is not in UTF-8; give it in UTF-8") from None
+
+
+def _jks_slots(data: bytes, password: bytes | None, key_password: bytes | None) -> list[_Slot]:
+    store_password = _characters(password)
+    secret = _characters(key_password) if key_password is not None else store_password
+    return [
+        (entry.alias, partial(_guarded, partial(_jks_pair, entry, secret)))
+        for entry in jks.read_jks(data, store_password)
+        if isinstance(entry, jks.KeyEntry)
+    ]
+
+
+def _jks_pair(entry: jks.KeyEntry, password: str | None) -> KeyPair:
+    if password is None:
+        raise KeyStoreError(f"the private key {entry.alias!r} is protected; give its password")
+    certificates = [x509.load_der_x509_certificate(item) for item in entry.certificates]
+    if not certificates:
+        raise _without_certificate(certificates)
+    key = load_der_private_key(jks.reveal(entry, password), None)
+    return KeyPair(key, certificates[0], tuple(certificates[1:]))
+
+
+def _jks_certificates(data: bytes, password: bytes | None) -> list[x509.Certificate]:
+    entries = jks.read_jks(data, _characters(password))
+    trusted = [item.certificate for item in entries if isinstance(item, jks.CertificateEntry)]
+    own = [der for item in entries if isinstance(item, jks.KeyEntry) for der in item.certificates]
+    return [x509.load_der_x509_certificate(der) for der in trusted or own]
+
+
+def _public_bytes(key: PrivateKeyTypes) -> bytes:
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _certified_bytes(certificate: x509.Certificate) -> bytes:
+    """The public key of a certificate; nothing where it is of a kind that no key here has."""
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        return b""
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _subject(certificate: x509.Certificate) -> str:
+    try:
+        return certificate.subject.rfc4514_string()
+    except ValueError:
+        return f"with serial number {certificate.serial_number}"
+
+
+def _common_name(certificate: x509.Certificate) -> str:
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else ""

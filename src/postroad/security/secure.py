@@ -1,0 +1,99 @@
+"""The way out: sign, then encrypt, then one Security header around it all, in this order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from postroad.security.attachments import Attachment
+from postroad.security.encrypt import encrypt
+from postroad.security.keyestablishment import Encryption, Entropy
+from postroad.security.sign import (
+    Block,
+    Signing,
+    sign,
+    write_security,
+    write_security_timestamp,
+)
+from postroad.wire.content import BytesSink, NewSink
+from postroad.wire.ebms3 import Reference
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.soap import SoapVersion, write_body, write_envelope
+
+BODY_ID = "_body"
+_TIMESTAMP_ID = "_timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """When a message was secured and how long it is good for."""
+
+    created: datetime
+    validity: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    envelope: bytes
+    attachments: tuple[Attachment, ...]
+    """As they are sent: encrypted where encryption was asked for."""
+    references: tuple[Reference, ...]
+    """What was signed: a receipt must name these."""
+
+
+def secure(
+    version: SoapVersion,
+    headers: Sequence[Block],
+    attachments: Sequence[Attachment],
+    *,
+    signing: Signing | None = None,
+    encryption: Encryption | None = None,
+    entropy: Entropy | None = None,
+    lifetime: Lifetime | None = None,
+    body_content: str = "",
+    tokens: Sequence[str] = (),
+    new_sink: NewSink = BytesSink,
+    limits: Limits = DEFAULT,
+) -> Secured:
+    """An envelope with the headers and the Body, signed and encrypted as asked.
+
+    `headers` are header blocks in canonical form; each with an id is signed, as are the Body and
+    all attachments. `tokens` are further pieces of the Security header (a username token).
+    ValueError when keys and algorithms do not fit, or encryption lacks entropy.
+    """
+    body = Block(BODY_ID, write_body(version, body_content, id=BODY_ID, limits=limits))
+    pieces: list[str] = list(tokens)
+    references: tuple[Reference, ...] = ()
+    sent = tuple(attachments)
+    blocks = [block for block in headers if block.id] + [body]
+    if lifetime is not None:
+        expires = lifetime.created + lifetime.validity if lifetime.validity else None
+        timestamp = write_security_timestamp(lifetime.created, expires, id=_TIMESTAMP_ID)
+        pieces.insert(0, timestamp.xml)
+        blocks.append(timestamp)
+    signature: list[str] = []
+    if signing is not None:
+        signed = sign(blocks, attachments, signing, limits=limits)
+        references = signed.references
+        pieces.append(signed.token)
+        signature = [signed.signature]
+    body_xml = body.xml
+    if encryption is not None:
+        if entropy is None:
+            raise ValueError("encryption needs a source of entropy")
+        inner_start = body.xml.index(">") + 1
+        inner_end = body.xml.rindex("</")
+        encrypted = encrypt(
+            attachments,
+            encryption,
+            entropy=entropy,
+            body_content=body.xml[inner_start:inner_end] or None,
+            new_sink=new_sink,
+        )
+        pieces += encrypted.pieces
+        sent = encrypted.attachments
+        if encrypted.body_content is not None:
+            body_xml = body.xml[:inner_start] + encrypted.body_content + body.xml[inner_end:]
+    pieces += signature
+    security = [write_security(version, pieces)] if any(pieces) else []
+    envelope = write_envelope(version, [*security, *(block.xml for block in headers)], body_xml)
+    return Secured(envelope, sent, references)

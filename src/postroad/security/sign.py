@@ -1,0 +1,127 @@
+"""Signing: a detached XML signature over header blocks, Body and attachments (WSS 1.1, SwA).
+
+The blocks arrive as text in exclusive canonical form (see `postroad.wire.xml`): their digest is
+taken over the very bytes that are sent, with no tree and no canonicalisation in between.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from postroad.security.algorithms import DIGESTS, SHA256, SIGNATURES
+from postroad.security.attachments import CONTENT_TRANSFORM, Attachment, content_digest
+from postroad.security.keys import KeyPair
+from postroad.security.rawsign import sign_bytes
+from postroad.security.tokens import TokenReference, write_signer_reference
+from postroad.wire.ebms3 import Reference, Transform
+from postroad.wire.ebms3_writer import write_timestamp
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.mime_headers import cid_url
+from postroad.wire.names import DS, EXC_C14N, WSSE, WSU
+from postroad.wire.soap import SoapVersion
+from postroad.wire.xml import escape_attribute
+
+_EXCLUSIVE = (Transform(EXC_C14N),)
+_CONTENT = (Transform(CONTENT_TRANSFORM),)
+
+
+@dataclass(frozen=True, slots=True)
+class Signing:
+    """How to sign: with which key, and what of it goes into the message."""
+
+    key: KeyPair
+    algorithm: str
+    digest: str = SHA256
+    reference: TokenReference = TokenReference.BINARY_SECURITY_TOKEN
+    raw_attachments: bool = False
+    """Digest attachments as they are whatever their media type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A header block or the Body, in canonical form, and the id by which it is referred to."""
+
+    id: str
+    xml: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    token: str
+    signature: str
+    references: tuple[Reference, ...]
+
+
+def sign(
+    blocks: Sequence[Block],
+    attachments: Sequence[Attachment],
+    signing: Signing,
+    *,
+    id: str = "_signature",
+    limits: Limits = DEFAULT,
+) -> Signed:
+    """Sign the blocks and the attachments; ValueError when key and algorithm do not fit."""
+    digest, algorithm = DIGESTS[signing.digest], SIGNATURES[signing.algorithm]
+    references = (
+        *(
+            Reference(
+                f"#{block.id}", _EXCLUSIVE, digest.uri, digest.new(block.xml.encode()).digest()
+            )
+            for block in blocks
+        ),
+        *(
+            Reference(
+                cid_url(attachment.content_id),
+                _CONTENT,
+                digest.uri,
+                content_digest(attachment, digest, raw=signing.raw_attachments, limits=limits),
+            )
+            for attachment in attachments
+        ),
+    )
+    signed_info = (
+        f'<ds:SignedInfo xmlns:ds="{DS}"><ds:CanonicalizationMethod Algorithm="{EXC_C14N}">'
+        f'</ds:CanonicalizationMethod><ds:SignatureMethod Algorithm="{algorithm.uri}">'
+        f"</ds:SignatureMethod>{''.join(map(_reference, references))}</ds:SignedInfo>"
+    )
+    value = sign_bytes(signing.key.private_key, algorithm, signed_info.encode())
+    token, reference = write_signer_reference(signing.reference, signing.key, f"{id}-token")
+    signature = (
+        f'<ds:Signature xmlns:ds="{DS}" Id="{id}">{signed_info}<ds:SignatureValue>'
+        f"{base64.b64encode(value).decode()}</ds:SignatureValue><ds:KeyInfo>{reference}"
+        "</ds:KeyInfo></ds:Signature>"
+    )
+    return Signed(token, signature, references)
+
+
+def _reference(reference: Reference) -> str:
+    transform = reference.transforms[0].algorithm
+    return (
+        f'<ds:Reference URI="{escape_attribute(reference.uri)}"><ds:Transforms>'
+        f'<ds:Transform Algorithm="{transform}"></ds:Transform></ds:Transforms>'
+        f'<ds:DigestMethod Algorithm="{reference.digest_method}"></ds:DigestMethod>'
+        f"<ds:DigestValue>{base64.b64encode(reference.digest_value).decode()}</ds:DigestValue>"
+        "</ds:Reference>"
+    )
+
+
+def write_security_timestamp(created: datetime, expires: datetime | None, *, id: str) -> Block:
+    """A wsu:Timestamp, to be put in the Security header and signed."""
+    until = f"<wsu:Expires>{write_timestamp(expires)}</wsu:Expires>" if expires else ""
+    return Block(
+        id,
+        f'<wsu:Timestamp xmlns:wsu="{WSU}" wsu:Id="{escape_attribute(id)}">'
+        f"<wsu:Created>{write_timestamp(created)}</wsu:Created>{until}</wsu:Timestamp>",
+    )
+
+
+def write_security(version: SoapVersion, pieces: Sequence[str], *, role: str | None = None) -> str:
+    """The wsse:Security header block around its pieces, in their order."""
+    prefix = version.prefix
+    target = f' {prefix}:{version.role_name}="{escape_attribute(role)}"' if role else ""
+    return (
+        f'<wsse:Security xmlns:wsse="{WSSE}" xmlns:{prefix}="{version.namespace}"'
+        f' {prefix}:mustUnderstand="{version.must_understand}"{target}>'
+        f"{''.join(pieces)}</wsse:Security>"
+    )

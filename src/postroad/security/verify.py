@@ -1,0 +1,495 @@
+"""Verifying: what a signature covers, whether it holds, and by whose certificate.
+
+Against signature wrapping: an id must name one element of the whole message; only whitelisted
+transforms are applied; and what was verified is handed on as the very elements whose bytes were
+digested (`Verification.covers` compares identity), so nobody looks anything up a second time.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from lxml import etree
+
+from postroad.security.algorithms import DIGESTS, SIGNATURES, STRONG, Algorithms, Scheme
+from postroad.security.attachments import (
+    COMPLETE_TRANSFORM,
+    CONTENT_TRANSFORM,
+    Attachment,
+    content_digest,
+    same_digest,
+)
+from postroad.security.ids import Ids
+from postroad.security.rawsign import verify_bytes
+from postroad.security.tokens import Named, TokenReference, resolve_token
+from postroad.wire.ebms3 import Reference, Transform
+from postroad.wire.ebms3_user_messages import parse_timestamp
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.mime_headers import content_id_of
+from postroad.wire.names import C14N, DS, EXC_C14N, SMS10, WSSE, WSU
+from postroad.wire.xml import canonical, elements, local, octets, path, text
+
+STR_TRANSFORM: Final = SMS10 + "#STR-Transform"
+_EXCLUSIVE: Final = frozenset((EXC_C14N, EXC_C14N + "WithComments"))
+_INCLUSIVE: Final = frozenset((C14N, C14N + "#WithComments"))
+_CANONICAL: Final = _EXCLUSIVE | _INCLUSIVE
+
+_SIGNATURE: Final = f"{{{DS}}}Signature"
+_SIGNED_INFO: Final = f"{{{DS}}}SignedInfo"
+_SIGNATURE_VALUE: Final = f"{{{DS}}}SignatureValue"
+_KEY_INFO: Final = f"{{{DS}}}KeyInfo"
+_CANONICALIZATION_METHOD: Final = f"{{{DS}}}CanonicalizationMethod"
+_SIGNATURE_METHOD: Final = f"{{{DS}}}SignatureMethod"
+_REFERENCE: Final = f"{{{DS}}}Reference"
+_TRANSFORMS: Final = f"{{{DS}}}Transforms"
+_TRANSFORM: Final = f"{{{DS}}}Transform"
+_DIGEST_METHOD: Final = f"{{{DS}}}DigestMethod"
+_DIGEST_VALUE: Final = f"{{{DS}}}DigestValue"
+_INCLUSIVE_NAMESPACES: Final = f"{{{EXC_C14N}}}InclusiveNamespaces"
+_SECURITY: Final = f"{{{WSSE}}}Security"
+_STR: Final = f"{{{WSSE}}}SecurityTokenReference"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedReference:
+    """One ds:Reference and what became of it."""
+
+    reference: Reference
+    valid: bool | None
+    """None when what it covers cannot be looked at."""
+    element: etree._Element | None = None
+    content_id: str | None = None
+    reason: str | None = None
+    """Why it does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What is known about one signature after it was checked."""
+
+    algorithm: str
+    valid: bool | None
+    """The value holds and no reference is broken; None when the signer's key is not known."""
+    certificate: x509.Certificate | None
+    companions: tuple[x509.Certificate, ...]
+    references: tuple[CheckedReference, ...]
+    problems: tuple[EbmsError, ...]
+    form: TokenReference | None = None
+    """How the message names the signer's certificate."""
+
+    def covers(self, element: etree._Element) -> bool:
+        """Whether this very element was digested and the digest held."""
+        return any(checked.element is element and checked.valid for checked in self.references)
+
+    def covers_attachment(self, content_id: str) -> bool:
+        return any(c.content_id == content_id and c.valid for c in self.references)
+
+    @property
+    def signed_references(self) -> tuple[Reference, ...]:
+        return tuple(checked.reference for checked in self.references)
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    element: etree._Element
+    created: datetime | None
+    expires: datetime | None
+
+
+def security_headers(header: etree._Element | None) -> Mapping[str | None, etree._Element]:
+    """The wsse:Security blocks of a SOAP Header by the actor or role they are for.
+
+    Two for the same target are an error (WSS 1.1, 5).
+    """
+    found: dict[str | None, etree._Element] = {}
+    if header is None:
+        return found
+    for block in header:
+        if block.tag != _SECURITY:
+            continue
+        target = _target(block)
+        if target in found:
+            raise _failed(block, "two wsse:Security headers for the same role")
+        found[target] = block
+    return found
+
+
+def _target(block: etree._Element) -> str | None:
+    for name, value in block.attrib.items():
+        if str(name).rpartition("}")[2] in ("role", "actor"):
+            return str(value) or None
+    return None
+
+
+def signatures(security: etree._Element) -> list[etree._Element]:
+    """The signatures that stand where a signature may stand: directly in the Security header."""
+    return [child for child in security if child.tag == _SIGNATURE]
+
+
+def verify(
+    signature: etree._Element,
+    ids: Ids,
+    attachments: Mapping[str, Attachment],
+    *,
+    known: Iterable[x509.Certificate] = (),
+    algorithms: Algorithms = STRONG,
+    raw_attachments: bool | None = None,
+    unseen: Callable[[str], str | None] = lambda content_id: None,
+    limits: Limits = DEFAULT,
+) -> Verification:
+    """Check one signature; whatever is wrong is in the result, nothing is raised.
+
+    With `raw_attachments` None, attachments digested without canonicalisation are taken too, with
+    a warning. `unseen` says why an attachment cannot be looked at, if so: its digest stays open.
+    """
+    problems: list[EbmsError] = []
+    try:
+        signed_info, value, key_info = _structure(signature)
+        method, canonical_info, references = _signed_info(signed_info, limits)
+    except EbmsError as error:
+        return Verification("", False, None, (), (), (error,))
+    problems += _refused_algorithms(
+        signed_info, algorithms, {method, *(r.digest_method for r in references)}
+    )
+    checker = _Checker(ids, attachments, raw_attachments, unseen, limits, problems)
+    checked = tuple(checker.check(reference) for reference in references)
+    problems += (_unheld(result) for result in checked if not result.valid)
+    named: Named | None = None
+    holds: bool | None = None
+    try:
+        named = resolve_token(key_info, ids.one, known)
+        holds = _value_holds(signature, method, value, named.certificate, canonical_info)
+        if not holds:
+            problems.append(
+                _failed(signature, "the signature value does not fit its content and certificate")
+            )
+    except EbmsError as error:
+        problems.append(error)
+        if named is not None:
+            holds = False
+    all_hold = all(result.valid is not False for result in checked)
+    return Verification(
+        method,
+        holds if all_hold else False,
+        named.certificate if named else None,
+        named.companions if named else (),
+        checked,
+        tuple(problems),
+        named.form if named else None,
+    )
+
+
+def _unheld(result: CheckedReference) -> EbmsError:
+    uri = result.reference.uri
+    if result.valid is None:
+        detail, severity = (
+            f"the signed part {uri} is not checked: {result.reason}",
+            Severity.WARNING,
+        )
+    else:
+        detail, severity = f"the signed part {uri} does not hold: {result.reason}", Severity.FAILURE
+    return EbmsError("EBMS:0101", detail, location=uri, severity=severity)
+
+
+def _structure(
+    signature: etree._Element,
+) -> tuple[etree._Element, bytes, etree._Element]:
+    """SignedInfo, the value and KeyInfo: exactly one of each, and nothing else."""
+    children = elements(signature)
+    if [child.tag for child in children] != [_SIGNED_INFO, _SIGNATURE_VALUE, _KEY_INFO]:
+        found = ", ".join(local(child) for child in children) or "nothing"
+        raise _failed(
+            signature, f"SignedInfo, SignatureValue and KeyInfo are expected, found {found}"
+        )
+    return children[0], octets(children[1], "EBMS:0101"), children[2]
+
+
+def _signed_info(
+    signed_info: etree._Element, limits: Limits
+) -> tuple[str, bytes, tuple[Reference, ...]]:
+    """Signature method, the canonical bytes that were signed, and the references."""
+    children = elements(signed_info)
+    if (
+        len(children) < 3
+        or children[0].tag != _CANONICALIZATION_METHOD
+        or children[1].tag != _SIGNATURE_METHOD
+        or any(child.tag != _REFERENCE for child in children[2:])
+    ):
+        raise _failed(
+            signed_info,
+            "one CanonicalizationMethod, one SignatureMethod and at least one Reference are "
+            "expected, in this order",
+        )
+    if len(children) - 2 > limits.references:
+        raise _failed(signed_info, f"more than {limits.references} references")
+    if len(elements(children[1])):
+        raise _failed(children[1], "parameters of the signature method are not accepted")
+    how = _transform(children[0])
+    if how.algorithm not in _CANONICAL:
+        raise _failed(children[0], f"canonicalisation by {how.algorithm!r} is not accepted")
+    references = tuple(read_reference(child) for child in children[2:])
+    return children[1].get("Algorithm", ""), _canonicalised(signed_info, how), references
+
+
+def read_reference(element: etree._Element) -> Reference:
+    """A ds:Reference as a value; EBMS:0101 when it is not built as it must be."""
+    children = elements(element)
+    transforms: tuple[Transform, ...] = ()
+    if children and children[0].tag == _TRANSFORMS:
+        steps = elements(children.pop(0))
+        if any(step.tag != _TRANSFORM for step in steps):
+            raise _failed(element, "something other than ds:Transform in ds:Transforms")
+        transforms = tuple(_transform(step) for step in steps)
+    if [child.tag for child in children] != [_DIGEST_METHOD, _DIGEST_VALUE]:
+        raise _failed(element, "DigestMethod and DigestValue are expected, once each")
+    uri = element.get("URI")
+    if uri is None:
+        raise _failed(element, "a reference without URI")
+    return Reference(
+        uri, transforms, children[0].get("Algorithm", ""), octets(children[1], "EBMS:0101")
+    )
+
+
+def _transform(element: etree._Element) -> Transform:
+    prefixes: tuple[str, ...] = ()
+    for child in elements(element):
+        if child.tag == _INCLUSIVE_NAMESPACES:
+            prefixes = tuple(child.get("PrefixList", "").split())
+    return Transform(element.get("Algorithm", ""), prefixes)
+
+
+def _canonicalised(element: etree._Element, how: Transform) -> bytes:
+    exclusive = how.algorithm in _EXCLUSIVE
+    return canonical(element, exclusive=exclusive, prefixes=how.prefixes)
+
+
+def _refused_algorithms(
+    signed_info: etree._Element, algorithms: Algorithms, used: set[str]
+) -> list[EbmsError]:
+    return [
+        EbmsError("EBMS:0103", reason, location=path(signed_info))
+        for uri in sorted(used)
+        if (reason := algorithms.refuse(uri))
+    ]
+
+
+@dataclass(slots=True)
+class _Checker:
+    """Digests what references point at."""
+
+    ids: Ids
+    attachments: Mapping[str, Attachment]
+    raw: bool | None
+    unseen: Callable[[str], str | None]
+    limits: Limits
+    problems: list[EbmsError]
+
+    def check(self, reference: Reference) -> CheckedReference:
+        if reference.digest_method not in DIGESTS:
+            return _broken(reference, f"unknown digest method {reference.digest_method!r}")
+        uri = reference.uri
+        try:
+            if uri.startswith("#"):
+                return self._element(reference, self.ids.one(uri[1:]))
+            content_id = content_id_of(uri)
+            if content_id is not None:
+                return self._attachment(reference, content_id)
+        except EbmsError as error:
+            return _broken(reference, error.detail)
+        if uri == "":
+            return _broken(reference, "a signature over the whole document is not accepted")
+        return _broken(reference, "it is not a part of this message, and nothing is fetched")
+
+    def _element(self, reference: Reference, element: etree._Element) -> CheckedReference:
+        if _misplaced(element):
+            return _broken(reference, f"{path(element)} is no place for a signed element")
+        digest = DIGESTS[reference.digest_method]
+        for form in self._forms(reference, element):
+            if not form:
+                return _broken(reference, "its canonical form is empty")
+            if same_digest(digest.new(form).digest(), reference.digest_value):
+                return CheckedReference(reference, True, element)
+        return CheckedReference(reference, False, element, reason="its content was changed")
+
+    def _forms(self, reference: Reference, element: etree._Element) -> list[bytes]:
+        """What may have been digested: one form, or two where products differ."""
+        transforms = reference.transforms
+        if len(transforms) > 1:
+            raise EbmsError("EBMS:0101", _too_many(transforms))
+        if not transforms:
+            return [canonical(element, exclusive=False)]
+        how = transforms[0]
+        if how.algorithm in _CANONICAL:
+            return [_canonicalised(element, how)]
+        if how.algorithm == STR_TRANSFORM and element.tag == _STR:
+            return self._dereferenced(element)
+        raise EbmsError("EBMS:0101", f"the transform {how.algorithm!r} is not accepted")
+
+    def _dereferenced(self, reference: etree._Element) -> list[bytes]:
+        """The token behind a SecurityTokenReference (STR-Transform), as WSS 1.1 8.3 writes it."""
+        inner = elements(reference)
+        uri = inner[0].get("URI", "") if len(inner) == 1 else ""
+        if not uri.startswith("#"):
+            raise EbmsError("EBMS:0101", "the signed token is not in the message")
+        plain = canonical(self.ids.one(uri[1:]))
+        name_end = min(i for i in (plain.find(b" "), plain.find(b">")) if i > 0)
+        return [plain, plain[:name_end] + b' xmlns=""' + plain[name_end:]]
+
+    def _attachment(self, reference: Reference, content_id: str) -> CheckedReference:
+        hidden = self.unseen(content_id)
+        if hidden is not None:
+            return CheckedReference(reference, None, None, content_id, hidden)
+        attachment = self.attachments.get(content_id)
+        if attachment is None:
+            return _broken(reference, "the message has no such attachment", content_id)
+        names = [transform.algorithm for transform in reference.transforms]
+        if names == [COMPLETE_TRANSFORM]:
+            return _broken(
+                reference, "signing MIME headers with the attachment is not supported", content_id
+            )
+        if names != [CONTENT_TRANSFORM]:
+            return _broken(reference, _too_many(reference.transforms), content_id)
+        digest = DIGESTS[reference.digest_method]
+        for raw in (False, True) if self.raw is None else (self.raw,):
+            try:
+                value = content_digest(attachment, digest, raw=raw, limits=self.limits)
+            except EbmsError as error:
+                if self.raw is None and not raw:
+                    continue
+                return _broken(reference, error.detail, content_id)
+            if same_digest(value, reference.digest_value):
+                if raw and self.raw is None:
+                    self._note_raw(attachment)
+                return CheckedReference(reference, True, None, content_id)
+        return _broken(reference, "its content was changed", content_id)
+
+    def _note_raw(self, attachment: Attachment) -> None:
+        self.problems.append(
+            EbmsError(
+                "EBMS:0103",
+                f"the sender digested this {attachment.media_type} attachment as it is; "
+                "SwA 5.4.2 asks for its canonical form",
+                location=f"cid:{attachment.content_id}",
+                severity=Severity.WARNING,
+            )
+        )
+
+
+def _too_many(transforms: Sequence[Transform]) -> str:
+    names = ", ".join(transform.algorithm for transform in transforms) or "none"
+    return f"these transforms are not accepted: {names}"
+
+
+def _broken(reference: Reference, reason: str, content_id: str | None = None) -> CheckedReference:
+    return CheckedReference(reference, False, None, content_id, reason)
+
+
+def _misplaced(element: etree._Element) -> bool:
+    """Signed is: the Body or something in it, a header block, or a piece of the Security header."""
+    ancestors = list(element.iterancestors())
+    if len(ancestors) <= 1:
+        return len(ancestors) == 0 or local(element) != "Body"
+    above = ancestors[-2]
+    if local(above) == "Body":
+        return False
+    if len(ancestors) == 2:
+        return False
+    return len(ancestors) != 3 or ancestors[0].tag != _SECURITY
+
+
+def _value_holds(
+    signature: etree._Element,
+    method: str,
+    value: bytes,
+    certificate: x509.Certificate,
+    signed: bytes,
+) -> bool:
+    algorithm = SIGNATURES.get(method)
+    if algorithm is None:
+        raise _failed(signature, f"unknown signature algorithm {method!r}")
+    if algorithm.scheme is Scheme.HMAC:
+        raise _failed(signature, "an HMAC cannot prove who signed; a certificate's key must sign")
+    try:
+        return verify_bytes(certificate.public_key(), algorithm, value, signed)
+    except ValueError as error:
+        raise _failed(signature, str(error)) from None
+
+
+def missing_coverage(
+    verification: Verification,
+    required: Sequence[etree._Element],
+    content_ids: Sequence[str],
+) -> list[EbmsError]:
+    """What the signature should cover and does not: EBMS:0103 for each."""
+    missing = [
+        EbmsError(
+            "EBMS:0103", f"the signature does not cover {local(element)}", location=path(element)
+        )
+        for element in required
+        if not verification.covers(element)
+    ]
+    missing += [
+        EbmsError(
+            "EBMS:0103",
+            "the signature does not cover this attachment",
+            location=f"cid:{content_id}",
+        )
+        for content_id in content_ids
+        if not verification.covers_attachment(content_id)
+    ]
+    return missing
+
+
+def read_security_timestamp(security: etree._Element) -> tuple[Timestamp | None, list[EbmsError]]:
+    """The wsu:Timestamp of a Security header and what is wrong with it (WSS 1.1, 10)."""
+    found = [child for child in security if child.tag == f"{{{WSU}}}Timestamp"]
+    if not found:
+        return None, []
+    problems = []
+    if len(found) > 1:
+        problems.append(_policy(found[1], "more than one wsu:Timestamp"))
+    times: dict[str, datetime | None] = {"Created": None, "Expires": None}
+    for child in elements(found[0]):
+        name = local(child)
+        if child.tag != f"{{{WSU}}}{name}" or name not in times:
+            continue
+        if times[name] is not None:
+            problems.append(_policy(child, f"more than one wsu:{name}"))
+        try:
+            times[name] = parse_timestamp(text(child))[0]
+        except ValueError as error:
+            problems.append(_policy(child, str(error)))
+    created, expires = times["Created"], times["Expires"]
+    if created and expires and expires <= created:
+        problems.append(_policy(found[0], "it expires before it was created"))
+    return Timestamp(found[0], created, expires), problems
+
+
+def check_timestamp(
+    timestamp: Timestamp, now: datetime, *, skew: timedelta = timedelta(minutes=5)
+) -> list[EbmsError]:
+    """Whether the time is right: not expired, not from the future."""
+    problems = []
+    if timestamp.expires and now > timestamp.expires + skew:
+        problems.append(
+            _policy(timestamp.element, f"the message expired at {timestamp.expires.isoformat()}")
+        )
+    if timestamp.created and timestamp.created > now + skew:
+        problems.append(
+            _policy(
+                timestamp.element,
+                f"the message was created in the future, at {timestamp.created.isoformat()}",
+            )
+        )
+    return problems
+
+
+def _failed(element: etree._Element, detail: str) -> EbmsError:
+    return EbmsError("EBMS:0101", detail, location=path(element))
+
+
+def _policy(element: etree._Element, detail: str) -> EbmsError:
+    return EbmsError("EBMS:0103", detail, location=path(element))

@@ -1,0 +1,153 @@
+"""Reading eb:Messaging: everything that can be read, and every deviation from the rules.
+
+Deviations are collected, not raised: each is an `EbmsError` with its code, the place and a
+sentence on what was expected and what was found. Those of severity failure forbid processing the
+unit they are about (`ref` is its MessageId); warnings tell of what is let pass. Where a required
+value is missing the unit is still given, with "" for text and `EPOCH` for a time.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from lxml import etree
+
+from postroad.wire import xml
+from postroad.wire.ebms3 import Messaging, Unit
+from postroad.wire.ebms3_signals import signal_message
+from postroad.wire.ebms3_user_messages import (
+    Findings,
+    attributes,
+    foreign,
+    quoted,
+    user_message,
+)
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.names import EB3, WSU
+from postroad.wire.soap import Envelope, SoapVersion
+
+MESSAGING: Final = f"{{{EB3}}}Messaging"
+_USER: Final = f"{{{EB3}}}UserMessage"
+_SIGNAL: Final = f"{{{EB3}}}SignalMessage"
+_BLANK: Final = " \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read from eb:Messaging; None when it holds no unit at all."""
+
+    messaging: Messaging | None
+    problems: tuple[EbmsError, ...]
+
+    @property
+    def failures(self) -> tuple[EbmsError, ...]:
+        return tuple(p for p in self.problems if p.severity is Severity.FAILURE)
+
+
+def find_messaging(envelope: Envelope) -> etree._Element | None:
+    """The one eb:Messaging in the Header; EBMS:0009 for a second one, and for one elsewhere.
+
+    An eb:Messaging that stands deeper than the Header's children is how a signed header is moved
+    aside to put a forged one in its place.
+    """
+    found: etree._Element | None = None
+    for element in envelope.root.iter(MESSAGING):
+        if element.getparent() is not envelope.header:
+            raise EbmsError(
+                "EBMS:0009",
+                "eb:Messaging must be a child of the SOAP Header and occur nowhere else",
+                location=xml.path(element),
+            )
+        if found is not None:
+            raise EbmsError(
+                "EBMS:0009",
+                "the Header holds more than one eb:Messaging",
+                location=xml.path(element),
+            )
+        found = element
+    return found
+
+
+def read_messaging(element: etree._Element, version: SoapVersion) -> Reading:
+    """The header block with its units in document order, and all that is wrong with it.
+
+    The order of units is that of the document, whatever the schema says: the first user message
+    is the primary unit, or the first signal when there is none. [P2-3.2.1-05]
+    """
+    findings = Findings()
+    if element.tag != MESSAGING:
+        findings.add("EBMS:0009", element, f"expected eb:Messaging, found <{xml.local(element)}>")
+        return Reading(None, findings.result())
+    attributes(element, ("id",), findings)
+    must_understand = _must_understand(element, version, findings)
+    units = _units(element, findings)
+    if not units:
+        findings.add(
+            "EBMS:0009",
+            element,
+            "expected at least one eb:UserMessage or eb:SignalMessage, found none",
+        )
+        return Reading(None, findings.result())
+    role = (element.get(version.role_attribute) or "").strip(_BLANK)
+    messaging = Messaging(
+        units=tuple(units),
+        id=element.get("id", element.get(f"{{{WSU}}}Id")),
+        role=role or None,
+        must_understand=must_understand,
+    )
+    return Reading(messaging, findings.result())
+
+
+def _must_understand(element: etree._Element, version: SoapVersion, findings: Findings) -> bool:
+    value = element.get(version.must_understand_attribute)
+    if value is not None and value.strip(_BLANK) in ("1", "true"):
+        return True
+    found = "none" if value is None else quoted(value)
+    findings.warn(
+        "EBMS:0009",
+        element,
+        f"expected {version.prefix}:mustUnderstand={version.must_understand}, found {found}",
+    )
+    return False
+
+
+def _units(element: etree._Element, findings: Findings) -> list[Unit]:
+    units: list[Unit] = []
+    ids: set[str] = set()
+    pulls = 0
+    users = False
+    if (element.text or "").strip(_BLANK):
+        findings.add("EBMS:0009", element, "expected elements only, found text")
+    for child in element:
+        tag = child.tag
+        if (child.tail or "").strip(_BLANK):
+            findings.add("EBMS:0009", element, "expected elements only, found text between them")
+        if not isinstance(tag, str):
+            continue
+        before = len(findings.errors)
+        unit: Unit
+        if tag == _USER:
+            users = True
+            unit = user_message(child, findings)
+        elif tag == _SIGNAL:
+            if users:
+                findings.warn("EBMS:0009", child, "the schema has signals before user messages")
+            unit = signal_message(child, findings)
+            pulls += unit.pull_request is not None
+            if pulls > 1 and unit.pull_request is not None:
+                findings.add("EBMS:0009", child, "a message holds at most one eb:PullRequest")
+        else:
+            if not foreign(tag):
+                findings.add(
+                    "EBMS:0009",
+                    child,
+                    f"expected eb:UserMessage or eb:SignalMessage, found <{xml.local(child)[:80]}>",
+                )
+            continue
+        id = unit.message_info.message_id
+        if id and id in ids:
+            findings.add("EBMS:0009", child, f"two units have the MessageId {quoted(id)}")
+        ids.add(id)
+        for error in findings.errors[before:]:
+            error.ref = error.ref or id or None
+        units.append(unit)
+    return units

@@ -1,0 +1,418 @@
+"""multipart/related, read in pieces of any size with constant memory; the door of all MIME.
+
+The reader looks for delimiter lines only: a line feed, two hyphens, the boundary, blanks, a line
+end. The line feed (with a CR before it) belongs to the delimiter, so each step of the reader keeps
+the line feed that ended the line before: a part without content then needs no special case.
+
+A boundary from the Content-Type is matched exactly. Where there is no Content-Type the bytes are a
+dump, its first delimiter tells the boundary, and the delimiters may be indented: people publish
+samples like that. What makes no sense raises; what can be read although it is wrong is a problem
+of the result.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from postroad.wire.content import BytesContent, BytesSink, NewSink, read_all
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.limits import DEFAULT, KIB, Limits
+from postroad.wire.mime_headers import (
+    ONLY_ONCE,
+    ContentType,
+    Headers,
+    canonical_content_id,
+    cid_url,
+    content_id_of,
+    is_boundary,
+    parse_content_type,
+    parse_headers,
+)
+from postroad.wire.mime_parts import OpenPart, Part, mime_error, root_too_large
+from postroad.wire.mime_writer import (
+    OutgoingPart,
+    boundary_is_free,
+    multipart_content_type,
+    multipart_length,
+    write_multipart,
+)
+
+__all__ = [
+    "ROOT_TYPES",
+    "ContentType",
+    "Headers",
+    "Multipart",
+    "MultipartReader",
+    "OutgoingPart",
+    "Part",
+    "boundary_is_free",
+    "cid_url",
+    "content_id_of",
+    "multipart_content_type",
+    "multipart_length",
+    "parse_content_type",
+    "write_multipart",
+]
+
+ROOT_TYPES: Final = frozenset(("text/xml", "application/soap+xml", "application/xop+xml"))
+
+_AROUND_BYTES: Final = 64 * KIB
+_BLANKS: Final = 256
+_INDENT: Final = 16
+_LOOK_ALIKES: Final = 10_000
+_MEMORY_PARTS: Final = 16
+_FIRST_DELIMITER: Final = re.compile(
+    rb"\n(?:\xef\xbb\xbf)?[ \t]{0,16}--([!-~](?:[ -~]{0,68}[!-~])?)[ \t]{0,256}\r?\n"
+)
+_AFTER: Final = re.compile(rb"(--)?[ \t]{0,256}\r?\n")
+_AFTER_AT_END: Final = re.compile(rb"(--)?[ \t]{0,256}\r?\Z")
+_UNDECIDED: Final = re.compile(rb"(?:-|(?:--)?[ \t]{0,256}\r?)\Z")
+_TOO_BLANK: Final = re.compile(rb"(?:--)?[ \t]{257}")
+
+
+@dataclass(frozen=True, slots=True)
+class Multipart:
+    """A message package: its parts, the one that holds the SOAP envelope, and what is wrong."""
+
+    content_type: ContentType
+    parts: tuple[Part, ...]
+    root: Part
+    problems: tuple[EbmsError, ...] = ()
+
+    def part(self, content_id: str) -> Part | None:
+        """The first part with this Content-ID."""
+        wanted = canonical_content_id(content_id)
+        for part in self.parts:
+            if part.content_id == wanted:
+                return part
+        return None
+
+    def attachments(self) -> tuple[Part, ...]:
+        """All parts but the root."""
+        return tuple(part for part in self.parts if part is not self.root)
+
+
+class MultipartReader:
+    """Cuts a multipart body into parts as its bytes come: `feed` them, then `close`.
+
+    Parts above `limits.memory_bytes` (and all further parts once sixteen times that is held in
+    memory) go to a sink from `new_sink`. The root part always stays in memory.
+    """
+
+    def __init__(
+        self,
+        content_type: ContentType | None,
+        *,
+        limits: Limits = DEFAULT,
+        new_sink: NewSink = BytesSink,
+    ) -> None:
+        self._limits = limits
+        self._new_sink = new_sink
+        self._content_type = content_type
+        self._problems: list[EbmsError] = []
+        self._parts: list[Part] = []
+        self._root: int | None = None
+        self._open: OpenPart | None = None
+        self._memory_left = _MEMORY_PARTS * limits.memory_bytes
+        self._fed = 0
+        self._passed_over = 0
+        self._look_alikes = 0
+        self._indented = content_type is None
+        self._rest = b"\n"
+        self._step: Callable[[bytes, int, bool], int] = self._preamble
+        self._hungry = False
+        self._ended = False
+        self._saw_indent = False
+        start = content_type.get("start") if content_type else None
+        self._start = canonical_content_id(start) if start else None
+        boundary = content_type.get("boundary") if content_type else None
+        if content_type is not None:
+            self._check_outer(content_type, boundary)
+        if boundary is None:
+            self._step = self._unknown_preamble
+        else:
+            self._set_boundary(boundary)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the body."""
+        self._fed += len(data)
+        try:
+            if self._fed > self._limits.message_bytes:
+                raise mime_error(f"the message is larger than {self._limits.message_bytes} bytes")
+            self._rest = self._advance(self._rest + data, False)
+        except BaseException:
+            self.abort()
+            raise
+
+    def close(self) -> Multipart:
+        """All bytes were fed: the parts and what is wrong with them."""
+        try:
+            self._advance(self._rest, True)
+            if self._open is not None:
+                self._end_part()
+            return self._result()
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Give up: nothing of a half-read message stays behind, and `close` will raise."""
+        if self._open is not None:
+            self._open.discard()
+            self._open = None
+        self._parts.clear()
+        self._step = self._nothing
+        self._rest = b""
+
+    def _check_outer(self, content_type: ContentType, boundary: str | None) -> None:
+        if not content_type.media_type.startswith("multipart/"):
+            raise mime_error(f"{content_type.media_type} is not a multipart media type")
+        if content_type.media_type != "multipart/related":
+            self._problems.append(
+                mime_error(f"the package is {content_type.media_type} instead of multipart/related")
+            )
+        if boundary is None:
+            self._problems.append(mime_error("the Content-Type has no boundary parameter"))
+
+    def _set_boundary(self, boundary: str) -> None:
+        if not is_boundary(boundary):
+            raise mime_error(
+                f"the boundary {boundary[:80]!r} is not 1 to 70 printable characters "
+                "without a blank at either end"
+            )
+        line = b"--" + boundary.encode()
+        self._line = line
+        self._needle = line if self._indented else b"\n" + line
+        self._carry = len(self._needle) + (_INDENT + 2 if self._indented else 0)
+
+    def _advance(self, buffer: bytes, final: bool) -> bytes:
+        at = 0
+        self._hungry = False
+        while not self._hungry:
+            at = self._step(buffer, at, final)
+        return buffer[at:]
+
+    def _nothing(self, buffer: bytes, _at: int, _final: bool) -> int:
+        self._hungry = True
+        return len(buffer)
+
+    def _unknown_preamble(self, buffer: bytes, at: int, _final: bool) -> int:
+        found = _FIRST_DELIMITER.search(buffer, at)
+        if found is None:
+            self._hungry = True
+            self._passed_over = 0
+            self._pass_over(len(buffer) - at, "before the first delimiter")
+            return at
+        self._set_boundary(found[1].decode())
+        return self._next(found.end(), False)
+
+    def _preamble(self, buffer: bytes, at: int, final: bool) -> int:
+        line_feed, after, last = self._find(buffer, at, final)
+        self._pass_over(line_feed - at, "before the first delimiter")
+        if not after:
+            self._hungry = True
+            return line_feed
+        return self._next(after, last)
+
+    def _epilogue(self, buffer: bytes, at: int, _final: bool) -> int:
+        self._hungry = True
+        self._pass_over(len(buffer) - at, "after the last delimiter")
+        return len(buffer)
+
+    def _pass_over(self, count: int, where: str) -> None:
+        self._passed_over += count
+        if self._passed_over > _AROUND_BYTES:
+            raise mime_error(f"there are more than {_AROUND_BYTES} bytes {where}")
+
+    def _headers(self, buffer: bytes, at: int, _final: bool) -> int:
+        """`at` is the line feed of the delimiter line, so that an empty block ends at once."""
+        most = self._limits.part_header_bytes
+        index = len(self._parts)
+        horizon = at + most + 4
+        crlf = buffer.find(b"\n\r\n", at, horizon)
+        lf = buffer.find(b"\n\n", at, horizon if crlf < 0 else crlf + 1)
+        end = lf if lf >= 0 else crlf
+        if end < 0:
+            if len(buffer) >= horizon:
+                raise mime_error(
+                    f"the headers are longer than {most} bytes", f"MIME part {index + 1}"
+                )
+            self._hungry = True
+            return at
+        if index == self._limits.parts:
+            raise mime_error(f"there are more than {self._limits.parts} parts")
+        self._begin_part(index, buffer[at + 1 : end + 1])
+        self._step = self._content_start
+        return end + (1 if end == lf else 2)
+
+    def _begin_part(self, index: int, block: bytes) -> None:
+        where = f"MIME part {index + 1}"
+        if block.startswith(self._line) or b"\n" + self._line in block:
+            raise mime_error("the part ends before the blank line after its headers", where)
+        headers = parse_headers(
+            block,
+            where=where,
+            most=self._limits.part_headers,
+            most_bytes=self._limits.part_header_bytes,
+        )
+        # Reversed, so that the first of two equal names stays.
+        fields = {name.lower(): value for name, value in reversed(headers.pairs)}
+        given = fields.get("content-id")
+        content_id = (canonical_content_id(given) or None) if given else None
+        is_root = self._root is None and (
+            index == 0 if self._start is None else content_id == self._start
+        )
+        if is_root:
+            self._root = index
+        memory = min(self._limits.memory_bytes, self._memory_left)
+        self._open = OpenPart(
+            index,
+            headers,
+            fields,
+            content_id,
+            limits=self._limits,
+            new_sink=self._new_sink,
+            memory=memory,
+            is_root=is_root,
+        )
+        if len(fields) < len(headers):
+            self._problems += _repeated(headers, self._open.location)
+
+    def _content_start(self, buffer: bytes, at: int, final: bool) -> int:
+        """`at` is the line feed of the blank line: it can be that of a delimiter at once."""
+        return self._take(buffer, at, at + 1, final)
+
+    def _content(self, buffer: bytes, at: int, final: bool) -> int:
+        return self._take(buffer, at, at, final)
+
+    def _take(self, buffer: bytes, at: int, begin: int, final: bool) -> int:
+        part = self._open
+        assert part is not None
+        line_feed, after, last = self._find(buffer, at, final)
+        end = line_feed
+        if after and end > begin and buffer[end - 1] == 0x0D:
+            end -= 1
+        if end > begin:
+            part.write(memoryview(buffer)[begin:end])
+            self._step = self._content
+        if not after:
+            self._hungry = True
+            return end if end > begin else at
+        self._end_part()
+        return self._next(after, last)
+
+    def _next(self, after: int, last: bool) -> int:
+        self._passed_over = 0
+        self._ended = last
+        self._step = self._epilogue if last else self._headers
+        return after - 1
+
+    def _find(self, buffer: bytes, at: int, final: bool) -> tuple[int, int, bool]:
+        """The next delimiter: its line feed, what comes after its line, whether it is the last.
+
+        Without one, the place up to which there is none for certain, 0 and False.
+        """
+        needle = self._needle
+        found = buffer.find(needle, at)
+        while found >= 0:
+            line_feed = self._line_feed_before(buffer, at, found) if self._indented else found
+            if line_feed >= 0:
+                end = found + len(needle)
+                match = _AFTER.match(buffer, end)
+                if match is None and final:
+                    match = _AFTER_AT_END.match(buffer, end)
+                if match is not None:
+                    self._saw_indent |= self._indented and line_feed + 1 < found
+                    return line_feed, match.end(), match[1] is not None
+                if not final and _UNDECIDED.match(buffer, end):
+                    return max(at, line_feed - 1), 0, False
+                if _TOO_BLANK.match(buffer, end):
+                    raise mime_error(f"more than {_BLANKS} blanks follow a delimiter")
+                self._look_alikes += 1
+                if self._look_alikes > _LOOK_ALIKES:
+                    raise mime_error(
+                        f"more than {_LOOK_ALIKES} lines of content begin with the boundary"
+                    )
+            found = buffer.find(needle, found + 1)
+        return (len(buffer) if final else max(at, len(buffer) - self._carry)), 0, False
+
+    def _line_feed_before(self, buffer: bytes, at: int, found: int) -> int:
+        begin = found
+        while begin > at and found - begin < _INDENT and buffer[begin - 1] in b" \t":
+            begin -= 1
+        return begin - 1 if begin > at and buffer[begin - 1] == 0x0A else -1
+
+    def _end_part(self) -> None:
+        assert self._open is not None
+        self._parts.append(self._open.finish())
+        if self._root != self._open.index:
+            self._memory_left -= self._open.in_memory
+        self._open = None
+
+    def _result(self) -> Multipart:
+        if not self._parts:
+            raise mime_error("there is no part: no delimiter line with headers after it was found")
+        if not self._ended:
+            self._problems.append(mime_error("the message ends before its last delimiter"))
+        if self._saw_indent:
+            self._problems.append(
+                mime_error("the delimiter lines are indented", severity=Severity.WARNING)
+            )
+        root = self._find_root()
+        self._problems += _duplicates(self._parts)
+        self._problems += _root_problems(root, self._content_type)
+        content_type = self._content_type or ContentType("multipart/related")
+        if content_type.get("boundary") is None:
+            boundary = ("boundary", self._line[2:].decode())
+            content_type = replace(content_type, params=(*content_type.params, boundary))
+        return Multipart(content_type, tuple(self._parts), root, tuple(self._problems))
+
+    def _find_root(self) -> Part:
+        if self._root is not None:
+            return self._parts[self._root]
+        self._problems.append(
+            mime_error(f"no part has the Content-ID {self._start!r} that the start parameter names")
+        )
+        first = self._parts[0]
+        try:
+            envelope = read_all(first.content, self._limits.envelope_bytes)
+        except ValueError:
+            raise root_too_large(self._limits.envelope_bytes, first.location) from None
+        self._parts[0] = replace(first, content=BytesContent(envelope))
+        return self._parts[0]
+
+
+def _repeated(headers: Headers, location: str) -> Iterator[EbmsError]:
+    for name in ONLY_ONCE:
+        if len(set(headers.get_all(name))) > 1:
+            yield mime_error(f"the part has more than one {name} header", location)
+
+
+def _duplicates(parts: Iterable[Part]) -> Iterator[EbmsError]:
+    seen: set[str] = set()
+    told: set[str] = set()
+    for part in parts:
+        if part.content_id is None:
+            continue
+        if part.content_id in seen and part.content_id not in told:
+            told.add(part.content_id)
+            yield mime_error(
+                f"more than one part has the Content-ID {part.content_id!r}", part.location
+            )
+        seen.add(part.content_id)
+
+
+def _root_problems(root: Part, outer: ContentType | None) -> Iterator[EbmsError]:
+    actual = root.content_type.media_type
+    if actual not in ROOT_TYPES:
+        yield mime_error(
+            f"the root part is {actual}, which cannot be a SOAP message", root.location
+        )
+    if outer is None:
+        return
+    stated = outer.get("type")
+    if stated is None:
+        yield mime_error("the Content-Type has no type parameter to tell what the root part is")
+    elif stated.partition(";")[0].strip().lower() != actual:
+        yield mime_error(f"the type parameter is {stated!r}, but the root part is {actual}")

@@ -1,0 +1,155 @@
+"""multipart/related written in pieces: the envelope, then each part as it is (binary).
+
+Boundary and Content-IDs are given, so the same arguments always give the same bytes, and how many
+there will be is known before the first is written.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from postroad.wire.content import CHUNK, BytesContent, Content
+from postroad.wire.errors import EbmsError
+from postroad.wire.mime_headers import (
+    ONLY_ONCE,
+    ContentType,
+    content_id_header,
+    is_boundary,
+    parse_content_type,
+    write_headers,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingPart:
+    """A part to be written: the content goes out as it is (binary)."""
+
+    content_id: str
+    content_type: str
+    content: Content
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further header fields, such as Content-Disposition."""
+
+
+def multipart_content_type(
+    *,
+    boundary: str,
+    root_id: str,
+    root_type: str = "application/soap+xml",
+    start_info: str | None = None,
+    action: str | None = None,
+) -> str:
+    """The Content-Type of the package."""
+    params = [
+        ("type", _root_type(root_type)),
+        ("start", content_id_header(root_id)),
+        ("boundary", _checked_boundary(boundary)),
+    ]
+    if start_info is not None:
+        params.append(("start-info", start_info))
+    if action is not None:
+        params.append(("action", action))
+    return str(ContentType("multipart/related", tuple(params)))
+
+
+def write_multipart(
+    envelope: bytes,
+    parts: Sequence[OutgoingPart] = (),
+    *,
+    boundary: str,
+    root_id: str,
+    root_type: str = "application/soap+xml",
+) -> Iterator[bytes]:
+    """The package in pieces, the envelope (UTF-8) first. Small pieces are sent as one."""
+    heads = _heads(parts, boundary, root_id, root_type)
+    contents = [BytesContent(envelope), *(part.content for part in parts)]
+    return _pieces(heads, contents)
+
+
+def multipart_length(
+    envelope: bytes,
+    parts: Sequence[OutgoingPart] = (),
+    *,
+    boundary: str,
+    root_id: str,
+    root_type: str = "application/soap+xml",
+) -> int:
+    """How many bytes `write_multipart` gives for the same arguments."""
+    heads = sum(map(len, _heads(parts, boundary, root_id, root_type)))
+    return heads + len(envelope) + sum(part.content.size for part in parts)
+
+
+def boundary_is_free(boundary: str, data: bytes) -> bool:
+    """Whether the data can stand in a package with this boundary."""
+    line = b"--" + boundary.encode()
+    return not data.startswith(line) and b"\n" + line not in data
+
+
+def _pieces(heads: Sequence[bytes], contents: Sequence[Content]) -> Iterator[bytes]:
+    pending: list[bytes] = []
+    waiting = 0
+    for head, content in zip(heads, contents, strict=False):
+        pending.append(head)
+        waiting += len(head)
+        left = content.size
+        for chunk in content.chunks():
+            left -= len(chunk)
+            if waiting + len(chunk) > CHUNK:
+                yield b"".join(pending)
+                pending.clear()
+                waiting = 0
+            if len(chunk) > CHUNK // 4:
+                if pending:
+                    yield b"".join(pending)
+                    pending.clear()
+                    waiting = 0
+                yield chunk
+            else:
+                pending.append(chunk)
+                waiting += len(chunk)
+        if left:
+            raise ValueError(f"the content has {-left:+} bytes against its size {content.size}")
+    pending.append(heads[-1])
+    yield b"".join(pending)
+
+
+def _heads(
+    parts: Sequence[OutgoingPart], boundary: str, root_id: str, root_type: str
+) -> list[bytes]:
+    """What stands before each part, and after the last."""
+    line = b"--" + _checked_boundary(boundary).encode()
+    root = ContentType(_root_type(root_type), (("charset", "UTF-8"),))
+    heads = [line + b"\r\n" + _head(root_id, str(root), ())]
+    heads += [
+        b"\r\n" + line + b"\r\n" + _head(part.content_id, part.content_type, part.headers)
+        for part in parts
+    ]
+    heads.append(b"\r\n" + line + b"--\r\n")
+    return heads
+
+
+def _head(content_id: str, content_type: str, more: tuple[tuple[str, str], ...]) -> bytes:
+    try:
+        parse_content_type(content_type)
+    except EbmsError as error:
+        raise ValueError(error.detail) from None
+    for name, _ in more:
+        if name.lower() in ONLY_ONCE:
+            raise ValueError(f"the header {name} is written already")
+    first = (
+        ("Content-Type", content_type),
+        ("Content-Transfer-Encoding", "binary"),
+        ("Content-ID", content_id_header(content_id)),
+    )
+    return write_headers((*first, *more)) + b"\r\n"
+
+
+def _root_type(value: str) -> str:
+    if value not in ("text/xml", "application/soap+xml"):
+        raise ValueError(f"{value!r} is neither text/xml nor application/soap+xml")
+    return value
+
+
+def _checked_boundary(boundary: str) -> str:
+    if not is_boundary(boundary):
+        raise ValueError(f"{boundary!r} cannot be a boundary: 1 to 70 printable characters")
+    return boundary

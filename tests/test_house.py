@@ -1,0 +1,126 @@
+"""The house plan holds: rooms, the direction of imports, and what may not be in a file."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+
+ROOMS = (
+    "cli",
+    "console",
+    "api",
+    "node",
+    "transport",
+    "msh",
+    "reliability",
+    "agreement",
+    "security",
+    "wire",
+    "store",
+    "pipeline",
+)
+IMPORTS = (ast.Import, ast.ImportFrom)
+LINT = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
+OUTSIDE = re.compile(rb"(?<![\w.%-])/(?:wor" + rb"k|roo" + rb"t)/")
+UNTRACKED = {".git", ".venv", "build", "dist", "node_modules", "demo-messages"}
+
+
+def _lint_imports(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LINT, "--config", str(folder / "pyproject.toml"), "--no-cache", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def files() -> list[Path]:
+    """The files of the project as git knows them, or all that are no product of a tool."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        found = [
+            path
+            for path in PROJECT.rglob("*")
+            if not any(
+                part in UNTRACKED or part == "__pycache__" or part.endswith("_cache")
+                for part in path.relative_to(PROJECT).parts
+            )
+        ]
+    else:
+        found = [PROJECT / os.fsdecode(name) for name in listed.split(b"\0") if name]
+    return [path for path in found if path.is_file()]
+
+
+def test_a_room_calls_only_the_rooms_below_it() -> None:
+    result = _lint_imports(PROJECT)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [("wire", "from postroad.msh import __doc__"), ("reliability", "import time")],
+)
+def test_a_forbidden_import_is_seen(tmp_path: Path, room: str, forbidden: str) -> None:
+    shutil.copy(PROJECT / "pyproject.toml", tmp_path)
+    for name in ROOMS:
+        (tmp_path / "src" / "postroad" / name).mkdir(parents=True)
+        (tmp_path / "src" / "postroad" / name / "__init__.py").touch()
+    (tmp_path / "src" / "postroad" / "__init__.py").touch()
+    assert _lint_imports(tmp_path).returncode == 0
+    (tmp_path / "src" / "postroad" / room / "wrong.py").write_text(forbidden + "\n")
+    result = _lint_imports(tmp_path)
+    assert result.returncode == 1
+    assert f"postroad.{room}.wrong -> " in result.stdout
+
+
+@pytest.mark.parametrize("room", ["msh", "reliability", "agreement", "security", "wire"])
+def test_a_pure_room_has_no_http_client(room: str) -> None:
+    """The import linter knows top packages only; these two are below harmless ones."""
+    for path in (PROJECT / "src" / "postroad" / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            names = {alias.name for alias in node.names} if isinstance(node, IMPORTS) else set()
+            if isinstance(node, ast.ImportFrom):
+                names = {f"{node.module}.{name}" for name in names} | {node.module or ""}
+            assert not names & {"http.client", "urllib.request"}, f"{path.name}:{node.lineno}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_room_is_there(room: str) -> None:
+    assert (PROJECT / "src" / "postroad" / room / "__init__.py").is_file()
+
+
+def test_no_test_sleeps() -> None:
+    sleeping = re.compile(r"\btime\." + r"sleep\b|\bfrom time import .*\bsleep\b")
+    guilty = [
+        str(path.relative_to(PROJECT))
+        for path in (PROJECT / "tests").rglob("*.py")
+        if sleeping.search(path.read_text(encoding="utf-8"))
+    ]
+    assert guilty == []
+
+
+def test_constraints_pin_versions_and_name_no_address() -> None:
+    constraints = PROJECT / "constraints.txt"
+    if not constraints.is_file():
+        pytest.skip("no constraints.txt yet")
+    pin = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+")
+    wrong = [line for line in constraints.read_text().splitlines() if not pin.fullmatch(line)]
+    assert wrong == []
+
+
+def test_no_file_names_a_folder_of_one_machine(files: list[Path]) -> None:
+    assert files
+    guilty = [str(path.relative_to(PROJECT)) for path in files if OUTSIDE.search(path.read_bytes())]
+    assert guilty == []

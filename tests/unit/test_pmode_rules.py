@@ -1,0 +1,441 @@
+"""The rules that a P-Mode keeps by itself: each broken once, told at its line."""
+
+import pytest
+
+from postroad.agreement.breach import Level
+from postroad.agreement.loading import Problem, load_pmodes
+from postroad.wire.names import TEST_ACTION
+
+HEAD = "id: p\ninitiator: {party: urn:acme}\nresponder: {party: urn:globex}\n"
+"""Three lines; what a test adds begins in line 4."""
+TWO_WAY = "mep: twoWay\nmep_binding: sync\n"
+SIGNED = "x509: {sign: true, signature: {pins: a.pem}}"
+EPR = "{address: icloud, epr: {routing_input: {business_info: {mpc: urn:m}}}}"
+
+
+def broken(text: str) -> list[Problem]:
+    return list(load_pmodes(text, "p.yaml", supported=None).problems)
+
+
+def breach(text: str, level: Level = Level.ERROR) -> tuple[int, str]:
+    problems = broken(text)
+    assert len(problems) == 1, [str(problem) for problem in problems]
+    assert problems[0].level is level
+    return problems[0].line, problems[0].message
+
+
+def leg(text: str) -> str:
+    return HEAD + "legs:\n  - " + text.replace("\n", "\n    ") + "\n"
+
+
+def test_a_pmode_that_breaks_no_rule_has_no_problems() -> None:
+    assert broken(HEAD + "legs: [{}]\n") == []
+
+
+def test_a_party_id_without_a_type_is_a_uri() -> None:
+    text = "id: p\ninitiator:\n  party:\n    - urn:acme\n    - {id: acme, type: t}\n    - acme\nlegs: [{}]\n"
+    problems = broken(text)
+    assert (problems[0].line, problems[0].message) == (
+        6,
+        "PMode.Initiator.Party[3]: 'acme' has no type and is not a URI",
+    )
+
+
+def test_the_ids_of_one_party_have_different_types() -> None:
+    text = "id: p\ninitiator: {party: [urn:acme, urn:other]}\nlegs: [{}]\n"
+    line, said = breach(text)
+    assert (line, said) == (
+        2,
+        "PMode.Initiator.Party[2]: 'urn:other' has the same type as 'urn:acme'",
+    )
+
+
+def test_a_service_or_agreement_without_a_type_is_a_uri() -> None:
+    line, said = breach(leg("business_info:\n  service: orders"))
+    assert (line, said) == (
+        6,
+        "PMode[1].BusinessInfo.Service: 'orders' has no type and is not a URI",
+    )
+    assert breach(HEAD + "agreement: 2024-17\nlegs: [{}]\n")[0] == 4
+    assert broken(leg("business_info: {service: {value: orders, type: t}}")) == []
+
+
+def test_a_service_in_an_epr_is_held_to_the_same() -> None:
+    epr = "addressing: {epr: {routing_input: {business_info: {service: orders}}}}"
+    assert "BusinessInfo.Service: 'orders' has no type" in breach(leg(epr))[1]
+    epr = "addressing: {epr: {routing_input: {initiator: {party: acme}, responder: {party: b}}}}"
+    assert len(broken(leg(epr))) == 2
+
+
+def test_a_pmode_for_anyone_gets_a_warning() -> None:
+    assert breach("id: p\nlegs: [{}]\n", Level.WARNING)[0] == 1
+
+
+@pytest.mark.parametrize("binding", ["sync", "pushAndPush", "pushAndPull", "pullAndPush"])
+def test_two_way_bindings_need_two_way(binding: str) -> None:
+    line, said = breach(HEAD + f"mep_binding: {binding}\nlegs: [{{}}]\n")
+    assert (line, said) == (4, f"PMode.MEPbinding: {binding} does not bind oneWay")
+
+
+@pytest.mark.parametrize("binding", ["push", "pull"])
+def test_one_way_bindings_need_one_way(binding: str) -> None:
+    text = HEAD + f"mep: twoWay\nmep_binding: {binding}\nlegs: [{{}}, {{}}]\n"
+    assert breach(text)[0] == 5
+
+
+def test_two_way_needs_a_binding() -> None:
+    assert breach(HEAD + "mep: twoWay\nlegs: [{}, {}]\n")[0] == 4
+
+
+def test_legs_are_as_many_as_messages() -> None:
+    assert breach(HEAD + TWO_WAY + "legs: [{}]\n") == (6, "PMode[]: twoWay has 2 legs, not 1")
+    assert breach(HEAD + "legs: [{}, {}]\n") == (4, "PMode[]: oneWay has 1 leg, not 2")
+
+
+@pytest.mark.req("P2-5.2-01")
+def test_an_alternate_binding_is_for_two_way_and_changes_the_response_only() -> None:
+    one_way = HEAD + "mep_binding: {value: push, alternate: pull}\nlegs: [{}]\n"
+    assert breach(one_way)[1].endswith("for two-way exchanges only")
+    for alternate, ok in [
+        ("pushAndPull", True),
+        ("pushAndPush", True),
+        ("sync", False),
+        ("pullAndPush", False),
+        ("pull", False),
+    ]:
+        text = f"mep: twoWay\nmep_binding:\n  value: sync\n  alternate: {alternate}\nlegs: [{{}}, {{}}]\n"
+        problems = broken(HEAD + text)
+        assert (problems == []) is ok
+        assert all(problem.line == 7 for problem in problems)
+    twice = "mep: twoWay\nmep_binding: {value: sync, alternate: [pushAndPull, pushAndPush]}\n"
+    assert broken(HEAD + twice + "legs: [{}, {}]\n")
+
+
+@pytest.mark.req("P2-6.12-01")
+def test_an_alternate_mpc_goes_with_an_alternate_binding() -> None:
+    assert breach(leg("business_info: {mpc_alternate: urn:m}"))[0] == 5
+    binding = "mep: twoWay\nmep_binding: {value: sync, alternate: pushAndPull}\n"
+    legs = "legs: [{}, {business_info: {mpc_alternate: urn:m}}]\n"
+    assert broken(HEAD + binding + legs) == []
+
+
+@pytest.mark.parametrize(
+    ("binding", "ok"),
+    [
+        ("push", True),
+        ("pushAndPush", True),
+        ("pull", False),
+        ("sync", False),
+        ("pushAndPull", False),
+    ],
+)
+def test_smtp_has_no_way_back(binding: str, ok: bool) -> None:
+    address = "{protocol: {address: mailto:msh@globex.example}}"
+    two_way = binding not in ("push", "pull")
+    mep, legs = ("twoWay", f"[{address}, {{}}]") if two_way else ("oneWay", f"[{address}]")
+    problems = broken(HEAD + f"mep: {mep}\nmep_binding: {binding}\nlegs: {legs}\n")
+    assert (problems == []) is ok
+    assert all("mailto: has none" in problem.message for problem in problems)
+
+
+def test_an_address_needs_a_transport() -> None:
+    assert breach(leg("protocol: {address: ftp://x}"))[1].endswith("no transport for ftp:")
+
+
+@pytest.mark.req("P2-6.4.1-03")
+def test_a_protocol_version_needs_a_protocol() -> None:
+    line, said = breach(leg("protocol:\n  security:\n    protocol_version: 1.2"))
+    assert line == 7
+    assert said.startswith("PMode[1].Protocol.Security.ProtocolVersion: no security protocol")
+    assert broken(leg("protocol: {security: {protocol: TLS, protocol_version: 1.2}}")) == []
+
+
+def test_tls_does_not_go_with_http() -> None:
+    assert breach(leg("protocol: {address: http://x.example, security: {protocol: TLS}}"))[0] == 5
+
+
+@pytest.mark.req("P2-6.4.3-05")
+def test_restart_needs_push() -> None:
+    text = HEAD + "mep_binding: pull\nlegs:\n  - protocol: {restart: true}\n"
+    line, said = breach(text)
+    assert (line, said) == (
+        6,
+        "PMode[1].Protocol.Restart: as2-restart needs the binding push, not pull",
+    )
+    assert broken(text.replace("pull", "push")) == []
+    assert broken(text.replace("true", "false")) == []
+
+
+def test_the_test_action_needs_the_test_service() -> None:
+    assert breach(leg(f"business_info: {{action: {TEST_ACTION}}}"))[0] == 5
+
+
+def test_a_property_or_payload_is_described_once() -> None:
+    assert breach(leg("business_info:\n  properties:\n    - {name: a}\n    - {name: a}"))[0] == 8
+    assert breach(leg("business_info: {payload_profile: {payloads: [{name: a}, {name: a}]}}"))
+    assert broken(leg("business_info: {payload_profile: {payloads: [{}, {}]}}")) == []
+
+
+@pytest.mark.req("P2-6.5-01")
+def test_as_response_does_not_contradict_the_reply_pattern() -> None:
+    text = (
+        "error_handling:\n  report:\n    receiver_errors: {reply_pattern: %s}\n    as_response: %s"
+    )
+    for pattern, as_response, ok in [
+        ("callback", "false", True),
+        ("response", "true", True),
+        ("pull", "false", True),
+        ("callback", "true", False),
+        ("response", "false", False),
+        ("pull", "true", False),
+        ("poll", "false", False),
+    ]:
+        assert (broken(leg(text % (pattern, as_response))) == []) is ok
+    assert breach(leg(text % ("pull", "true")))[0] == 8
+
+
+@pytest.mark.req("P2-2.7.1.4-07")
+def test_acks_through_the_icloud_name_the_intermediary() -> None:
+    text = "reliability: {at_least_once: {contract: {acks_to: {addressing: %s%s}}}}"
+    assert "AcksTo is the URI of the intermediary" in breach(leg(text % (EPR, "")))[1]
+    assert broken(leg(text % (EPR, ", value: https://hub"))) == []
+
+
+@pytest.mark.req("P2-2.7.1.4-09")
+def test_acks_that_go_directly_need_no_acks_to() -> None:
+    text = (
+        "reliability: {at_least_once: {contract: {acks_to: {addressing: {address: https://a}%s}}}}"
+    )
+    assert breach(leg(text % ", value: https://b"), Level.WARNING)[0] == 5
+    assert broken(leg(text % "")) == []
+
+
+@pytest.mark.req("P2-2.7.1.4-05")
+def test_acks_to_is_a_uri() -> None:
+    text = "reliability: {at_least_once: {contract: {acks_to: %s}}}"
+    assert "is not a URI" in breach(leg(text % "here"))[1]
+    assert broken(leg(text % "https://acme.example/acks")) == []
+
+
+def test_poll_is_for_ws_reliability() -> None:
+    text = "reliability: {protocol: %s, at_least_once: {reply_pattern: Poll}}"
+    assert "Poll is limited to WS-Reliability" in breach(leg(text % "wsrm"))[1]
+    assert broken(leg(text % "ws-reliability")) == []
+
+
+@pytest.mark.req("P2-6.6.3-01")
+def test_acknowledgments_to_be_pulled_have_an_epr_or_are_inferred() -> None:
+    text = "reliability: {at_least_once: {reply_pattern: Pull, contract: %s}}"
+    bare = "{acks_to: {value: https://b, addressing: {address: icloud}}}"
+    assert "no EPR to route them by" in breach(leg(text % bare))[1]
+    assert broken(leg(text % "true")) == []
+    assert broken(leg(text % f"{{acks_to: {{value: https://b, addressing: {EPR}}}}}")) == []
+
+
+def test_wsrm_does_not_acknowledge_delivery() -> None:
+    text = "reliability: {protocol: wsrm, at_least_once: {contract: {ack_on_delivery: true}}}"
+    assert breach(leg(text))[1].endswith("acknowledges receipt, not delivery")
+
+
+@pytest.mark.req("P2-2.7.1.1-01")
+def test_a_routed_address_is_the_icloud() -> None:
+    line, said = breach(leg(f"addressing: {EPR.replace('icloud', 'https://hub.example')}"))
+    assert line == 5
+    assert said.endswith("the address is not the I-Cloud's")
+    assert broken(leg(f"addressing: {EPR}")) == []
+
+
+@pytest.mark.req("P2-2.7.1.4-01")
+def test_an_initiator_without_routing_input_is_reached_directly() -> None:
+    text = "id: p\ninitiator: {party: urn:a, addressing: {address: %s}}\nlegs: [{}]\n"
+    assert breach(text % "icloud")[0] == 2
+    assert broken(text % "https://acme.example") == []
+
+
+@pytest.mark.req("P2-3.3-05")
+@pytest.mark.parametrize(
+    ("policy", "delay", "ok"),
+    [
+        ("never", "PT0S", True),
+        ("optional", "PT0S", False),
+        ("always", "PT0S", False),
+        ("always", "PT1S", True),
+    ],
+)
+def test_a_bundle_needs_time(policy: str, delay: str, ok: bool) -> None:
+    problems = broken(leg(f"bundling:\n  policy: {policy}\n  max_delay: {delay}"))
+    assert [problem.line for problem in problems] == ([] if ok else [7])
+
+
+def test_a_list_of_pmodes_has_no_effect_without_bundling() -> None:
+    problems = broken(leg("bundling: {compatibility: {pmode_list: p}}"))
+    assert "no effect with policy never" in problems[0].message
+
+
+@pytest.mark.req("P2-3.10.1-09")
+def test_an_ordering_scope_needs_an_ordering() -> None:
+    text = "bundling: {ordering: {scope: [eb3:From]%s}}\nreliability: {in_order: true}"
+    assert breach(leg(text % ""))[1].startswith("PMode[1].bundling.ordering.scope: it is only for")
+    assert broken(leg(text % ", policy: timestamp")) == []
+
+
+@pytest.mark.req("P2-3.10.1-10")
+def test_correlation_and_scope_are_equal() -> None:
+    text = (
+        "bundling: {ordering: {scope: 'a, b', policy: timestamp}}\nreliability: {in_order: true, "
+    )
+    assert breach(leg(text + "correlation: [a, c]}"))[1].endswith("Reliability.Correlation")
+    assert broken(leg(text + "correlation: [b, a]}")) == []
+
+
+@pytest.mark.req("P2-3.10.1-07")
+def test_an_ordering_without_in_order_gets_a_warning() -> None:
+    line, said = breach(leg("bundling: {ordering: {policy: documentorder}}"), Level.WARNING)
+    assert line == 5
+    assert "without InOrder delivery" in said
+
+
+@pytest.mark.req("P2-3.10.1-01")
+def test_a_secondary_unit_without_order_has_no_in_order() -> None:
+    text = "bundling: {policy: always, compatibility: {pmode_list: p}}\nreliability: {in_order: %s}"
+    assert "cannot be secondary" in breach(leg(text % "true"))[1]
+    assert broken(leg(text % "false")) == []
+
+
+@pytest.mark.parametrize(
+    ("parameter", "name"),
+    [
+        pytest.param(
+            "error_handling: {report: {as_response: true}}",
+            "PMode[1].ErrorHandling.Report.AsResponse",
+            marks=pytest.mark.req("P2-4.4.2-17"),
+        ),
+        (
+            "error_handling: {report: {receiver_errors: {reply_pattern: response}}}",
+            "PMode[1].ErrorHandling.Report.ReceiverErrors.ReplyPattern",
+        ),
+        pytest.param(
+            "reliability: {at_least_once: {reply_pattern: Response}}",
+            "PMode[1].Reliability.AtLeastOnce.ReplyPattern",
+            marks=pytest.mark.req("P2-4.4.2-18"),
+        ),
+        pytest.param(
+            "security: {send_receipt: {reply_pattern: response}}",
+            "PMode[1].Security.SendReceipt.ReplyPattern",
+            marks=pytest.mark.req("P2-4.4.2-19"),
+        ),
+    ],
+)
+def test_a_message_that_is_split_is_not_answered_in_the_response(parameter: str, name: str) -> None:
+    line, said = breach(leg(f"splitting: true\n{parameter}"))
+    assert line == 6
+    assert said.startswith(f"{name}: ")
+    assert broken(leg(f"splitting: false\n{parameter}")) == []
+
+
+@pytest.mark.req("P2-4.4.2-16")
+def test_a_message_that_is_split_does_not_use_sync() -> None:
+    line, said = breach(HEAD + TWO_WAY + "legs: [{splitting: true}, {}]\n")
+    assert (line, said) == (5, "PMode.MEPbinding: a message that is split cannot use sync")
+
+
+def test_reception_awareness_needs_receipts() -> None:
+    line, said = breach(leg("protocol: {}\nreception_awareness: true"))
+    assert line == 6
+    assert said.endswith("it waits for receipts, but SendReceipt is not true")
+    assert broken(leg("security: {send_receipt: false}\nreception_awareness: true"))
+    assert broken(leg("security: {send_receipt: true}\nreception_awareness: true")) == []
+
+
+def test_non_repudiation_needs_a_signature() -> None:
+    line, _ = breach(leg("security:\n  send_receipt:\n    non_repudiation: true"))
+    assert line == 7
+    signed = leg(f"security: {{send_receipt: {{non_repudiation: true}}, {SIGNED}}}")
+    assert broken(signed) == []
+
+
+@pytest.mark.req("P2-6.7.1-02")
+def test_receipts_to_be_pulled_need_an_epr() -> None:
+    text = "security: {send_receipt: {reply_pattern: pull%s}}"
+    assert breach(leg(text % ""))[1].endswith("pull needs SendReceipt.Addressing.EPR")
+    assert broken(leg(text % ", addressing: {address: icloud}"))
+    assert broken(leg(text % f", addressing: {EPR}")) == []
+
+
+def test_the_receipt_of_a_pulled_message_is_no_response() -> None:
+    text = HEAD + "mep_binding: %s\nlegs: [{security: {send_receipt: {reply_pattern: %s}}}]\n"
+    assert breach(text % ("pull", "response"))[0] == 5
+    assert broken(text % ("pull", "callback")) == []
+    assert broken(text % ("push", "response")) == []
+
+
+def test_reply_to_has_no_effect_on_responses() -> None:
+    text = "security: {send_receipt: {reply_pattern: response, reply_to: https://a.example}}"
+    assert breach(leg(text), Level.WARNING)[0] == 5
+
+
+def test_how_to_sign_or_encrypt_needs_whether() -> None:
+    assert "Sign is not true" in breach(leg("security: {x509: {signature: {pins: a}}}"))[1]
+    encryption = "security: {x509: {encryption: {algorithm: aes128-gcm}}}"
+    assert "Encrypt is not true" in breach(leg(encryption))[1]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        (
+            "key_transport: rsa-oaep, key_agreement: x25519",
+            "KeyAgreement: there is a key transport",
+        ),
+        ("key_wrap: kw-aes128", "KeyWrap: it belongs to a key agreement"),
+        ("key_derivation: hkdf", "KeyDerivation: it belongs to a key agreement"),
+        ("key_transport: rsa-oaep-mgf1p, mgf: mgf1sha256", "MGF: it belongs to"),
+        ("algorithm: aes128-gcm, minimum_strength: 256", "aes128-gcm has 128 bits, below"),
+    ],
+)
+def test_key_parameters_fit_together(parameters: str, said: str) -> None:
+    text = f"security: {{x509: {{encryption: {{encrypt: true, {parameters}}}}}}}"
+    assert said in breach(leg(text))[1]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        ("sign: true, signature: {pins: a, algorithm: rsa-sha1}", "rsa-sha1"),
+        ("sign: true, signature: {pins: a, algorithm: hmac-sha256}", "hmac-sha256"),
+        ("sign: true, signature: {pins: a, hash_function: md5}", "md5"),
+        ("encryption: {encrypt: true, algorithm: aes256-cbc}", "aes256-cbc"),
+        ("encryption: {encrypt: true, algorithm: tripledes-cbc}", "tripledes-cbc"),
+        ("encryption: {encrypt: true, key_transport: rsa-1_5}", "rsa-1_5"),
+        ("encryption: {encrypt: true, mgf: mgf1sha1}", "mgf1sha1"),
+    ],
+)
+def test_a_weak_algorithm_is_taken_by_name_with_a_warning(parameters: str, name: str) -> None:
+    line, said = breach(leg(f"security: {{x509: {{{parameters}}}}}"), Level.WARNING)
+    assert line == 5
+    assert f": {name} is weak and taken only because it is named here" in said
+
+
+def test_attachments_need_wss_1_1() -> None:
+    text = "security: {wss_version: 1.0, x509: {sign: {attachment: a}, signature: {pins: a}}}"
+    assert "needs WS-Security 1.1" in breach(leg(text))[1]
+
+
+def test_a_signature_of_anyone_gets_a_warning() -> None:
+    assert (
+        "says whose signature holds"
+        in breach(leg("security: {x509: {sign: true}}"), Level.WARNING)[1]
+    )
+
+
+def test_tokens_that_can_be_stolen_or_replayed_get_a_warning() -> None:
+    token = "{username: u, password: p, %s}"
+    text = "protocol: {address: http://x.example}\nsecurity: {username_token: " + token + "}"
+    assert "can be replayed" in breach(leg(text % "nonce: false"), Level.WARNING)[1]
+    assert "over http: in clear" in breach(leg(text % "digest: false"), Level.WARNING)[1]
+
+
+def test_authorization_needs_credentials() -> None:
+    assert breach(leg("security: {pmode_authorize: true}"))[0] == 5
+    text = "id: p\ninitiator: {party: urn:a, authorization: {username: u, password: p}}\n"
+    assert broken(text + "legs: [{security: {pmode_authorize: true}}]\n") == []
