@@ -158,7 +158,6 @@ def test_a_block_that_need_not_be_understood_is_warned_of(attributes):
         ("<eb:Service", "</eb:Service>", "eb:UserMessage/eb:CollaborationInfo"),
         ("<eb:Action>", "</eb:Action>", "eb:UserMessage/eb:CollaborationInfo"),
         ("<eb:ConversationId>", "</eb:ConversationId>", "eb:UserMessage/eb:CollaborationInfo"),
-        ("<eb:Property", "</eb:Property>", "eb:UserMessage/eb:MessageProperties"),
         ("<eb:PartInfo", "</eb:PartInfo>", "eb:UserMessage/eb:PayloadInfo"),
     ],
 )
@@ -170,6 +169,12 @@ def test_each_required_element_is_missed_and_the_rest_is_still_read(start, end, 
     assert problem.location == f"{IN}/{place}"
     assert "is required" in problem.detail
     assert isinstance(user(reading), UserMessage)
+
+
+def test_an_empty_list_of_properties_says_nothing_and_is_only_warned_of():
+    problem = sole(read(cut(USER, "<eb:Property", "</eb:Property>")))
+    assert (problem.code, problem.severity) == ("EBMS:0009", W)
+    assert problem.location == f"{IN}/eb:UserMessage/eb:MessageProperties"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +230,7 @@ def test_what_is_missing_is_shown_as_empty():
         ("cid:p1@example.com", "p1", "EBMS:0009", F),
         ("cid:p1@example.com", "cid:&lt;p1&gt;", "EBMS:0009", F),
         ("cid:p1@example.com", "#", "EBMS:0009", F),
-        ("<eb:UserMessage>", '<eb:UserMessage mpc="mine">', "EBMS:0009", F),
+        ("<eb:UserMessage>", '<eb:UserMessage mpc="mine">', "EBMS:0009", W),
         ("<eb:UserMessage>", '<eb:UserMessage mpc="">', "EBMS:0009", F),
         ("<eb:UserMessage>", '<eb:UserMessage colour="red">', "EBMS:0009", W),
         ("<eb:PartyInfo>", "<eb:PartyInfo>stray", "EBMS:0009", F),

@@ -269,6 +269,12 @@ def test_a_file_that_is_too_large_is_refused() -> None:
     assert [p.message for p in result.problems] == ["the file is larger than 1000 characters"]
 
 
+def test_a_hopeless_file_is_not_read_to_its_end() -> None:
+    result = load_pmodes("pmodes:\n" + "- {x: 1}\n" * 5000, "p.yaml")
+    assert 1000 < len(result.problems) < 1010
+    assert result.problems[-1].message == "too many problems: the rest is not read"
+
+
 def test_messages_stay_on_one_line_and_hold_no_control_characters() -> None:
     problem = only(PLAIN + '"\\e[31m\\nred": 1\n')
     assert problem.isprintable()

@@ -33,7 +33,8 @@ def test_a_pmode_that_breaks_no_rule_has_no_problems() -> None:
 
 
 def test_a_party_id_without_a_type_is_a_uri() -> None:
-    text = "id: p\ninitiator:\n  party:\n    - urn:acme\n    - {id: acme, type: t}\n    - acme\nlegs: [{}]\n"
+    parties = "  party:\n    - urn:acme\n    - {id: acme, type: t}\n    - acme\n"
+    text = "id: p\ninitiator:\n" + parties + "legs: [{}]\n"
     problems = broken(text)
     assert (problems[0].line, problems[0].message) == (
         6,
@@ -103,8 +104,8 @@ def test_an_alternate_binding_is_for_two_way_and_changes_the_response_only() -> 
         ("pullAndPush", False),
         ("pull", False),
     ]:
-        text = f"mep: twoWay\nmep_binding:\n  value: sync\n  alternate: {alternate}\nlegs: [{{}}, {{}}]\n"
-        problems = broken(HEAD + text)
+        text = f"mep: twoWay\nmep_binding:\n  value: sync\n  alternate: {alternate}\n"
+        problems = broken(HEAD + text + "legs: [{}, {}]\n")
         assert (problems == []) is ok
         assert all(problem.line == 7 for problem in problems)
     twice = "mep: twoWay\nmep_binding: {value: sync, alternate: [pushAndPull, pushAndPush]}\n"
@@ -210,7 +211,6 @@ def test_acks_that_go_directly_need_no_acks_to() -> None:
     assert broken(leg(text % "")) == []
 
 
-@pytest.mark.req("P2-2.7.1.4-05")
 def test_acks_to_is_a_uri() -> None:
     text = "reliability: {at_least_once: {contract: {acks_to: %s}}}"
     assert "is not a URI" in breach(leg(text % "here"))[1]
@@ -223,7 +223,6 @@ def test_poll_is_for_ws_reliability() -> None:
     assert broken(leg(text % "ws-reliability")) == []
 
 
-@pytest.mark.req("P2-6.6.3-01")
 def test_acknowledgments_to_be_pulled_have_an_epr_or_are_inferred() -> None:
     text = "reliability: {at_least_once: {reply_pattern: Pull, contract: %s}}"
     bare = "{acks_to: {value: https://b, addressing: {address: icloud}}}"
@@ -402,12 +401,10 @@ def test_key_parameters_fit_together(parameters: str, said: str) -> None:
     ("parameters", "name"),
     [
         ("sign: true, signature: {pins: a, algorithm: rsa-sha1}", "rsa-sha1"),
-        ("sign: true, signature: {pins: a, algorithm: hmac-sha256}", "hmac-sha256"),
         ("sign: true, signature: {pins: a, hash_function: md5}", "md5"),
         ("encryption: {encrypt: true, algorithm: aes256-cbc}", "aes256-cbc"),
         ("encryption: {encrypt: true, algorithm: tripledes-cbc}", "tripledes-cbc"),
         ("encryption: {encrypt: true, key_transport: rsa-1_5}", "rsa-1_5"),
-        ("encryption: {encrypt: true, mgf: mgf1sha1}", "mgf1sha1"),
     ],
 )
 def test_a_weak_algorithm_is_taken_by_name_with_a_warning(parameters: str, name: str) -> None:

@@ -180,8 +180,9 @@ def test_a_primary_that_is_not_read_gets_a_warning() -> None:
 
 def test_one_destination_routed_by_two_values_gets_a_warning() -> None:
     text = (
-        "id: {0}\nresponder:\n  party: urn:g\n  addressing: {{address: icloud, epr: {{routing_input: "
-        "{{business_info: {{action: {1}}}}}}}}}\nlegs: [{{business_info: {{action: {0}}}}}]\n"
+        "id: {0}\nresponder:\n  party: urn:g\n"
+        "  addressing: {{epr: {{routing_input: {{business_info: {{action: {1}}}}}}}}}\n"
+        "legs: [{{business_info: {{action: {0}}}}}]\n"
     )
     assert told(text.format("a", "R"), text.format("b", "R")) == []
     problem = only(text.format("a", "R"), text.format("b", "S"))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from postroad.security.algorithms import is_weak
 from postroad.wire.names import (
     DS,
     DSIG_MORE_2001,
@@ -37,29 +38,25 @@ signature     ecdsa-sha384     more2001 ecdsa-sha384
 signature     ecdsa-sha512     more2001 ecdsa-sha512
 signature     eddsa-ed25519    more2021 eddsa-ed25519
 signature     eddsa-ed448      more2021 eddsa-ed448
-signature     rsa-sha1         ds       rsa-sha1         weak
-signature     dsa-sha1         ds       dsa-sha1         weak
-signature     rsa-md5          more2001 rsa-md5          weak
-signature     ecdsa-sha1       more2001 ecdsa-sha1       weak
-signature     hmac-sha1        ds       hmac-sha1        weak
-signature     hmac-sha256      more2001 hmac-sha256      weak
-signature     hmac-sha384      more2001 hmac-sha384      weak
-signature     hmac-sha512      more2001 hmac-sha512      weak
+signature     rsa-sha1         ds       rsa-sha1
+signature     dsa-sha1         ds       dsa-sha1
+signature     rsa-md5          more2001 rsa-md5
+signature     ecdsa-sha1       more2001 ecdsa-sha1
 digest        sha256           xenc     sha256
 digest        sha384           more2001 sha384
 digest        sha512           xenc     sha512
-digest        sha1             ds       sha1             weak
-digest        md5              more2001 md5              weak
+digest        sha1             ds       sha1
+digest        md5              more2001 md5
 encryption    aes128-gcm       xenc11   aes128-gcm
 encryption    aes192-gcm       xenc11   aes192-gcm
 encryption    aes256-gcm       xenc11   aes256-gcm
-encryption    aes128-cbc       xenc     aes128-cbc       weak
-encryption    aes192-cbc       xenc     aes192-cbc       weak
-encryption    aes256-cbc       xenc     aes256-cbc       weak
-encryption    tripledes-cbc    xenc     tripledes-cbc    weak
+encryption    aes128-cbc       xenc     aes128-cbc
+encryption    aes192-cbc       xenc     aes192-cbc
+encryption    aes256-cbc       xenc     aes256-cbc
+encryption    tripledes-cbc    xenc     tripledes-cbc
 key_transport rsa-oaep         xenc11   rsa-oaep
 key_transport rsa-oaep-mgf1p   xenc     rsa-oaep-mgf1p
-key_transport rsa-1_5          xenc     rsa-1_5          weak
+key_transport rsa-1_5          xenc     rsa-1_5
 key_agreement x25519           more2021 x25519
 key_agreement x448             more2021 x448
 key_agreement ecdh-es          xenc11   ECDH-ES
@@ -68,30 +65,28 @@ kdf           concat-kdf       xenc11   ConcatKDF
 key_wrap      kw-aes128        xenc     kw-aes128
 key_wrap      kw-aes192        xenc     kw-aes192
 key_wrap      kw-aes256        xenc     kw-aes256
-key_wrap      kw-tripledes     xenc     kw-tripledes     weak
 mgf           mgf1sha256       xenc11   mgf1sha256
 mgf           mgf1sha384       xenc11   mgf1sha384
 mgf           mgf1sha512       xenc11   mgf1sha512
 mgf           mgf1sha224       xenc11   mgf1sha224
-mgf           mgf1sha1         xenc11   mgf1sha1         weak
+mgf           mgf1sha1         xenc11   mgf1sha1
 """
 
 
-def _rows() -> tuple[dict[str, dict[str, str]], frozenset[str]]:
+def _rows() -> dict[str, dict[str, str]]:
     names: dict[str, dict[str, str]] = {}
-    weak = set()
     for line in _TABLE.strip().splitlines():
-        kind, short, prefix, fragment, *mark = line.split()
-        uri = _PREFIXES[prefix] + fragment
-        names.setdefault(kind, {})[short] = uri
-        if mark:
-            weak.add(uri)
-    return names, frozenset(weak)
+        kind, short, prefix, fragment = line.split()
+        names.setdefault(kind, {})[short] = _PREFIXES[prefix] + fragment
+    return names
 
 
-_NAMES, WEAK = _rows()
-ALGORITHMS: Mapping[str, Mapping[str, str]] = MappingProxyType(_NAMES)
+ALGORITHMS: Mapping[str, Mapping[str, str]] = MappingProxyType(_rows())
 """By kind (`signature`, `digest`, …) the short names and their URIs."""
+
+WEAK: Final = frozenset(
+    uri for names in ALGORITHMS.values() for uri in names.values() if is_weak(uri)
+)
 
 _STRENGTH: Final = {"aes128": 128, "aes192": 192, "aes256": 256, "tripledes": 112}
 

@@ -139,9 +139,13 @@ class _Reading:
         for fault in faults:
             self._problem(name, fault.mark, fault.message, fault.hint)
         plainer = Plainer(self._limits)
-        for document in nodes:
-            for node in self._pmode_nodes(name, document):
-                self._pmode(name, node, plainer)
+        for node in (node for document in nodes for node in self._pmode_nodes(name, document)):
+            if len(self._problems) - first > self._limits.problems:
+                self._problem(
+                    name, node.mark, "too many problems: the rest is not read", "begin above"
+                )
+                break
+            self._pmode(name, node, plainer)
         if len(self._found) == known and len(self._problems) == first:
             self._problem(name, Mark(), "there is no P-Mode in it", "write one, or remove the file")
 

@@ -65,13 +65,21 @@ def group_of(annotation: Any) -> tuple[type[Group] | None, bool]:
     return None, False
 
 
+def _steps(group: type[Group]) -> Iterator[tuple[type[Group], str, Step]]:
+    for field, info in group.model_fields.items():
+        child, many = group_of(info.annotation)
+        name = f".{info.title}" if info.title else ""
+        yield group, field, Step(name, child, many and child is not None)
+        if child is not None:
+            yield from _steps(child)
+
+
+_STEPS: Final = {(group, field): into for group, field, into in _steps(PMode)}
+
+
 def step(group: type[Group], field: str) -> Step | None:
     """Where a YAML key leads; None where the group has no such key."""
-    info = group.model_fields.get(field)
-    if info is None:
-        return None
-    child, many = group_of(info.annotation)
-    return Step(f".{info.title}" if info.title else "", child, many and child is not None)
+    return _STEPS.get((group, field))
 
 
 def name_of(path: Sequence[str | int]) -> str:

@@ -25,8 +25,10 @@ class SourceLimits:
 
     characters: int = 4 * 1024 * 1024
     depth: int = 32
-    nodes: int = 200_000
+    nodes: int = 400_000
     """Nodes of the tree, aliases expanded."""
+    problems: int = 1000
+    """How many problems of a file are told before reading it ends."""
 
 
 DEFAULT_LIMITS: Final = SourceLimits()

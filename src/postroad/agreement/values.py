@@ -339,7 +339,8 @@ PROPERTY_TYPES: Mapping[str, re.Pattern[str]] = MappingProxyType(
 def _property_type(value: object) -> object:
     if not isinstance(value, str):
         return value
-    name = {"int": "integer", "long": "integer"}.get(value, value.split(":")[-1])
+    local = value.rpartition(":")[2]
+    name = {"int": "integer", "long": "integer"}.get(local, local)
     if name not in PROPERTY_TYPES:
         raise ValueError(f"{value!r} is no known data type; known: {', '.join(PROPERTY_TYPES)}")
     return name

@@ -40,7 +40,7 @@ def _styled(value: object, style: str = "") -> Text:
 
 
 def _line(name: str, value: object, style: str = "") -> Text:
-    return Text.assemble((f"{name}: ", _FAINT), (plain(value), style))
+    return Text.assemble((f"{plain(name)}: ", _FAINT), (plain(value), style))
 
 
 def _headline(facts: Facts) -> Text:
@@ -193,4 +193,4 @@ def _problems(tree: Tree, problems: list[Facts]) -> None:
 
 
 def _short(uri: str | None) -> str:
-    return (uri or "").rpartition("#")[2] or plain(uri or "")
+    return plain((uri or "").rpartition("#")[2] or uri or "")

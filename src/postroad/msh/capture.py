@@ -92,7 +92,10 @@ def _body(
                 f"the envelope is larger than {limits.envelope_bytes} bytes",
                 location="envelope",
             )
-    return Capture(head, content_type, content_type, bytes(envelope).strip(), (), False, ())
+    whole = bytes(envelope)
+    if 0 not in whole[:4]:
+        whole = whole.strip()
+    return Capture(head, content_type, content_type, whole, (), False, ())
 
 
 def _looks_like_xml(begin: bytes) -> bool:

@@ -13,6 +13,7 @@ from postroad.agreement.matching import Match, PModes
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_security import X509, Security
 from postroad.msh.payloads import Payload
+from postroad.security.algorithms import DATA_CIPHERS
 from postroad.security.decrypt import Decryption
 from postroad.security.keys import KeyPair
 from postroad.security.username import UsernameToken, check_username_token
@@ -133,7 +134,8 @@ class Expectation:
             if uri is not None and uri not in found.algorithms:
                 yield _policy(f"{uri} is agreed for encryption, and is not used")
         least = encryption.minimum_strength
-        if least is not None and max(map(strength, found.algorithms), default=0) < least:
+        used = [strength(uri) for uri in found.algorithms if uri in DATA_CIPHERS]
+        if least is not None and min(used, default=0) < least:
             yield _policy(f"the encryption is weaker than the {least} bits that are agreed")
         if encryption.certificate and not any(one in self.recipients for one in found.recipients):
             yield _policy("it is not encrypted for the certificate that the P-Mode names")

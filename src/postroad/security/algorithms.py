@@ -192,16 +192,17 @@ CURVES: Final[Mapping[str, ec.EllipticCurve]] = {
 }
 
 
+_WEAK: Final = frozenset(
+    uri
+    for table in (DIGESTS, SIGNATURES, DATA_CIPHERS)
+    for uri, algorithm in table.items()
+    if algorithm.weak
+) | {uri for uri, weak in KEY_TRANSPORTS.items() if weak}
+
+
 def is_weak(uri: str) -> bool:
     """Whether the algorithm is taken only where an agreement names it."""
-    if KEY_TRANSPORTS.get(uri):
-        return True
-    table: Mapping[str, Digest | SignatureAlgorithm | DataCipher]
-    for table in (DIGESTS, SIGNATURES, DATA_CIPHERS):
-        found = table.get(uri)
-        if found is not None:
-            return found.weak
-    return False
+    return uri in _WEAK
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +217,11 @@ class Algorithms:
 
     def refuse(self, uri: str) -> str | None:
         """Why the algorithm is not taken, or None when it is."""
-        if uri in self.named:
+        weak = uri in _WEAK
+        if uri in self.named or not (weak or self.only):
             return None
         short = uri.rpartition("#")[2] or uri
-        if is_weak(uri) and not self.legacy:
+        if weak and not self.legacy:
             return f"{short} is too weak; it is accepted only where the P-Mode names it"
         if self.only:
             return f"{short} is not one of the agreed algorithms"

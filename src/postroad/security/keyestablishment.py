@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, x448, x25519
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.kdf import hkdf
@@ -111,12 +112,13 @@ def _agree(encryption: Encryption, entropy: Entropy) -> tuple[bytes, str]:
         own448 = x448.X448PrivateKey.from_private_bytes(entropy(56))
         return own448.exchange(public), _der_key_value(own448.public_key())
     if encryption.key == alg.ECDH_ES and isinstance(public, ec.EllipticCurvePublicKey):
+        oid = _curve_oid(public.curve)
         order = public.curve.group_order
         size = (order.bit_length() + 7) // 8 + 8
         own_ec = ec.derive_private_key(
             int.from_bytes(entropy(size), "big") % (order - 1) + 1, public.curve
         )
-        return own_ec.exchange(ec.ECDH(), public), _ec_key_value(own_ec.public_key())
+        return own_ec.exchange(ec.ECDH(), public), _ec_key_value(own_ec.public_key(), oid)
     raise ValueError(f"{encryption.key} does not fit the key of the recipient's certificate")
 
 
@@ -128,8 +130,14 @@ def _der_key_value(public: x25519.X25519PublicKey | x448.X448PublicKey) -> str:
     )
 
 
-def _ec_key_value(public: ec.EllipticCurvePublicKey) -> str:
-    oid = next(o for o, curve in alg.CURVES.items() if curve.name == public.curve.name)
+def _curve_oid(curve: ec.EllipticCurve) -> str:
+    for oid, known in alg.CURVES.items():
+        if known.name == curve.name:
+            return oid
+    raise ValueError(f"key agreement on the curve {curve.name} is not supported")
+
+
+def _ec_key_value(public: ec.EllipticCurvePublicKey, oid: str) -> str:
     point = public.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
     return (
         f'<ds:KeyValue><dsig11:ECKeyValue xmlns:dsig11="{DSIG11}">'
@@ -142,6 +150,8 @@ def _derive(encryption: Encryption, shared: bytes, salt: bytes) -> bytes:
     digest, size = alg.DIGESTS[encryption.digest], alg.KEY_WRAPS[encryption.wrap]
     if encryption.derivation == alg.CONCAT_KDF:
         return ConcatKDFHash(digest.primitive(), size, _OTHER_INFO).derive(shared)
+    if digest not in alg.PRFS.values():
+        raise ValueError(f"there is no HKDF with {digest.uri}")
     return hkdf.HKDF(digest.primitive(), size, salt, b"").derive(shared)
 
 
@@ -250,7 +260,7 @@ def _shared_secret(agreement: etree._Element, private: PrivateKeyTypes) -> bytes
             and private.curve.name == public.curve.name
         ):
             return private.exchange(ec.ECDH(), public)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise Unrecoverable from None
     raise Unrecoverable
 

@@ -57,7 +57,8 @@ def secure(
     """An envelope with the headers and the Body, signed and encrypted as asked.
 
     `headers` are header blocks in canonical form; each with an id is signed, as are the Body and
-    all attachments. `tokens` are further pieces of the Security header (a username token).
+    all attachments; where there is neither attachment nor Body content, nothing is encrypted.
+    `tokens` are further pieces of the Security header (a username token).
     ValueError when keys and algorithms do not fit, or encryption lacks entropy.
     """
     body = Block(BODY_ID, write_body(version, body_content, id=BODY_ID, limits=limits))
@@ -77,7 +78,7 @@ def secure(
         pieces.append(signed.token)
         signature = [signed.signature]
     body_xml = body.xml
-    if encryption is not None:
+    if encryption is not None and (attachments or body_content):
         if entropy is None:
             raise ValueError("encryption needs a source of entropy")
         inner_start = body.xml.index(">") + 1

@@ -2,12 +2,14 @@
 
 import base64
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 from lxml import etree
 
@@ -57,8 +59,25 @@ class Named:
 
 @lru_cache(maxsize=4096)
 def certificate_of(der: bytes) -> x509.Certificate:
-    """Parse a certificate once, however often its bytes come by."""
-    return x509.load_der_x509_certificate(der)
+    """Parse a certificate once, however often its bytes come by; ValueError where it is none.
+
+    The library reads key, names and extensions only when asked, so it is asked here.
+    """
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+        certificate.public_key()
+        certificate.subject.rfc4514_string()
+        certificate.issuer.rfc4514_string()
+        with suppress(ValueError):
+            certificate.extensions  # noqa: B018
+    except (
+        UnsupportedAlgorithm,
+        x509.DuplicateExtension,
+        x509.InvalidVersion,
+        x509.UnsupportedGeneralNameType,
+    ) as error:
+        raise ValueError(str(error)) from None
+    return certificate
 
 
 def write_token_reference(
@@ -216,7 +235,7 @@ def _resolve_x509_data(data: etree._Element, known: Iterable[x509.Certificate]) 
     if len(serials) == 1:
         name = text(_child(serials[0], "X509IssuerName"))
         number = text(_child(serials[0], "X509SerialNumber"))
-        if not number.lstrip("-").isdecimal() or len(number) > 60:
+        if not number.removeprefix("-").isdecimal() or len(number) > 60:
             raise _refused(serials[0], "the serial number is not a number")
         for certificate in known:
             if issuer_matches(certificate, name, int(number)):

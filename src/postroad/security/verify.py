@@ -25,6 +25,7 @@ from postroad.security.ids import Ids
 from postroad.security.rawsign import verify_bytes
 from postroad.security.tokens import Named, TokenReference, resolve_token
 from postroad.wire.ebms3 import Reference, Transform
+from postroad.wire.ebms3_signals import read_reference, read_transform
 from postroad.wire.ebms3_user_messages import parse_timestamp
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
@@ -44,11 +45,6 @@ _KEY_INFO: Final = f"{{{DS}}}KeyInfo"
 _CANONICALIZATION_METHOD: Final = f"{{{DS}}}CanonicalizationMethod"
 _SIGNATURE_METHOD: Final = f"{{{DS}}}SignatureMethod"
 _REFERENCE: Final = f"{{{DS}}}Reference"
-_TRANSFORMS: Final = f"{{{DS}}}Transforms"
-_TRANSFORM: Final = f"{{{DS}}}Transform"
-_DIGEST_METHOD: Final = f"{{{DS}}}DigestMethod"
-_DIGEST_VALUE: Final = f"{{{DS}}}DigestValue"
-_INCLUSIVE_NAMESPACES: Final = f"{{{EXC_C14N}}}InclusiveNamespaces"
 _SECURITY: Final = f"{{{WSSE}}}Security"
 _STR: Final = f"{{{WSSE}}}SecurityTokenReference"
 
@@ -227,38 +223,11 @@ def _signed_info(
         raise _failed(signed_info, f"more than {limits.references} references")
     if len(elements(children[1])):
         raise _failed(children[1], "parameters of the signature method are not accepted")
-    how = _transform(children[0])
+    how = read_transform(children[0], "EBMS:0101")
     if how.algorithm not in _CANONICAL:
         raise _failed(children[0], f"canonicalisation by {how.algorithm!r} is not accepted")
-    references = tuple(read_reference(child) for child in children[2:])
+    references = tuple([read_reference(child, "EBMS:0101") for child in children[2:]])
     return children[1].get("Algorithm", ""), _canonicalised(signed_info, how), references
-
-
-def read_reference(element: etree._Element) -> Reference:
-    """A ds:Reference as a value; EBMS:0101 when it is not built as it must be."""
-    children = elements(element)
-    transforms: tuple[Transform, ...] = ()
-    if children and children[0].tag == _TRANSFORMS:
-        steps = elements(children.pop(0))
-        if any(step.tag != _TRANSFORM for step in steps):
-            raise _failed(element, "something other than ds:Transform in ds:Transforms")
-        transforms = tuple(_transform(step) for step in steps)
-    if [child.tag for child in children] != [_DIGEST_METHOD, _DIGEST_VALUE]:
-        raise _failed(element, "DigestMethod and DigestValue are expected, once each")
-    uri = element.get("URI")
-    if uri is None:
-        raise _failed(element, "a reference without URI")
-    return Reference(
-        uri, transforms, children[0].get("Algorithm", ""), octets(children[1], "EBMS:0101")
-    )
-
-
-def _transform(element: etree._Element) -> Transform:
-    prefixes: tuple[str, ...] = ()
-    for child in elements(element):
-        if child.tag == _INCLUSIVE_NAMESPACES:
-            prefixes = tuple(child.get("PrefixList", "").split())
-    return Transform(element.get("Algorithm", ""), prefixes)
 
 
 def _canonicalised(element: etree._Element, how: Transform) -> bytes:
@@ -388,16 +357,18 @@ def _broken(reference: Reference, reason: str, content_id: str | None = None) ->
 
 
 def _misplaced(element: etree._Element) -> bool:
-    """Signed is: the Body or something in it, a header block, or a piece of the Security header."""
-    ancestors = list(element.iterancestors())
-    if len(ancestors) <= 1:
-        return len(ancestors) == 0 or local(element) != "Body"
-    above = ancestors[-2]
-    if local(above) == "Body":
-        return False
-    if len(ancestors) == 2:
-        return False
-    return len(ancestors) != 3 or ancestors[0].tag != _SECURITY
+    """Signed is: the Body or something in it, a header block, or a piece of the Security header.
+
+    A SecurityTokenReference stands for its token, and stands in the KeyInfo of such a piece.
+    """
+    above = [element, *element.iterancestors()]
+    if element.tag == _STR and len(above) > 2 and above[1].tag == _KEY_INFO:
+        above = above[2:]
+    if len(above) < 2 or (len(above) > 2 and local(above[-2]) == "Body"):
+        return len(above) < 2
+    if len(above) == 2:
+        return local(element) != "Body"
+    return len(above) > 4 or (len(above) == 4 and above[1].tag != _SECURITY)
 
 
 def _value_holds(

@@ -1,8 +1,8 @@
 """Reading eb:SignalMessage: pull requests with selection items, receipts and errors."""
 
-import binascii
 from collections.abc import Callable
 from copy import deepcopy
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from lxml import etree
@@ -47,6 +47,11 @@ from postroad.wire.names import DS, EB3, EBBP, EXC_C14N
 
 _T = TypeVar("_T")
 _BLANK: Final = " \t\r\n"
+_TRANSFORMS: Final = f"{{{DS}}}Transforms"
+_TRANSFORM: Final = f"{{{DS}}}Transform"
+_CANONICALIZATION_METHOD: Final = f"{{{DS}}}CanonicalizationMethod"
+_DIGEST_METHOD: Final = f"{{{DS}}}DigestMethod"
+_DIGEST_VALUE: Final = f"{{{DS}}}DigestValue"
 _SIGNAL: Final = Model("MessageInfo PullRequest? Receipt? Error*", open=True)
 _ERROR: Final = Model("Description? ErrorDetail?")
 _SELECTED_PARTY: Final = Model("PartyId* Role?")
@@ -243,49 +248,44 @@ def _non_repudiation(element: etree._Element, findings: Findings) -> NonRepudiat
     return NonRepudiationInformation(tuple(references), tuple(identifiers))
 
 
-def read_reference(element: etree._Element) -> Reference:
-    """A ds:Reference as it stands; EBMS:0009 when something that it needs is missing."""
-    transforms: list[Transform] = []
-    method: str | None = None
-    digest: bytes | None = None
-    for child in xml.elements(element):
-        if child.tag == f"{{{DS}}}Transforms":
-            transforms = [_transform(item) for item in xml.elements(child)]
-        elif child.tag == f"{{{DS}}}DigestMethod":
-            method = child.get("Algorithm")
-        elif child.tag == f"{{{DS}}}DigestValue":
-            digest = _base64(child)
-        else:
-            raise _broken(child, f"<{xml.local(child)[:80]}> is not known in ds:Reference")
-    uri = element.get("URI")
+def read_reference(element: etree._Element, code: str = "EBMS:0009") -> Reference:
+    """A ds:Reference as a value; an error with that code when it is not built as it must be."""
+    children = xml.elements(element)
+    transforms: tuple[Transform, ...] = ()
+    if children and children[0].tag == _TRANSFORMS:
+        transforms = tuple([read_transform(one, code) for one in xml.elements(children.pop(0))])
+    if [child.tag for child in children] != [_DIGEST_METHOD, _DIGEST_VALUE]:
+        raise _broken(element, "ds:DigestMethod and ds:DigestValue are expected, once each", code)
+    uri, method = element.get("URI"), children[0].get("Algorithm")
+    digest = xml.octets(children[1], code)
     if uri is None:
-        raise _broken(element, "ds:Reference has no URI")
+        raise _broken(element, "ds:Reference has no URI", code)
     if not method:
-        raise _broken(element, "ds:Reference names no digest method")
+        raise _broken(element, "ds:Reference names no digest method", code)
     if not digest:
-        raise _broken(element, "ds:Reference has no digest value")
-    return Reference(uri, tuple(transforms), method, digest)
+        raise _broken(element, "ds:Reference has no digest value", code)
+    return Reference(uri, transforms, method, digest)
 
 
-def _transform(element: etree._Element) -> Transform:
+def read_transform(element: etree._Element, code: str = "EBMS:0009") -> Transform:
+    """A ds:Transform or ds:CanonicalizationMethod as a value."""
     algorithm = element.get("Algorithm")
-    if element.tag != f"{{{DS}}}Transform" or not algorithm:
-        raise _broken(element, "expected a ds:Transform with an Algorithm")
+    if element.tag not in (_TRANSFORM, _CANONICALIZATION_METHOD) or not algorithm:
+        raise _broken(element, "expected a ds:Transform with an Algorithm", code)
+    if len(element) == 0:
+        return _plain_transform(algorithm)
     inclusive = element.find(f"{{{EXC_C14N}}}InclusiveNamespaces")
     prefixes = "" if inclusive is None else inclusive.get("PrefixList", "")
     return Transform(algorithm, tuple(prefixes.split()))
 
 
-def _base64(element: etree._Element) -> bytes:
-    text = "".join(xml.text(element).split())
-    try:
-        return binascii.a2b_base64(text.encode("ascii"), strict_mode=True)
-    except (binascii.Error, UnicodeEncodeError):
-        raise _broken(element, f"expected base64, found {quoted(text)}") from None
+@lru_cache(maxsize=64)
+def _plain_transform(algorithm: str) -> Transform:
+    return Transform(algorithm)
 
 
-def _broken(element: etree._Element, detail: str) -> EbmsError:
-    return EbmsError("EBMS:0009", detail, location=xml.path(element))
+def _broken(element: etree._Element, detail: str, code: str) -> EbmsError:
+    return EbmsError(code, detail, location=xml.path(element))
 
 
 def _error(element: etree._Element, info: MessageInfo, findings: Findings) -> Error:
@@ -343,7 +343,7 @@ def _error_code(element: etree._Element, findings: Findings) -> str:
 
 
 def _severity(element: etree._Element, findings: Findings) -> str:
-    """`warning` or `failure`; the other words in use (`error`, `fatal`) mean failure. [Core 6]"""
+    """`warning` or `failure`; the other words in use (`error`, `fatal`) mean failure (Core 6.2)."""
     value = required_attribute(element, "severity", findings)
     if value in ("failure", "warning"):
         return value

@@ -244,7 +244,7 @@ _MESSAGE_INFO: Final = Model("Timestamp MessageId RefToMessageId?")
 _PARTY_INFO: Final = Model("From To")
 _PARTY: Final = Model("PartyId+ Role")
 _COLLABORATION_INFO: Final = Model("AgreementRef? Service Action ConversationId")
-_PROPERTIES: Final = Model("Property+")
+_PROPERTIES: Final = Model("Property*")
 _PAYLOAD_INFO: Final = Model("PartInfo+")
 _PART_INFO: Final = Model("Schema* Description? PartProperties?")
 _TYPE: Final = ("type",)
@@ -276,7 +276,7 @@ _NO_BUSINESS: Final = CollaborationInfo(Service(""), "", "")
 def mpc(element: etree._Element, findings: Findings) -> str | None:
     value = attribute(element, "mpc", findings)
     if value is not None and not is_uri(value):
-        findings.add("EBMS:0009", element, f"@mpc must be a URI, found {quoted(value)}")
+        findings.warn("EBMS:0009", element, f"@mpc must be a URI, found {quoted(value)}")
     return value
 
 
@@ -423,6 +423,8 @@ def agreement_ref(element: etree._Element, findings: Findings) -> AgreementRef:
 
 def message_properties(element: etree._Element, findings: Findings) -> tuple[Property, ...]:
     (items,) = children(element, _PROPERTIES, findings)
+    if not items:
+        findings.warn("EBMS:0009", element, "eb:Property is required, but there is none")
     return tuple([_property(item, findings) for item in items])
 
 

@@ -83,25 +83,16 @@ def _unit(unit: Unit) -> str:
 
 
 def _user_message(message: UserMessage) -> str:
-    info = message.collaboration_info
     mpc = "" if message.mpc is None else f' mpc="{_attribute(message.mpc, "@mpc")}"'
-    agreement = "" if info.agreement_ref is None else _agreement_ref(info.agreement_ref)
-    properties = parts = ""
-    if message.properties:
-        properties = (
-            f"<eb:MessageProperties>{_properties(message.properties)}</eb:MessageProperties>"
-        )
-    if message.part_infos:
-        parts = f"<eb:PayloadInfo>{''.join(map(_part_info, message.part_infos))}</eb:PayloadInfo>"
-    return (
-        f"<eb:UserMessage{mpc}>{_message_info(message.message_info)}"
-        f"<eb:PartyInfo><eb:From>{_party(message.from_party, 'eb:From')}</eb:From>"
-        f"<eb:To>{_party(message.to_party, 'eb:To')}</eb:To></eb:PartyInfo>"
-        f"<eb:CollaborationInfo>{agreement}{_service(info.service)}"
-        f"<eb:Action>{_token(info.action, 'eb:Action')}</eb:Action>"
-        f"{_conversation_id(info.conversation_id)}"
-        f"</eb:CollaborationInfo>{properties}{parts}</eb:UserMessage>"
+    parts = write_user_message_parts(
+        message.message_info,
+        message.from_party,
+        message.to_party,
+        message.collaboration_info,
+        message.properties,
+        message.part_infos,
     )
+    return f"<eb:UserMessage{mpc}>{''.join(parts)}</eb:UserMessage>"
 
 
 def _message_info(info: MessageInfo) -> str:

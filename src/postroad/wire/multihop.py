@@ -178,8 +178,7 @@ def read_routing_input(block: HeaderBlock) -> tuple[RoutingInput | None, list[Eb
         return None, [EbmsError("EBMS:0009", sentence, location=path(element))]
     message, problems = read_user_message(messages[0], message_info_required=False)
     for problem in problems:
-        # The MPC of Part 2's own example (appendix E) is no absolute URI.
-        if problem.code != "EBMS:0009" or problem.detail.startswith("@mpc"):
+        if problem.code != "EBMS:0009":
             problem.severity = Severity.WARNING
     if any(problem.severity is Severity.FAILURE for problem in problems):
         return None, list(problems)

@@ -272,7 +272,7 @@ def write_body(
     if not content:
         return f"{start}</{soap}:Body>"
     body = _parse_content(content, start, f"</{soap}:Body>", limits)
-    canonical = xml.canonical(body)
+    canonical = _canonical(body)
     if "&" in content:
         _refuse_unsound(canonical, limits)
     for prefix, uri in _lost(body, canonical, limits).items():
@@ -292,7 +292,7 @@ def value_namespaces(content: str, *, limits: Limits = DEFAULT) -> dict[str, str
     if not content:
         return {}
     body = _parse_content(content, "<Body>", "</Body>", limits)
-    canonical = xml.canonical(body)
+    canonical = _canonical(body)
     if "&" in content:
         _refuse_unsound(canonical, limits)
     return _lost(body, canonical, limits)
@@ -311,6 +311,16 @@ def _parse_content(content: str, start: str, end: str, limits: Limits) -> etree.
     if next(body.iter(etree.PI), None) is not None:
         raise ValueError("the content of the Body holds a processing instruction; SOAP forbids it")
     return body
+
+
+def _canonical(body: etree._Element) -> bytes:
+    try:
+        return xml.canonical(body)
+    except EbmsError:
+        raise ValueError(
+            "a namespace name in the Body is no absolute URI, so it has no canonical form; "
+            "send the document as an attachment"
+        ) from None
 
 
 def _refuse_unsound(canonical: bytes, limits: Limits) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from lxml import etree
 
 from postroad.wire import xml
+from postroad.wire.errors import EbmsError
 from postroad.wire.names import EB3, S11, S12, WSRM, WSSE, XML
 from postroad.wire.soap import Envelope, SoapVersion, legible
 
@@ -47,14 +48,14 @@ def read_fault(envelope: Envelope) -> Fault | None:
     parts = {xml.local(child): child for child in reversed(xml.elements(first))}
     detail_name = "detail" if envelope.version is SoapVersion.SOAP_11 else "Detail"
     detail = tuple(
-        xml.canonical(child).decode()
+        _text_of(child)
         for child in (xml.elements(parts[detail_name]) if detail_name in parts else ())
     )
     if envelope.version is SoapVersion.SOAP_11:
         code, reason = parts.get("faultcode"), parts.get("faultstring")
         return Fault(
             code="" if code is None else _clark(code),
-            reason="" if reason is None else xml.text(reason),
+            reason="" if reason is None else _words(reason),
             lang="en" if reason is None else reason.get(_LANG, "en"),
             role=_optional(parts.get("faultactor")),
             detail=detail,
@@ -63,13 +64,21 @@ def read_fault(envelope: Envelope) -> Fault | None:
     reason = _reason(parts.get("Reason"))
     return Fault(
         code=codes[0] if codes else "",
-        reason="" if reason is None else xml.text(reason),
+        reason="" if reason is None else _words(reason),
         lang="en" if reason is None else reason.get(_LANG, "en"),
         subcodes=tuple(codes[1:]),
         role=_optional(parts.get("Role")),
         node=_optional(parts.get("Node")),
         detail=detail,
     )
+
+
+def _text_of(element: etree._Element) -> str:
+    try:
+        return xml.canonical(element).decode()
+    except EbmsError:
+        # A relative namespace name has no canonical form; here any form will do.
+        return etree.tostring(element, encoding="unicode", with_tail=False)
 
 
 def _codes(code: etree._Element | None) -> list[str]:
@@ -87,6 +96,11 @@ def _reason(reason: etree._Element | None) -> etree._Element | None:
     texts = [] if reason is None else reason.findall(f"{{{S12}}}Text")
     english = (text for text in texts if text.get(_LANG, "").lower().startswith("en"))
     return next(english, texts[0] if texts else None)
+
+
+def _words(element: etree._Element) -> str:
+    pieces = [element.text or "", *(child.tail or "" for child in element)]
+    return "".join(pieces).strip(" \t\r\n")
 
 
 def _optional(element: etree._Element | None) -> str | None:

@@ -6,7 +6,6 @@ used namespace is declared on the block's outermost element, attributes are in c
 so that the digest of a block is the digest of the very bytes that are sent.
 """
 
-import base64
 import binascii
 from typing import Final, cast
 
@@ -168,7 +167,7 @@ def text(element: etree._Element) -> str:
 def octets(element: etree._Element, code: str) -> bytes:
     """The element's base64 content, decoded; an error with that code when it is not base64."""
     try:
-        return base64.b64decode("".join(text(element).split()), validate=True)
+        return binascii.a2b_base64("".join(text(element).split()), strict_mode=True)
     except (binascii.Error, ValueError):
         raise EbmsError(
             code, f"the content of {local(element)} is not base64", location=path(element)
@@ -206,15 +205,23 @@ def canonical(
     with_comments: bool = False,
     prefixes: tuple[str, ...] = (),
 ) -> bytes:
-    """Canonical XML of an element and what is below it, as its digest is taken over."""
-    result: bytes = etree.tostring(
-        element,
-        method="c14n",
-        exclusive=exclusive,
-        with_comments=with_comments,
-        inclusive_ns_prefixes=list(prefixes) if exclusive and prefixes else None,
-        with_tail=False,
-    )
+    """Canonical XML of an element and what is below it, as its digest is taken over.
+
+    EBMS:0009 when it has none: a namespace name that is relative or no URI.
+    """
+    try:
+        result: bytes = etree.tostring(
+            element,
+            method="c14n",
+            exclusive=exclusive,
+            with_comments=with_comments,
+            inclusive_ns_prefixes=list(prefixes) if exclusive and prefixes else None,
+            with_tail=False,
+        )
+    except etree.C14NError as error:
+        raise EbmsError(
+            "EBMS:0009", f"it has no canonical form: {_one_line(error)}", location=path(element)
+        ) from None
     return result
 
 
