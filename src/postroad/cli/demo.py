@@ -52,7 +52,7 @@ def demo(
         table.add_row(example.name, example.story, verdict, because)
     console.print(table)
     command = f"postroad inspect {folder}/good.http --trust {folder}/authority.pem"
-    console.print(f"\nLook for yourself:\n  {command} --key {folder}/seller.pem")
+    typer.echo(f"\nLook for yourself:\n  {command} --key {folder}/seller.pem")
     if surprises:
         fail(f"{surprises} messages were not judged as they should be", code=1)
 

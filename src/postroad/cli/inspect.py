@@ -19,9 +19,12 @@ from postroad.msh.report import report
 from postroad.node.agreements import AgreementError, load_expectation
 from postroad.node.inspecting import Tools, extract, inspect_source
 from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
+from postroad.wire.errors import EbmsError
 from postroad.wire.limits import MIB
 
 HOLDS, DOES_NOT_HOLD, UNREADABLE = 0, 1, 2
+_UNWRAPPED = 100_000
+"""Columns where nobody has a screen: one value stays on one line, for grep."""
 
 
 def inspect(
@@ -83,6 +86,8 @@ def inspect(
     results: list[dict[str, object]] = []
     worst = HOLDS
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _UNWRAPPED
     for number, name in enumerate(files, 1):
         try:
             found = _inspect(name, tools)
@@ -115,14 +120,8 @@ def _cannot_read(
     reason = error.strerror or str(error)
     typer.echo(f"postroad: {name}: {reason}", err=True)
     if as_json:
-        problem = {
-            "code": "EBMS:0004",
-            "short_description": "Other",
-            "severity": "failure",
-            "detail": f"the file cannot be read: {reason}",
-            "location": "file",
-        }
-        results.append({"file": name, "kind": "unreadable", "holds": False, "errors": [problem]})
+        problem = EbmsError("EBMS:0004", f"the file cannot be read: {reason}", location="file")
+        results.append({"file": name, **report(Inspection(problems=[problem]))})
 
 
 def _tools(

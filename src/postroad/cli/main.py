@@ -1,5 +1,7 @@
 """The `postroad` command."""
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -30,7 +32,10 @@ def _postroad(
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    pass
+    """A stream that cannot write a character escapes it: ✔ and ✘ stay different in ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 app.command()(inspect)

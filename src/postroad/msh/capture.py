@@ -1,5 +1,6 @@
 """A message as somebody kept it: an HTTP message, a bare MIME body, or an envelope alone."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -12,6 +13,7 @@ from postroad.wire.mime import MultipartReader, Part
 from postroad.wire.mime_headers import ContentType
 
 _HEAD_BYTES = 128 * KIB
+_DELIMITER = re.compile(rb"(?:^|\n)(?:\xef\xbb\xbf)?[ \t]*--[!-~]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,9 @@ def read_capture(
     if head is None:
         return _body(None, None, chain([begin], source), begin, new_sink, limits)
     rest = body_chunks(head, chain([begin[head.body_offset :]], source), limits)
-    inside = _at_least(rest, KIB)
+    inside = _at_least(rest, _HEAD_BYTES)
+    if not inside.strip():
+        raise EbmsError("EBMS:0009", "the HTTP message has no body", location="HTTP")
     return _body(head, head.content_type, chain([inside], rest), inside, new_sink, limits)
 
 
@@ -68,7 +72,7 @@ def _body(
     limits: Limits,
 ) -> Capture:
     said = content_type is not None and content_type.media_type.startswith("multipart/")
-    if said or not _looks_like_xml(begin):
+    if said or (not _looks_like_xml(begin) and _DELIMITER.search(begin)):
         outer = content_type if said else None
         reader = MultipartReader(outer, limits=limits, new_sink=new_sink)
         for chunk in chunks:

@@ -207,7 +207,11 @@ def _exchange(match: Match, message: UserMessage, facts: Facts) -> Iterator[Ebms
 def _request_target(request: str | None) -> str | None:
     if request is None or request.startswith("HTTP/"):
         return None
-    return urlsplit(request.split(" ")[1]).path.rstrip("/")
+    target = request.split(" ")[1]
+    try:
+        return urlsplit(target).path.rstrip("/")
+    except ValueError:
+        return target
 
 
 def _address(leg: Leg) -> str | None:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from postroad.agreement.loading import load_sources
+from postroad.agreement.loading import load_pmodes, load_sources
 from postroad.agreement.matching import PModes
-from postroad.agreement.pmode import PMode
 from postroad.agreement.pmode_security import X509
 from postroad.msh.expectation import Expectation
 from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
@@ -37,9 +36,8 @@ def load_expectation(path: Path, *, password: bytes | None = None) -> Expectatio
     result = load_sources(sources)
     if not result.ok:
         raise AgreementError("\n".join(map(str, result.errors)))
-    folder = path if path.is_dir() else path.parent
     pins, anchors, recipients, keys = [], [], [], []
-    for terms in _x509_groups(result.pmodes):
+    for folder, terms in _x509_groups(sources):
         signature, encryption = terms.signature, terms.encryption
         if signature is not None:
             named = [*([signature.certificate] if signature.certificate else ()), *signature.pins]
@@ -58,11 +56,13 @@ def load_expectation(path: Path, *, password: bytes | None = None) -> Expectatio
     )
 
 
-def _x509_groups(pmodes: tuple[PMode, ...]) -> Iterator[X509]:
-    for pmode in pmodes:
-        for leg in pmode.legs:
-            if leg.security is not None and leg.security.x509 is not None:
-                yield leg.security.x509
+def _x509_groups(sources: list[tuple[str, bytes]]) -> Iterator[tuple[Path, X509]]:
+    """Each x509 group with the folder of its file: what it names lies relative to that."""
+    for name, data in sources:
+        for pmode in load_pmodes(data, name).pmodes:
+            for leg in pmode.legs:
+                if leg.security is not None and leg.security.x509 is not None:
+                    yield Path(name).parent, leg.security.x509
 
 
 def _all(

@@ -86,8 +86,8 @@ def _transport_padding(encryption: Encryption) -> padding.AsymmetricPadding:
     return _oaep(alg.MGFS[mgf], alg.DIGESTS[encryption.digest])
 
 
-def _oaep(mgf: alg.Digest, digest: alg.Digest) -> padding.OAEP:
-    return padding.OAEP(padding.MGF1(mgf.primitive()), digest.primitive(), None)
+def _oaep(mgf: alg.Digest, digest: alg.Digest, label: bytes = b"") -> padding.OAEP:
+    return padding.OAEP(padding.MGF1(mgf.primitive()), digest.primitive(), label or None)
 
 
 def _transport_method(encryption: Encryption) -> str:
@@ -214,19 +214,19 @@ def _untransport(
 ) -> bytes:
     if uri == alg.RSA_1_5:
         return _decoy_on_failure(cipher, private, size)
-    digest, mgf = alg.SHA1, alg.MGF1_SHA1
+    digest, mgf, label = alg.SHA1, alg.MGF1_SHA1, b""
     for child in elements(method):
         if child.tag == f"{{{DS}}}DigestMethod":
             digest = child.get("Algorithm", "")
         elif child.tag == f"{{{XENC11}}}MGF" and uri == alg.RSA_OAEP:
             mgf = child.get("Algorithm", "")
-        elif child.tag == f"{{{XENC}}}OAEPparams" and text(child):
-            raise _unsupported(child, "OAEP parameters are not supported")
+        elif child.tag == f"{{{XENC}}}OAEPparams":
+            label = octets(child, "EBMS:0102")
     if digest not in alg.DIGESTS or mgf not in alg.MGFS:
         raise _unsupported(method, "unknown digest or mask generation function of OAEP")
     try:
-        key = private.decrypt(cipher, _oaep(alg.MGFS[mgf], alg.DIGESTS[digest]))
-    except ValueError:
+        key = private.decrypt(cipher, _oaep(alg.MGFS[mgf], alg.DIGESTS[digest], label))
+    except (ValueError, UnsupportedAlgorithm):
         raise Unrecoverable from None
     if len(key) != size:
         raise Unrecoverable
