@@ -153,9 +153,7 @@ def part_info(attachment: Attachment) -> PartInfo:
     if attachment.media_type == GZIP:
         packed = (Property(MIME_TYPE, "text/plain"), Property(COMPRESSION_TYPE, GZIP))
         return PartInfo(cid_url(attachment.content_id), packed)
-    return PartInfo(
-        cid_url(attachment.content_id), (Property(MIME_TYPE, attachment.media_type),)
-    )
+    return PartInfo(cid_url(attachment.content_id), (Property(MIME_TYPE, attachment.media_type),))
 
 
 def user_message(
@@ -267,9 +265,15 @@ def failures(found: Report) -> list[dict[str, Any]]:
     return [error for error in found["errors"] if error["severity"] == "failure"]
 
 
+def _told(found: Report) -> str:
+    return "\n".join(
+        f"  {e['severity']} {e['code']} {e['location']}: {e['detail']}" for e in found["errors"]
+    )
+
+
 def assert_refused(found: Report, *codes: str) -> None:
     """It does not hold, for one of these reasons, and each problem is told with its place."""
-    told = "\n".join(f"  {e['severity']} {e['code']} {e['location']}: {e['detail']}" for e in found["errors"])
+    told = _told(found)
     assert not found["holds"], f"it holds\n{told}"
     assert failures(found), "it does not hold and nothing says why"
     for error in found["errors"]:
@@ -280,7 +284,7 @@ def assert_refused(found: Report, *codes: str) -> None:
 
 
 def assert_holds(found: Report) -> None:
-    told = "\n".join(f"  {e['severity']} {e['code']} {e['location']}: {e['detail']}" for e in found["errors"])
+    told = _told(found)
     assert found["holds"], told
     assert found["signature"]["valid"] is True, told
     assert found["signature"]["trusted"] is True, told

@@ -19,7 +19,7 @@ from postroad.agreement.matching import PModes
 from postroad.msh.expectation import Expectation
 from postroad.node.example import http_request, order_message
 from postroad.node.inspecting import Tools
-from postroad.security.algorithms import ED25519, X25519
+from postroad.security.algorithms import ECDH_ES, ED25519
 from postroad.security.attachments import Attachment
 from postroad.security.keyestablishment import Encryption
 from postroad.security.secure import Lifetime, Secured, secure
@@ -54,7 +54,7 @@ from tests.unit.test_keys import _jks as jks
 SOAP_11, SOAP_12 = SoapVersion.SOAP_11, SoapVersion.SOAP_12
 CA: Final = authority("Fuzz CA")
 BUYER: Final = issue(CA, "buyer", key="ed25519")
-SELLER: Final = issue(CA, "seller", key="x25519", usage=("key_agreement",))
+SELLER: Final = issue(CA, "seller", usage=("key_agreement",))
 ORDER: Final = b'<?xml version="1.0"?>\n<Order xmlns="urn:example:order"><ID>PO-4711</ID></Order>\n'
 CONTENT_ID: Final = "order@buyer.example"
 PMODE: Final = """\
@@ -117,7 +117,7 @@ def secured(
         [Block("_messaging", header), *blocks],
         [order_attachment()] if attachments is None else attachments,
         signing=Signing(BUYER, ED25519, reference=reference) if sign else None,
-        encryption=Encryption(SELLER.certificate, key=X25519) if encrypt else None,
+        encryption=Encryption(SELLER.certificate, key=ECDH_ES) if encrypt else None,
         entropy=entropy(),
         lifetime=Lifetime(NOW, timedelta(hours=1)) if sign else None,
         body_content=body,
@@ -193,9 +193,7 @@ def _pull(version: SoapVersion) -> bytes:
     token = write_username_token(
         "seller", "secret", digest=True, created=NOW, nonce=b"0123456789abcdef"
     )
-    return secured(
-        asked, [], version=version, sign=False, encrypt=False, tokens=(token,)
-    ).envelope
+    return secured(asked, [], version=version, sign=False, encrypt=False, tokens=(token,)).envelope
 
 
 def _hop(version: SoapVersion) -> bytes:
@@ -219,9 +217,7 @@ def _hop(version: SoapVersion) -> bytes:
 
 def _fragment() -> bytes:
     header = MessageHeader("b", "application/soap+xml", "root@buyer.example")
-    piece = MessageFragment(
-        "cid:" + CONTENT_ID, "group-1", 1, 3, 2_000_000, header, id="_fragment"
-    )
+    piece = MessageFragment("cid:" + CONTENT_ID, "group-1", 1, 3, 2_000_000, header, id="_fragment")
     block = Block("_fragment", write_message_fragment(piece, SOAP_12))
     whole = order(part_infos=())
     attachment = order_attachment(b"--b\r\n", "application/octet-stream")

@@ -33,8 +33,10 @@ from postroad.wire.wsa import read_addressing
 from tests.fuzz.seeds import BUYER, CA, NOW, PMODE, SELLER, messages, stores, tools
 
 KINDS: Final = frozenset(
-    "user_message receipt error pull_request signal fragment fault soap wsrm wsreliability wstrust "
-    "unreadable".split()
+    (
+        *("user_message", "receipt", "error", "pull_request", "signal", "fragment", "fault"),
+        *("soap", "wsrm", "wsreliability", "wstrust", "unreadable"),
+    )
 )
 _OUTER: Final = parse_content_type('multipart/related; type="text/xml"; boundary="b"')
 
@@ -84,7 +86,7 @@ def multipart(data: bytes) -> None:
     """The MIME reader, fed whole and in small pieces: both come to the same."""
     found = []
     for outer in (None, _OUTER):
-        for size in (len(data) or 1, 7):
+        for size in (len(data) or 1, len(data) // 97 + 1):
             reader = MultipartReader(outer)
             try:
                 for at in range(0, len(data), size):

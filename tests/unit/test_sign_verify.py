@@ -641,7 +641,11 @@ def _exclusive(element: etree._Element, prefixes: Sequence[str] = ()) -> bytes:
 
 
 def _inclusive(element: etree._Element) -> bytes:
-    return etree.tostring(element, method="c14n", with_comments=False, with_tail=False)
+    """The xml:lang of the Envelope is taken over, which lxml leaves to its caller."""
+    element.set(XML_LANG, "en")
+    form = etree.tostring(element, method="c14n", with_comments=False, with_tail=False)
+    del element.attrib[XML_LANG]
+    return form
 
 
 def _only(root: etree._Element, name: str) -> etree._Element:
@@ -654,8 +658,9 @@ def _replace_token(root: etree._Element, certificate: x509.Certificate) -> None:
     token.text = base64.b64encode(certificate.public_bytes(pki.Encoding.DER)).decode()
 
 
+XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
 ENVELOPE: Final = f"""\
-<env:Envelope xmlns:env="{S12}" xmlns:unused="urn:unused" xmlns:q="urn:q"
+<env:Envelope xmlns:env="{S12}" xmlns:unused="urn:unused" xmlns:q="urn:q" xml:lang="en"
  xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}" xmlns:ds="{DS}"
  ><env:Header><wsse:Security><wsse:BinarySecurityToken ValueType="{X509_PROFILE}#X509v3"
  wsu:Id="token">TOKEN</wsse:BinarySecurityToken><ds:Signature><ds:SignedInfo
@@ -712,6 +717,7 @@ def _prefix_list(prefixes: str) -> str:
 def test_an_inclusive_reference_holds() -> None:
     digested = _inclusive(_only(_bare(), "Body"))
     assert b"xmlns:unused" in digested
+    assert b'xml:lang="en"' in digested
     checked = check(by_hand(_reference("#body", digested, _transform(C14N))))
     assert checked.verification.valid is True
     assert checked.verification.covers(checked.envelope.body)

@@ -17,7 +17,8 @@ def inspection_tree(facts: Facts) -> Tree:
     for unit in facts["units"]:
         _unit(tree, unit)
     _parts(tree, facts)
-    _signature(tree, facts["signature"])
+    if facts["kind"] != "unreadable":
+        _signature(tree, facts["signature"])
     _encryption(tree, facts["encryption"])
     for name in ("timestamp", "addressing", "routing", "fragment", "fault"):
         if facts.get(name):

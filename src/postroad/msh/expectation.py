@@ -23,6 +23,9 @@ from postroad.wire.ebms3_user_messages import parse_timestamp
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.names import ONE_WAY, PUSH
 
+_EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9998, 12, 31, tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -264,10 +267,12 @@ def _username(security: Security, facts: Facts) -> Iterator[EbmsError]:
 
 
 def _created(token: UsernameToken) -> datetime:
+    """As of when a token is judged: its own time, within what times can be added to."""
     try:
-        return parse_timestamp(token.created or "")[0]
+        created = parse_timestamp(token.created or "")[0]
     except ValueError:
-        return datetime.min.replace(tzinfo=UTC)
+        return _EARLIEST
+    return min(max(created, _EARLIEST), _LATEST)
 
 
 def _policy(detail: str, location: str = "wsse:Security") -> EbmsError:

@@ -47,8 +47,25 @@ _FRAGMENT = f"{{{names.MF}}}MessageFragment"
 _SECURITY = f"{{{names.WSSE}}}Security"
 _SIGNATURE = f"{{{names.DS}}}Signature"
 _USERNAME_TOKEN = f"{{{names.WSSE}}}UsernameToken"
+_SECURITY_PIECES = frozenset(
+    (
+        "Timestamp",
+        "BinarySecurityToken",
+        "UsernameToken",
+        "Signature",
+        "SignatureConfirmation",
+        "SecurityTokenReference",
+        "EncryptedKey",
+        "EncryptedData",
+        "ReferenceList",
+    )
+)
 _EBMS_ROLE = "ebms"
+_OURS = (None, names.NEXT_MSH, names.S12_NEXT, names.S11_NEXT)
+"""Whose Security header we look at: the first of these that there is."""
 _ROLES = frozenset((names.S12_ULTIMATE_RECEIVER, names.NEXT_MSH, _EBMS_ROLE))
+_MOST_ALIKE = 50
+"""How many header blocks are told of where each has the same thing wrong with it."""
 _OTHER_PROTOCOLS: Mapping[str, str] = {
     names.WSRM: "wsrm",
     names.WSRM10: "wsrm",
@@ -166,7 +183,16 @@ class _Look:
             )
         attachments: dict[str, Attachment] = {}
         for part in self._capture.attachments:
-            name = part.content_id or f"part-{part.index + 1}"
+            name = part.content_id
+            if name is None:
+                self._problems.append(
+                    EbmsError(
+                        "EBMS:0007",
+                        "this part has no Content-ID, so it is not part of the message",
+                        location=part.location,
+                    )
+                )
+                continue
             attachments.setdefault(
                 name, Attachment(name, part.content, part.content_type.media_type, part.sha256)
             )
@@ -189,19 +215,32 @@ class _Look:
         except EbmsError as error:
             self._problems.append(error)
             return
-        self._security = headers.get(None, headers.get(names.NEXT_MSH))
+        self._security = next((headers[role] for role in _OURS if role in headers), None)
         tokens = []
         for role, header in headers.items():
-            if role not in (None, names.NEXT_MSH, _EBMS_ROLE):
+            if role not in (*_OURS, _EBMS_ROLE):
                 continue
             for element in header.iterchildren(_USERNAME_TOKEN):
                 try:
                     tokens.append(read_username_token(element))
                 except EbmsError as error:
                     self._problems.append(error)
+                    break
         self._found.username_tokens = tuple(tokens)
         if self._security is not None:
             self._timestamp(self._security)
+            self._unknown_pieces(self._security)
+
+    def _unknown_pieces(self, security: etree._Element) -> None:
+        """What is not understood in the Security header protects nothing."""
+        for element in xml.elements(security):
+            if xml.local(element) not in _SECURITY_PIECES:
+                self._warn(
+                    "EBMS:0103",
+                    f"<{xml.local(element)[:80]}> in the Security header is not known here",
+                    element,
+                )
+                return
 
     def _timestamp(self, security: etree._Element) -> None:
         timestamp, problems = read_security_timestamp(security)
@@ -297,6 +336,7 @@ class _Look:
                         location=xml.path(element),
                     )
                 )
+                return
 
     def _trust(self, verification: Verification, certificate: x509.Certificate) -> None:
         trust = self._lens.trust
@@ -308,6 +348,7 @@ class _Look:
             self._found.trusted = True
         except EbmsError as error:
             self._found.trusted = False
+            error.location = error.location or "certificate"
             self._problems.append(error)
 
     def _note_validity(self, certificate: x509.Certificate) -> None:
@@ -354,6 +395,7 @@ class _Look:
                             location=xml.path(element),
                         )
                     )
+                    break
 
     def other_headers(self) -> None:
         """WS-Addressing, routing input, fragments; and what must be understood and is not."""
@@ -374,7 +416,9 @@ class _Look:
                 f"the header <{xml.local(block.element)}> must be understood and is not known here",
                 location=xml.path(block.element),
             )
-            for block in not_understood(self._envelope, _understood(self._envelope.blocks), _ROLES)
+            for block in not_understood(self._envelope, _understood(self._envelope.blocks), _ROLES)[
+                :_MOST_ALIKE
+            ]
         )
 
     def coverage(self) -> None:
@@ -397,14 +441,16 @@ class _Look:
             [element for element in required if element not in pointed],
             [name for name in self._found.attachments if name not in attempted],
         )
-        for block in self._envelope.blocks:
-            tag = str(block.element.tag)
-            routed = tag in ROUTING_INPUT_TAGS or tag.startswith(f"{{{names.WSA}}}")
-            if routed and not verification.covers(block.element):
+        routed = [
+            block.element
+            for block in self._envelope.blocks
+            if block.element.tag in ROUTING_INPUT_TAGS
+            or str(block.element.tag).startswith(f"{{{names.WSA}}}")
+        ]
+        for element in routed[:_MOST_ALIKE]:
+            if not verification.covers(element):
                 self._warn(
-                    "EBMS:0103",
-                    f"the signature does not cover {xml.local(block.element)}",
-                    block.element,
+                    "EBMS:0103", f"the signature does not cover {xml.local(element)}", element
                 )
 
     def _warn(self, code: str, detail: str, element: etree._Element) -> None:
@@ -418,12 +464,14 @@ class _Look:
         listed: list[str | None] = []
         if self._found.fragment is not None:
             listed.append(self._found.fragment.href)
+        messages = 0
         for place, unit in enumerate(messaging.units if messaging else ()):
             if not isinstance(unit, UserMessage):
                 continue
+            messages += 1
             self._found.payloads[place], problems = open_payloads(
                 unit,
-                self._unit_path(unit),
+                self._unit_path(messages),
                 self._found.attachments,
                 self._envelope.body,
                 new_sink=self._lens.new_sink,
@@ -436,14 +484,13 @@ class _Look:
         if messaging is not None:
             self._problems += unlisted(list(self._found.attachments), listed)
 
-    def _unit_path(self, unit: UserMessage) -> str:
+    def _unit_path(self, number: int) -> str:
         messaging = self._found.messaging
         assert messaging is not None
         prefix = self._envelope.version.prefix
         place = f"{prefix}:Envelope/{prefix}:Header/eb:Messaging/eb:UserMessage"
-        if len(messaging.user_messages) > 1:
-            place += f"[{messaging.user_messages.index(unit) + 1}]"
-        return place
+        alone = number == 1 and sum(isinstance(u, UserMessage) for u in messaging.units) == 1
+        return place if alone else f"{place}[{number}]"
 
     def kind(self) -> None:
         messaging = self._found.messaging
@@ -492,10 +539,9 @@ class _Look:
 def _understood(blocks: Iterable[HeaderBlock]) -> frozenset[str]:
     known = {MESSAGING, _SECURITY, _FRAGMENT, *ROUTING_INPUT_TAGS}
     for block in blocks:
-        tag = str(block.element.tag)
-        namespace = tag[1:].partition("}")[0]
+        namespace = xml.namespace(block.element)
         if namespace == names.WSA or namespace in _OTHER_PROTOCOLS:
-            known.add(tag)
+            known.add(str(block.element.tag))
     return frozenset(known)
 
 
@@ -517,7 +563,7 @@ def _protocol(envelope: Envelope) -> str | None:
     """Which other protocol that ebMS leans on the message belongs to, if any."""
     blocks = [block.element for block in envelope.blocks]
     for element in [*xml.elements(envelope.body), *blocks]:
-        namespace = str(element.tag)[1:].partition("}")[0]
+        namespace = xml.namespace(element)
         if namespace in _OTHER_PROTOCOLS:
             return _OTHER_PROTOCOLS[namespace]
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lxml import etree
 
 from postroad.msh.compression import Inflated, gunzip
-from postroad.security.attachments import Attachment
+from postroad.security.attachments import Attachment, signed_form
 from postroad.wire.content import Content, NewSink
 from postroad.wire.ebms3 import (
     CHARACTER_SET,
@@ -96,10 +96,13 @@ def _open(
             "EBMS:0007", f"the message has no part with Content-ID {content_id}", location=place
         )
     compression = part_info.property(COMPRESSION_TYPE)
+    if compression is None and content_id in closed:
+        return Payload(part_info, content_id, part_info.property(MIME_TYPE), None)
     if compression is None:
         media_type = part_info.property(MIME_TYPE) or attachment.media_type
+        problems += _type_problems(media_type, attachment)
         unpacked = None
-        if attachment.media_type == GZIP and content_id not in closed:
+        if attachment.media_type == GZIP:
             unpacked = _peek(attachment, new_sink, limits, problems)
         return Payload(
             part_info,
@@ -117,6 +120,23 @@ def _open(
     )
     media_type = part_info.property(MIME_TYPE) or "application/octet-stream"
     return Payload(part_info, content_id, media_type, inflated.content, inflated.sha256, True)
+
+
+def _type_problems(media_type: str, attachment: Attachment) -> list[EbmsError]:
+    """The MIME type says what of a part is signed, and nobody signs it: the header's word counts.
+
+    Octets declared XML or text on the way could be changed as far as canonical form allows.
+    """
+    form = signed_form(attachment.media_type)
+    if form in ("octets", signed_form(media_type)):
+        return []
+    return [
+        EbmsError(
+            "EBMS:0007",
+            f"the header says that it is {media_type}, the MIME part {attachment.media_type}",
+            location=f"cid:{attachment.content_id}",
+        )
+    ]
 
 
 def _peek(

@@ -219,10 +219,10 @@ def _error(error: Error) -> Json:
 
 
 def _part(part: Part, found: Inspection) -> Json:
-    name = part.content_id or f"part-{part.index + 1}"
+    name = part.content_id or ""
     attachment = found.attachments.get(name)
     sealed = found.decryption is not None and name in found.decryption.content_ids
-    opened = attachment is not None and attachment.content is not part.content
+    opened = sealed and attachment is not None and attachment.content is not part.content
     shown = attachment if opened and attachment is not None else None
     digest = shown.sha256 if shown is not None else part.sha256
     return {
@@ -232,7 +232,10 @@ def _part(part: Part, found: Inspection) -> Json:
         "sha256": digest.hex() if digest is not None else None,
         "transfer_encoding": part.transfer_encoding,
         "encrypted": sealed,
-        "signed": found.verification.covers_attachment(name) if found.verification else False,
+        "signed": found.verification is not None
+        and found.verification.covers_attachment(name)
+        and attachment is not None
+        and (sealed or attachment.content is part.content),
     }
 
 
@@ -290,7 +293,10 @@ def _key(certificate: x509.Certificate) -> str:
 def _encryption(found: Inspection) -> Json:
     result = found.decryption
     if result is None or not result.present:
-        return {"present": False, "decrypted": None, "algorithms": [], "recipients": []}
+        return {
+            "present": False, "decrypted": None, "algorithms": [], "recipients": [],
+            "parts": [], "body": False,
+        }  # fmt: skip
     return {
         "present": True,
         "decrypted": result.decrypted,

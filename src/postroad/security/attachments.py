@@ -32,6 +32,14 @@ class Attachment:
     """The digest of the content where it is known already."""
 
 
+def signed_form(media_type: str) -> str:
+    """What of a content is digested: its `xml`, its `text` with any line ends, or its `octets`."""
+    media = media_type.partition(";")[0].strip().lower()
+    if _XML_TYPE.match(media):
+        return "xml"
+    return "text" if media.startswith("text/") else "octets"
+
+
 def content_digest(
     attachment: Attachment, digest: Digest, *, raw: bool = False, limits: Limits = DEFAULT
 ) -> bytes:
@@ -40,10 +48,10 @@ def content_digest(
     XML is canonicalised, other text gets CRLF line ends, everything else is taken as it is;
     with `raw` everything is.
     """
-    media = attachment.media_type.lower()
-    if not raw and _XML_TYPE.match(media):
+    form = "octets" if raw else signed_form(attachment.media_type)
+    if form == "xml":
         return digest.new(_canonical_xml(attachment, limits)).digest()
-    if not raw and media.startswith("text/"):
+    if form == "text":
         return _text_digest(attachment.content, digest)
     if digest.uri == SHA256 and attachment.sha256 is not None:
         return attachment.sha256

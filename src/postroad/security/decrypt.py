@@ -6,6 +6,7 @@ attachments of this message are read, and a failure is one uniform error (no pad
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from cryptography import x509
@@ -28,6 +29,7 @@ from postroad.wire.xml import elements, escape_attribute, local, octets, parse, 
 _ENCRYPTED_KEY: Final = f"{{{XENC}}}EncryptedKey"
 _ENCRYPTED_DATA: Final = f"{{{XENC}}}EncryptedData"
 _UNIFORM: Final = "the message could not be decrypted"
+_MOST_ALIKE: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,11 @@ def decrypt(
         opener.problems.append(_failed(body, "too many encrypted parts"))
         sealed = []
     opened = sum(opener.open(data) for data in sealed)
-    stray = _stray(security, body, opener.keys_used)
+    stray = _stray(security, body, set(sealed), opener.keys_used)
     opener.problems += stray
     return Decryption(
         present=bool(sealed or stray or opener.problems),
-        decrypted=bool(sealed) and opened == len(sealed),
+        decrypted=bool(sealed) and opened == len(sealed) and not stray,
         algorithms=tuple(opener.used),
         recipients=tuple(opener.recipients),
         forms=tuple(opener.forms),
@@ -87,24 +89,30 @@ def decrypt(
 
 
 def _stray(
-    security: etree._Element | None, body: etree._Element, used: set[etree._Element]
+    security: etree._Element | None,
+    body: etree._Element,
+    seen: set[etree._Element],
+    used: set[etree._Element],
 ) -> list[EbmsError]:
     """Encrypted things in places that are not looked at, and keys that open nothing."""
     root = body.getparent()
-    problems = []
-    if root is not None:
-        problems = [
+    assert root is not None
+    astray = (data for data in root.iter(_ENCRYPTED_DATA) if data not in seen)
+    unused = (
+        key
+        for key in (security if security is not None else ())
+        if key.tag == _ENCRYPTED_KEY and key not in used
+    )
+    return [
+        *(
             _failed(data, "EncryptedData is not expected here and was not opened")
-            for data in root.iter(_ENCRYPTED_DATA)
-            if data.getparent() is not security and data.getparent() is not body
-        ]
-    if security is not None:
-        problems += [
+            for data in islice(astray, _MOST_ALIKE)
+        ),
+        *(
             _failed(key, "this EncryptedKey is not used by any EncryptedData")
-            for key in security
-            if key.tag == _ENCRYPTED_KEY and key not in used
-        ]
-    return problems
+            for key in islice(unused, _MOST_ALIKE)
+        ),
+    ]
 
 
 class _Opener:
@@ -126,7 +134,9 @@ class _Opener:
         self._algorithms = algorithms
         self._new_sink = new_sink
         self._limits = limits
-        self._content_keys: dict[tuple[etree._Element, int], bytes] = {}
+        self._content_keys: dict[tuple[etree._Element, int], bytes | EbmsError | Unrecoverable] = {}
+        self._listed: dict[str, set[etree._Element]] | None = None
+        self._told: set[str] = set()
         self.keys_used: set[etree._Element] = set()
         self.attachments = attachments
         self.problems: list[EbmsError] = []
@@ -152,7 +162,8 @@ class _Opener:
             self.problems.append(_failed(data, _UNIFORM))
             return False
         except EbmsError as error:
-            if not any(str(error) == str(known) for known in self.problems):
+            if str(error) not in self._told:
+                self._told.add(str(error))
                 self.problems.append(error)
             return False
         return True
@@ -184,21 +195,36 @@ class _Opener:
                 if key.tag == _ENCRYPTED_KEY and key.getparent() is self._security:
                     return key
             raise _failed(infos[0], "it names no EncryptedKey of the Security header")
-        own = "#" + data.get("Id", "")
-        listing = [
-            key
-            for key in (self._security if self._security is not None else ())
-            if key.tag == _ENCRYPTED_KEY
-            and any(r.get("URI") == own for r in key.iter(f"{{{XENC}}}DataReference"))
-        ]
-        if len(listing) != 1:
-            raise _failed(data, f"{len(listing)} keys are for it, exactly one is expected")
-        return listing[0]
+        if self._listed is None:
+            self._listed = self._lists()
+        keys = self._listed.get("#" + data.get("Id", ""), set())
+        if len(keys) != 1:
+            raise _failed(data, f"{len(keys)} keys are for it, exactly one is expected")
+        return next(iter(keys))
+
+    def _lists(self) -> dict[str, set[etree._Element]]:
+        """The EncryptedKeys of the Security header by what their reference lists name."""
+        found: dict[str, set[etree._Element]] = {}
+        for key in self._security if self._security is not None else ():
+            if key.tag == _ENCRYPTED_KEY:
+                for reference in key.iter(f"{{{XENC}}}DataReference"):
+                    found.setdefault(reference.get("URI", ""), set()).add(key)
+        return found
 
     def _content_key(self, encrypted_key: etree._Element, cipher: DataCipher) -> bytes:
+        """The key, recovered once: a second EncryptedData gets the same key or the same error."""
         known = self._content_keys.get((encrypted_key, cipher.key_bytes))
-        if known is not None:
+        if known is None:
+            try:
+                known = self._recovered(encrypted_key, cipher)
+            except (EbmsError, Unrecoverable) as error:
+                known = error
+            self._content_keys[encrypted_key, cipher.key_bytes] = known
+        if isinstance(known, bytes):
             return known
+        raise known
+
+    def _recovered(self, encrypted_key: etree._Element, cipher: DataCipher) -> bytes:
         self.keys_used.add(encrypted_key)
         if len(self.keys_used) > self._limits.encrypted_keys:
             raise _failed(encrypted_key, f"more than {self._limits.encrypted_keys} EncryptedKeys")
@@ -214,9 +240,7 @@ class _Opener:
             info = _child(agreement, "RecipientKeyInfo")
         pair = self._recipient(info)
         value = octets(_child(_child(encrypted_key, "CipherData"), "CipherValue"), "EBMS:0102")
-        key = recover_key(method, agreement, value, pair.private_key, cipher.key_bytes)
-        self._content_keys[encrypted_key, cipher.key_bytes] = key
-        return key
+        return recover_key(method, agreement, value, pair.private_key, cipher.key_bytes)
 
     def _recipient(self, info: etree._Element) -> KeyPair:
         """The key pair that the message is encrypted for."""

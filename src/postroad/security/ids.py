@@ -30,4 +30,6 @@ class Ids:
         if len(found) == 1:
             return found[0]
         many = "no element has it" if not found else f"{len(found)} elements have it"
-        raise EbmsError(code, f"the id {id!r} must name exactly one element, but {many}")
+        raise EbmsError(
+            code, f"the id {id!r} must name exactly one element, but {many}", location=f"#{id}"
+        )

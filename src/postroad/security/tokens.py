@@ -71,6 +71,7 @@ def certificate_of(der: bytes) -> x509.Certificate:
         with suppress(ValueError):
             certificate.extensions  # noqa: B018
     except (
+        TypeError,
         UnsupportedAlgorithm,
         x509.DuplicateExtension,
         x509.InvalidVersion,
@@ -281,12 +282,13 @@ def _read_token(token: etree._Element) -> Named:
     encoding = token.get("EncodingType", BASE64_BINARY)
     if encoding != BASE64_BINARY:
         raise _refused(token, f"the token's encoding {encoding!r} is not base64")
-    value_type, data = token.get("ValueType", X509_V3), octets(token, "EBMS:0101")
+    value_type = token.get("ValueType", X509_V3)
     if value_type == X509_V3:
-        return Named(_certificate(data, token), form=TokenReference.BINARY_SECURITY_TOKEN)
+        der = octets(token, "EBMS:0101")
+        return Named(_certificate(der, token), form=TokenReference.BINARY_SECURITY_TOKEN)
     if value_type == PKI_PATH:
         try:
-            path_ders = decode_pki_path(data)
+            path_ders = decode_pki_path(octets(token, "EBMS:0101"))
         except ValueError as error:
             raise _refused(token, f"not a PkiPath: {error}") from None
         leaf, *others = (_certificate(der, token) for der in path_ders)

@@ -9,15 +9,16 @@ import base64
 import hashlib
 import heapq
 import hmac
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from lxml import etree
 
+from postroad.wire.ebms3_user_messages import parse_timestamp
+from postroad.wire.ebms3_writer import write_timestamp
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import BASE64_BINARY, USERNAME_PROFILE, WSSE, WSU
 from postroad.wire.xml import elements, escape, escape_attribute, is_xml_text, octets, path, text
@@ -33,9 +34,6 @@ _USERNAME: Final = f"{{{WSSE}}}Username"
 _PASSWORD: Final = f"{{{WSSE}}}Password"
 _NONCE: Final = f"{{{WSSE}}}Nonce"
 _CREATED: Final = f"{{{WSU}}}Created"
-_DATE_TIME: Final = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?"
-)
 
 
 class PasswordType(StrEnum):
@@ -96,7 +94,7 @@ def write_username_token(
     for value in (username, password, id or ""):
         if not is_xml_text(value):
             raise ValueError("a user name or password has a character that XML cannot carry")
-    stamp, encoded = _stamp(created), base64.b64encode(nonce).decode()
+    stamp, encoded = write_timestamp(created), base64.b64encode(nonce).decode()
     secret = _digest(nonce, stamp, password) if digest else password
     kind = PasswordType.DIGEST if digest else PasswordType.TEXT
     declared = f' xmlns:wsu="{WSU}"'
@@ -210,19 +208,10 @@ def _utf8(value: str) -> bytes:
     return value.encode("utf-8", "surrogatepass")
 
 
-def _stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-
-
 def _moment(value: str) -> datetime | None:
-    """An xs:dateTime; one without a zone is meant in UTC."""
-    parts = _DATE_TIME.fullmatch(value)
-    if parts is None:
-        return None
     try:
-        moment = datetime.fromisoformat(parts[1] + (parts[2] or "")[:7] + (parts[3] or "Z"))
-        return moment.astimezone(UTC)
-    except (ValueError, OverflowError):
+        return parse_timestamp(value)[0]
+    except ValueError:
         return None
 
 

@@ -6,7 +6,7 @@ digested (`Verification.covers` compares identity), so nobody looks anything up 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -30,13 +30,25 @@ from postroad.wire.ebms3_user_messages import parse_timestamp
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime_headers import content_id_of
-from postroad.wire.names import C14N, DS, EXC_C14N, SMS10, WSSE, WSU
+from postroad.wire.names import (
+    C14N,
+    DS,
+    EXC_C14N,
+    S11,
+    S12,
+    S12_ULTIMATE_RECEIVER,
+    SMS10,
+    WSSE,
+    WSU,
+    XML,
+)
 from postroad.wire.xml import canonical, elements, local, octets, path, text
 
 STR_TRANSFORM: Final = SMS10 + "#STR-Transform"
 _EXCLUSIVE: Final = frozenset((EXC_C14N, EXC_C14N + "WithComments"))
 _INCLUSIVE: Final = frozenset((C14N, C14N + "#WithComments"))
 _CANONICAL: Final = _EXCLUSIVE | _INCLUSIVE
+_MOST_PREFIXES: Final = 128
 
 _SIGNATURE: Final = f"{{{DS}}}Signature"
 _SIGNED_INFO: Final = f"{{{DS}}}SignedInfo"
@@ -46,6 +58,7 @@ _CANONICALIZATION_METHOD: Final = f"{{{DS}}}CanonicalizationMethod"
 _SIGNATURE_METHOD: Final = f"{{{DS}}}SignatureMethod"
 _REFERENCE: Final = f"{{{DS}}}Reference"
 _SECURITY: Final = f"{{{WSSE}}}Security"
+_XML: Final = f"{{{XML}}}"
 _STR: Final = f"{{{WSSE}}}SecurityTokenReference"
 
 
@@ -114,9 +127,11 @@ def security_headers(header: etree._Element | None) -> Mapping[str | None, etree
 
 
 def _target(block: etree._Element) -> str | None:
-    for name, value in block.attrib.items():
-        if str(name).rpartition("}")[2] in ("role", "actor"):
-            return str(value) or None
+    """Who the block is for; None is the ultimate receiver, named or not."""
+    for name in (f"{{{S12}}}role", f"{{{S11}}}actor", "role", "actor"):
+        value = block.get(name, "").strip()
+        if value:
+            return None if value == S12_ULTIMATE_RECEIVER else value
     return None
 
 
@@ -179,7 +194,7 @@ def verify(
 
 
 def _unheld(result: CheckedReference) -> EbmsError:
-    uri = result.reference.uri
+    uri = result.reference.uri or "the whole document"
     if result.valid is None:
         detail, severity = (
             f"the signed part {uri} is not checked: {result.reason}",
@@ -194,7 +209,7 @@ def _structure(
     signature: etree._Element,
 ) -> tuple[etree._Element, bytes, etree._Element]:
     """SignedInfo, the value and KeyInfo: exactly one of each, and nothing else."""
-    children = elements(signature)
+    children = list(signature)
     if [child.tag for child in children] != [_SIGNED_INFO, _SIGNATURE_VALUE, _KEY_INFO]:
         found = ", ".join(local(child) for child in children) or "nothing"
         raise _failed(
@@ -207,7 +222,7 @@ def _signed_info(
     signed_info: etree._Element, limits: Limits
 ) -> tuple[str, bytes, tuple[Reference, ...]]:
     """Signature method, the canonical bytes that were signed, and the references."""
-    children = elements(signed_info)
+    children = list(signed_info)
     if (
         len(children) < 3
         or children[0].tag != _CANONICALIZATION_METHOD
@@ -221,7 +236,7 @@ def _signed_info(
         )
     if len(children) - 2 > limits.references:
         raise _failed(signed_info, f"more than {limits.references} references")
-    if len(elements(children[1])):
+    if len(children[1]):
         raise _failed(children[1], "parameters of the signature method are not accepted")
     how = read_transform(children[0], "EBMS:0101")
     if how.algorithm not in _CANONICAL:
@@ -231,8 +246,27 @@ def _signed_info(
 
 
 def _canonicalised(element: etree._Element, how: Transform) -> bytes:
-    exclusive = how.algorithm in _EXCLUSIVE
-    return canonical(element, exclusive=exclusive, prefixes=how.prefixes)
+    if how.algorithm not in _EXCLUSIVE:
+        return _inclusive(element)
+    if len(how.prefixes) > _MOST_PREFIXES:
+        raise _failed(element, f"more than {_MOST_PREFIXES} inclusive namespace prefixes")
+    return canonical(element, prefixes=how.prefixes)
+
+
+def _inclusive(element: etree._Element) -> bytes:
+    """Inclusive canonical form, which takes over the xml: attributes of what is above it."""
+    taken: dict[str, str] = {}
+    for above in element.iterancestors():
+        for name, value in above.attrib.items():
+            if str(name).startswith(_XML) and name not in element.attrib:
+                taken.setdefault(str(name), str(value))
+    for name, value in taken.items():
+        element.set(name, value)
+    try:
+        return canonical(element, exclusive=False)
+    finally:
+        for name in taken:
+            del element.attrib[name]
 
 
 def _refused_algorithms(
@@ -255,6 +289,8 @@ class _Checker:
     unseen: Callable[[str], str | None]
     limits: Limits
     problems: list[EbmsError]
+    digested: set[str] = field(default_factory=set)
+    """What was digested: nothing is twice, or a small message could ask for endless work."""
 
     def check(self, reference: Reference) -> CheckedReference:
         if reference.digest_method not in DIGESTS:
@@ -262,15 +298,22 @@ class _Checker:
         uri = reference.uri
         try:
             if uri.startswith("#"):
+                self._once(uri)
                 return self._element(reference, self.ids.one(uri[1:]))
             content_id = content_id_of(uri)
             if content_id is not None:
+                self._once(f"cid:{content_id}")
                 return self._attachment(reference, content_id)
         except EbmsError as error:
             return _broken(reference, error.detail)
         if uri == "":
             return _broken(reference, "a signature over the whole document is not accepted")
         return _broken(reference, "it is not a part of this message, and nothing is fetched")
+
+    def _once(self, target: str) -> None:
+        if target in self.digested:
+            raise EbmsError("EBMS:0101", "it is referred to more than once")
+        self.digested.add(target)
 
     def _element(self, reference: Reference, element: etree._Element) -> CheckedReference:
         if _misplaced(element):
@@ -289,7 +332,7 @@ class _Checker:
         if len(transforms) > 1:
             raise EbmsError("EBMS:0101", _too_many(transforms))
         if not transforms:
-            return [canonical(element, exclusive=False)]
+            return [_inclusive(element)]
         how = transforms[0]
         if how.algorithm in _CANONICAL:
             return [_canonicalised(element, how)]
@@ -303,6 +346,7 @@ class _Checker:
         uri = inner[0].get("URI", "") if len(inner) == 1 else ""
         if not uri.startswith("#"):
             raise EbmsError("EBMS:0101", "the signed token is not in the message")
+        self._once(f"token {uri}")
         plain = canonical(self.ids.one(uri[1:]))
         name_end = min(i for i in (plain.find(b" "), plain.find(b">")) if i > 0)
         return [plain, plain[:name_end] + b' xmlns=""' + plain[name_end:]]
@@ -444,7 +488,7 @@ def check_timestamp(
 ) -> list[EbmsError]:
     """Whether the time is right: not expired, not from the future."""
     problems = []
-    if timestamp.expires and now > timestamp.expires + skew:
+    if timestamp.expires and now - skew > timestamp.expires:
         problems.append(
             _policy(timestamp.element, f"the message expired at {timestamp.expires.isoformat()}")
         )

@@ -250,10 +250,10 @@ def _non_repudiation(element: etree._Element, findings: Findings) -> NonRepudiat
 
 def read_reference(element: etree._Element, code: str = "EBMS:0009") -> Reference:
     """A ds:Reference as a value; an error with that code when it is not built as it must be."""
-    children = xml.elements(element)
+    children = list(element)
     transforms: tuple[Transform, ...] = ()
     if children and children[0].tag == _TRANSFORMS:
-        transforms = tuple([read_transform(one, code) for one in xml.elements(children.pop(0))])
+        transforms = tuple([read_transform(one, code) for one in children.pop(0)])
     if [child.tag for child in children] != [_DIGEST_METHOD, _DIGEST_VALUE]:
         raise _broken(element, "ds:DigestMethod and ds:DigestValue are expected, once each", code)
     uri, method = element.get("URI"), children[0].get("Algorithm")

@@ -105,7 +105,7 @@ def read_envelope(root: etree._Element) -> Envelope:
         _refuse(
             root,
             f"expected a SOAP 1.1 or 1.2 Envelope, found <{xml.local(root)[:80]}> "
-            f"in namespace {_namespace(root)[:200] or '(none)'}",
+            f"in namespace {xml.namespace(root)[:200] or '(none)'}",
         )
     _refuse_instructions(root)
     header, body = _header_and_body(root, version)
@@ -195,11 +195,6 @@ def _refuse_text(parent: etree._Element) -> None:
 
 def _refuse(element: etree._Element, detail: str) -> NoReturn:
     raise EbmsError("EBMS:0009", detail, location=xml.path(element))
-
-
-def _namespace(element: etree._Element) -> str:
-    tag = element.tag
-    return tag[1:].rpartition("}")[0] if isinstance(tag, str) and tag[0] == "{" else ""
 
 
 def not_understood(

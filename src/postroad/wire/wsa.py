@@ -31,6 +31,7 @@ from postroad.wire.xml import (
     escape_attribute,
     is_xml_text,
     local,
+    namespace,
     parse,
     text,
 )
@@ -147,7 +148,7 @@ def read_addressing(envelope: Envelope) -> tuple[Addressing | None, list[EbmsErr
     for block in envelope.blocks:
         element = block.element
         name = local(element)
-        if etree.QName(element).namespace != WSA:
+        if namespace(element) != WSA:
             if element.tag in ROUTING_INPUT_TAGS or is_reference_parameter(element):
                 parameter = block
         elif name == "RelatesTo":
@@ -246,7 +247,7 @@ def _endpoint_reference(
             if value is None:
                 break
             parameters.append(value)
-        elif etree.QName(child).namespace in _OURS:
+        elif namespace(child) in _OURS:
             sentence = "a header of a messaging protocol cannot be a reference parameter"
             findings.add("EBMS:0009", child, sentence)
         else:

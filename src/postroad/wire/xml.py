@@ -7,6 +7,8 @@ so that the digest of a block is the digest of the very bytes that are sent.
 """
 
 import binascii
+import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 from lxml import etree
@@ -29,6 +31,7 @@ _PREFIX: Final = {
     XENC: "xenc",
 }
 _NAMESPACE_URI: Final = etree.ErrorTypes.WAR_NS_URI
+_MOST_OBJECTIONS: Final = 50
 _ENCODINGS: Final = frozenset(
     ("UTF-8", "UTF8", "UTF-16", "UTF-16LE", "UTF-16BE", "US-ASCII", "ASCII", "ISO-8859-1", "LATIN1")
 )
@@ -42,7 +45,7 @@ def parse(data: bytes, limits: Limits = DEFAULT, *, where: str = "envelope") -> 
         )
     _refuse_doctype(data, where)
     try:
-        root = _tree(data)
+        root = _read(data)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise _refused(where, f"not well-formed XML: {_one_line(error)}") from None
     _check_encoding(root, where)
@@ -50,8 +53,8 @@ def parse(data: bytes, limits: Limits = DEFAULT, *, where: str = "envelope") -> 
     return root
 
 
-def _tree(data: bytes, *, recover: bool = False) -> etree._Element:
-    parser = etree.XMLParser(
+def _parser(*, recover: bool) -> etree.XMLParser:
+    return etree.XMLParser(
         resolve_entities=False,
         no_network=True,
         load_dtd=False,
@@ -61,13 +64,78 @@ def _tree(data: bytes, *, recover: bool = False) -> etree._Element:
         recover=recover,
         collect_ids=False,
     )
+
+
+_STRICT: Final = _parser(recover=False)
+
+
+def _tree(data: bytes) -> etree._Element:
+    try:
+        return etree.fromstring(data, _STRICT)
+    except etree.XMLSyntaxError:
+        return _tree_on_its_own(data)
+
+
+def _tree_on_its_own(data: bytes) -> etree._Element:
+    """By a parser of its own, which can tell what it objects to.
+
+    A namespace name that is no URI is well-formed all the same; libxml2 alone objects.
+    """
+    parser = _parser(recover=False)
     try:
         return etree.fromstring(data, parser)
     except etree.XMLSyntaxError:
-        # A namespace name that is no URI is well-formed all the same; libxml2 alone objects.
-        if recover or any(entry.type != _NAMESPACE_URI for entry in parser.error_log):
+        if any(entry.type != _NAMESPACE_URI for entry in parser.error_log):
             raise
-    return _tree(data, recover=True)
+    return etree.fromstring(data, _parser(recover=True))
+
+
+class _Vocabulary:
+    """Keeps strangers from filling the memory with names.
+
+    lxml remembers every element and attribute name that it ever read until the thread ends, so
+    messages full of new names would grow the process for ever. One in `_SAMPLE` messages, which
+    ones nobody outside can foresee, is looked at; once too many new names came by, or when a
+    message has very many tags, unfamiliar messages are read in a thread of their own, whose names
+    go when the tree goes.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[bytes] = set()
+        self._bytes = 0
+        self._count = 0
+
+    def is_safe(self, data: bytes) -> bool:
+        """Whether reading this here adds nothing, or little enough, to what is remembered."""
+        self._count += 1
+        full = self._bytes > _MOST_NAME_BYTES
+        if not full:
+            if _tags(data) > _MANY_TAGS:
+                return False
+            if hash((self._count, data[-64:])) % _SAMPLE:
+                return True
+        names = set(_NAMES.findall(data))
+        if names <= self._names:
+            return True
+        if full:
+            return False
+        self._bytes += sum(map(len, names - self._names)) + 64 * len(names - self._names)
+        self._names |= names
+        return True
+
+
+_SAMPLE: Final = 16
+_MANY_TAGS: Final = 4096
+_MOST_NAME_BYTES: Final = 1024 * 1024
+_NAMES: Final = re.compile(rb"[<\s]([^\s=<>\"'/?!]+)")
+_vocabulary: Final = _Vocabulary()
+
+
+def _read(data: bytes) -> etree._Element:
+    if _vocabulary.is_safe(data):
+        return _tree(data)
+    with ThreadPoolExecutor(1) as own_thread:
+        return own_thread.submit(_tree_on_its_own, data).result()
 
 
 def _refused(where: str, detail: str) -> EbmsError:
@@ -121,23 +189,43 @@ def _deeper_than(depth: int) -> etree.XPath:
     return found
 
 
+def _tags(data: bytes) -> int:
+    """At least as many as there are tags and comments; exact only where it may matter."""
+    most = len(data) // 4
+    if most <= _MANY_TAGS or 0 in data[:4]:
+        return most
+    return data.count(b"<")
+
+
 def _check_shape(root: etree._Element, data: bytes, limits: Limits, where: str) -> None:
     """Bound depth and counts. What a count over the raw bytes rules out is not looked for."""
     if _deeper_than(limits.xml_depth)(root):
         raise _refused(where, f"elements are nested more than {limits.xml_depth} levels deep")
     one_byte = 0 not in data[:4]
-    tags = data.count(b"<") if one_byte else len(data)
-    if tags > limits.xml_elements and cast(float, _nodes(root)) > limits.xml_elements:
+    if _tags(data) > limits.xml_elements and cast(float, _nodes(root)) > limits.xml_elements:
         raise _refused(where, f"more than {limits.xml_elements} elements and comments")
-    equals = data.count(b"=") if one_byte else len(data)
-    if equals > limits.xml_attributes:
-        wide = cast(list[etree._Element], _widest(root, most=limits.xml_attributes))
-        if wide:
-            raise _refused(
-                where,
-                f"<{local(wide[0])[:80]}> has {len(wide[0].attrib)} attributes, "
-                f"at most {limits.xml_attributes} are allowed",
-            )
+    most = limits.xml_attributes
+    if one_byte and len(data.split(b"=", most + 1)) <= most + 1:
+        return
+    if _too_many_namespaces(root, most):
+        raise _refused(where, f"more than {most} namespaces are declared at once")
+    wide = cast(list[etree._Element], _widest(root, most=most))
+    if wide:
+        raise _refused(
+            where,
+            f"<{local(wide[0])[:80]}> has {len(wide[0].attrib)} attributes, "
+            f"at most {most} are allowed",
+        )
+
+
+def _too_many_namespaces(root: etree._Element, most: int) -> bool:
+    """Whether so many are in scope somewhere: canonical form costs their square."""
+    in_scope = 0
+    for event, _ in etree.iterwalk(root, events=("start-ns", "end-ns")):
+        in_scope += 1 if event == "start-ns" else -1
+        if in_scope > most:
+            return True
+    return False
 
 
 def local(element: etree._Element) -> str:
@@ -146,6 +234,12 @@ def local(element: etree._Element) -> str:
     if not isinstance(tag, str):
         return ""
     return tag.rpartition("}")[2]
+
+
+def namespace(element: etree._Element) -> str:
+    """The namespace name; empty when there is none."""
+    tag = element.tag
+    return tag[1:].rpartition("}")[0] if isinstance(tag, str) and tag[:1] == "{" else ""
 
 
 def elements(parent: etree._Element) -> list[etree._Element]:
@@ -192,9 +286,9 @@ def _step(element: etree._Element, tag: str) -> str:
     label = f"{prefix}:{name}" if prefix else name
     parent = element.getparent()
     if parent is not None:
-        same = [child for child in parent if child.tag == tag]
-        if len(same) > 1:
-            label += f"[{same.index(element) + 1}]"
+        before = sum(1 for _ in element.itersiblings(tag, preceding=True))
+        if before or next(element.itersiblings(tag), None) is not None:
+            label += f"[{before + 1}]"
     return label
 
 

@@ -1,0 +1,153 @@
+"""A signer that signs anything in any way: what an insider, or a careless product, could send."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from lxml import etree
+
+from postroad.security.algorithms import ECDSA_SHA256, SHA256, SIGNATURES
+from postroad.security.attachments import CONTENT_TRANSFORM
+from postroad.security.keys import KeyPair
+from postroad.security.rawsign import sign_bytes
+from postroad.wire.names import DS, EXC_C14N, WSSE, WSU, X509_PROFILE
+from tests.attack.messages import Package, buyer
+
+TOKEN_ID: Final = "_signature-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A ds:Reference as it is written; a transform is a URI, or XML where it begins with `<`."""
+
+    uri: str
+    digest: bytes
+    transforms: tuple[str, ...] = (EXC_C14N,)
+    digest_method: str = SHA256
+
+    def write(self) -> str:
+        steps = "".join(
+            one if one.startswith("<") else f'<ds:Transform Algorithm="{one}"/>'
+            for one in self.transforms
+        )
+        inside = f"<ds:Transforms>{steps}</ds:Transforms>" if self.transforms else ""
+        value = base64.b64encode(self.digest).decode()
+        return (
+            f'<ds:Reference URI="{self.uri}">{inside}<ds:DigestMethod Algorithm='
+            f'"{self.digest_method}"/><ds:DigestValue>{value}</ds:DigestValue></ds:Reference>'
+        )
+
+
+def refs(message: Package) -> list[Ref]:
+    """The references of the message's own signature."""
+    return [
+        Ref(
+            one.uri,
+            one.digest_value,
+            tuple(transform.algorithm for transform in one.transforms),
+            one.digest_method,
+        )
+        for one in message.references
+    ]
+
+
+def with_ref(message: Package, uri: str, new: Ref | None) -> list[Ref]:
+    """The references with another one in the place of one, or without it."""
+    kept = refs(message)
+    assert any(one.uri == uri for one in kept)
+    return [new if one.uri == uri else one for one in kept if one.uri != uri or new is not None]
+
+
+def element(message: Package, id: str) -> etree._Element:
+    """The element with that id."""
+    root = etree.fromstring(message.envelope)
+    [found] = root.xpath("//*[@*[local-name()='Id' or local-name()='id'] = $id]", id=id)
+    return found
+
+
+def exclusive(node: etree._Element, prefixes: Sequence[str] = ()) -> bytes:
+    return etree.tostring(
+        node,
+        method="c14n",
+        exclusive=True,
+        with_tail=False,
+        inclusive_ns_prefixes=list(prefixes) or None,
+    )
+
+
+def sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def resigned(
+    message: Package,
+    references: Sequence[Ref] | None = None,
+    *,
+    signer: KeyPair | None = None,
+    method: str = ECDSA_SHA256,
+    canonicalization: str = EXC_C14N,
+    make_value: Callable[[bytes], bytes] | None = None,
+    key_info: str | None = None,
+    token: bytes | None = None,
+    method_content: str = "",
+) -> Package:
+    """The message with another signature in the place of its own."""
+    pair = signer or buyer()
+    listed = "".join(one.write() for one in (refs(message) if references is None else references))
+    written = (
+        f'<ds:SignedInfo xmlns:ds="{DS}"><ds:CanonicalizationMethod Algorithm='
+        f'"{canonicalization}"/>'
+        f'<ds:SignatureMethod Algorithm="{method}">{method_content}</ds:SignatureMethod>'
+        f"{listed}</ds:SignedInfo>"
+    )
+    signed = exclusive(etree.fromstring(written))
+    if make_value is not None:
+        value = make_value(signed)
+    else:
+        value = sign_bytes(pair.private_key, SIGNATURES[method], signed)
+    named = key_info if key_info is not None else _direct_reference()
+    signature = (
+        f'<ds:Signature xmlns:ds="{DS}" Id="_signature">{signed.decode()}<ds:SignatureValue>'
+        f"{base64.b64encode(value).decode()}</ds:SignatureValue><ds:KeyInfo>{named}</ds:KeyInfo>"
+        "</ds:Signature>"
+    )
+    certificate = pair.certificate.public_bytes(Encoding.DER) if token is None else token
+    envelope = _between(message.envelope, "<ds:Signature ", "</ds:Signature>", signature)
+    envelope = _between(
+        envelope, "<wsse:BinarySecurityToken ", "</wsse:BinarySecurityToken>", _token(certificate)
+    )
+    return replace(message, envelope=envelope)
+
+
+def _direct_reference() -> str:
+    return (
+        f'<wsse:SecurityTokenReference xmlns:wsse="{WSSE}"><wsse:Reference URI="#{TOKEN_ID}"'
+        f' ValueType="{X509_PROFILE}#X509v3"/></wsse:SecurityTokenReference>'
+    )
+
+
+def _token(der: bytes) -> str:
+    return (
+        f'<wsse:BinarySecurityToken xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}" ValueType='
+        f'"{X509_PROFILE}#X509v3" wsu:Id="{TOKEN_ID}">{base64.b64encode(der).decode()}'
+        "</wsse:BinarySecurityToken>"
+    )
+
+
+def _between(data: bytes, begin: str, end: str, new: str) -> bytes:
+    """With something else in the place of the first piece from `begin` to `end`."""
+    start = data.index(begin.encode())
+    stop = data.index(end.encode(), start) + len(end)
+    return data[:start] + new.encode() + data[stop:]
+
+
+def cut(message: Package, begin: str, end: str) -> Package:
+    """Without that piece of the envelope."""
+    return replace(message, envelope=_between(message.envelope, begin, end, ""))
+
+
+def attachment_ref(uri: str, content: bytes) -> Ref:
+    return Ref(uri, sha256(content), (CONTENT_TRANSFORM,))

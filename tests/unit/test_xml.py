@@ -1,0 +1,173 @@
+"""Reading XML that a stranger wrote, and the canonical form of what is written."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from postroad.wire import xml
+from postroad.wire.errors import EbmsError
+from postroad.wire.limits import Limits
+
+
+def refused(data: bytes, limits: Limits | None = None) -> EbmsError:
+    with pytest.raises(EbmsError) as caught:
+        xml.parse(data, limits or Limits())
+    assert caught.value.code == "EBMS:0009"
+    assert caught.value.location
+    return caught.value
+
+
+def test_well_formed_xml_gives_its_root():
+    assert xml.local(xml.parse(b'<?xml version="1.0"?><!-- c --><a xmlns="urn:x"><b/></a>')) == "a"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"   ", b"not xml", b"<a>", b"<a></b>", b"<a/><b/>", b"<a>\xff</a>", b"<a>\x00</a>"],
+)
+def test_what_is_not_well_formed_is_refused_with_a_place(data):
+    assert "not well-formed" in refused(data).detail
+
+
+DOCTYPES = [
+    b"<!DOCTYPE a><a/>",
+    b'<?xml version="1.0"?>\n<!-- x --><!DOCTYPE a [<!ENTITY e "x">]><a>&e;</a>',
+    b'\xef\xbb\xbf<!DOCTYPE a SYSTEM "http://127.0.0.1:9/x"><a/>',
+    "<!DOCTYPE a><a/>".encode("utf-16"),
+    "<?xml version='1.0' encoding='UTF-16BE'?><!DOCTYPE a><a/>".encode("utf-16-be"),
+    "<!DOCTYPE a><a/>".encode("utf-16-le"),
+]
+
+
+@pytest.mark.parametrize("data", DOCTYPES)
+def test_a_document_type_is_refused_in_every_encoding(data):
+    assert "DTD" in refused(data).detail
+
+
+def test_the_word_doctype_in_content_is_content():
+    root = xml.parse(b"<a><![CDATA[<!DOCTYPE html>]]></a>")
+    assert xml.text(root) == "<!DOCTYPE html>"
+
+
+@pytest.mark.parametrize("codec", ["utf-7", "utf-32", "cp037"])
+def test_encodings_that_hide_things_are_refused(codec):
+    refused(f'<?xml version="1.0" encoding="{codec}"?><a/>'.encode(codec))
+
+
+def test_utf_16_is_read():
+    assert xml.text(xml.parse("<a>é</a>".encode("utf-16"))) == "é"
+
+
+def nested(depth: int) -> bytes:
+    return b"<a>" * depth + b"</a>" * depth
+
+
+def test_depth_is_bounded_exactly():
+    limits = Limits(xml_depth=20)
+    xml.parse(nested(20), limits)
+    assert "20 levels" in refused(nested(21), limits).detail
+    assert "levels" in refused(nested(200)).detail
+    refused(nested(5000))
+
+
+def test_attributes_are_bounded_exactly():
+    def wide(count: int) -> bytes:
+        return b"<a %s/>" % b" ".join(b'a%d=""' % n for n in range(count))
+
+    limits = Limits(xml_attributes=10)
+    xml.parse(wide(10), limits)
+    assert "11 attributes" in refused(wide(11), limits).detail
+    refused(wide(10_000))
+
+
+def test_elements_are_bounded_exactly_and_comments_count():
+    limits = Limits(xml_elements=5000)
+    xml.parse(b"<a>" + b"<b/>" * 4999 + b"</a>", limits)
+    refused(b"<a>" + b"<b/>" * 5000 + b"</a>", limits)
+    refused(b"<a>" + b"<!---->" * 5000 + b"</a>", limits)
+    refused(("<a>" + "<b/>" * 5000 + "</a>").encode("utf-16"), limits)
+
+
+def test_size_is_bounded():
+    limits = Limits(envelope_bytes=100)
+    xml.parse(b"<a>" + b"x" * 93 + b"</a>", limits)
+    assert "101 bytes" in refused(b"<a>" + b"x" * 94 + b"</a>", limits).detail
+
+
+def test_names_and_values_beyond_reason_are_refused():
+    refused(b"<%s/>" % (b"n" * 100_000))
+    refused(b"<a %s=''/>" % (b"n" * 100_000))
+
+
+def test_a_namespace_name_that_is_no_uri_is_still_well_formed():
+    root = xml.parse(b'<a xmlns:p="http://example.org/with blank"><p:b/></a>')
+    assert root[0].tag == "{http://example.org/with blank}b"
+    refused(b'<a xmlns:p="http://example.org/with blank"><p:b></a>')
+
+
+def test_a_comment_does_not_hide_half_of_a_value():
+    assert xml.text(xml.parse(b"<a>buy<!-- -->er</a>")) == "buyer"
+
+
+def test_a_place_is_readable_and_counts_siblings():
+    root = xml.parse(b'<a xmlns:q="urn:q"><q:b/><q:b><c/></q:b></a>')
+    assert xml.path(root[1][0]) == "a/q:b[2]/c"
+
+
+def test_octets_are_decoded_or_the_place_is_told():
+    root = xml.parse(b"<a><b> YW Jj\n</b><b>a*</b></a>")
+    assert xml.octets(root[0], "EBMS:0101") == b"abc"
+    with pytest.raises(EbmsError) as caught:
+        xml.octets(root[1], "EBMS:0102")
+    assert (caught.value.code, caught.value.location) == ("EBMS:0102", "a/b[2]")
+
+
+def test_a_relative_namespace_has_no_canonical_form_and_says_so():
+    root = xml.parse(b'<a xmlns:p="relative"><p:b/></a>')
+    with pytest.raises(EbmsError) as caught:
+        xml.canonical(root)
+    assert caught.value.code == "EBMS:0009"
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")).filter(xml.is_xml_text))
+def test_what_is_escaped_is_canonical_and_reads_back(value):
+    written = f'<a b="{xml.escape_attribute(value)}">{xml.escape(value)}</a>'
+    root = xml.parse(written.encode())
+    assert (root.text or "", root.get("b")) == (value, value)
+    assert xml.canonical(root) == written.encode()
+
+
+GROWTH = """
+import itertools
+from postroad.wire.xml import parse
+from postroad.wire.limits import Limits
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4 // 1024
+
+number = itertools.count()
+def message(tags):
+    names = (b"<n%d_%s/>" % (next(number), b"x" * 60) for _ in range(tags))
+    return b"<r>" + b"".join(names) + b"</r>"
+
+def read(tags, messages):
+    for _ in range(messages):
+        parse(message(tags))
+
+read(40000, 2), read(200, 200)
+before = resident()
+read(40000, 20), read(200, 4000)
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads its memory from /proc")
+def test_messages_full_of_new_names_do_not_fill_the_memory():
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 32, "MiB that stay behind after 1,600,000 new names"
