@@ -267,6 +267,33 @@ def test_a_certificate_with_any_byte_changed_never_signs_for_the_rightful_one(
             assert not found["holds"], f"byte {at} changed by {flip}"
 
 
+def _pinned(id: str, party: str) -> str:
+    return f"""
+  - id: {id}
+    mep: oneWay
+    mep_binding: push
+    initiator: {{party: "urn:example:{party}"}}
+    responder: {{party: "urn:example:seller"}}
+    legs:
+      - security: {{x509: {{sign: true, signature: {{pins: [{party}.pem]}}}}}}
+"""
+
+
+@pytest.mark.xfail(reason="the pins of all P-Modes are taken together")
+def test_a_partner_cannot_sign_for_another_whose_pmode_pins_its_own_certificate(
+    tmp_path: Path,
+) -> None:
+    """Both are partners, and each P-Mode pins the certificate of its own."""
+    mallory = pki.issue(ca(), "mallory", label="attack mallory")
+    for name, pair in (("buyer", buyer()), ("mallory", mallory)):
+        (tmp_path / f"{name}.pem").write_bytes(pki.pem_certificates(pair.certificate))
+    pmodes = tmp_path / "pmodes.yaml"
+    pmodes.write_text("pmodes:" + _pinned("first", "buyer") + _pinned("second", "mallory"))
+    assert_holds(postroad.inspect(make(TWO).wire(), at=NOW, pmode=pmodes))
+    forged = make(TWO, signer=mallory)
+    assert_refused(postroad.inspect(forged.wire(), at=NOW, pmode=pmodes), "EBMS:0101", "EBMS:0103")
+
+
 # The key is used as something that it is not
 
 

@@ -13,7 +13,7 @@ from lxml import etree
 
 from postroad.msh.capture import Capture, read_capture
 from postroad.msh.expectation import Expectation, Facts, Terms
-from postroad.msh.payloads import Payload, open_payloads, root_type_problems, unlisted
+from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_problems, unlisted
 from postroad.security.algorithms import STRONG, Algorithms
 from postroad.security.attachments import Attachment
 from postroad.security.decrypt import Decryption, decrypt
@@ -66,6 +66,7 @@ _OURS = (None, names.NEXT_MSH, names.S12_NEXT, names.S11_NEXT)
 _ROLES = frozenset((names.S12_ULTIMATE_RECEIVER, names.NEXT_MSH, _EBMS_ROLE))
 _MOST_ALIKE = 50
 """How many header blocks are told of where each has the same thing wrong with it."""
+_MOST_PROBLEMS = 1000
 _OTHER_PROTOCOLS: Mapping[str, str] = {
     names.WSRM: "wsrm",
     names.WSRM10: "wsrm",
@@ -150,8 +151,24 @@ def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:
     look.payloads()
     look.kind()
     look.agreement()
-    found.problems = list({str(problem): problem for problem in found.problems}.values())
+    found.problems = _told_once(found.problems)
     return found
+
+
+def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
+    """Each problem once, and not more than anybody reads."""
+    told = list({str(problem): problem for problem in problems}.values())
+    rest = told[_MOST_PROBLEMS:]
+    if not rest:
+        return told
+    worst = next((p for p in rest if p.severity is Severity.FAILURE), rest[0])
+    more = EbmsError(
+        worst.code,
+        f"there are {len(rest)} further problems, not listed",
+        location=worst.location,
+        severity=worst.severity,
+    )
+    return [*told[:_MOST_PROBLEMS], more]
 
 
 class _Look:
@@ -264,6 +281,7 @@ class _Look:
             ids=Ids(self._envelope.root),
             algorithms=self._algorithms,
             new_sink=self._lens.new_sink,
+            envelope_only=self._capture.envelope_only,
             limits=self._lens.limits,
         )
         self._found.decryption = result
@@ -292,6 +310,7 @@ class _Look:
             algorithms=self._algorithms,
             raw_attachments=self._terms.raw_attachments if self._terms else None,
             unseen=self._unseen,
+            sealed=self._sealed_elements(),
             limits=self._lens.limits,
         )
         self._found.verification = verification
@@ -310,6 +329,10 @@ class _Look:
             if self._found.attachments[name].content is self._sent(name)
         }
         return frozenset(sealed)
+
+    def _sealed_elements(self) -> list[etree._Element]:
+        body = self._envelope.body
+        return [body] if body.find(f"{{{names.XENC}}}EncryptedData") is not None else []
 
     def _unseen(self, content_id: str) -> str | None:
         """Why an attachment cannot be looked at, if it cannot."""
@@ -462,9 +485,11 @@ class _Look:
         """Find and open the payloads of each user message; nothing may be left over."""
         messaging = self._found.messaging
         listed: list[str | None] = []
+        closed = self._closed()
         if self._found.fragment is not None:
             listed.append(self._found.fragment.href)
         messages = 0
+        opening = Opening(self._envelope.body, self._lens.new_sink, self._lens.limits)
         for place, unit in enumerate(messaging.units if messaging else ()):
             if not isinstance(unit, UserMessage):
                 continue
@@ -476,7 +501,8 @@ class _Look:
                 self._envelope.body,
                 new_sink=self._lens.new_sink,
                 limits=self._lens.limits,
-                closed=self._closed(),
+                opening=opening,
+                closed=closed,
                 envelope_only=self._capture.envelope_only,
             )
             self._problems += problems

@@ -8,6 +8,7 @@ from lxml import etree
 
 from postroad.msh.compression import Inflated, gunzip
 from postroad.security.attachments import Attachment, signed_form
+from postroad.security.ids import Ids
 from postroad.wire.content import Content, NewSink
 from postroad.wire.ebms3 import (
     CHARACTER_SET,
@@ -21,7 +22,6 @@ from postroad.wire.ebms3_user_messages import is_uri
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime_headers import content_id_of
-from postroad.wire.names import WSU, XML
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,39 @@ class Payload:
     """What is inside a GZIP file that was sent as such, without AS4 compression."""
 
 
+class Opening:
+    """What all units of one message share while their payloads are opened.
+
+    The ids of the Body are found once, and no attachment is inflated twice: a small header could
+    name one thousands of times.
+    """
+
+    def __init__(self, body: etree._Element, new_sink: NewSink, limits: Limits = DEFAULT) -> None:
+        self.body = body
+        self.ids = Ids(body)
+        self._new_sink = new_sink
+        self._limits = limits
+        self._inflated: dict[str, Inflated | EbmsError] = {}
+
+    def inflate(self, attachment: Attachment) -> Inflated:
+        """The attachment decompressed; EBMS:0303 when that cannot be done."""
+        name = attachment.content_id
+        if name not in self._inflated:
+            try:
+                self._inflated[name] = gunzip(
+                    attachment.content,
+                    new_sink=self._new_sink,
+                    location=f"cid:{name}",
+                    limits=self._limits,
+                )
+            except EbmsError as error:
+                self._inflated[name] = error
+        outcome = self._inflated[name]
+        if isinstance(outcome, EbmsError):
+            raise EbmsError(outcome.code, outcome.detail, location=outcome.location)
+        return outcome
+
+
 def open_payloads(
     message: UserMessage,
     where: str,
@@ -48,6 +81,7 @@ def open_payloads(
     *,
     new_sink: NewSink,
     limits: Limits = DEFAULT,
+    opening: Opening | None = None,
     closed: frozenset[str] = frozenset(),
     envelope_only: bool = False,
 ) -> tuple[tuple[Payload, ...], list[EbmsError]]:
@@ -55,16 +89,16 @@ def open_payloads(
 
     `where` is the path of its eb:UserMessage; `closed` are attachments that are still encrypted,
     which cannot be looked into. With `envelope_only` attachments were not captured, so that their
-    absence says nothing.
+    absence says nothing. Units of one message share an `opening`.
     """
     payloads: list[Payload] = []
     problems: list[EbmsError] = []
+    if opening is None:
+        opening = Opening(body, new_sink, limits)
     for number, part_info in enumerate(message.part_infos, 1):
         place = f"{where}/eb:PayloadInfo/eb:PartInfo[{number}]"
         try:
-            payloads.append(
-                _open(part_info, place, attachments, body, new_sink, limits, closed, problems)
-            )
+            payloads.append(_open(part_info, place, attachments, opening, closed, problems))
         except EbmsError as error:
             if envelope_only and error.code == "EBMS:0007":
                 error.severity = Severity.WARNING
@@ -79,16 +113,14 @@ def _open(
     part_info: PartInfo,
     place: str,
     attachments: Mapping[str, Attachment],
-    body: etree._Element,
-    new_sink: NewSink,
-    limits: Limits,
+    opening: Opening,
     closed: frozenset[str],
     problems: list[EbmsError],
 ) -> Payload:
     href = part_info.href
     content_id = content_id_of(href) if href else None
     if content_id is None:
-        _check_elsewhere(href, place, body)
+        _check_elsewhere(href, place, opening)
         return Payload(part_info, None, part_info.property(MIME_TYPE), None)
     attachment = attachments.get(content_id)
     if attachment is None:
@@ -103,7 +135,7 @@ def _open(
         problems += _type_problems(media_type, attachment)
         unpacked = None
         if attachment.media_type == GZIP:
-            unpacked = _peek(attachment, new_sink, limits, problems)
+            unpacked = _peek(attachment, opening, problems)
         return Payload(
             part_info,
             content_id,
@@ -115,9 +147,7 @@ def _open(
     problems += _compression_problems(part_info, compression, attachment, place, closed)
     if compression != GZIP or content_id in closed:
         return Payload(part_info, content_id, part_info.property(MIME_TYPE), None, None, True)
-    inflated = gunzip(
-        attachment.content, new_sink=new_sink, location=f"cid:{content_id}", limits=limits
-    )
+    inflated = opening.inflate(attachment)
     media_type = part_info.property(MIME_TYPE) or "application/octet-stream"
     return Payload(part_info, content_id, media_type, inflated.content, inflated.sha256, True)
 
@@ -139,17 +169,10 @@ def _type_problems(media_type: str, attachment: Attachment) -> list[EbmsError]:
     ]
 
 
-def _peek(
-    attachment: Attachment, new_sink: NewSink, limits: Limits, problems: list[EbmsError]
-) -> Inflated | None:
+def _peek(attachment: Attachment, opening: Opening, problems: list[EbmsError]) -> Inflated | None:
     """Look into a GZIP file that nobody asked to decompress; damage there is only a warning."""
     try:
-        return gunzip(
-            attachment.content,
-            new_sink=new_sink,
-            location=f"cid:{attachment.content_id}",
-            limits=limits,
-        )
+        return opening.inflate(attachment)
     except EbmsError as error:
         error.severity = Severity.WARNING
         problems.append(error)
@@ -209,10 +232,10 @@ def _is_charset(name: str) -> bool:
     return True
 
 
-def _check_elsewhere(href: str | None, place: str, body: etree._Element) -> None:
+def _check_elsewhere(href: str | None, place: str, opening: Opening) -> None:
     """A payload that is no attachment: the Body, an element in it, or outside the message."""
     if not href:
-        if len(body) == 0:
+        if len(opening.body) == 0:
             raise EbmsError(
                 "EBMS:0007",
                 "a PartInfo without href is the Body, but the Body is empty",
@@ -227,22 +250,11 @@ def _check_elsewhere(href: str | None, place: str, body: etree._Element) -> None
             f"the payload {href!r} is outside the message and is not fetched",
             location=place,
         )
-    wanted = href[1:]
-    found = [
-        element
-        for element in body.iter(etree.Element)
-        if wanted
-        in (
-            element.get(f"{{{WSU}}}Id"),
-            element.get(f"{{{XML}}}id"),
-            element.get("id"),
-            element.get("Id"),
-        )
-    ]
-    if len(found) != 1:
+    count = opening.ids.count(href[1:])
+    if count != 1:
         raise EbmsError(
             "EBMS:0007",
-            f"{href} names {len(found)} elements of the Body, exactly one is expected",
+            f"{href} names {count} elements of the Body, exactly one is expected",
             location=place,
         )
 

@@ -73,7 +73,7 @@ def _canonical_xml(attachment: Attachment, limits: Limits) -> bytes:
         envelope_bytes=limits.canonical_xml_bytes,
         xml_depth=250,
         xml_elements=10_000_000,
-        xml_attributes=10_000,
+        xml_attributes=512,
     )
     return canonical(parse(data, bounds, where=place))
 

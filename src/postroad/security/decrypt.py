@@ -62,13 +62,19 @@ def decrypt(
     ids: Ids,
     algorithms: Algorithms = STRONG,
     new_sink: NewSink = BytesSink,
+    envelope_only: bool = False,
     limits: Limits = DEFAULT,
 ) -> Decryption:
-    """Open what is encrypted. The Body is replaced in its tree: find ids anew afterwards."""
+    """Open what is encrypted. The Body is replaced in its tree: find ids anew afterwards.
+
+    With `envelope_only` the attachments were not captured: that they cannot be opened is no fault.
+    """
     sealed = [child for child in body if child.tag == _ENCRYPTED_DATA]
     if security is not None:
         sealed = [child for child in security if child.tag == _ENCRYPTED_DATA] + sealed
-    opener = _Opener(security, keys, ids, algorithms, new_sink, limits, dict(attachments))
+    opener = _Opener(
+        security, keys, ids, algorithms, new_sink, limits, dict(attachments), envelope_only
+    )
     if len(sealed) > limits.references:
         opener.problems.append(_failed(body, "too many encrypted parts"))
         sealed = []
@@ -127,7 +133,9 @@ class _Opener:
         new_sink: NewSink,
         limits: Limits,
         attachments: dict[str, Attachment],
+        envelope_only: bool,
     ) -> None:
+        self._envelope_only = envelope_only
         self._security = security
         self._keys = keys
         self._ids = ids
@@ -151,8 +159,9 @@ class _Opener:
             cipher = self._cipher(data)
             holder = _child(_child(data, "CipherData"), None)
             reference = holder.tag == f"{{{XENC}}}CipherReference"
-            content_id = self._referenced(data, holder) if reference else ""
             encrypted_key = self._key_of(data)
+            self.keys_used.add(encrypted_key)
+            content_id = self._referenced(data, holder) if reference else ""
             key = self._content_key(encrypted_key, cipher)
             if reference:
                 self._open_attachment(data, cipher, key, content_id)
@@ -225,7 +234,6 @@ class _Opener:
         raise known
 
     def _recovered(self, encrypted_key: etree._Element, cipher: DataCipher) -> bytes:
-        self.keys_used.add(encrypted_key)
         if len(self.keys_used) > self._limits.encrypted_keys:
             raise _failed(encrypted_key, f"more than {self._limits.encrypted_keys} EncryptedKeys")
         method = _child(encrypted_key, "EncryptionMethod")
@@ -262,6 +270,8 @@ class _Opener:
     def _referenced(self, data: etree._Element, reference: etree._Element) -> str:
         """The attachment that a CipherReference names: one of this message, nothing else."""
         content_id: str | None = content_id_of(reference.get("URI", ""))
+        if content_id is not None and content_id not in self.attachments and self._envelope_only:
+            raise _sealed(reference, f"cid:{content_id} is encrypted and was not captured")
         if content_id is None or content_id not in self.attachments:
             raise _failed(reference, f"{reference.get('URI')!r} is no attachment of this message")
         if content_id in self.content_ids:

@@ -24,6 +24,10 @@ class Ids:
                     if not having or having[-1] is not element:
                         having.append(element)
 
+    def count(self, id: str) -> int:
+        """How many elements have this id."""
+        return len(self._found.get(id, ()))
+
     def one(self, id: str, *, code: str = "EBMS:0101") -> etree._Element:
         """The element with this id; an error when there is none, or more than one."""
         found = self._found.get(id, ())

@@ -162,7 +162,7 @@ def _guarded(read: Callable[[], _T]) -> _T:
                 f"it uses an algorithm that is not supported ({_one_line(error)}); make it anew "
                 "with openssl pkcs12 -export, or with keys of RSA, EC or Ed25519"
             ) from None
-        except (ValueError, TypeError, IndexError, OverflowError) as error:
+        except (ValueError, TypeError, IndexError, OverflowError, x509.InvalidVersion) as error:
             raise KeyStoreError(
                 f"the content cannot be read ({_one_line(error)}); check that the file is whole"
             ) from None
@@ -304,7 +304,7 @@ def _pem_certificate(block: bytes, position: int) -> x509.Certificate:
     try:
         first = der_elements(_armoured(block))[0]
         return x509.load_der_x509_certificate(first[2])
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, x509.InvalidVersion) as error:
         raise KeyStoreError(
             f"certificate {position} of the PEM file cannot be read ({_one_line(error)}); "
             "check that the file is whole"

@@ -191,9 +191,9 @@ def _stale(token: UsernameToken, now: datetime, max_age: timedelta, skew: timede
     created = _moment(token.created)
     if created is None:
         return "the time of its creation cannot be read"
-    if created > now + skew:
+    if created - now > skew:
         return f"it was created in the future, on {token.created}"
-    if created < now - max_age - skew:
+    if now - created > max_age + skew:
         return f"it was created too long ago, on {token.created}"
     return None
 

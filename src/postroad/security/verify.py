@@ -5,7 +5,7 @@ transforms are applied; and what was verified is handed on as the very elements 
 digested (`Verification.covers` compares identity), so nobody looks anything up a second time.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -149,12 +149,14 @@ def verify(
     algorithms: Algorithms = STRONG,
     raw_attachments: bool | None = None,
     unseen: Callable[[str], str | None] = lambda content_id: None,
+    sealed: Collection[etree._Element] = (),
     limits: Limits = DEFAULT,
 ) -> Verification:
     """Check one signature; whatever is wrong is in the result, nothing is raised.
 
     With `raw_attachments` None, attachments digested without canonicalisation are taken too, with
     a warning. `unseen` says why an attachment cannot be looked at, if so: its digest stays open.
+    So does that of `sealed` elements, whose content is still encrypted.
     """
     problems: list[EbmsError] = []
     try:
@@ -165,7 +167,7 @@ def verify(
     problems += _refused_algorithms(
         signed_info, algorithms, {method, *(r.digest_method for r in references)}
     )
-    checker = _Checker(ids, attachments, raw_attachments, unseen, limits, problems)
+    checker = _Checker(ids, attachments, raw_attachments, unseen, sealed, limits, problems)
     checked = tuple(checker.check(reference) for reference in references)
     problems += (_unheld(result) for result in checked if not result.valid)
     named: Named | None = None
@@ -287,6 +289,7 @@ class _Checker:
     attachments: Mapping[str, Attachment]
     raw: bool | None
     unseen: Callable[[str], str | None]
+    sealed: Collection[etree._Element]
     limits: Limits
     problems: list[EbmsError]
     digested: set[str] = field(default_factory=set)
@@ -324,6 +327,10 @@ class _Checker:
                 return _broken(reference, "its canonical form is empty")
             if same_digest(digest.new(form).digest(), reference.digest_value):
                 return CheckedReference(reference, True, element)
+        if element in self.sealed:
+            return CheckedReference(
+                reference, None, element, reason="it is encrypted and was not opened"
+            )
         return CheckedReference(reference, False, element, reason="its content was changed")
 
     def _forms(self, reference: Reference, element: etree._Element) -> list[bytes]:
@@ -477,6 +484,8 @@ def read_security_timestamp(security: etree._Element) -> tuple[Timestamp | None,
             times[name] = parse_timestamp(text(child))[0]
         except ValueError as error:
             problems.append(_policy(child, str(error)))
+        if problems:
+            break
     created, expires = times["Created"], times["Expires"]
     if created and expires and expires <= created:
         problems.append(_policy(found[0], "it expires before it was created"))
@@ -488,11 +497,11 @@ def check_timestamp(
 ) -> list[EbmsError]:
     """Whether the time is right: not expired, not from the future."""
     problems = []
-    if timestamp.expires and now - skew > timestamp.expires:
+    if timestamp.expires and now - timestamp.expires > skew:
         problems.append(
             _policy(timestamp.element, f"the message expired at {timestamp.expires.isoformat()}")
         )
-    if timestamp.created and timestamp.created > now + skew:
+    if timestamp.created and timestamp.created - now > skew:
         problems.append(
             _policy(
                 timestamp.element,

@@ -31,6 +31,7 @@ _BLANK_LINE: Final = re.compile(rb"\n\r?\n")
 _LEADING: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\r\n]{0,64}")
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]{0,512})?\r?\n")
 _CHUNK_LINE_BYTES: Final = KIB
+_GATHERED_BYTES: Final = 64 * KIB
 _GZIP_MEMBERS: Final = 1000
 _SEVERAL: Final = 4
 """An HTTP head may have this many times the headers and bytes that a MIME part may."""
@@ -90,7 +91,7 @@ def body_chunks(
     body: Iterator[bytes] = iter(chunks)
     for coding in reversed(_codings(head, "transfer-encoding")):
         if coding == "chunked":
-            body = _without_chunks(body)
+            body = _gathered(_without_chunks(body))
         else:
             body = _decoded(coding, body, limits)
     for coding in reversed(_codings(head, "content-encoding")):
@@ -160,6 +161,18 @@ def _without_chunks(body: Iterator[bytes]) -> Iterator[bytes]:
             at += 1
         else:
             raise _wrong("a chunk of the body is longer than its size tells")
+
+
+def _gathered(body: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in larger pieces: many tiny chunks cost no more than few."""
+    held = bytearray()
+    for piece in body:
+        held += piece
+        if len(held) >= _GATHERED_BYTES:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)
 
 
 def _next(body: Iterator[bytes]) -> bytes:

@@ -102,7 +102,8 @@ def _parse_content_type(value: str) -> ContentType:
 
 def _hopeless(value: str, why: str) -> EbmsError:
     shown = value if len(value) <= 120 else value[:120] + "…"
-    return EbmsError("EBMS:0007", f"the Content-Type {shown!r} cannot be read: {why}")
+    detail = f"the Content-Type {shown!r} cannot be read: {why}"
+    return EbmsError("EBMS:0007", detail, location="Content-Type")
 
 
 def _parameters(text: str, at: int, value: str) -> Iterator[tuple[str, str]]:

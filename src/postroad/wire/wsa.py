@@ -251,7 +251,10 @@ def _endpoint_reference(
             sentence = "a header of a messaging protocol cannot be a reference parameter"
             findings.add("EBMS:0009", child, sentence)
         else:
-            parameters.append(canonical(child))
+            try:
+                parameters.append(canonical(child))
+            except EbmsError as error:
+                findings.errors.append(error)
     address = _uri(addresses[0], _ABSOLUTE, findings)
     return EndpointReference(address or NONE, tuple(parameters), _role(addresses[0], version))
 

@@ -79,13 +79,15 @@ def _tree(data: bytes) -> etree._Element:
 def _tree_on_its_own(data: bytes) -> etree._Element:
     """By a parser of its own, which can tell what it objects to.
 
-    A namespace name that is no URI is well-formed all the same; libxml2 alone objects.
+    A namespace name that is no URI is well-formed all the same; libxml2 alone objects. After a
+    hundred objections it says no more, which could hide something that is really wrong.
     """
     parser = _parser(recover=False)
     try:
         return etree.fromstring(data, parser)
     except etree.XMLSyntaxError:
-        if any(entry.type != _NAMESPACE_URI for entry in parser.error_log):
+        log = parser.error_log
+        if len(log) > _MOST_OBJECTIONS or any(e.type != _NAMESPACE_URI for e in log):
             raise
     return etree.fromstring(data, _parser(recover=True))
 
