@@ -1,6 +1,5 @@
 """Attachments as WS-Security sees them (SwA profile 1.1): content and media type, by Content-ID."""
 
-import hmac
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -88,7 +87,3 @@ def _text_digest(content: Content, digest: Digest) -> bytes:
     if held:
         state.update(b"\r\n")
     return state.digest()
-
-
-def same_digest(one: bytes, other: bytes) -> bool:
-    return hmac.compare_digest(one, other)

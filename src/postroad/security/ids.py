@@ -17,7 +17,7 @@ class Ids:
 
     def __init__(self, root: etree._Element) -> None:
         self._found: dict[str, list[etree._Element]] = {}
-        for element in root.iter(etree.Element):
+        for element in root.iter():
             for name in element.keys():  # noqa: SIM118
                 if name in _ID_ATTRIBUTES:
                     having = self._found.setdefault(element.get(name, ""), [])

@@ -1,6 +1,7 @@
 """Naming an X.509 certificate in a message: tokens and wsse:SecurityTokenReference, both ways."""
 
 import base64
+import binascii
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ PKI_PATH: Final = X509_PROFILE + "#X509PKIPathv1"
 SUBJECT_KEY_IDENTIFIER: Final = X509_PROFILE + "#X509SubjectKeyIdentifier"
 THUMBPRINT: Final = SMS11 + "#ThumbprintSHA1"
 
+_STR: Final = f"{{{WSSE}}}SecurityTokenReference"
+_REFERENCE: Final = f"{{{WSSE}}}Reference"
+_SECURITY: Final = f"{{{WSSE}}}Security"
+_EMBEDDED: Final = f"{{{WSSE}}}Embedded"
+_KEY_IDENTIFIER: Final = f"{{{WSSE}}}KeyIdentifier"
+_X509_DATA: Final = f"{{{DS}}}X509Data"
 _TOKEN: Final = f"{{{WSSE}}}BinarySecurityToken"
 _ID: Final = f"{{{WSU}}}Id"
 
@@ -79,6 +86,20 @@ def certificate_of(der: bytes) -> x509.Certificate:
     ) as error:
         raise ValueError(str(error)) from None
     return certificate
+
+
+@lru_cache(maxsize=4096)
+def _familiar(text: str) -> Named | None:
+    """A certificate as most messages carry it, decoded once; None when it is not that simple."""
+    if len(text) > 2 * LARGEST_CERTIFICATE:
+        return None
+    try:
+        der = binascii.a2b_base64(text, strict_mode=True)
+        if len(der) > LARGEST_CERTIFICATE:
+            return None
+        return Named(certificate_of(der), form=TokenReference.BINARY_SECURITY_TOKEN)
+    except ValueError:
+        return None
 
 
 def write_token_reference(
@@ -183,18 +204,18 @@ def resolve_token(
     `by_id` finds the one element with an Id; `known` are the certificates that can be named
     without being in the message. What would have to be fetched is refused.
     """
-    children = elements(key_info)
+    children = list(key_info)
     if len(children) != 1:
         raise _refused(
             key_info, f"ds:KeyInfo has {len(children)} children, exactly one is expected"
         )
     child = children[0]
-    if child.tag == f"{{{WSSE}}}SecurityTokenReference":
-        inner = elements(child)
+    if child.tag == _STR:
+        inner = list(child)
         if len(inner) != 1:
             raise _refused(child, f"{len(inner)} references in one SecurityTokenReference")
         return _resolve_reference(inner[0], by_id, known)
-    if child.tag == f"{{{DS}}}X509Data":
+    if child.tag == _X509_DATA:
         return _resolve_x509_data(child, known)
     raise _refused(child, f"a key named by <{local(child)}> is not accepted")
 
@@ -205,24 +226,24 @@ def _resolve_reference(
     known: Iterable[x509.Certificate],
 ) -> Named:
     tag = reference.tag
-    if tag == f"{{{WSSE}}}Reference":
+    if tag == _REFERENCE:
         uri = reference.get("URI", "")
         if not uri.startswith("#"):
             raise _refused(reference, f"the token {uri!r} is not in this message")
         token = by_id(uri[1:])
         parent = token.getparent()
-        if token.tag != _TOKEN or parent is None or parent.tag != f"{{{WSSE}}}Security":
+        if token.tag != _TOKEN or parent is None or parent.tag != _SECURITY:
             raise _refused(reference, f"{uri} is no BinarySecurityToken of the Security header")
         return _read_token(token)
-    if tag == f"{{{WSSE}}}Embedded":
+    if tag == _EMBEDDED:
         inner = elements(reference)
         if len(inner) != 1 or inner[0].tag != _TOKEN:
             raise _refused(reference, "wsse:Embedded holds no BinarySecurityToken")
         named = _read_token(inner[0])
         return Named(named.certificate, named.companions, TokenReference.EMBEDDED)
-    if tag == f"{{{DS}}}X509Data":
+    if tag == _X509_DATA:
         return _resolve_x509_data(reference, known)
-    if tag == f"{{{WSSE}}}KeyIdentifier":
+    if tag == _KEY_IDENTIFIER:
         return _resolve_key_identifier(reference, known)
     raise _refused(reference, f"a token named by <{local(reference)}> is not accepted")
 
@@ -284,8 +305,10 @@ def _read_token(token: etree._Element) -> Named:
         raise _refused(token, f"the token's encoding {encoding!r} is not base64")
     value_type = token.get("ValueType", X509_V3)
     if value_type == X509_V3:
-        der = octets(token, "EBMS:0101")
-        return Named(_certificate(der, token), form=TokenReference.BINARY_SECURITY_TOKEN)
+        return _familiar(token.text or "") or Named(
+            _certificate(octets(token, "EBMS:0101"), token),
+            form=TokenReference.BINARY_SECURITY_TOKEN,
+        )
     if value_type == PKI_PATH:
         try:
             path_ders = decode_pki_path(octets(token, "EBMS:0101"))

@@ -133,6 +133,17 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
+class _Found:
+    """A path and the time in which all its certificates are valid."""
+
+    leaf: x509.Certificate
+    intermediates: tuple[x509.Certificate, ...]
+    chain: Chain
+    begin: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Trust:
     """Whom to believe: authorities, pinned partner certificates, and how strict to be.
 
@@ -152,6 +163,10 @@ class Trust:
     require_crl: bool = False
     _anchors: dict[NameKey, list[_Facts]] = field(init=False, repr=False, compare=False)
     _revoked: tuple[_Revoked, ...] = field(init=False, repr=False, compare=False)
+    _found: dict[tuple[int, str], "_Found"] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Paths that were found, by the very certificate object: true while all of it is valid."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_anchors", _by_subject(self.anchors))
@@ -165,6 +180,34 @@ class Trust:
         purpose: Purpose = "sign",
     ) -> Chain:
         """The path from a certificate to an anchor, valid at a time; else EBMS:0101."""
+        known = self._found.get((id(certificate), purpose))
+        if (
+            known is not None
+            and known.leaf is certificate
+            and known.begin <= at <= known.end
+            and known.intermediates == tuple(intermediates)
+        ):
+            return known.chain
+        chain = self._verify(certificate, intermediates, at, purpose)
+        if not self.crls and not self.require_crl:
+            if len(self._found) >= REMEMBERED:
+                self._found.clear()
+            self._found[id(certificate), purpose] = _Found(
+                certificate,
+                tuple(intermediates),
+                chain,
+                max(one.not_valid_before_utc for one in chain),
+                min(one.not_valid_after_utc for one in chain),
+            )
+        return chain
+
+    def _verify(
+        self,
+        certificate: x509.Certificate,
+        intermediates: Sequence[x509.Certificate],
+        at: datetime,
+        purpose: Purpose,
+    ) -> Chain:
         try:
             leaf = _facts(certificate)
         except ValueError as error:

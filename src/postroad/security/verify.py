@@ -8,7 +8,7 @@ digested (`Verification.covers` compares identity), so nobody looks anything up 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from cryptography import x509
 from lxml import etree
@@ -19,7 +19,6 @@ from postroad.security.attachments import (
     CONTENT_TRANSFORM,
     Attachment,
     content_digest,
-    same_digest,
 )
 from postroad.security.ids import Ids
 from postroad.security.rawsign import verify_bytes
@@ -56,14 +55,12 @@ _SIGNATURE_VALUE: Final = f"{{{DS}}}SignatureValue"
 _KEY_INFO: Final = f"{{{DS}}}KeyInfo"
 _CANONICALIZATION_METHOD: Final = f"{{{DS}}}CanonicalizationMethod"
 _SIGNATURE_METHOD: Final = f"{{{DS}}}SignatureMethod"
-_REFERENCE: Final = f"{{{DS}}}Reference"
 _SECURITY: Final = f"{{{WSSE}}}Security"
 _XML: Final = f"{{{XML}}}"
 _STR: Final = f"{{{WSSE}}}SecurityTokenReference"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedReference:
+class CheckedReference(NamedTuple):
     """One ds:Reference and what became of it."""
 
     reference: Reference
@@ -168,8 +165,8 @@ def verify(
         signed_info, algorithms, {method, *(r.digest_method for r in references)}
     )
     checker = _Checker(ids, attachments, raw_attachments, unseen, sealed, limits, problems)
-    checked = tuple(checker.check(reference) for reference in references)
-    problems += (_unheld(result) for result in checked if not result.valid)
+    checked = tuple([checker.check(reference) for reference in references])
+    problems += [_unheld(result) for result in checked if not result.valid]
     named: Named | None = None
     holds: bool | None = None
     try:
@@ -229,7 +226,6 @@ def _signed_info(
         len(children) < 3
         or children[0].tag != _CANONICALIZATION_METHOD
         or children[1].tag != _SIGNATURE_METHOD
-        or any(child.tag != _REFERENCE for child in children[2:])
     ):
         raise _failed(
             signed_info,
@@ -274,10 +270,9 @@ def _inclusive(element: etree._Element) -> bytes:
 def _refused_algorithms(
     signed_info: etree._Element, algorithms: Algorithms, used: set[str]
 ) -> list[EbmsError]:
+    refused = [reason for uri in used if (reason := algorithms.refuse(uri))]
     return [
-        EbmsError("EBMS:0103", reason, location=path(signed_info))
-        for uri in sorted(used)
-        if (reason := algorithms.refuse(uri))
+        EbmsError("EBMS:0103", reason, location=path(signed_info)) for reason in sorted(refused)
     ]
 
 
@@ -325,7 +320,7 @@ class _Checker:
         for form in self._forms(reference, element):
             if not form:
                 return _broken(reference, "its canonical form is empty")
-            if same_digest(digest.new(form).digest(), reference.digest_value):
+            if digest.new(form).digest() == reference.digest_value:
                 return CheckedReference(reference, True, element)
         if element in self.sealed:
             return CheckedReference(
@@ -380,7 +375,7 @@ class _Checker:
                 if self.raw is None and not raw:
                     continue
                 return _broken(reference, error.detail, content_id)
-            if same_digest(value, reference.digest_value):
+            if value == reference.digest_value:
                 if raw and self.raw is None:
                     self._note_raw(attachment)
                 return CheckedReference(reference, True, None, content_id)
@@ -412,14 +407,29 @@ def _misplaced(element: etree._Element) -> bool:
 
     A SecurityTokenReference stands for its token, and stands in the KeyInfo of such a piece.
     """
-    above = [element, *element.iterancestors()]
-    if element.tag == _STR and len(above) > 2 and above[1].tag == _KEY_INFO:
-        above = above[2:]
-    if len(above) < 2 or (len(above) > 2 and local(above[-2]) == "Body"):
-        return len(above) < 2
-    if len(above) == 2:
+    above = element.getparent()
+    if above is None:
+        return True
+    higher = above.getparent()
+    if higher is None:
         return local(element) != "Body"
-    return len(above) > 4 or (len(above) == 4 and above[1].tag != _SECURITY)
+    if element.tag == _STR and above.tag == _KEY_INFO:
+        return _misplaced(higher)
+    if higher.getparent() is None:
+        return False
+    in_security = above.tag == _SECURITY and _depth(above) == 2
+    return not in_security and local(_below_root(element)) != "Body"
+
+
+def _depth(element: etree._Element) -> int:
+    return sum(1 for _ in element.iterancestors())
+
+
+def _below_root(element: etree._Element) -> etree._Element:
+    """The child of the root in which the element stands."""
+    while (above := element.getparent()) is not None and above.getparent() is not None:
+        element = above
+    return element
 
 
 def _value_holds(

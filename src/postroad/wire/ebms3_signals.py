@@ -47,6 +47,7 @@ from postroad.wire.names import DS, EB3, EBBP, EXC_C14N
 
 _T = TypeVar("_T")
 _BLANK: Final = " \t\r\n"
+_REFERENCE: Final = f"{{{DS}}}Reference"
 _TRANSFORMS: Final = f"{{{DS}}}Transforms"
 _TRANSFORM: Final = f"{{{DS}}}Transform"
 _CANONICALIZATION_METHOD: Final = f"{{{DS}}}CanonicalizationMethod"
@@ -252,10 +253,19 @@ def read_reference(element: etree._Element, code: str = "EBMS:0009") -> Referenc
     """A ds:Reference as a value; an error with that code when it is not built as it must be."""
     children = list(element)
     transforms: tuple[Transform, ...] = ()
-    if children and children[0].tag == _TRANSFORMS:
+    if len(children) == 3 and children[0].tag == _TRANSFORMS:
         transforms = tuple([read_transform(one, code) for one in children.pop(0)])
-    if [child.tag for child in children] != [_DIGEST_METHOD, _DIGEST_VALUE]:
-        raise _broken(element, "ds:DigestMethod and ds:DigestValue are expected, once each", code)
+    if (
+        len(children) != 2
+        or children[0].tag != _DIGEST_METHOD
+        or children[1].tag != _DIGEST_VALUE
+        or element.tag != _REFERENCE
+    ):
+        raise _broken(
+            element,
+            "a ds:Reference with one ds:DigestMethod and one ds:DigestValue is expected",
+            code,
+        )
     uri, method = element.get("URI"), children[0].get("Algorithm")
     digest = xml.octets(children[1], code)
     if uri is None:

@@ -39,6 +39,7 @@ ENDPOINT_ROLES: Final = frozenset((S12_ULTIMATE_RECEIVER, EBMS_ROLE))
 _BLANK: Final = " \t\r\n"
 _TRUTH: Final = {"1": True, "true": True, "0": False, "false": False}
 _NCNAME: Final = re.compile(r"[^\W\d][\w.\-\u00b7]*", re.UNICODE)
+_SECURITY: Final = f"{{{WSSE}}}Security"
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -67,6 +68,8 @@ class SoapVersion(Enum):
         """How a true mustUnderstand is spelled when written."""
         self.role_attribute = f"{{{namespace}}}{role_name}"
         self.must_understand_attribute = f"{{{namespace}}}mustUnderstand"
+        self.header_tag = f"{{{namespace}}}Header"
+        self.body_tag = f"{{{namespace}}}Body"
         self.sender = f"{{{namespace}}}{sender}"
         """The fault code that blames the sender, as a Clark name."""
         self.receiver = f"{{{namespace}}}{receiver}"
@@ -116,12 +119,13 @@ def read_envelope(root: etree._Element) -> Envelope:
 def _header_and_body(
     root: etree._Element, version: SoapVersion
 ) -> tuple[etree._Element | None, etree._Element]:
-    header_tag, body_tag = f"{{{version.namespace}}}Header", f"{{{version.namespace}}}Body"
+    header_tag, body_tag = version.header_tag, version.body_tag
     header: etree._Element | None = None
     body: etree._Element | None = None
-    _refuse_text(root)
+    _refuse_text(root, root.text)
     for child in root:
         tag = child.tag
+        _refuse_text(root, child.tail)
         if not isinstance(tag, str):
             continue
         if tag == header_tag:
@@ -144,10 +148,11 @@ def _header_and_body(
 
 
 def _blocks(header: etree._Element, version: SoapVersion) -> list[HeaderBlock]:
-    _refuse_text(header)
+    _refuse_text(header, header.text)
     blocks = []
     for child in header:
         tag = child.tag
+        _refuse_text(header, child.tail)
         if not isinstance(tag, str):
             continue
         if tag[0] != "{":
@@ -158,7 +163,7 @@ def _blocks(header: etree._Element, version: SoapVersion) -> list[HeaderBlock]:
 
 def _role(block: etree._Element, version: SoapVersion) -> str | None:
     role = block.get(version.role_attribute)
-    if role is None and block.tag == f"{{{WSSE}}}Security":
+    if role is None and block.tag == _SECURITY:
         # The example in Core 7.11 writes the attribute without a prefix.
         role = block.get("role", block.get("actor"))
     return (role.strip(_BLANK) or None) if role is not None else None
@@ -186,11 +191,9 @@ def _refuse_instructions(root: etree._Element) -> None:
         _refuse(root, "a SOAP message must not hold processing instructions")
 
 
-def _refuse_text(parent: etree._Element) -> None:
-    pieces = [parent.text, *(child.tail for child in parent)]
-    for piece in pieces:
-        if piece is not None and piece.strip(_BLANK):
-            _refuse(parent, f"text is not allowed here, found {piece.strip(_BLANK)[:80]!r}")
+def _refuse_text(parent: etree._Element, piece: str | None) -> None:
+    if piece is not None and piece.strip(_BLANK):
+        _refuse(parent, f"text is not allowed here, found {piece.strip(_BLANK)[:80]!r}")
 
 
 def _refuse(element: etree._Element, detail: str) -> NoReturn:

@@ -30,6 +30,9 @@ _PREFIX: Final = {
     DS: "ds",
     XENC: "xenc",
 }
+_PLAIN_START: Final = re.compile(
+    rb"""<\?xml version=["']1.0["'] encoding=["'](?:UTF-8|utf-8)["']\?>\s*<[A-Za-z]"""
+)
 _NAMESPACE_URI: Final = etree.ErrorTypes.WAR_NS_URI
 _MOST_OBJECTIONS: Final = 50
 _ENCODINGS: Final = frozenset(
@@ -126,7 +129,7 @@ class _Vocabulary:
         return True
 
 
-_SAMPLE: Final = 16
+_SAMPLE: Final = 64
 _MANY_TAGS: Final = 4096
 _MOST_NAME_BYTES: Final = 1024 * 1024
 _NAMES: Final = re.compile(rb"[<\s]([^\s=<>\"'/?!]+)")
@@ -150,6 +153,8 @@ def _one_line(error: Exception) -> str:
 
 def _refuse_doctype(data: bytes, where: str) -> None:
     """Refuse a document type declaration before the parser sees it, in any encoding we accept."""
+    if _PLAIN_START.match(data):
+        return
     head = data[:4]
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in head:
         if head in (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff") or head[:2] == b"\x00\x00":
@@ -207,7 +212,7 @@ def _check_shape(root: etree._Element, data: bytes, limits: Limits, where: str) 
     if _tags(data) > limits.xml_elements and cast(float, _nodes(root)) > limits.xml_elements:
         raise _refused(where, f"more than {limits.xml_elements} elements and comments")
     most = limits.xml_attributes
-    if one_byte and len(data.split(b"=", most + 1)) <= most + 1:
+    if one_byte and data.count(b"=") <= most:
         return
     if _too_many_namespaces(root, most):
         raise _refused(where, f"more than {most} namespaces are declared at once")
