@@ -279,7 +279,6 @@ def _pinned(id: str, party: str) -> str:
 """
 
 
-@pytest.mark.xfail(reason="the pins of all P-Modes are taken together")
 def test_a_partner_cannot_sign_for_another_whose_pmode_pins_its_own_certificate(
     tmp_path: Path,
 ) -> None:

@@ -1,8 +1,9 @@
 """What P-Modes lead one to expect of a message, and where a message breaks it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -35,6 +36,28 @@ class Terms:
     algorithms: frozenset[str]
     """The algorithms that the P-Mode names."""
     raw_attachments: bool | None
+    material: "Material"
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The certificates and keys that a leg of a P-Mode names."""
+
+    pins: tuple[x509.Certificate, ...] = ()
+    anchors: tuple[x509.Certificate, ...] = ()
+    recipients: tuple[x509.Certificate, ...] = ()
+    keys: tuple[KeyPair, ...] = ()
+
+    def __add__(self, other: "Material") -> "Material":
+        return Material(
+            self.pins + other.pins,
+            self.anchors + other.anchors,
+            self.recipients + other.recipients,
+            self.keys + other.keys,
+        )
+
+
+NOTHING: Final = Material()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +71,8 @@ class Facts:
     payloads: tuple[Payload, ...]
     attachments: tuple[str, ...]
     verification: Verification | None
+    judged: bool
+    """Whether the signer was held against certificates that are trusted."""
     decryption: Decryption | None
     username_tokens: tuple[UsernameToken, ...]
 
@@ -57,23 +82,24 @@ class Expectation:
     """A set of P-Modes with the certificates and keys that they name."""
 
     pmodes: PModes
-    pins: tuple[x509.Certificate, ...] = ()
-    trust_anchors: tuple[x509.Certificate, ...] = ()
-    recipients: tuple[x509.Certificate, ...] = ()
-    keys: tuple[KeyPair, ...] = ()
+    materials: Mapping[tuple[str, int], Material] = field(default_factory=dict)
+    """By P-Mode id and number of the leg: one partner's certificate proves nothing of another."""
 
     def terms(self, message: UserMessage | None) -> Terms:
         """The terms of the message's P-Mode; those of all P-Modes for a signal."""
-        if message is not None:
-            try:
-                match = self.pmodes.match(message)
-            except EbmsError:
-                return Terms(None, frozenset(), None)
-            security = match.leg.security
-            return Terms(match.pmode.id, _named(security), _raw(security))
-        legs = [wanted.leg for wanted in self.pmodes.legs]
-        named = frozenset().union(*(_named(leg.security) for leg in legs))
-        return Terms(None, named, None)
+        if message is None:
+            legs = [wanted.leg for wanted in self.pmodes.legs]
+            named = frozenset().union(*(_named(leg.security) for leg in legs))
+            return Terms(None, named, None, sum(self.materials.values(), NOTHING))
+        try:
+            match = self.pmodes.match(message)
+        except EbmsError:
+            return Terms(None, frozenset(), None, NOTHING)
+        security = match.leg.security
+        return Terms(match.pmode.id, _named(security), _raw(security), self._material(match))
+
+    def _material(self, match: Match) -> Material:
+        return self.materials.get((match.pmode.id, match.number), NOTHING)
 
     def check(self, message: UserMessage, facts: Facts) -> list[EbmsError]:
         """Everything in which the message breaks its P-Mode; EBMS:0010 when it has none."""
@@ -98,53 +124,8 @@ class Expectation:
         )
         problems += _exchange(match, message, facts)
         if match.leg.security is not None:
-            problems += self._security(match.leg.security, facts)
+            problems += _security(match.leg.security, facts, self._material(match))
         return problems
-
-    def _security(self, security: Security, facts: Facts) -> Iterator[EbmsError]:
-        x509_terms = security.x509
-        if x509_terms is not None:
-            yield from _signature(x509_terms, facts)
-            yield from self._encryption(x509_terms, facts)
-        if security.wss_version == "1.0" and facts.verification is not None and facts.attachments:
-            yield _policy("WS-Security 1.0 is agreed, which cannot sign attachments")
-        if security.username_token is not None:
-            yield from _username(security, facts)
-
-    def _encryption(self, terms: X509, facts: Facts) -> Iterator[EbmsError]:
-        encryption, found = terms.encryption, facts.decryption
-        wanted = encryption.encrypt.enabled if encryption and encryption.encrypt else None
-        present = found is not None and found.present
-        if wanted and not present:
-            yield _policy("the P-Mode asks for encryption, and the message is not encrypted")
-        if wanted is False and present:
-            yield _policy("the message is encrypted, which the P-Mode does not allow")
-        if encryption is None or found is None or not present:
-            return
-        for content_id in facts.attachments if wanted else ():
-            if content_id not in found.content_ids:
-                yield _policy("this attachment is not encrypted", f"cid:{content_id}")
-        agreed = (
-            encryption.algorithm,
-            encryption.key_transport,
-            encryption.digest,
-            encryption.mgf,
-            encryption.key_agreement,
-            encryption.key_derivation,
-            encryption.key_wrap,
-        )
-        for uri in agreed:
-            if uri is not None and uri not in found.algorithms:
-                yield _policy(f"{uri} is agreed for encryption, and is not used")
-        least = encryption.minimum_strength
-        used = [strength(uri) for uri in found.algorithms if uri in DATA_CIPHERS]
-        if least is not None and min(used, default=0) < least:
-            yield _policy(f"the encryption is weaker than the {least} bits that are agreed")
-        if encryption.certificate and not any(one in self.recipients for one in found.recipients):
-            yield _policy("it is not encrypted for the certificate that the P-Mode names")
-        form = encryption.key_reference
-        if form and found.forms and form not in found.forms:
-            yield _policy(f"the recipient is named by {found.forms[0]}, {form} is agreed")
 
     def check_receipt(self, signal: SignalMessage) -> list[EbmsError]:
         """Whether the receipt is of a kind that any of the P-Modes asks for."""
@@ -166,6 +147,53 @@ class Expectation:
                 )
             ]
         return []
+
+
+def _security(security: Security, facts: Facts, material: Material) -> Iterator[EbmsError]:
+    x509_terms = security.x509
+    if x509_terms is not None:
+        yield from _signature(x509_terms, facts)
+        yield from _encryption(x509_terms, facts, material)
+    if security.wss_version == "1.0" and facts.verification is not None and facts.attachments:
+        yield _policy("WS-Security 1.0 is agreed, which cannot sign attachments")
+    if security.username_token is not None:
+        yield from _username(security, facts)
+
+
+def _encryption(terms: X509, facts: Facts, material: Material) -> Iterator[EbmsError]:
+    encryption, found = terms.encryption, facts.decryption
+    wanted = encryption.encrypt.enabled if encryption and encryption.encrypt else None
+    present = found is not None and found.present
+    if wanted and not present:
+        yield _policy("the P-Mode asks for encryption, and the message is not encrypted")
+    if wanted is False and present:
+        yield _policy("the message is encrypted, which the P-Mode does not allow")
+    if encryption is None or found is None or not present:
+        return
+    for content_id in facts.attachments if wanted else ():
+        if content_id not in found.content_ids:
+            yield _policy("this attachment is not encrypted", f"cid:{content_id}")
+    agreed = (
+        encryption.algorithm,
+        encryption.key_transport,
+        encryption.digest,
+        encryption.mgf,
+        encryption.key_agreement,
+        encryption.key_derivation,
+        encryption.key_wrap,
+    )
+    for uri in agreed:
+        if uri is not None and uri not in found.algorithms:
+            yield _policy(f"{uri} is agreed for encryption, and is not used")
+    least = encryption.minimum_strength
+    used = [strength(uri) for uri in found.algorithms if uri in DATA_CIPHERS]
+    if least is not None and min(used, default=0) < least:
+        yield _policy(f"the encryption is weaker than the {least} bits that are agreed")
+    if encryption.certificate and not any(one in material.recipients for one in found.recipients):
+        yield _policy("it is not encrypted for the certificate that the P-Mode names")
+    form = encryption.key_reference
+    if form and found.forms and form not in found.forms:
+        yield _policy(f"the recipient is named by {found.forms[0]}, {form} is agreed")
 
 
 def _named(security: Security | None) -> frozenset[str]:
@@ -228,6 +256,13 @@ def _signature(terms: X509, facts: Facts) -> Iterator[EbmsError]:
         yield _policy("the P-Mode asks for a signature, and the message is not signed")
     if wanted is False and check is not None:
         yield _policy("the message is signed, which the P-Mode does not allow")
+    if wanted and check is not None and not facts.judged:
+        yield EbmsError(
+            "EBMS:0103",
+            "the P-Mode asks for a signature, and nobody said whose: it names no pins or anchors",
+            location="wsse:Security",
+            severity=Severity.WARNING,
+        )
     if check is None or agreed is None:
         return
     if agreed.algorithm and check.algorithm != agreed.algorithm:

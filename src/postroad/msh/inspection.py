@@ -5,21 +5,21 @@ next step goes on with what there is.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from cryptography import x509
 from lxml import etree
 
 from postroad.msh.capture import Capture, read_capture
-from postroad.msh.expectation import Expectation, Facts, Terms
+from postroad.msh.expectation import NOTHING, Expectation, Facts
 from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_problems, unlisted
-from postroad.security.algorithms import STRONG, Algorithms
+from postroad.security.algorithms import Algorithms
 from postroad.security.attachments import Attachment
 from postroad.security.decrypt import Decryption, decrypt
 from postroad.security.ids import Ids
 from postroad.security.keys import KeyPair
-from postroad.security.trust import Chain, Trust
+from postroad.security.trust import Chain, Trust, is_authority
 from postroad.security.username import UsernameToken, read_username_token
 from postroad.security.verify import (
     Timestamp,
@@ -84,10 +84,11 @@ class Lens:
     """As of when certificates and times are judged."""
     at_given: bool = False
     """Somebody asked for that time: then an expired timestamp is a failure, not a warning."""
-    trust: Trust | None = None
-    known: tuple[x509.Certificate, ...] = ()
+    trusted: tuple[x509.Certificate, ...] = ()
+    """Authorities and partners that are trusted; a P-Mode's own pins and anchors go before."""
     keys: tuple[KeyPair, ...] = ()
-    algorithms: Algorithms = STRONG
+    legacy: bool = False
+    """Accept weak algorithms and short keys."""
     expectation: Expectation | None = None
     new_sink: NewSink = BytesSink
     limits: Limits = DEFAULT
@@ -182,8 +183,9 @@ class _Look:
         self._problems = found.problems
         self._messaging_element: etree._Element | None = None
         self._security: etree._Element | None = None
-        self._terms: Terms | None = None
-        self._algorithms = lens.algorithms
+        self._algorithms = Algorithms(legacy=lens.legacy)
+        self._raw_attachments: bool | None = None
+        self._material = NOTHING
         self._bound: list[etree._Element] = []
         """Header elements that a signature should cover beside eb:Messaging and Body."""
 
@@ -216,14 +218,16 @@ class _Look:
         self._found.attachments = attachments
 
     def terms(self) -> None:
-        """Find the P-Mode: it says which weak algorithms may be taken after all."""
+        """Find the P-Mode: it says whom to trust and which weak algorithms to take after all."""
         expectation, messaging = self._lens.expectation, self._found.messaging
         if expectation is None:
             return
         message = next(iter(messaging.user_messages), None) if messaging else None
-        self._terms = expectation.terms(message)
-        self._found.pmode = self._terms.pmode
-        self._algorithms = replace(self._lens.algorithms, named=self._terms.algorithms)
+        terms = expectation.terms(message)
+        self._found.pmode = terms.pmode
+        self._algorithms = Algorithms(terms.algorithms, legacy=self._lens.legacy)
+        self._raw_attachments = terms.raw_attachments
+        self._material = terms.material
 
     def security_headers(self) -> None:
         """The Security header for us, its timestamp and username tokens."""
@@ -277,7 +281,7 @@ class _Look:
             self._security,
             self._envelope.body,
             self._found.attachments,
-            self._lens.keys,
+            self._lens.keys + self._material.keys,
             ids=Ids(self._envelope.root),
             algorithms=self._algorithms,
             new_sink=self._lens.new_sink,
@@ -306,9 +310,9 @@ class _Look:
             present[0],
             Ids(self._envelope.root),
             self._found.attachments,
-            known=self._lens.known,
+            known=self._known(),
             algorithms=self._algorithms,
-            raw_attachments=self._terms.raw_attachments if self._terms else None,
+            raw_attachments=self._raw_attachments,
             unseen=self._unseen,
             sealed=self._sealed_elements(),
             limits=self._lens.limits,
@@ -361,8 +365,29 @@ class _Look:
                 )
                 return
 
+    def _known(self) -> list[x509.Certificate]:
+        """Certificates that a message can name without holding them."""
+        own = self._material
+        pairs = self._lens.keys + own.keys
+        return [*own.pins, *own.anchors, *self._lens.trusted, *(one.certificate for one in pairs)]
+
+    def _trusting(self) -> Trust | None:
+        """Whom to trust for this message: those that its P-Mode names, else those at hand."""
+        own = self._material
+        pins, anchors = own.pins, own.anchors
+        if not (pins or anchors):
+            pins = anchors = self._lens.trusted
+        if not (pins or anchors):
+            return None
+        return Trust(
+            anchors=tuple(one for one in anchors if is_authority(one)),
+            pinned=pins,
+            min_rsa_bits=1024 if self._lens.legacy else 2048,
+            allow_sha1=self._lens.legacy,
+        )
+
     def _trust(self, verification: Verification, certificate: x509.Certificate) -> None:
-        trust = self._lens.trust
+        trust = self._trusting()
         if trust is None:
             self._note_validity(certificate)
             return
@@ -370,8 +395,8 @@ class _Look:
             self._found.chain = trust.verify(certificate, verification.companions, self._lens.at)
             self._found.trusted = True
         except EbmsError as error:
-            self._found.trusted = False
             error.location = error.location or "certificate"
+            self._found.trusted = False
             self._problems.append(error)
 
     def _note_validity(self, certificate: x509.Certificate) -> None:
@@ -470,11 +495,9 @@ class _Look:
             if block.element.tag in ROUTING_INPUT_TAGS
             or str(block.element.tag).startswith(f"{{{names.WSA}}}")
         ]
-        for element in routed[:_MOST_ALIKE]:
-            if not verification.covers(element):
-                self._warn(
-                    "EBMS:0103", f"the signature does not cover {xml.local(element)}", element
-                )
+        self._problems += missing_coverage(
+            verification, [one for one in routed[:_MOST_ALIKE] if one not in pointed], []
+        )
 
     def _warn(self, code: str, detail: str, element: etree._Element) -> None:
         self._problems.append(
@@ -557,6 +580,7 @@ class _Look:
             payloads=payloads,
             attachments=tuple(found.attachments),
             verification=found.verification,
+            judged=found.trusted is not None,
             decryption=found.decryption,
             username_tokens=found.username_tokens,
         )

@@ -1,14 +1,21 @@
 """P-Modes from files, with the certificates and keys that they name beside them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+
+from cryptography import x509
 
 from postroad.agreement.loading import load_pmodes, load_sources
 from postroad.agreement.matching import PModes
 from postroad.agreement.pmode_security import X509
-from postroad.msh.expectation import Expectation
-from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
+from postroad.msh.expectation import Expectation, Material
+from postroad.security.keys import (
+    KeyStoreError,
+    NamedKeyPair,
+    load_certificates,
+    load_key_pairs,
+)
 
 _T = TypeVar("_T")
 
@@ -36,33 +43,34 @@ def load_expectation(path: Path, *, password: bytes | None = None) -> Expectatio
     result = load_sources(sources)
     if not result.ok:
         raise AgreementError("\n".join(map(str, result.errors)))
-    pins, anchors, recipients, keys = [], [], [], []
-    for folder, terms in _x509_groups(sources):
-        signature, encryption = terms.signature, terms.encryption
-        if signature is not None:
-            named = [*([signature.certificate] if signature.certificate else ()), *signature.pins]
-            pins += _all(folder, named, load_certificates)
-            anchors += _all(folder, signature.trust_anchors, load_certificates)
-        if encryption is not None and encryption.certificate:
-            recipients += _all(folder, [encryption.certificate], load_certificates)
-        if encryption is not None and encryption.key:
-            keys += _all(folder, [encryption.key], lambda data: load_key_pairs(data, password))
-    return Expectation(
-        PModes(result.pmodes),
-        tuple(pins),
-        tuple(anchors),
-        tuple(recipients),
-        tuple(named.pair for named in keys),
+    materials = {
+        (pmode.id, number): _material(Path(name).parent, leg.security.x509, password)
+        for name, data in sources
+        for pmode in load_pmodes(data, name).pmodes
+        for number, leg in enumerate(pmode.legs, 1)
+        if leg.security is not None and leg.security.x509 is not None
+    }
+    return Expectation(PModes(result.pmodes), materials)
+
+
+def _material(folder: Path, terms: X509, password: bytes | None) -> Material:
+    """What an x509 group names, which lies relative to the folder of its file."""
+    signature, encryption = terms.signature, terms.encryption
+    pins: list[x509.Certificate] = []
+    anchors: list[x509.Certificate] = []
+    recipients: list[x509.Certificate] = []
+    keys: list[NamedKeyPair] = []
+    if signature is not None:
+        named = [*([signature.certificate] if signature.certificate else ()), *signature.pins]
+        pins = _all(folder, named, load_certificates)
+        anchors = _all(folder, signature.trust_anchors, load_certificates)
+    if encryption is not None and encryption.certificate:
+        recipients = _all(folder, [encryption.certificate], load_certificates)
+    if encryption is not None and encryption.key:
+        keys = _all(folder, [encryption.key], lambda data: load_key_pairs(data, password))
+    return Material(
+        tuple(pins), tuple(anchors), tuple(recipients), tuple(named.pair for named in keys)
     )
-
-
-def _x509_groups(sources: list[tuple[str, bytes]]) -> Iterator[tuple[Path, X509]]:
-    """Each x509 group with the folder of its file: what it names lies relative to that."""
-    for name, data in sources:
-        for pmode in load_pmodes(data, name).pmodes:
-            for leg in pmode.legs:
-                if leg.security is not None and leg.security.x509 is not None:
-                    yield Path(name).parent, leg.security.x509
 
 
 def _all(

@@ -13,9 +13,7 @@ from postroad.msh.expectation import Expectation
 from postroad.msh.inspection import Inspection, Lens, inspect_message
 from postroad.msh.report import report
 from postroad.node.agreements import load_expectation
-from postroad.security.algorithms import Algorithms
 from postroad.security.keys import KeyPair, load_certificates, load_key_pairs
-from postroad.security.trust import Trust
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import CHUNK, Content
 from postroad.wire.limits import DEFAULT, Limits
@@ -49,26 +47,13 @@ class Tools:
     limits: Limits = field(default=DEFAULT)
 
     def lens(self) -> Lens:
-        expectation = self.expectation
-        anchors = self.trust + (expectation.trust_anchors if expectation else ())
-        pinned = self.trust + (expectation.pins if expectation else ())
-        trust = None
-        if anchors or pinned:
-            trust = Trust(
-                anchors=tuple(one for one in anchors if _is_authority(one)),
-                pinned=pinned,
-                min_rsa_bits=1024 if self.allow_legacy else 2048,
-                allow_sha1=self.allow_legacy,
-            )
-        keys = self.keys + (expectation.keys if expectation else ())
         return Lens(
             at=self.at or datetime.now(UTC),
             at_given=self.at is not None,
-            trust=trust,
-            known=(*anchors, *pinned, *(pair.certificate for pair in keys)),
-            keys=keys,
-            algorithms=Algorithms(legacy=self.allow_legacy),
-            expectation=expectation,
+            trusted=self.trust,
+            keys=self.keys,
+            legacy=self.allow_legacy,
+            expectation=self.expectation,
             new_sink=lambda: SpoolSink(self.limits.memory_bytes),
             limits=self.limits,
         )
@@ -140,17 +125,6 @@ def _key_pairs(
     if isinstance(key, KeyPair):
         return (key,)
     return tuple(named.pair for named in load_key_pairs(_bytes(key), _octets(password)))
-
-
-def _is_authority(certificate: x509.Certificate) -> bool:
-    """Whether others may chain to it: it says so, or is a root too old to say."""
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except x509.ExtensionNotFound:
-        return certificate.issuer == certificate.subject
-    except ValueError:
-        return False
-    return extension.value.ca
 
 
 def _bytes(item: bytes | str | os.PathLike[str]) -> bytes:

@@ -71,7 +71,7 @@ def _canonical_xml(attachment: Attachment, limits: Limits) -> bytes:
     bounds = Limits(
         envelope_bytes=limits.canonical_xml_bytes,
         xml_depth=250,
-        xml_elements=10_000_000,
+        xml_elements=limits.canonical_xml_elements,
         xml_attributes=512,
     )
     return canonical(parse(data, bounds, where=place))

@@ -565,6 +565,17 @@ def _read_crl(crl: x509.CertificateRevocationList) -> _Revoked:
     )
 
 
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether others may chain to it: it says so, or is a root too old to say."""
+    try:
+        extension = _extension(certificate.extensions, x509.BasicConstraints)
+    except ValueError:
+        return False
+    if extension is None:
+        return certificate.issuer == certificate.subject
+    return extension.ca
+
+
 def subject_key_identifier(certificate: x509.Certificate) -> bytes | None:
     """What the SubjectKeyIdentifier extension says; None where there is none."""
     try:

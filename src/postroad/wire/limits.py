@@ -28,8 +28,9 @@ class Limits:
     decompressed_bytes: int = 16 * GIB
     decompression_ratio: int = 200
     """Output beyond this many times the input (and beyond `memory_bytes`) is a bomb."""
-    canonical_xml_bytes: int = 64 * MIB
+    canonical_xml_bytes: int = 32 * MIB
     """An XML attachment above this cannot be canonicalised (it must be parsed whole)."""
+    canonical_xml_elements: int = 500_000
 
 
 DEFAULT: Final = Limits()

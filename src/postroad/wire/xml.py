@@ -47,6 +47,8 @@ def parse(data: bytes, limits: Limits = DEFAULT, *, where: str = "envelope") -> 
             where, f"the XML is {len(data)} bytes, at most {limits.envelope_bytes} are allowed"
         )
     _refuse_doctype(data, where)
+    if _tags(data) > _MARKS_PER_NODE * limits.xml_elements:
+        raise _refused(where, f"far more than {limits.xml_elements} elements and comments")
     try:
         root = _read(data)
     except (etree.XMLSyntaxError, ValueError) as error:
@@ -129,6 +131,8 @@ class _Vocabulary:
         return True
 
 
+_MARKS_PER_NODE: Final = 3
+"""A node is opened and closed by two `<` at most; a third of them may stand in CDATA."""
 _SAMPLE: Final = 64
 _MANY_TAGS: Final = 4096
 _MOST_NAME_BYTES: Final = 1024 * 1024
