@@ -112,21 +112,24 @@ class _Vocabulary:
         self._bytes = 0
         self._count = 0
 
+    @property
+    def full(self) -> bool:
+        return self._bytes > _MOST_NAME_BYTES
+
     def is_safe(self, data: bytes) -> bool:
         """Whether reading this here adds nothing, or little enough, to what is remembered."""
         self._count += 1
-        full = self._bytes > _MOST_NAME_BYTES
-        if not full:
+        if not self.full:
             if _tags(data) > _MANY_TAGS:
                 return False
             if hash((self._count, data[-64:])) % _SAMPLE:
                 return True
-        names = set(_NAMES.findall(data))
+        names = {*_ELEMENT_NAMES.findall(data), *_ATTRIBUTE_NAMES.findall(data)}
         if names <= self._names:
             return True
-        if full:
+        if self.full:
             return False
-        self._bytes += sum(map(len, names - self._names)) + 64 * len(names - self._names)
+        self._bytes += sum(len(name) + 64 for name in names - self._names)
         self._names |= names
         return True
 
@@ -135,8 +138,9 @@ _MARKS_PER_NODE: Final = 3
 """A node is opened and closed by two `<` at most; a third of them may stand in CDATA."""
 _SAMPLE: Final = 64
 _MANY_TAGS: Final = 4096
-_MOST_NAME_BYTES: Final = 1024 * 1024
-_NAMES: Final = re.compile(rb"[<\s]([^\s=<>\"'/?!]+)")
+_MOST_NAME_BYTES: Final = 256 * 1024
+_ELEMENT_NAMES: Final = re.compile(rb"<([^\s/>?!]+)")
+_ATTRIBUTE_NAMES: Final = re.compile(rb"""\s([^\s=<>"'/]+)\s*=\s*["']""")
 _vocabulary: Final = _Vocabulary()
 
 
