@@ -1,6 +1,7 @@
 """The wire benchmark: signing and verifying against the bare RSA operation, MIME against copying.
 
-Product and floor take turns within the run, so that a busy machine slows both alike.
+Product and floor take turns within the run, and the best of each counts: on a busy machine that is
+what it can do in its quiet moments.
 """
 
 import hashlib
@@ -46,7 +47,7 @@ from postroad.wire.xml import parse
 
 _PKCS1 = padding.PKCS1v15()
 _SHA256 = hashes.SHA256()
-_TURNS = 20
+_TURNS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +161,11 @@ def _operations() -> tuple[Callable[[], Any], ...]:
 def _against(
     product: Callable[[], Any], floor: Callable[[], Any], seconds: float, *, goal: float
 ) -> Measure:
-    """Rates of both, in turns; each turn's ratio counts, the median is taken."""
+    """The best rate of each: they take short turns, so that both meet the machine's quiet times."""
     slice_ = seconds / _TURNS
     product(), floor()
     turns = [(_rate(product, slice_), _rate(floor, slice_)) for _ in range(_TURNS)]
-    turns.sort(key=lambda pair: pair[0] / pair[1])
-    best = turns[len(turns) // 2]
-    return Measure(best[0], best[1], "per second", goal)
+    return Measure(max(a for a, _ in turns), max(b for _, b in turns), "per second", goal)
 
 
 def _rate(operation: Callable[[], Any], seconds: float) -> float:

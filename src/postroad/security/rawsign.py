@@ -40,28 +40,27 @@ def verify_bytes(
     The algorithm must be of the key's own family (a key never verifies as something else), so
     HMAC, whose key would be public here, never holds. ValueError when they do not fit.
     """
-    digest = algorithm.digest
+    digest, scheme = algorithm.digest, algorithm.scheme
     try:
-        match algorithm.scheme, key:
-            case Scheme.RSA, rsa.RSAPublicKey() if digest:
-                key.verify(value, data, _PKCS1, digest.primitive())
-            case Scheme.RSA_PSS, rsa.RSAPublicKey() if digest:
-                key.verify(value, data, _pss(algorithm), digest.primitive())
-            case Scheme.ECDSA, ec.EllipticCurvePublicKey() if digest:
-                size = (key.key_size + 7) // 8
-                if len(value) != 2 * size:
-                    return False
-                key.verify(_dss(value, size), data, ec.ECDSA(digest.primitive()))
-            case Scheme.DSA, dsa.DSAPublicKey() if digest:
-                if len(value) != 40:
-                    return False
-                key.verify(_dss(value, 20), data, digest.primitive())
-            case Scheme.ED25519, ed25519.Ed25519PublicKey():
-                key.verify(value, data)
-            case Scheme.ED448, ed448.Ed448PublicKey():
-                key.verify(value, data)
-            case _:
-                raise ValueError(_misfit(algorithm, key))
+        if scheme is Scheme.RSA and digest and isinstance(key, rsa.RSAPublicKey):
+            key.verify(value, data, _PKCS1, digest.primitive())
+        elif scheme is Scheme.RSA_PSS and digest and isinstance(key, rsa.RSAPublicKey):
+            key.verify(value, data, _pss(algorithm), digest.primitive())
+        elif scheme is Scheme.ECDSA and digest and isinstance(key, ec.EllipticCurvePublicKey):
+            size = (key.key_size + 7) // 8
+            if len(value) != 2 * size:
+                return False
+            key.verify(_dss(value, size), data, ec.ECDSA(digest.primitive()))
+        elif scheme is Scheme.DSA and digest and isinstance(key, dsa.DSAPublicKey):
+            if len(value) != 40:
+                return False
+            key.verify(_dss(value, 20), data, digest.primitive())
+        elif (scheme is Scheme.ED25519 and isinstance(key, ed25519.Ed25519PublicKey)) or (
+            scheme is Scheme.ED448 and isinstance(key, ed448.Ed448PublicKey)
+        ):
+            key.verify(value, data)
+        else:
+            raise ValueError(_misfit(algorithm, key))
     except InvalidSignature:
         return False
     return True

@@ -162,7 +162,7 @@ def verify(
     except EbmsError as error:
         return Verification("", False, None, (), (), (error,))
     problems += _refused_algorithms(
-        signed_info, algorithms, {method, *(r.digest_method for r in references)}
+        signed_info, algorithms, {method, *[r.digest_method for r in references]}
     )
     checker = _Checker(ids, attachments, raw_attachments, unseen, sealed, limits, problems)
     checked = tuple([checker.check(reference) for reference in references])
@@ -456,12 +456,15 @@ def missing_coverage(
     content_ids: Sequence[str],
 ) -> list[EbmsError]:
     """What the signature should cover and does not: EBMS:0103 for each."""
+    held = [checked for checked in verification.references if checked.valid]
+    elements_held = [checked.element for checked in held]
+    attachments_held = [checked.content_id for checked in held]
     missing = [
         EbmsError(
             "EBMS:0103", f"the signature does not cover {local(element)}", location=path(element)
         )
         for element in required
-        if not verification.covers(element)
+        if element not in elements_held
     ]
     missing += [
         EbmsError(
@@ -470,7 +473,7 @@ def missing_coverage(
             location=f"cid:{content_id}",
         )
         for content_id in content_ids
-        if not verification.covers_attachment(content_id)
+        if content_id not in attachments_held
     ]
     return missing
 

@@ -11,10 +11,10 @@ Envelope, outside of the Body: `value_namespaces` finds them, `write_body` refus
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from lxml import etree
 
@@ -78,16 +78,14 @@ class SoapVersion(Enum):
 _BY_ENVELOPE: Final = {f"{{{version.namespace}}}Envelope": version for version in SoapVersion}
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderBlock:
+class HeaderBlock(NamedTuple):
     element: etree._Element
     role: str | None
     """The value of `actor` or `role`; None is the ultimate receiver."""
     must_understand: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     version: SoapVersion
     root: etree._Element
     header: etree._Element | None

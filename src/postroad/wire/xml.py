@@ -30,6 +30,7 @@ _PREFIX: Final = {
     DS: "ds",
     XENC: "xenc",
 }
+# How nearly every message begins: in UTF-8, and with its root element at once.
 _PLAIN_START: Final = re.compile(
     rb"""<\?xml version=["']1.0["'] encoding=["'](?:UTF-8|utf-8)["']\?>\s*<[A-Za-z]"""
 )
@@ -46,14 +47,17 @@ def parse(data: bytes, limits: Limits = DEFAULT, *, where: str = "envelope") -> 
         raise _refused(
             where, f"the XML is {len(data)} bytes, at most {limits.envelope_bytes} are allowed"
         )
-    _refuse_doctype(data, where)
+    plain = _PLAIN_START.match(data) is not None
+    if not plain:
+        _refuse_doctype(data, where)
     if _tags(data) > _MARKS_PER_NODE * limits.xml_elements:
         raise _refused(where, f"far more than {limits.xml_elements} elements and comments")
     try:
         root = _read(data)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise _refused(where, f"not well-formed XML: {_one_line(error)}") from None
-    _check_encoding(root, where)
+    if not plain:
+        _check_encoding(root, where)
     _check_shape(root, data, limits, where)
     return root
 
@@ -161,8 +165,6 @@ def _one_line(error: Exception) -> str:
 
 def _refuse_doctype(data: bytes, where: str) -> None:
     """Refuse a document type declaration before the parser sees it, in any encoding we accept."""
-    if _PLAIN_START.match(data):
-        return
     head = data[:4]
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in head:
         if head in (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff") or head[:2] == b"\x00\x00":
