@@ -124,3 +124,20 @@ def test_no_file_names_a_folder_of_one_machine(files: list[Path]) -> None:
     assert files
     guilty = [str(path.relative_to(PROJECT)) for path in files if OUTSIDE.search(path.read_bytes())]
     assert guilty == []
+
+
+def test_the_tests_are_the_same_whenever_they_are_collected() -> None:
+    """Names that differ from one process to the next would break a run on two cores."""
+
+    def names(seed: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"],
+            cwd=PROJECT,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [line for line in done.stdout.splitlines() if "::" in line]
+
+    assert names("1") == names("2")
