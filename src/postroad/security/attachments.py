@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from postroad.security.algorithms import SHA256, Digest
@@ -31,6 +32,7 @@ class Attachment:
     """The digest of the content where it is known already."""
 
 
+@lru_cache(maxsize=1024)
 def signed_form(media_type: str) -> str:
     """What of a content is digested: its `xml`, its `text` with any line ends, or its `octets`."""
     media = media_type.partition(";")[0].strip().lower()

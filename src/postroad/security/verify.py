@@ -47,6 +47,7 @@ STR_TRANSFORM: Final = SMS10 + "#STR-Transform"
 _EXCLUSIVE: Final = frozenset((EXC_C14N, EXC_C14N + "WithComments"))
 _INCLUSIVE: Final = frozenset((C14N, C14N + "#WithComments"))
 _CANONICAL: Final = _EXCLUSIVE | _INCLUSIVE
+_TARGETS: Final = (f"{{{S12}}}role", f"{{{S11}}}actor", "role", "actor")
 _MOST_PREFIXES: Final = 128
 
 _SIGNATURE: Final = f"{{{DS}}}Signature"
@@ -125,7 +126,7 @@ def security_headers(header: etree._Element | None) -> Mapping[str | None, etree
 
 def _target(block: etree._Element) -> str | None:
     """Who the block is for; None is the ultimate receiver, named or not."""
-    for name in (f"{{{S12}}}role", f"{{{S11}}}actor", "role", "actor"):
+    for name in _TARGETS:
         value = block.get(name, "").strip()
         if value:
             return None if value == S12_ULTIMATE_RECEIVER else value
