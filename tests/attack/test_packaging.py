@@ -88,7 +88,7 @@ def test_the_limits_of_decompression_are_those_that_were_asked_for() -> None:
     message = make([payload("one", gzip.compress(_text(2000), mtime=0), GZIP)])
     assert_holds(look(message))
     assert_refused(look(message, limits=Limits(decompressed_bytes=KIB)), "EBMS:0303")
-    tight = Limits(decompression_ratio=2, memory_bytes=KIB)
+    tight = Limits(decompression_ratio=2, decompression_floor=KIB)
     assert_refused(look(message, limits=tight), "EBMS:0303")
 
 

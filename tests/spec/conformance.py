@@ -90,7 +90,7 @@ class Tally:
         return json.dumps(result, indent=1) + "\n"
 
     def lines(self) -> list[str]:
-        """The table, then the testable MUSTs that no test shows, by document."""
+        """The table, then the MUSTs that no test shows, by document."""
         counts = self.counts()
         lines = ["document " + "".join(f"{level:>12}" for level in LEVELS)]
         for document, levels in counts.items():
@@ -99,10 +99,10 @@ class Tally:
                 for level in LEVELS
             ]
             lines.append(f"{document:<9}" + "".join(f"{cell:>12}" for cell in cells))
-        testable = [one for one in self.missing if one.testable]
-        lines.append(f"MUSTs without a passing test: {len(testable)}")
+        missing = self.missing
+        lines.append(f"MUSTs without a passing test: {len(missing)}")
         for document in counts:
-            ids = [one.id.partition("-")[2] for one in testable if one.document == document]
+            ids = [one.id for one in missing if one.document == document]
             if ids:
                 lines += textwrap.wrap(
                     " ".join(ids),

@@ -176,7 +176,7 @@ def test_damage_anywhere_never_yields_another_payload() -> None:
 
 def test_a_bomb_is_stopped_at_its_ratio() -> None:
     bomb = gzip.compress(bytes(20 * MIB), mtime=0)
-    limits = Limits(decompression_ratio=100, memory_bytes=64 * KIB)
+    limits = Limits(decompression_ratio=100, decompression_floor=64 * KIB)
     sink = Watched()
     with pytest.raises(EbmsError, match="grows to more than") as caught:
         gunzip(BytesContent(bomb), new_sink=lambda: sink, location="cid:a", limits=limits)

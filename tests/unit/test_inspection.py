@@ -2,18 +2,22 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import postroad
 from postroad.node.example import http_request, order_attachment, order_message
-from postroad.security.algorithms import ECDSA_SHA256
+from postroad.security.algorithms import ECDSA_SHA256, SHA256
 from postroad.security.keyestablishment import Encryption
 from postroad.security.secure import Secured, secure
 from postroad.security.sign import Block, Signing
-from postroad.wire.ebms3 import Messaging, PartInfo
+from postroad.wire.ebms3 import MessageInfo, Messaging, PartInfo, Reference, Transform
 from postroad.wire.ebms3_writer import write_messaging
-from postroad.wire.soap import SoapVersion
+from postroad.wire.names import EXC_C14N, XENC
+from postroad.wire.receipts import nonrepudiation_receipt
+from postroad.wire.soap import SoapVersion, write_body, write_envelope
 from tests import pki
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -117,3 +121,85 @@ def test_a_signature_that_lost_its_name_is_noticed(parties):
     assert not report["signature"]["present"]
     told = [e for e in report["errors"] if "Signaturf" in e["detail"]]
     assert [(e["code"], e["severity"]) for e in told] == [("EBMS:0103", "warning")]
+
+
+def test_a_private_key_alone_opens_what_is_encrypted_for_it(parties, tmp_path):
+    made = sent(parties, body=BODY)
+    wire = http_request(made.envelope, list(made.attachments))
+    key = parties[2].private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path = tmp_path / "key.pem"
+    path.write_bytes(key)
+    report = postroad.inspect(wire, key=path)
+    assert report["encryption"]["decrypted"] is True
+    assert set(verdicts(report).values()) == {True}
+    other = pki.private_key("rsa", "somebody else").private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    assert not postroad.inspect(wire, key=other)["holds"]
+
+
+def test_a_payload_in_the_body_has_its_type_size_and_digest(parties):
+    made = sent(parties, body=BODY)
+    report = postroad.inspect(http_request(made.envelope, list(made.attachments)), key=parties[2])
+    payload = report["units"][0]["payloads"][1]
+    assert payload["content_type"] == "application/xml"
+    assert payload["size"] == len(BODY)
+    assert payload["sha256"] == sha256(BODY.encode()).hexdigest()
+
+
+def test_trust_and_time_are_taken_as_people_give_them(parties, tmp_path):
+    made = sent(parties, encrypted=False)
+    wire = http_request(made.envelope, list(made.attachments))
+    path = tmp_path / "ca.pem"
+    path.write_bytes(pki.pem_certificates(pki_ca(parties)))
+    for trust in (path, str(path), path.read_bytes(), pki_ca(parties), [path]):
+        for at in ("2026-06-01", "2026-06-01T12:00:00Z", NOW.replace(tzinfo=None), NOW):
+            assert postroad.inspect(wire, trust=trust, at=at)["signature"]["trusted"] is True
+
+
+@pytest.mark.parametrize("said", [b"5", b"99999"])
+def test_a_wrong_content_length_is_told(parties, said):
+    made = sent(parties, encrypted=False)
+    wire = http_request(made.envelope, list(made.attachments))
+    head, length, rest = wire.partition(b"Content-Length: ")
+    report = postroad.inspect(head + length + said + rest[rest.index(b"\r\n") :])
+    assert next(e["detail"] for e in report["errors"] if e["location"] == "HTTP").startswith(
+        f"Content-Length is {said.decode()}"
+    )
+
+
+def test_a_certificate_out_of_its_time_fails_where_the_time_was_asked_for(parties):
+    made = sent(parties, encrypted=False)
+    wire = http_request(made.envelope, list(made.attachments))
+    assert postroad.inspect(wire)["holds"]
+    assert not postroad.inspect(wire, at="1999-01-01")["holds"]
+
+
+def test_weak_encryption_that_is_refused_is_not_called_tampering(parties):
+    _, signer, reader = parties
+    header = write_messaging(Messaging((order_message(NOW),), id="_messaging"), SoapVersion.SOAP_12)
+    made = secure(
+        SoapVersion.SOAP_12,
+        [Block("_messaging", header)],
+        [order_attachment()],
+        signing=Signing(signer, ECDSA_SHA256),
+        encryption=Encryption(reader.certificate, data=XENC + "aes128-cbc"),
+        entropy=entropy,
+    )
+    report = postroad.inspect(http_request(made.envelope, list(made.attachments)), key=reader)
+    assert not report["holds"]
+    assert {e["code"] for e in report["errors"] if e["severity"] == "failure"} == {"EBMS:0103"}
+    assert verdicts(report)["cid:order@buyer.example"] is None
+
+
+def test_proof_of_receipt_without_a_signature_is_warned_of():
+    reference = Reference("#a", (Transform(EXC_C14N),), SHA256, b"d" * 32)
+    signal = nonrepudiation_receipt([reference], message_info=MessageInfo(NOW, "r@x", "m@x"))
+    envelope = write_envelope(
+        SoapVersion.SOAP_12,
+        [write_messaging(Messaging((signal,)), SoapVersion.SOAP_12)],
+        write_body(SoapVersion.SOAP_12),
+    )
+    report = postroad.inspect(envelope)
+    assert (report["kind"], report["holds"]) == ("receipt", True)
+    assert [e["code"] for e in report["errors"]] == ["EBMS:0103"]

@@ -143,7 +143,9 @@ def test_a_fragment_names_one_element_of_the_body(href: str) -> None:
     [payload], problems = opened([part(href, MimeType="application/xml")], body=FULL_BODY)
     assert problems == []
     assert payload.content_id is None
-    assert payload.content is None
+    assert payload.content is not None
+    assert payload.content.size > 0
+    assert payload.sha256 == hashlib.sha256(read_all(payload.content, MIB)).digest()
     assert payload.media_type == "application/xml"
 
 

@@ -436,3 +436,18 @@ def test_authorization_needs_credentials() -> None:
     assert breach(leg("security: {pmode_authorize: true}"))[0] == 5
     text = "id: p\ninitiator: {party: urn:a, authorization: {username: u, password: p}}\n"
     assert broken(text + "legs: [{security: {pmode_authorize: true}}]\n") == []
+
+
+def test_a_wrong_value_does_not_hide_what_is_wrong_elsewhere() -> None:
+    text = """
+id: x
+mep: oneWay
+mep_binding: push
+initiator: {party: acme, role: Buyer}
+responder: {role: Seller}
+legs:
+  - protocol: {soap_version: 1.3}
+    business_info: {service: Sales, action: A}
+"""
+    lines = sorted(problem.line for problem in load_pmodes(text, "x.yaml").errors)
+    assert lines == [5, 8, 9]

@@ -36,6 +36,10 @@ PRIVATE: Final = "x-"
 """Keys beside `pmodes:` that begin so are for anchors and notes."""
 
 
+_GROUP: Final = 3
+"""How much of a path names its group: `legs`, the number, `security`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something wrong with a file: where, what, and what to do about it."""
@@ -204,40 +208,59 @@ class _Reading:
             pmode = PMode.model_validate(data)
         except ValidationError as error:
             told = {*empty, *refused}
-            unknown = []
+            unknown: list[Path] = []
+            wrong: list[Path] = []
             for details in error.errors(include_url=False):
                 places = {details["loc"][:depth] for depth in range(len(details["loc"]) + 1)}
-                if details["type"] == UNKNOWN_KEY:
-                    unknown.append(details["loc"])
-                if not places & told and not is_consequence(details):
+                if is_consequence(details):
+                    continue
+                (unknown if details["type"] == UNKNOWN_KEY else wrong).append(details["loc"])
+                if not places & told:
                     self._breach(file, node, explain(details))
-            rest = _without(data, unknown)
+            rest = _without(data, [*unknown, *wrong])
         else:
             self._found.append(_Found(pmode, file, node))
-            rest = pmode
+            rest, wrong = pmode, []
         if rest is not None:
-            self._rules(file, node, rest)
+            self._rules(file, node, rest, {path[:_GROUP] for path in wrong})
 
-    def _rules(self, file: str, node: Node, pmode: PMode) -> None:
+    def _rules(self, file: str, node: Node, pmode: PMode, doubtful: set[Path]) -> None:
+        """Tell what breaks a rule, but for groups where a wrong value was left out."""
         for rule in RULES:
             for breach in rule(pmode):
-                self._breach(file, node, breach)
+                if breach.path[:_GROUP] not in doubtful:
+                    self._breach(file, node, breach)
 
 
-def _without(data: Plain, unknown: list[Path]) -> PMode | None:
-    """The P-Mode without its unknown keys, so that its rules can be told too; None if worse.
-
-    A path goes through `[0]` also where one item stands for a list.
-    """
-    for *parents, key in unknown:
-        place: Any = data
-        for parent in parents:
-            place = place[parent] if isinstance(place, list) or parent != 0 else place
-        del place[key]
+def _without(data: Plain, paths: list[Path]) -> PMode | None:
+    """The P-Mode without these keys, so that its rules can be told too; None if worse."""
+    for path in paths:
+        _remove(data, path)
     try:
-        return PMode.model_validate(data) if unknown else None
+        return PMode.model_validate(data)
     except ValidationError:
         return None
+
+
+def _remove(data: Any, path: Path) -> None:
+    """Remove what a path leads to.
+
+    It goes through `[0]` also where one item stands for a list, and ends below the key where a
+    value may be of several kinds.
+    """
+    holder: dict[Any, Any] | None = None
+    name: Any = None
+    place = data
+    for step_ in path:
+        if isinstance(place, dict) and step_ in place:
+            holder, name = place, step_
+        elif not (isinstance(place, list) and isinstance(step_, int) and step_ < len(place)):
+            if step_ == 0:
+                continue
+            break
+        place = place[step_]
+    if holder is not None:
+        holder.pop(name, None)
 
 
 def _one_line(text: str) -> str:

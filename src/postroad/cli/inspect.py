@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +17,8 @@ from postroad.cli.problems import fail
 from postroad.msh.inspection import Inspection
 from postroad.msh.report import report
 from postroad.node.agreements import AgreementError, load_expectation
-from postroad.node.inspecting import Tools, extract, inspect_source
-from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
+from postroad.node.inspecting import Tools, extract, inspect_source, moment
+from postroad.security.keys import KeyStoreError, load_certificates, load_opening_keys
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import MIB
 
@@ -40,7 +40,7 @@ def inspect(
         list[Path] | None,
         typer.Option(
             help="Certificates to trust, of authorities or partners: PEM, DER, PKCS#7, "
-            "PKCS#12 or JKS. May be repeated."
+            "PKCS#12 or JKS. Several PEM files may follow, or repeat the option."
         ),
     ] = None,
     key: Annotated[
@@ -82,7 +82,10 @@ def inspect(
 
     Exit code 0 when the message holds, 1 when it does not, 2 when it cannot be read.
     """
-    tools = _tools(trust or [], key, password_env, at, pmode, allow_legacy)
+    files, trusted = _parted(files, trust or [])
+    if not files:
+        fail("there is no message to inspect: every file given is a certificate")
+    tools = _tools(trusted, key, password_env, at, pmode, allow_legacy)
     results: list[dict[str, object]] = []
     worst = HOLDS
     console = Console(highlight=False)
@@ -144,7 +147,7 @@ def _tools(
         for path in trust:
             trusted += load_certificates(path.read_bytes(), password)
         path = key
-        pairs = load_key_pairs(key.read_bytes(), password) if key is not None else ()
+        keys = load_opening_keys(key.read_bytes(), password) if key is not None else ()
         path = pmode
         expectation = load_expectation(pmode, password=password) if pmode is not None else None
     except OSError as error:
@@ -155,7 +158,7 @@ def _tools(
         fail(str(error))
     return Tools(
         trust=tuple(trusted),
-        keys=tuple(named.pair for named in pairs),
+        keys=keys,
         at=_time(at) if at is not None else None,
         expectation=expectation,
         allow_legacy=allow_legacy,
@@ -164,10 +167,25 @@ def _tools(
 
 def _time(value: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(value)
+        return moment(value)
     except ValueError:
         fail(f"--at {value!r} is not a time; write 2026-01-31 or 2026-01-31T12:00:00Z")
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _parted(files: list[str], trust: list[Path]) -> tuple[list[str], list[Path]]:
+    """With --trust, certificates among the files are meant for it: `--trust a.pem b.pem`."""
+    if not trust:
+        return files, trust
+    more = [name for name in files if _is_certificate(name)]
+    return [name for name in files if name not in more], [*trust, *map(Path, more)]
+
+
+def _is_certificate(name: str) -> bool:
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(64).lstrip().startswith(b"-----BEGIN ")
+    except OSError:
+        return False
 
 
 def _inspect(name: str, tools: Tools) -> Inspection:

@@ -101,7 +101,7 @@ def _receipt(branch: Tree, receipt: Facts | None) -> None:
 def _payload(branch: Tree, payload: Facts) -> None:
     size = f"{payload['size']:,} bytes" if payload["size"] is not None else "not opened"
     if payload["href"] is None or payload["href"].startswith("#"):
-        size = "in the Body"
+        size += " in the Body"
     squeezed = ", was compressed" if payload["compressed"] else ""
     leaf = branch.add(
         Text.assemble(

@@ -38,6 +38,29 @@ def _postroad(
             stream.reconfigure(errors="backslashreplace")
 
 
+def main() -> None:
+    """Run the command; what it is called wrongly with is told in one line on stderr."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        typer.echo("postroad: interrupted", err=True)
+        sys.exit(130)
+    except Exception as error:
+        # The library's usage errors have no public name; what they can do tells them apart.
+        if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+            raise
+        context = getattr(error, "ctx", None)
+        message = " ".join(error.format_message().split())
+        if context is None:
+            typer.echo(f"postroad: {message}", err=True)
+        elif "NoArgs" in type(error).__name__:
+            context.get_help()
+        else:
+            typer.echo(f"postroad: {message} (see {context.command_path} --help)", err=True)
+        sys.exit(error.exit_code)
+    sys.exit(code)
+
+
 app.command()(inspect)
 app.command()(demo.demo)
 app.add_typer(pmode.app, name="pmode")

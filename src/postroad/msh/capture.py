@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from postroad.wire.content import NewSink, read_all
-from postroad.wire.errors import EbmsError
+from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.http import HttpHead, body_chunks, read_head
 from postroad.wire.limits import DEFAULT, KIB, Limits
 from postroad.wire.mime import MultipartReader, Part
@@ -47,11 +47,41 @@ def read_capture(
     head = read_head(begin, limits)
     if head is None:
         return _body(None, None, chain([begin], source), begin, new_sink, limits)
-    rest = body_chunks(head, chain([begin[head.body_offset :]], source), limits)
+    received = _Counted(chain([begin[head.body_offset :]], source))
+    rest = body_chunks(head, received, limits)
     inside = _at_least(rest, _HEAD_BYTES)
     if not inside.strip():
         raise EbmsError("EBMS:0009", "the HTTP message has no body", location="HTTP")
-    return _body(head, head.content_type, chain([inside], rest), inside, new_sink, limits)
+    found = _body(head, head.content_type, chain([inside], rest), inside, new_sink, limits)
+    return replace(found, problems=(*found.problems, *_length_problems(head, received.size)))
+
+
+class _Counted:
+    """Passes pieces on and counts their bytes."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self.size += len(chunk)
+            yield chunk
+
+
+def _length_problems(head: HttpHead, size: int) -> list[EbmsError]:
+    """Whether the body is as long as its Content-Length says."""
+    said = (head.headers.get("content-length") or "").strip()
+    if not said or said == str(size) or head.headers.get("transfer-encoding"):
+        return []
+    return [
+        EbmsError(
+            "EBMS:0007",
+            f"Content-Length is {said[:40]}, the body has {size} bytes",
+            location="HTTP",
+            severity=Severity.WARNING,
+        )
+    ]
 
 
 def _at_least(source: Iterator[bytes], size: int) -> bytes:

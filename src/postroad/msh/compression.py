@@ -36,7 +36,7 @@ def _inflate(content: Content, sink: Sink, location: str, limits: Limits) -> byt
     digest = hashlib.sha256()
     most = min(
         limits.decompressed_bytes,
-        max(content.size * limits.decompression_ratio, limits.memory_bytes),
+        max(content.size * limits.decompression_ratio, limits.decompression_floor),
     )
     written = 0
     try:

@@ -13,6 +13,7 @@ from postroad.agreement.conformity import PartFacts, check_user_message
 from postroad.agreement.matching import Match, PModes
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_security import X509, Security
+from postroad.agreement.pmode_security import UsernameToken as AgreedToken
 from postroad.msh.payloads import Payload
 from postroad.security.algorithms import DATA_CIPHERS
 from postroad.security.decrypt import Decryption
@@ -75,6 +76,9 @@ class Facts:
     """Whether the signer was held against certificates that are trusted."""
     decryption: Decryption | None
     username_tokens: tuple[UsernameToken, ...]
+    at: datetime
+    at_given: bool
+    """The time was asked for: a token too old for it is then refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,17 +292,31 @@ def _username(security: Security, facts: Facts) -> Iterator[EbmsError]:
             yield _policy("the username token has no nonce, which the P-Mode asks for")
         if token.created is None and agreed.created:
             yield _policy("the username token has no time of creation")
+        for problem in _token_problems(agreed, token, facts):
+            problem.location = problem.location or "wsse:UsernameToken"
+            yield problem
+
+
+def _token_problems(agreed: AgreedToken, token: UsernameToken, facts: Facts) -> Iterator[EbmsError]:
+    """Whether the password is right, and whether the token is of the time."""
+    for now, severity in (
+        (_created(token), Severity.FAILURE),
+        (facts.at, Severity.FAILURE if facts.at_given else Severity.WARNING),
+    ):
         try:
             check_username_token(
                 token,
                 username=agreed.username,
                 password=agreed.password.get_secret_value(),
-                now=_created(token),
+                now=now,
                 seen=lambda _nonce, _until: False,
                 allow_text=not agreed.digest,
             )
         except EbmsError as error:
+            if error.severity is Severity.FAILURE:
+                error.severity = severity
             yield error
+            return
 
 
 def _created(token: UsernameToken) -> datetime:

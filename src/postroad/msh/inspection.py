@@ -18,7 +18,7 @@ from postroad.security.algorithms import Algorithms
 from postroad.security.attachments import Attachment
 from postroad.security.decrypt import Decryption, decrypt
 from postroad.security.ids import Ids
-from postroad.security.keys import KeyPair
+from postroad.security.keys import BareKey, KeyPair
 from postroad.security.trust import Chain, Trust, is_authority
 from postroad.security.username import UsernameToken, read_username_token
 from postroad.security.verify import (
@@ -86,7 +86,7 @@ class Lens:
     """Somebody asked for that time: then an expired timestamp is a failure, not a warning."""
     trusted: tuple[x509.Certificate, ...] = ()
     """Authorities and partners that are trusted; a P-Mode's own pins and anchors go before."""
-    keys: tuple[KeyPair, ...] = ()
+    keys: tuple[KeyPair | BareKey, ...] = ()
     legacy: bool = False
     """Accept weak algorithms and short keys."""
     expectation: Expectation | None = None
@@ -151,6 +151,7 @@ def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:
     look.coverage()
     look.payloads()
     look.kind()
+    look.receipts()
     look.agreement()
     found.problems = _told_once(found.problems)
     return found
@@ -368,7 +369,7 @@ class _Look:
     def _known(self) -> list[x509.Certificate]:
         """Certificates that a message can name without holding them."""
         own = self._material
-        pairs = self._lens.keys + own.keys
+        pairs = [key for key in self._lens.keys + own.keys if isinstance(key, KeyPair)]
         return [*own.pins, *own.anchors, *self._lens.trusted, *(one.certificate for one in pairs)]
 
     def _trusting(self) -> Trust | None:
@@ -409,7 +410,7 @@ class _Look:
                 "EBMS:0101",
                 f"the signer's certificate is not valid at {self._lens.at:%Y-%m-%d} ({when})",
                 location="certificate",
-                severity=Severity.WARNING,
+                severity=Severity.FAILURE if self._lens.at_given else Severity.WARNING,
             )
         )
 
@@ -571,6 +572,18 @@ class _Look:
             elif unit.receipt is not None:
                 self._problems += expectation.check_receipt(unit)
 
+    def receipts(self) -> None:
+        """Proof of receipt is worth its signature."""
+        messaging = self._found.messaging
+        if messaging is None or self._messaging_element is None or self._found.verification:
+            return
+        if any(unit.receipt and unit.receipt.non_repudiation for unit in messaging.signals):
+            self._warn(
+                "EBMS:0103",
+                "a receipt with non-repudiation information proves nothing without a signature",
+                self._messaging_element,
+            )
+
     def _facts(self, payloads: tuple[Payload, ...]) -> Facts:
         found, messaging = self._found, self._found.messaging
         return Facts(
@@ -583,6 +596,8 @@ class _Look:
             judged=found.trusted is not None,
             decryption=found.decryption,
             username_tokens=found.username_tokens,
+            at=self._lens.at,
+            at_given=self._lens.at_given,
         )
 
 

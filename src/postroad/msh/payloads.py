@@ -3,13 +3,14 @@
 import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from lxml import etree
 
 from postroad.msh.compression import Inflated, gunzip
 from postroad.security.attachments import Attachment, signed_form
 from postroad.security.ids import Ids
-from postroad.wire.content import Content, NewSink
+from postroad.wire.content import BytesContent, Content, NewSink
 from postroad.wire.ebms3 import (
     CHARACTER_SET,
     COMPRESSION_TYPE,
@@ -22,6 +23,8 @@ from postroad.wire.ebms3_user_messages import is_uri
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime_headers import content_id_of
+from postroad.wire.names import XENC
+from postroad.wire.xml import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Payload:
     """None for a payload in the Body."""
     media_type: str | None
     content: Content | None
-    """None when it could not be opened, or stands in the Body."""
+    """None when it could not be opened; canonical XML where it stands in the Body."""
     sha256: bytes | None = None
     compressed: bool = False
     unpacked: Inflated | None = None
@@ -53,6 +56,7 @@ class Opening:
         self._new_sink = new_sink
         self._limits = limits
         self._inflated: dict[str, Inflated | EbmsError] = {}
+        self._written: dict[etree._Element, Inflated] = {}
 
     def inflate(self, attachment: Attachment) -> Inflated:
         """The attachment decompressed; EBMS:0303 when that cannot be done."""
@@ -71,6 +75,15 @@ class Opening:
         if isinstance(outcome, EbmsError):
             raise EbmsError(outcome.code, outcome.detail, location=outcome.location)
         return outcome
+
+    def written(self, element: etree._Element) -> Inflated | None:
+        """An element of the Body as canonical XML; None while it is encrypted."""
+        if element.tag == f"{{{XENC}}}EncryptedData":
+            return None
+        if element not in self._written:
+            octets = canonical(element)
+            self._written[element] = Inflated(BytesContent(octets), sha256(octets).digest())
+        return self._written[element]
 
 
 def open_payloads(
@@ -120,8 +133,11 @@ def _open(
     href = part_info.href
     content_id = content_id_of(href) if href else None
     if content_id is None:
-        _check_elsewhere(href, place, opening)
-        return Payload(part_info, None, part_info.property(MIME_TYPE), None)
+        inside = _elsewhere(href, place, opening)
+        if inside is None:
+            return Payload(part_info, None, part_info.property(MIME_TYPE), None)
+        media_type = part_info.property(MIME_TYPE) or "application/xml"
+        return Payload(part_info, None, media_type, inside.content, inside.sha256)
     attachment = attachments.get(content_id)
     if attachment is None:
         raise EbmsError(
@@ -232,19 +248,20 @@ def _is_charset(name: str) -> bool:
     return True
 
 
-def _check_elsewhere(href: str | None, place: str, opening: Opening) -> None:
+def _elsewhere(href: str | None, place: str, opening: Opening) -> Inflated | None:
     """A payload that is no attachment: the Body, an element in it, or outside the message."""
     if not href:
-        if len(opening.body) == 0:
+        content = next(opening.body.iterchildren("*"), None)
+        if content is None:
             raise EbmsError(
                 "EBMS:0007",
                 "a PartInfo without href is the Body, but the Body is empty",
                 location=place,
             )
-        return
+        return opening.written(content)
     if not href.startswith("#"):
         if not is_uri(href):
-            return
+            return None
         raise EbmsError(
             "EBMS:0011",
             f"the payload {href!r} is outside the message and is not fetched",
@@ -257,6 +274,7 @@ def _check_elsewhere(href: str | None, place: str, opening: Opening) -> None:
             f"{href} names {count} elements of the Body, exactly one is expected",
             location=place,
         )
+    return opening.written(opening.ids.one(href[1:]))
 
 
 def unlisted(attachments: Sequence[str], listed: Sequence[str | None]) -> list[EbmsError]:

@@ -13,7 +13,7 @@ from postroad.msh.expectation import Expectation
 from postroad.msh.inspection import Inspection, Lens, inspect_message
 from postroad.msh.report import report
 from postroad.node.agreements import load_expectation
-from postroad.security.keys import KeyPair, load_certificates, load_key_pairs
+from postroad.security.keys import BareKey, KeyPair, load_certificates, load_opening_keys
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import CHUNK, Content
 from postroad.wire.limits import DEFAULT, Limits
@@ -40,7 +40,7 @@ class Tools:
     """What the one who inspects brings along; made once, used for any number of messages."""
 
     trust: tuple[x509.Certificate, ...] = ()
-    keys: tuple[KeyPair, ...] = ()
+    keys: tuple[KeyPair | BareKey, ...] = ()
     at: datetime | None = None
     expectation: Expectation | None = None
     allow_legacy: bool = False
@@ -62,10 +62,10 @@ class Tools:
 def inspect(
     source: Source,
     *,
-    trust: Sequence[Trusted] = (),
+    trust: Trusted | Sequence[Trusted] = (),
     key: bytes | str | os.PathLike[str] | KeyPair | None = None,
     password: str | bytes | None = None,
-    at: datetime | None = None,
+    at: datetime | str | None = None,
     pmode: str | os.PathLike[str] | None = None,
     allow_legacy: bool = False,
     limits: Limits = DEFAULT,
@@ -74,17 +74,25 @@ def inspect(
 
     `source` is the message as bytes, the path of a file, or an open binary file: an HTTP message
     with its headers, a MIME body, or an envelope alone. `trust` are certificates (PEM, DER, a
-    path), `key` opens what is encrypted, `at` is the time as of which certificates are judged.
+    path, or several), `key` opens what is encrypted, `at` is the time as of which certificates are
+    judged (a datetime or ISO 8601; UTC where it has no zone).
     """
+    given = [trust] if isinstance(trust, bytes | str | os.PathLike | x509.Certificate) else trust
     tools = Tools(
-        trust=tuple(one for item in trust for one in _certificates(item)),
+        trust=tuple(one for item in given for one in _certificates(item)),
         keys=_key_pairs(key, password),
-        at=at,
+        at=moment(at) if at is not None else None,
         expectation=load_expectation(Path(pmode), password=_octets(password)) if pmode else None,
         allow_legacy=allow_legacy,
         limits=limits,
     )
     return report(inspect_source(source, tools))
+
+
+def moment(value: datetime | str) -> datetime:
+    """A time as people give it; in UTC where it has no zone. ValueError when it is none."""
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def inspect_source(
@@ -119,12 +127,12 @@ def _certificates(item: Trusted) -> tuple[x509.Certificate, ...]:
 
 def _key_pairs(
     key: bytes | str | os.PathLike[str] | KeyPair | None, password: str | bytes | None
-) -> tuple[KeyPair, ...]:
+) -> tuple[KeyPair | BareKey, ...]:
     if key is None:
         return ()
     if isinstance(key, KeyPair):
         return (key,)
-    return tuple(named.pair for named in load_key_pairs(_bytes(key), _octets(password)))
+    return load_opening_keys(_bytes(key), _octets(password))
 
 
 def _bytes(item: bytes | str | os.PathLike[str]) -> bytes:
@@ -141,14 +149,15 @@ def extract(inspection: Inspection, folder: Path) -> list[Path]:
     written: list[Path] = []
     if inspection.capture is not None:
         written.append(_write(folder / "envelope.xml", [inspection.capture.envelope]))
-    opened: dict[str, tuple[Content, str]] = {
+    opened: dict[str | int, tuple[Content, str]] = {
         name: (attachment.content, attachment.media_type)
         for name, attachment in inspection.attachments.items()
     }
-    for payloads in inspection.payloads.values():
-        for payload in payloads:
-            if payload.content_id is not None and payload.content is not None:
-                opened[payload.content_id] = (payload.content, payload.media_type or "")
+    every = [payload for payloads in inspection.payloads.values() for payload in payloads]
+    for number, payload in enumerate(every):
+        if payload.content is not None:
+            name = payload.content_id if payload.content_id is not None else number
+            opened[name] = (payload.content, payload.media_type or "")
     for number, (content, media_type) in enumerate(opened.values(), 1):
         extension = _EXTENSIONS.get(media_type.partition(";")[0].strip().lower(), ".bin")
         written.append(_write(folder / f"payload-{number}{extension}", content.chunks()))

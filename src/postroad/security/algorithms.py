@@ -174,8 +174,6 @@ MGFS: Final[Mapping[str, Digest]] = {
     for name in ("sha1", "sha224", "sha256", "sha384", "sha512")
 }
 
-AGREEMENTS: Final = frozenset((ECDH_ES, X25519, X448))
-DERIVATIONS: Final = frozenset((CONCAT_KDF, HKDF))
 
 PRFS: Final[Mapping[str, Digest]] = {
     DSIG_MORE_2001 + f"hmac-{name}": next(d for d in DIGESTS.values() if d.name == name)
@@ -200,6 +198,15 @@ _WEAK: Final = frozenset(
 ) | {uri for uri, weak in KEY_TRANSPORTS.items() if weak}
 
 
+_SHARED: Final = frozenset(
+    uri for uri, algorithm in SIGNATURES.items() if algorithm.scheme is Scheme.HMAC
+)
+
+
+def _short(uri: str) -> str:
+    return uri.rpartition("#")[2] or uri
+
+
 def is_weak(uri: str) -> bool:
     """Whether the algorithm is taken only where an agreement names it."""
     return uri in _WEAK
@@ -217,14 +224,15 @@ class Algorithms:
 
     def refuse(self, uri: str) -> str | None:
         """Why the algorithm is not taken, or None when it is."""
+        if uri in _SHARED:
+            return f"{_short(uri)} cannot prove who signed: its key is shared"
         weak = uri in _WEAK
         if uri in self.named or not (weak or self.only):
             return None
-        short = uri.rpartition("#")[2] or uri
         if weak and not self.legacy:
-            return f"{short} is too weak; it is accepted only where the P-Mode names it"
+            return f"{_short(uri)} is too weak; it is accepted only where the P-Mode names it"
         if self.only:
-            return f"{short} is not one of the agreed algorithms"
+            return f"{_short(uri)} is not one of the agreed algorithms"
         return None
 
 

@@ -5,6 +5,7 @@ attachments of this message are read, and a failure is one uniform error (no pad
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -17,7 +18,7 @@ from postroad.security.attachments import CIPHERTEXT_TRANSFORM, CONTENT_ONLY, At
 from postroad.security.ciphers import NotDecrypted, Plain, decrypt_content
 from postroad.security.ids import Ids
 from postroad.security.keyestablishment import Unrecoverable, recover_key
-from postroad.security.keys import KeyPair
+from postroad.security.keys import BareKey, KeyPair
 from postroad.security.tokens import TokenReference, resolve_token
 from postroad.wire.content import BytesContent, BytesSink, NewSink, read_all
 from postroad.wire.errors import EbmsError, Severity
@@ -57,7 +58,7 @@ def decrypt(
     security: etree._Element | None,
     body: etree._Element,
     attachments: Mapping[str, Attachment],
-    keys: Sequence[KeyPair],
+    keys: Sequence[KeyPair | BareKey],
     *,
     ids: Ids,
     algorithms: Algorithms = STRONG,
@@ -127,7 +128,7 @@ class _Opener:
     def __init__(
         self,
         security: etree._Element | None,
-        keys: Sequence[KeyPair],
+        keys: Sequence[KeyPair | BareKey],
         ids: Ids,
         algorithms: Algorithms,
         new_sink: NewSink,
@@ -156,12 +157,12 @@ class _Opener:
     def open(self, data: etree._Element) -> bool:
         """Open one EncryptedData; False, with a problem noted, when it stays closed."""
         try:
-            cipher = self._cipher(data)
             holder = _child(_child(data, "CipherData"), None)
             reference = holder.tag == f"{{{XENC}}}CipherReference"
             encrypted_key = self._key_of(data)
             self.keys_used.add(encrypted_key)
             content_id = self._referenced(data, holder) if reference else ""
+            cipher = self._cipher(data)
             key = self._content_key(encrypted_key, cipher)
             if reference:
                 self._open_attachment(data, cipher, key, content_id)
@@ -246,24 +247,35 @@ class _Opener:
         agreement = first if first.tag == f"{{{XENC}}}AgreementMethod" else None
         if agreement is not None:
             info = _child(agreement, "RecipientKeyInfo")
-        pair = self._recipient(info)
+        keys = self._recipient(info)
         value = octets(_child(_child(encrypted_key, "CipherData"), "CipherValue"), "EBMS:0102")
-        return recover_key(method, agreement, value, pair.private_key, cipher.key_bytes)
+        for key in keys:
+            with suppress(Unrecoverable):
+                return recover_key(method, agreement, value, key.private_key, cipher.key_bytes)
+        raise Unrecoverable
 
-    def _recipient(self, info: etree._Element) -> KeyPair:
-        """The key pair that the message is encrypted for."""
+    def _recipient(self, info: etree._Element) -> list[KeyPair | BareKey]:
+        """The keys that may open it: the pair of the named certificate, or keys without one."""
+        pairs = [key for key in self._keys if isinstance(key, KeyPair)]
+        bare: list[KeyPair | BareKey] = [key for key in self._keys if isinstance(key, BareKey)]
         try:
-            named = resolve_token(info, self._ids.one, [pair.certificate for pair in self._keys])
+            named = resolve_token(info, self._ids.one, [pair.certificate for pair in pairs])
         except EbmsError as error:
+            if bare:
+                return bare
             if not self._keys:
                 raise _sealed(info, "it is encrypted, and no key to open it was given") from None
             raise _failed(info, f"none of the given keys fits: {error.detail}") from None
         self.recipients.setdefault(named.certificate)
         if named.form is not None:
             self.forms.setdefault(named.form)
-        for pair in self._keys:
-            if _same_key(pair.certificate, named.certificate):
-                return pair
+        public = named.certificate.public_key()
+        fitting: list[KeyPair | BareKey] = [
+            pair for pair in pairs if _same_key(pair.certificate, named.certificate)
+        ]
+        fitting += (key for key in bare if key.private_key.public_key() == public)
+        if fitting:
+            return fitting
         subject = named.certificate.subject.rfc4514_string()
         raise _sealed(info, f"it is encrypted for {subject}, whose key was not given", self._keys)
 
@@ -360,7 +372,9 @@ def _child(parent: etree._Element, name: str | None, namespace: str = XENC) -> e
     return found[0]
 
 
-def _sealed(element: etree._Element, detail: str, keys: Sequence[KeyPair] = ()) -> EbmsError:
+def _sealed(
+    element: etree._Element, detail: str, keys: Sequence[KeyPair | BareKey] = ()
+) -> EbmsError:
     """Encrypted for somebody else: a failure only for one who has keys and expects to read it."""
     severity = Severity.FAILURE if keys else Severity.WARNING
     return EbmsError("EBMS:0102", detail, location=path(element), severity=severity)

@@ -80,6 +80,19 @@ class NamedKeyPair:
     pair: KeyPair
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class BareKey:
+    """A private key without its certificate: it opens what is encrypted, but names nobody."""
+
+    private_key: PrivateKeyTypes = field(compare=False)
+
+    def __repr__(self) -> str:
+        return "BareKey()"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a key stays in its process: it cannot be pickled or copied")
+
+
 _Slot = tuple[str, Callable[[], KeyPair]]
 
 
@@ -92,6 +105,25 @@ def load_key_pairs(
     """
     slots = _slots(data, password, key_password)
     return tuple(NamedKeyPair(alias, opened()) for alias, opened in slots)
+
+
+def load_opening_keys(data: bytes, password: bytes | None = None) -> tuple[KeyPair | BareKey, ...]:
+    """The keys of a file for opening what is encrypted: key pairs, or private keys alone."""
+    bare = _guarded(partial(_bare_keys, data, password))
+    if bare:
+        return bare
+    return tuple(named.pair for named in load_key_pairs(data, password))
+
+
+def _bare_keys(data: bytes, password: bytes | None) -> tuple[BareKey, ...]:
+    kind = _kind(data)
+    if kind == "key":
+        return (BareKey(load_der_private_key(data, password)),)
+    if kind == "PEM":
+        keys, certificates = _pem(data, password, with_keys=True)
+        if not certificates:
+            return tuple(BareKey(key) for _, key in keys)
+    return ()
 
 
 def load_key_pair(

@@ -231,5 +231,5 @@ def _bounded(body: Iterable[bytes]) -> Iterator[bytes]:
 def _refuse_bomb(taken: int, given: int, limits: Limits) -> None:
     if given > limits.decompressed_bytes:
         raise _wrong(f"the inflated body is larger than {limits.decompressed_bytes} bytes")
-    if given > limits.memory_bytes and given > limits.decompression_ratio * taken:
+    if given > limits.decompression_floor and given > limits.decompression_ratio * taken:
         raise _wrong(f"the body inflates to more than {limits.decompression_ratio} times its size")

@@ -27,7 +27,8 @@ class Limits:
     encrypted_keys: int = 16
     decompressed_bytes: int = 16 * GIB
     decompression_ratio: int = 200
-    """Output beyond this many times the input (and beyond `memory_bytes`) is a bomb."""
+    """Output beyond this many times the input, and beyond `decompression_floor`, is a bomb."""
+    decompression_floor: int = 32 * MIB
     canonical_xml_bytes: int = 32 * MIB
     """An XML attachment above this cannot be canonicalised (it must be parsed whole)."""
     canonical_xml_elements: int = 500_000
