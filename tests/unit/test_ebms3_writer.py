@@ -232,7 +232,7 @@ def test_an_id_must_be_a_name(id):
 
 def test_a_digest_must_not_be_empty():
     with pytest.raises(ValueError, match="DigestValue"):
-        write_reference(replace(REFERENCE, digest_value=b""))
+        write_reference(REFERENCE._replace(digest_value=b""))
 
 
 def test_text_for_people_is_mended_rather_than_refused():

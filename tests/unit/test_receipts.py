@@ -104,7 +104,7 @@ def test_a_receipt_needs_the_references_and_the_message_it_is_for():
 
 
 def test_attachments_are_compared_url_decoded():
-    check(receipt(HEADER, BODY, replace(PART, uri="cid:p 1%40a")))
+    check(receipt(HEADER, BODY, PART._replace(uri="cid:p 1%40a")))
 
 
 def test_a_missing_reference_is_named():
@@ -112,29 +112,29 @@ def test_a_missing_reference_is_named():
 
 
 def test_a_wrong_digest_is_told_from_a_missing_reference():
-    detail = refusal(receipt(HEADER, BODY, replace(PART, digest_value=b"q" * 32)))
+    detail = refusal(receipt(HEADER, BODY, PART._replace(digest_value=b"q" * 32)))
     assert detail.startswith("the digest of cid:p 1@a is 7070")
     assert "found 7171" in detail
 
 
 def test_another_digest_method_is_refused():
-    detail = refusal(receipt(HEADER, BODY, replace(PART, digest_method=XENC + "sha512")))
+    detail = refusal(receipt(HEADER, BODY, PART._replace(digest_method=XENC + "sha512")))
     assert f"found {XENC}sha512" in detail
 
 
 def test_a_reference_to_something_never_sent_is_refused():
-    extra = replace(PART, uri="cid:stranger")
+    extra = PART._replace(uri="cid:stranger")
     assert refusal(receipt(*REFERENCES, extra)) == "nothing was sent as cid:stranger"
 
 
 def test_the_same_reference_twice_with_two_digests_is_refused():
     assert "the digest of #body" in refusal(
-        receipt(*REFERENCES, replace(BODY, digest_value=b"x" * 32))
+        receipt(*REFERENCES, BODY._replace(digest_value=b"x" * 32))
     )
 
 
 def test_everything_that_differs_is_told_at_once():
-    detail = refusal(receipt(replace(HEADER, digest_value=b"x"), replace(BODY, uri="#other")))
+    detail = refusal(receipt(HEADER._replace(digest_value=b"x"), BODY._replace(uri="#other")))
     assert detail.count(";") == 3
 
 
@@ -147,7 +147,7 @@ def test_a_receipt_for_another_message_is_refused():
 
 
 def test_the_references_of_one_message_do_not_do_for_another():
-    theirs = tuple(replace(reference, digest_value=b"z" * 32) for reference in REFERENCES)
+    theirs = tuple(reference._replace(digest_value=b"z" * 32) for reference in REFERENCES)
     assert refusal(receipt(*REFERENCES), sent_references=theirs).count("the digest of") == 3
 
 
@@ -163,10 +163,10 @@ def test_a_signed_message_is_not_satisfied_by_a_copy():
 
 @pytest.mark.req("P2-3.2.2-06")
 def test_references_to_other_units_of_the_bundle_are_allowed():
-    neighbour = replace(PART, uri="cid:neighbour")
+    neighbour = PART._replace(uri="cid:neighbour")
     check(receipt(*REFERENCES, neighbour), also_sent=(neighbour,))
     check(receipt(*REFERENCES), also_sent=(neighbour,))
-    wrong = replace(neighbour, digest_value=b"x")
+    wrong = neighbour._replace(digest_value=b"x")
     assert "cid:neighbour" in refusal(receipt(*REFERENCES, wrong), also_sent=(neighbour,))
 
 
@@ -240,6 +240,6 @@ def test_the_receipt_of_another_product_holds_against_its_own_references(vectors
     sent = signal.message_info.ref_to_message_id
     assert sent is not None
     check_receipt(signal, sent_message_id=sent, sent_references=references)
-    changed = (replace(references[0], digest_value=b"x" * 32), *references[1:])
+    changed = (references[0]._replace(digest_value=b"x" * 32), *references[1:])
     with pytest.raises(EbmsError, match="the digest of"):
         check_receipt(signal, sent_message_id=sent, sent_references=changed)

@@ -22,7 +22,7 @@ def wire(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     seconds: Annotated[
         float, typer.Option(min=0.1, max=60, help="How long each side of a measure runs.")
-    ] = 2.0,
+    ] = 4.0,
     size: Annotated[
         int, typer.Option(min=1, max=4096, help="MiB of the attachment for the MIME measures.")
     ] = 100,

@@ -49,7 +49,7 @@ from postroad.wire.xml import parse
 
 _PKCS1 = padding.PKCS1v15()
 _SHA256 = hashes.SHA256()
-_TURNS = 100
+_TURNS = 400
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def write_token_reference(
     match form:
         case TokenReference.BINARY_SECURITY_TOKEN:
             token = _binary_token(X509_V3, certificate.public_bytes(Encoding.DER), id)
-            return token, _str(f'<wsse:Reference URI="#{id}" ValueType="{X509_V3}"/>', X509_V3)
+            return token, _str(f'<wsse:Reference URI="#{id}" ValueType="{X509_V3}"/>', None)
         case TokenReference.PKI_PATH:
             token = _binary_token(PKI_PATH, encode_pki_path((certificate, *chain)), id)
             return token, _str(f'<wsse:Reference URI="#{id}" ValueType="{PKI_PATH}"/>', PKI_PATH)

@@ -47,7 +47,7 @@ STR_TRANSFORM: Final = SMS10 + "#STR-Transform"
 _EXCLUSIVE: Final = frozenset((EXC_C14N, EXC_C14N + "WithComments"))
 _INCLUSIVE: Final = frozenset((C14N, C14N + "#WithComments"))
 _CANONICAL: Final = _EXCLUSIVE | _INCLUSIVE
-_TARGETS: Final = (f"{{{S12}}}role", f"{{{S11}}}actor", "role", "actor")
+_TARGETS: Final = frozenset((f"{{{S12}}}role", f"{{{S11}}}actor", "role", "actor"))
 _MOST_PREFIXES: Final = 128
 
 _SIGNATURE: Final = f"{{{DS}}}Signature"
@@ -73,8 +73,7 @@ class CheckedReference(NamedTuple):
     """Why it does not hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(NamedTuple):
     """What is known about one signature after it was checked."""
 
     algorithm: str
@@ -126,9 +125,8 @@ def security_headers(header: etree._Element | None) -> Mapping[str | None, etree
 
 def _target(block: etree._Element) -> str | None:
     """Who the block is for; None is the ultimate receiver, named or not."""
-    for name in _TARGETS:
-        value = block.get(name, "").strip()
-        if value:
+    for name in block.keys():  # noqa: SIM118
+        if name in _TARGETS and (value := block.get(name, "").strip()):
             return None if value == S12_ULTIMATE_RECEIVER else value
     return None
 

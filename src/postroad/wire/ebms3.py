@@ -5,7 +5,7 @@ Read by `ebms3_reader`, written by `ebms3_writer`. Names are the specification's
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from postroad.wire.names import DEFAULT_MPC
 
@@ -151,8 +151,7 @@ class Transform:
     """The InclusiveNamespaces prefix list of an exclusive canonicalisation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(NamedTuple):
     """A ds:Reference: what was digested, how, and the digest."""
 
     uri: str
