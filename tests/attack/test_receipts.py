@@ -71,7 +71,7 @@ def test_a_proof_that_leaves_a_part_out_is_refused(second: Package) -> None:
 
 def test_a_proof_of_more_than_was_sent_is_refused(first: Package, second: Package) -> None:
     extra = Reference("cid:extra@buyer.example", (), second.references[0].digest_method, b"\0" * 32)
-    for more in (extra, replace(first.references[0])):
+    for more in (extra, first.references[0]._replace()):
         receipt = nonrepudiation_receipt([*second.references, more], message_info=_info(SECOND))
         _refused(receipt, second)
 
@@ -83,11 +83,11 @@ def test_a_proof_with_another_digest_or_algorithm_is_refused(second: Package, at
         return
     own = references[at]
     for other in (
-        replace(own, digest_value=own.digest_value[:-1] + bytes((own.digest_value[-1] ^ 1,))),
-        replace(own, digest_value=b""),
-        replace(own, digest_value=own.digest_value[:16]),
-        replace(own, digest_method=SHA1),
-        replace(own, uri=own.uri.upper()),
+        own._replace(digest_value=own.digest_value[:-1] + bytes((own.digest_value[-1] ^ 1,))),
+        own._replace(digest_value=b""),
+        own._replace(digest_value=own.digest_value[:16]),
+        own._replace(digest_method=SHA1),
+        own._replace(uri=own.uri.upper()),
     ):
         changed = [*references[:at], other, *references[at + 1 :]]
         _refused(nonrepudiation_receipt(changed, message_info=_info(SECOND)), second)
@@ -98,8 +98,8 @@ def test_digests_that_were_swapped_between_parts_are_refused(second: Package) ->
     rest = [r for r in second.references if not r.uri.startswith("cid:")]
     swapped = [
         *rest,
-        replace(one, digest_value=two.digest_value),
-        replace(two, digest_value=one.digest_value),
+        one._replace(digest_value=two.digest_value),
+        two._replace(digest_value=one.digest_value),
     ]
     _refused(nonrepudiation_receipt(swapped, message_info=_info(SECOND)), second)
 
