@@ -12,7 +12,7 @@ import pytest
 from lxml import etree
 
 import postroad
-from postroad.msh.inspection import Inspection
+from postroad.msh.lens import Inspection
 from postroad.node.inspecting import Tools, inspect_source
 from postroad.security import ciphers
 from postroad.security.algorithms import DATA_CIPHERS, RSA_1_5, RSA_OAEP, RSA_OAEP_MGF1P, SHA1

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from lxml import etree
 
-from postroad.msh.inspection import Inspection
+from postroad.msh.lens import Inspection
 from postroad.node.agreements import load_expectation
 from postroad.node.inspecting import Tools, inspect_source
 from postroad.wire.content import read_all

@@ -36,14 +36,12 @@ from postroad.security.ids import Ids
 from postroad.security.keys import KeyPair
 from postroad.security.secure import Lifetime, Secured, secure
 from postroad.security.sign import Block, Signing
+from postroad.security.timestamps import Timestamp, check_timestamp, read_security_timestamp
 from postroad.security.tokens import TokenReference
 from postroad.security.verify import (
     STR_TRANSFORM,
-    Timestamp,
     Verification,
-    check_timestamp,
     missing_coverage,
-    read_security_timestamp,
     security_headers,
     signatures,
     verify,

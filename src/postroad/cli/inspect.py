@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from postroad.cli.inspection_tree import inspection_tree
 from postroad.cli.problems import fail
-from postroad.msh.inspection import Inspection
+from postroad.msh.lens import Inspection
 from postroad.msh.report import report
 from postroad.node.agreements import AgreementError, load_expectation
 from postroad.node.inspecting import Tools, extract, inspect_source, moment

@@ -5,43 +5,38 @@ next step goes on with what there is.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 
 from cryptography import x509
 from lxml import etree
 
 from postroad.msh.capture import Capture, read_capture
-from postroad.msh.expectation import NOTHING, Expectation, Facts
+from postroad.msh.expectation import NOTHING, Facts
+from postroad.msh.lens import Inspection, Lens
 from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_problems, unlisted
 from postroad.security.algorithms import Algorithms
 from postroad.security.attachments import Attachment
-from postroad.security.decrypt import Decryption, decrypt
+from postroad.security.decrypt import decrypt
 from postroad.security.ids import Ids
-from postroad.security.keys import BareKey, KeyPair
-from postroad.security.trust import Chain, Trust, is_authority
-from postroad.security.username import UsernameToken, read_username_token
+from postroad.security.keys import KeyPair
+from postroad.security.timestamps import check_timestamp, read_security_timestamp
+from postroad.security.trust import Trust, is_authority
+from postroad.security.username import read_username_token
 from postroad.security.verify import (
-    Timestamp,
     Verification,
-    check_timestamp,
     missing_coverage,
-    read_security_timestamp,
     security_headers,
     signatures,
     verify,
 )
 from postroad.wire import names, xml
-from postroad.wire.content import BytesSink, NewSink
-from postroad.wire.ebms3 import Messaging, SignalMessage, Unit, UserMessage
+from postroad.wire.ebms3 import SignalMessage, Unit, UserMessage
 from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
 from postroad.wire.errors import EbmsError, Severity
-from postroad.wire.fragments import MessageFragment, read_message_fragment
-from postroad.wire.limits import DEFAULT, Limits
-from postroad.wire.multihop import ROUTING_INPUT_TAGS, RoutingInput, read_routing_input
+from postroad.wire.fragments import read_message_fragment
+from postroad.wire.multihop import ROUTING_INPUT_TAGS, read_routing_input
 from postroad.wire.soap import Envelope, HeaderBlock, not_understood, read_envelope
-from postroad.wire.soap_faults import Fault, read_fault
-from postroad.wire.wsa import Addressing, read_addressing
+from postroad.wire.soap_faults import read_fault
+from postroad.wire.wsa import read_addressing
 
 _FRAGMENT = f"{{{names.MF}}}MessageFragment"
 _SECURITY = f"{{{names.WSSE}}}Security"
@@ -74,58 +69,6 @@ _OTHER_PROTOCOLS: Mapping[str, str] = {
     names.WSR: "wsreliability",
     names.WST: "wstrust",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Lens:
-    """What the one who looks has at hand, and how strict to be."""
-
-    at: datetime
-    """As of when certificates and times are judged."""
-    at_given: bool = False
-    """Somebody asked for that time: then an expired timestamp is a failure, not a warning."""
-    trusted: tuple[x509.Certificate, ...] = ()
-    """Authorities and partners that are trusted; a P-Mode's own pins and anchors go before."""
-    keys: tuple[KeyPair | BareKey, ...] = ()
-    legacy: bool = False
-    """Accept weak algorithms and short keys."""
-    expectation: Expectation | None = None
-    new_sink: NewSink = BytesSink
-    limits: Limits = DEFAULT
-
-
-@dataclass(slots=True)
-class Inspection:
-    """What was found. Filled step by step, then only read."""
-
-    capture: Capture | None = None
-    envelope: Envelope | None = None
-    kind: str = "unreadable"
-    messaging: Messaging | None = None
-    addressing: Addressing | None = None
-    routing: RoutingInput | None = None
-    fragment: MessageFragment | None = None
-    fault: Fault | None = None
-    attachments: Mapping[str, Attachment] = field(default_factory=dict)
-    payloads: dict[int, tuple[Payload, ...]] = field(default_factory=dict)
-    """The payloads of each unit, by its place among the units."""
-    decryption: Decryption | None = None
-    verification: Verification | None = None
-    chain: Chain | None = None
-    trusted: bool | None = None
-    """None when nobody said whom to trust."""
-    timestamp: Timestamp | None = None
-    username_tokens: tuple[UsernameToken, ...] = ()
-    pmode: str | None = None
-    problems: list[EbmsError] = field(default_factory=list)
-
-    @property
-    def readable(self) -> bool:
-        return self.envelope is not None
-
-    @property
-    def holds(self) -> bool:
-        return self.readable and not any(p.severity is Severity.FAILURE for p in self.problems)
 
 
 def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:

@@ -7,7 +7,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 
-from postroad.msh.inspection import Inspection, signal_kind
+from postroad.msh.inspection import signal_kind
+from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
 from postroad.wire.ebms3 import (
     Error,

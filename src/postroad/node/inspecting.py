@@ -10,7 +10,8 @@ from typing import IO, Any
 from cryptography import x509
 
 from postroad.msh.expectation import Expectation
-from postroad.msh.inspection import Inspection, Lens, inspect_message
+from postroad.msh.inspection import inspect_message
+from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import report
 from postroad.node.agreements import load_expectation
 from postroad.security.keys import BareKey, KeyPair, load_certificates, load_opening_keys

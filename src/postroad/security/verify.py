@@ -7,7 +7,6 @@ digested (`Verification.covers` compares identity), so nobody looks anything up 
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from cryptography import x509
@@ -25,7 +24,6 @@ from postroad.security.rawsign import verify_bytes
 from postroad.security.tokens import Named, TokenReference, resolve_token
 from postroad.wire.ebms3 import Reference, Transform
 from postroad.wire.ebms3_signals import read_reference, read_transform
-from postroad.wire.ebms3_user_messages import parse_timestamp
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime_headers import content_id_of
@@ -38,10 +36,9 @@ from postroad.wire.names import (
     S12_ULTIMATE_RECEIVER,
     SMS10,
     WSSE,
-    WSU,
     XML,
 )
-from postroad.wire.xml import canonical, elements, local, octets, path, text
+from postroad.wire.xml import canonical, elements, local, octets, path
 
 STR_TRANSFORM: Final = SMS10 + "#STR-Transform"
 _EXCLUSIVE: Final = frozenset((EXC_C14N, EXC_C14N + "WithComments"))
@@ -96,13 +93,6 @@ class Verification(NamedTuple):
     @property
     def signed_references(self) -> tuple[Reference, ...]:
         return tuple(checked.reference for checked in self.references)
-
-
-@dataclass(frozen=True, slots=True)
-class Timestamp:
-    element: etree._Element
-    created: datetime | None
-    expires: datetime | None
 
 
 def security_headers(header: etree._Element | None) -> Mapping[str | None, etree._Element]:
@@ -477,55 +467,5 @@ def missing_coverage(
     return missing
 
 
-def read_security_timestamp(security: etree._Element) -> tuple[Timestamp | None, list[EbmsError]]:
-    """The wsu:Timestamp of a Security header and what is wrong with it (WSS 1.1, 10)."""
-    found = [child for child in security if child.tag == f"{{{WSU}}}Timestamp"]
-    if not found:
-        return None, []
-    problems = []
-    if len(found) > 1:
-        problems.append(_policy(found[1], "more than one wsu:Timestamp"))
-    times: dict[str, datetime | None] = {"Created": None, "Expires": None}
-    for child in elements(found[0]):
-        name = local(child)
-        if child.tag != f"{{{WSU}}}{name}" or name not in times:
-            continue
-        if times[name] is not None:
-            problems.append(_policy(child, f"more than one wsu:{name}"))
-        try:
-            times[name] = parse_timestamp(text(child))[0]
-        except ValueError as error:
-            problems.append(_policy(child, str(error)))
-        if problems:
-            break
-    created, expires = times["Created"], times["Expires"]
-    if created and expires and expires <= created:
-        problems.append(_policy(found[0], "it expires before it was created"))
-    return Timestamp(found[0], created, expires), problems
-
-
-def check_timestamp(
-    timestamp: Timestamp, now: datetime, *, skew: timedelta = timedelta(minutes=5)
-) -> list[EbmsError]:
-    """Whether the time is right: not expired, not from the future."""
-    problems = []
-    if timestamp.expires and now - timestamp.expires > skew:
-        problems.append(
-            _policy(timestamp.element, f"the message expired at {timestamp.expires.isoformat()}")
-        )
-    if timestamp.created and timestamp.created - now > skew:
-        problems.append(
-            _policy(
-                timestamp.element,
-                f"the message was created in the future, at {timestamp.created.isoformat()}",
-            )
-        )
-    return problems
-
-
 def _failed(element: etree._Element, detail: str) -> EbmsError:
     return EbmsError("EBMS:0101", detail, location=path(element))
-
-
-def _policy(element: etree._Element, detail: str) -> EbmsError:
-    return EbmsError("EBMS:0103", detail, location=path(element))

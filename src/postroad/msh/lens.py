@@ -1,0 +1,79 @@
+"""What an inspection brings along, and what it finds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cryptography import x509
+
+from postroad.msh.capture import Capture
+from postroad.msh.expectation import Expectation
+from postroad.msh.payloads import Payload
+from postroad.security.attachments import Attachment
+from postroad.security.decrypt import Decryption
+from postroad.security.keys import BareKey, KeyPair
+from postroad.security.timestamps import Timestamp
+from postroad.security.trust import Chain
+from postroad.security.username import UsernameToken
+from postroad.security.verify import Verification
+from postroad.wire.content import BytesSink, NewSink
+from postroad.wire.ebms3 import Messaging
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.fragments import MessageFragment
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.multihop import RoutingInput
+from postroad.wire.soap import Envelope
+from postroad.wire.soap_faults import Fault
+from postroad.wire.wsa import Addressing
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """What the one who looks has at hand, and how strict to be."""
+
+    at: datetime
+    """As of when certificates and times are judged."""
+    at_given: bool = False
+    """Somebody asked for that time: then an expired timestamp is a failure, not a warning."""
+    trusted: tuple[x509.Certificate, ...] = ()
+    """Authorities and partners that are trusted; a P-Mode's own pins and anchors go before."""
+    keys: tuple[KeyPair | BareKey, ...] = ()
+    legacy: bool = False
+    """Accept weak algorithms and short keys."""
+    expectation: Expectation | None = None
+    new_sink: NewSink = BytesSink
+    limits: Limits = DEFAULT
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What was found. Filled step by step, then only read."""
+
+    capture: Capture | None = None
+    envelope: Envelope | None = None
+    kind: str = "unreadable"
+    messaging: Messaging | None = None
+    addressing: Addressing | None = None
+    routing: RoutingInput | None = None
+    fragment: MessageFragment | None = None
+    fault: Fault | None = None
+    attachments: Mapping[str, Attachment] = field(default_factory=dict)
+    payloads: dict[int, tuple[Payload, ...]] = field(default_factory=dict)
+    """The payloads of each unit, by its place among the units."""
+    decryption: Decryption | None = None
+    verification: Verification | None = None
+    chain: Chain | None = None
+    trusted: bool | None = None
+    """None when nobody said whom to trust."""
+    timestamp: Timestamp | None = None
+    username_tokens: tuple[UsernameToken, ...] = ()
+    pmode: str | None = None
+    problems: list[EbmsError] = field(default_factory=list)
+
+    @property
+    def readable(self) -> bool:
+        return self.envelope is not None
+
+    @property
+    def holds(self) -> bool:
+        return self.readable and not any(p.severity is Severity.FAILURE for p in self.problems)
