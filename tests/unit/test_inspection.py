@@ -203,3 +203,12 @@ def test_proof_of_receipt_without_a_signature_is_warned_of():
     report = postroad.inspect(envelope)
     assert (report["kind"], report["holds"]) == ("receipt", True)
     assert [e["code"] for e in report["errors"]] == ["EBMS:0103"]
+
+
+@pytest.mark.parametrize("year", ["2190", "9999"])
+def test_a_time_of_the_message_from_nowhere_is_refused(parties, year):
+    made = sent(parties, encrypted=False)
+    changed = made.envelope.replace(b"<eb:Timestamp>2026", f"<eb:Timestamp>{year}".encode())
+    found = {e["code"] for e in postroad.inspect(changed)["errors"] if e["severity"] == "failure"}
+    assert "EBMS:0003" in found
+    assert "EBMS:0003" not in {e["code"] for e in postroad.inspect(made.envelope)["errors"]}

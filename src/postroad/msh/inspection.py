@@ -5,6 +5,7 @@ next step goes on with what there is.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 from cryptography import x509
 from lxml import etree
@@ -59,6 +60,7 @@ _EBMS_ROLE = "ebms"
 _OURS = (None, names.NEXT_MSH, names.S12_NEXT, names.S11_NEXT)
 """Whose Security header we look at: the first of these that there is."""
 _ROLES = frozenset((names.S12_ULTIMATE_RECEIVER, names.NEXT_MSH, _EBMS_ROLE))
+_TOMORROW = timedelta(days=1)
 _MOST_ALIKE = 50
 """How many header blocks are told of where each has the same thing wrong with it."""
 _MOST_PROBLEMS = 1000
@@ -372,6 +374,23 @@ class _Look:
         reading = read_messaging(element, self._envelope.version)
         self._found.messaging = reading.messaging
         self._problems += reading.problems
+        for unit in reading.messaging.units[:_MOST_ALIKE] if reading.messaging else ():
+            self._future(unit, element)
+
+    def _future(self, unit: Unit, element: etree._Element) -> None:
+        """No unit is made tomorrow; where somebody chose the time, it may be before the message."""
+        info = unit.message_info
+        if info.timestamp - self._lens.at <= _TOMORROW:
+            return
+        self._problems.append(
+            EbmsError(
+                "EBMS:0003",
+                f"the message says that it was made in the future, at {info.timestamp:%Y-%m-%d}",
+                location=f"{xml.path(element)}/…/eb:Timestamp",
+                ref=info.message_id,
+                severity=Severity.WARNING if self._lens.at_given else Severity.FAILURE,
+            )
+        )
 
     def _look_alikes(self) -> None:
         """A second Body or Envelope somewhere is how a signed one is moved aside."""
