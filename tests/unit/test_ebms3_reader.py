@@ -426,7 +426,6 @@ def _user(id: str) -> str:
     return USER.replace("m1@", f"{id}@")
 
 
-@pytest.mark.req("P2-3.2.1-05")
 def test_the_first_user_message_of_a_bundle_is_the_primary_unit():
     reading = read(_user("first") + _user("second") + _user("third"))
     assert reading.problems == ()

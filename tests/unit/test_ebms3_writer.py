@@ -108,7 +108,6 @@ def test_a_block_without_soap_attributes_does_not_declare_soap():
     assert written.startswith(f'<eb:Messaging xmlns:eb="{EB3}"><eb:UserMessage>')
 
 
-@pytest.mark.req("P2-3.2.1-06")
 def test_the_primary_unit_is_inserted_first():
     first = replace(USER, message_info=MessageInfo(NOW, "z@example.com"))
     messaging = Messaging((first, USER, PULL))

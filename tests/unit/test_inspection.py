@@ -15,6 +15,13 @@ from postroad.security.secure import Secured, secure
 from postroad.security.sign import Block, Signing
 from postroad.wire.ebms3 import MessageInfo, Messaging, PartInfo, Reference, Transform
 from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.fragments import MessageFragment, write_message_fragment
+from postroad.wire.multihop import (
+    RoutingInput,
+    infer_reverse,
+    routing_user_message,
+    write_routing_input,
+)
 from postroad.wire.names import EXC_C14N, XENC
 from postroad.wire.receipts import nonrepudiation_receipt
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
@@ -212,3 +219,19 @@ def test_a_time_of_the_message_from_nowhere_is_refused(parties, year):
     found = {e["code"] for e in postroad.inspect(changed)["errors"] if e["severity"] == "failure"}
     assert "EBMS:0003" in found
     assert "EBMS:0003" not in {e["code"] for e in postroad.inspect(made.envelope)["errors"]}
+
+
+def test_a_header_of_which_there_is_one_is_refused_when_there_are_two():
+    version, message = SoapVersion.SOAP_12, order_message(NOW)
+    routes = [RoutingInput(routing_user_message(message)), infer_reverse(message)]
+    fragments = [MessageFragment("cid:a@b", "group", number) for number in (1, 2)]
+    for name, blocks in (
+        ("RoutingInput", [write_routing_input(one, version) for one in routes]),
+        ("MessageFragment", [write_message_fragment(one, version) for one in fragments]),
+    ):
+        header = write_messaging(Messaging((message,)), version)
+        report = postroad.inspect(write_envelope(version, [*blocks, header], write_body(version)))
+        assert not report["holds"]
+        told = [e for e in report["errors"] if "more than one" in e["detail"]]
+        assert [(e["code"], name in e["location"]) for e in told] == [("EBMS:0009", True)]
+        assert (report["routing"], report["fragment"]) == (None, None)

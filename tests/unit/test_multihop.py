@@ -250,14 +250,12 @@ def _messaging(*units: UserMessage | SignalMessage, role: str | None = NEXT_MSH)
     return Messaging(units, role=role)
 
 
-@pytest.mark.req("P2-2.5.5-13")
 def test_a_user_message_is_routed_by_itself() -> None:
     assert effective_routing_input(None, _messaging(ORDER)) == routing_user_message(ORDER)
     bundle = _messaging(PULL_SIGNAL, ORDER, replace(ORDER, mpc="urn:other"))
     assert effective_routing_input(None, bundle) == routing_user_message(ORDER)
 
 
-@pytest.mark.req("P2-2.5.5-14")
 def test_a_pull_request_is_routed_by_its_mpc() -> None:
     found = effective_routing_input(None, _messaging(PULL_SIGNAL))
     assert found == PullRequest("urn:mpc:pulled")
@@ -265,7 +263,6 @@ def test_a_pull_request_is_routed_by_its_mpc() -> None:
     assert found.effective_mpc == "urn:mpc:pulled"
 
 
-@pytest.mark.req("P2-2.5.5-15")
 def test_a_signal_is_routed_by_its_routing_input() -> None:
     signal = SignalMessage(INFO, errors=(Error("EBMS:0004", "failure"),))
     found = effective_routing_input(BARE, _messaging(signal, role=None))
@@ -274,7 +271,6 @@ def test_a_signal_is_routed_by_its_routing_input() -> None:
     assert effective_routing_input(None, _messaging(signal)) is None
 
 
-@pytest.mark.req("P2-2.5.5-16")
 @pytest.mark.parametrize("unit", [ORDER, PULL_SIGNAL], ids=["user message", "pull request"])
 def test_routing_input_wins_over_what_is_in_the_message(unit: UserMessage | SignalMessage) -> None:
     assert effective_routing_input(BARE, _messaging(unit)) == BARE.user_message
@@ -287,7 +283,6 @@ def test_headers_for_other_roles_are_not_routed_by() -> None:
     assert everything == routing_user_message(ORDER)
 
 
-@pytest.mark.req("P2-2.6.2-08", "P2-2.6.2-09", "P2-2.6.2-10")
 def test_the_way_back_swaps_the_parties_and_marks_action_and_mpc() -> None:
     inferred = infer_reverse(ORDER)
     message = inferred.user_message
@@ -299,7 +294,6 @@ def test_the_way_back_swaps_the_parties_and_marks_action_and_mpc() -> None:
     assert (message.message_info, message.part_infos) == (None, ())
 
 
-@pytest.mark.req("P2-2.6.2-11")
 @pytest.mark.parametrize("suffix", [".receipt", ".acknowledgment", ".error"])
 def test_finer_suffixes_tell_what_comes_back(suffix: str) -> None:
     message = infer_reverse(routing_user_message(ORDER), suffix).user_message
@@ -314,13 +308,11 @@ def test_an_mpc_that_is_not_mentioned_stays_so_unless_as4_is_spoken() -> None:
     assert as4.user_message.mpc == DEFAULT_MPC + ".error"
 
 
-@pytest.mark.req("P2-2.7.1.2-07")
 def test_the_way_back_keeps_the_conversation() -> None:
     info = infer_reverse(ORDER, RECEIPT).user_message.collaboration_info
     assert info.conversation_id == "c1"
 
 
-@pytest.mark.req("P2-2.6.1-04", "P2-2.6.1-05", "P2-2.6.1-06")
 def test_a_pull_request_is_routed_to_the_sender_of_what_it_pulls() -> None:
     inferred, request = infer_pull(ORDER)
     message = inferred.user_message

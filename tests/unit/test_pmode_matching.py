@@ -138,7 +138,6 @@ def test_a_pmode_id_in_the_message_is_a_constraint() -> None:
     )
 
 
-@pytest.mark.req("P2-2.7.2-03")
 def test_the_pmode_id_in_a_message_has_no_unit_suffix() -> None:
     for suffix in (".init", ".resp"):
         unit = pmode("hop" + suffix, agreement="urn:agreement")

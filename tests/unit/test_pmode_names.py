@@ -82,7 +82,6 @@ def test_the_parameters_of_the_specifications_are_there(name: str) -> None:
         "PMode[].Reliability.AtLeastOnce.Contract.AcksTo",
     ],
 )
-@pytest.mark.req("P2-2.7.1-01")
 def test_addressing_stands_in_all_its_places(place: str) -> None:
     routing = "Addressing.EPR.RoutingInput"
     for name in (

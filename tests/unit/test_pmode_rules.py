@@ -112,7 +112,6 @@ def test_an_alternate_binding_is_for_two_way_and_changes_the_response_only() -> 
     assert broken(HEAD + twice + "legs: [{}, {}]\n")
 
 
-@pytest.mark.req("P2-6.12-01")
 def test_an_alternate_mpc_goes_with_an_alternate_binding() -> None:
     assert breach(leg("business_info: {mpc_alternate: urn:m}"))[0] == 5
     binding = "mep: twoWay\nmep_binding: {value: sync, alternate: pushAndPull}\n"
@@ -177,7 +176,6 @@ def test_a_property_or_payload_is_described_once() -> None:
     assert broken(leg("business_info: {payload_profile: {payloads: [{}, {}]}}")) == []
 
 
-@pytest.mark.req("P2-6.5-01")
 def test_as_response_does_not_contradict_the_reply_pattern() -> None:
     text = (
         "error_handling:\n  report:\n    receiver_errors: {reply_pattern: %s}\n    as_response: %s"

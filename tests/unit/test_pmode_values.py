@@ -142,7 +142,6 @@ def test_other_parameter_strings_are_refused(text: str) -> None:
         RetryParameters.model_validate(text)
 
 
-@pytest.mark.req("P2-3.3-04", "P2-3.10.1-06", "P2-6.3.1-01", "P2-6.4.3-02", "P2-6.6.2-01")
 def test_defaults_are_those_of_the_specification() -> None:
     assert Bundling().policy == "never"
     assert Ordering().policy == "undefined"
@@ -151,7 +150,6 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert AtLeastOnceContract().reliable_pull is True
 
 
-@pytest.mark.req("P2-6.4.3-01")
 def test_restart_is_off_where_nothing_is_said_of_it() -> None:
     assert Protocol().restart is None
 

@@ -76,7 +76,6 @@ def receipt(*references: Reference) -> SignalMessage:
     return nonrepudiation_receipt(references, message_info=INFO)
 
 
-@pytest.mark.req("P2-6.7.1-05")
 def test_a_non_repudiation_receipt_lists_every_reference_and_nothing_else():
     signal = receipt(*REFERENCES)
     root = xml.parse(write_messaging(Messaging((signal,)), SoapVersion.SOAP_12).encode())

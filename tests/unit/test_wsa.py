@@ -269,7 +269,6 @@ def test_a_raw_parameter_that_is_not_xml_is_not_written() -> None:
         write_reference_parameters(EndpointReference(NONE, (b"<x",)), SOAP_12)
 
 
-@pytest.mark.req("P2-2.6.3.2-02")
 def test_default_actions_name_the_exchange_and_the_part_in_it() -> None:
     assert default_action(ONE_WAY) == EB3 + "oneWay"
     assert default_action(TWO_WAY) == EB3 + "twoWay.request"
@@ -280,7 +279,6 @@ def test_default_actions_name_the_exchange_and_the_part_in_it() -> None:
         default_action("urn:other")
 
 
-@pytest.mark.req("P2-2.6.3.2-03", "P2-2.6.3.2-04")
 def test_receipts_and_errors_add_their_suffix_to_the_action() -> None:
     assert receipt_action(default_action(ONE_WAY)) == EB3 + "oneWay.receipt"
     assert receipt_action(default_action(TWO_WAY)) == EB3 + "twoWay.request.receipt"

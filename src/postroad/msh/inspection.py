@@ -33,13 +33,16 @@ from postroad.wire import names, xml
 from postroad.wire.ebms3 import SignalMessage, Unit, UserMessage
 from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
 from postroad.wire.errors import EbmsError, Severity
-from postroad.wire.fragments import read_message_fragment
-from postroad.wire.multihop import ROUTING_INPUT_TAGS, read_routing_input
+from postroad.wire.fragments import (
+    MESSAGE_FRAGMENT,
+    find_message_fragment,
+    read_message_fragment,
+)
+from postroad.wire.multihop import ROUTING_INPUT_TAGS, find_routing_input, read_routing_input
 from postroad.wire.soap import Envelope, HeaderBlock, not_understood, read_envelope
 from postroad.wire.soap_faults import read_fault
 from postroad.wire.wsa import read_addressing
 
-_FRAGMENT = f"{{{names.MF}}}MessageFragment"
 _SECURITY = f"{{{names.WSSE}}}Security"
 _SIGNATURE = f"{{{names.DS}}}Signature"
 _USERNAME_TOKEN = f"{{{names.WSSE}}}UsernameToken"
@@ -413,14 +416,8 @@ class _Look:
         self._found.fault = read_fault(self._envelope)
         self._found.addressing, problems = read_addressing(self._envelope)
         self._problems += problems
-        for block in self._envelope.blocks:
-            if block.element.tag in ROUTING_INPUT_TAGS:
-                self._found.routing, problems = read_routing_input(block)
-                self._problems += problems
-            elif block.element.tag == _FRAGMENT:
-                self._found.fragment, problems = read_message_fragment(block)
-                self._problems += problems
-                self._bound.append(block.element)
+        self._routing()
+        self._fragment()
         self._problems += (
             EbmsError(
                 "EBMS:0008",
@@ -431,6 +428,31 @@ class _Look:
                 :_MOST_ALIKE
             ]
         )
+
+    def _routing(self) -> None:
+        try:
+            block = find_routing_input(self._envelope)
+        except EbmsError as error:
+            self._problems.append(error)
+            return
+        if block is not None:
+            self._found.routing, problems = read_routing_input(block)
+            self._problems += problems
+
+    def _fragment(self) -> None:
+        self._bound += (
+            block.element
+            for block in self._envelope.blocks
+            if block.element.tag == MESSAGE_FRAGMENT
+        )
+        try:
+            block = find_message_fragment(self._envelope)
+        except EbmsError as error:
+            self._problems.append(error)
+            return
+        if block is not None:
+            self._found.fragment, problems = read_message_fragment(block)
+            self._problems += problems
 
     def coverage(self) -> None:
         """What must be signed once anything is: header, Body, attachments, time."""
@@ -564,7 +586,7 @@ class _Look:
 
 
 def _understood(blocks: Iterable[HeaderBlock]) -> frozenset[str]:
-    known = {MESSAGING, _SECURITY, _FRAGMENT, *ROUTING_INPUT_TAGS}
+    known = {MESSAGING, _SECURITY, MESSAGE_FRAGMENT, *ROUTING_INPUT_TAGS}
     for block in blocks:
         namespace = xml.namespace(block.element)
         if namespace == names.WSA or namespace in _OTHER_PROTOCOLS:

@@ -41,7 +41,6 @@ _EMBEDDED: Final = f"{{{WSSE}}}Embedded"
 _KEY_IDENTIFIER: Final = f"{{{WSSE}}}KeyIdentifier"
 _X509_DATA: Final = f"{{{DS}}}X509Data"
 _TOKEN: Final = f"{{{WSSE}}}BinarySecurityToken"
-_ID: Final = f"{{{WSU}}}Id"
 
 
 class TokenReference(StrEnum):

@@ -15,9 +15,10 @@ from lxml import etree
 from postroad.wire.ebms3_user_messages import Findings
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import MF, S12_ULTIMATE_RECEIVER, WSU
-from postroad.wire.soap import HeaderBlock, SoapVersion
-from postroad.wire.xml import elements, escape, escape_attribute, is_xml_text, local, text
+from postroad.wire.soap import Envelope, HeaderBlock, SoapVersion
+from postroad.wire.xml import elements, escape, escape_attribute, is_xml_text, local, path, text
 
+MESSAGE_FRAGMENT: Final = f"{{{MF}}}MessageFragment"
 MULTIPART_RELATED: Final = "Multipart/Related"
 TYPES: Final = ("application/soap+xml", "application/xop+xml", "text/xml")
 """The schema lists the last two; SOAP 1.2 with attachments needs the first."""
@@ -136,6 +137,15 @@ def _conflict(values: Mapping[str, str]) -> tuple[str, str, str] | None:
             there, absent = absent, there
         return there, "EBMS:0009", f"it stands there without {absent}"
     return None
+
+
+def find_message_fragment(envelope: Envelope) -> HeaderBlock | None:
+    """The one mf:MessageFragment among the header blocks; EBMS:0009 for a second one."""
+    found = [block for block in envelope.blocks if block.element.tag == MESSAGE_FRAGMENT]
+    if len(found) > 1:
+        sentence = "the Header holds more than one mf:MessageFragment"
+        raise EbmsError("EBMS:0009", sentence, location=path(found[1].element))
+    return found[0] if found else None
 
 
 def read_message_fragment(

@@ -40,7 +40,6 @@ from postroad.wire.xml import elements, escape_attribute, is_xml_text, path
 RESPONSE: Final = ".response"
 RECEIPT: Final = ".receipt"
 ERROR: Final = ".error"
-ACKNOWLEDGMENT: Final = ".acknowledgment"
 PULL: Final = ".pull"
 
 INTERMEDIARY_ROLES: Final = frozenset((NEXT_MSH, S12_NEXT, S11_NEXT))
