@@ -27,7 +27,7 @@ check: setup
 	$(BIN)/lint-imports
 
 conformance: setup
-	$(PYTEST) -q -n $(JOBS) --conformance build/conformance.json
+	$(PYTEST) -q -n $(JOBS) --conformance=build/conformance.json
 
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris

@@ -1,6 +1,7 @@
 """The house plan holds: rooms, the direction of imports, and what may not be in a file."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -139,3 +140,22 @@ def test_the_tests_are_the_same_whenever_they_are_collected() -> None:
         return [line for line in done.stdout.splitlines() if "::" in line]
 
     assert names("1") == names("2")
+
+
+def test_conformance_can_be_asked_for_again_when_its_file_is_there(tmp_path: Path) -> None:
+    """Given as a word of its own, a file that exists would be taken for a test to run."""
+    [line] = [line for line in (PROJECT / "Makefile").read_text().splitlines() if "--conf" in line]
+    [option] = [word for word in line.split() if word.startswith("--conformance")]
+    name, equals, _ = option.partition("=")
+    assert equals
+    told = tmp_path / "conformance.json"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", f"{name}={told}", "-k", "test_the_table_holds"],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "P2" in json.loads(told.read_text())

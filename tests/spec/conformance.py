@@ -2,7 +2,7 @@
 
 A test names what it would see broken: `@pytest.mark.req("P2-2.5.5-03")`. A requirement is shown
 when at least one test with its mark passed and none with its mark failed. A skipped or xfailed
-test shows nothing. With `--conformance FILE` the count is printed and written as JSON.
+test shows nothing. With `--conformance=FILE` the count is printed and written as JSON.
 """
 
 import csv
