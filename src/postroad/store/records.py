@@ -1,0 +1,241 @@
+"""What the store keeps, as values: messages, their signals, outgoing work and journal events."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Side(StrEnum):
+    SENDING = "sending"
+    RECEIVING = "receiving"
+    FORWARDING = "forwarding"
+
+
+class State(StrEnum):
+    """Where a message stands. The first group is of outgoing messages, the second of incoming."""
+
+    SUBMITTED = "submitted"
+    """Accepted from the application, not packaged yet."""
+    READY = "ready"
+    """Packaged, waiting to be sent."""
+    SENDING = "sending"
+    WAITING = "waiting"
+    """It left; a receipt is still to come."""
+    SENT = "sent"
+    """It left, and no receipt was agreed on."""
+    ACKNOWLEDGED = "acknowledged"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+
+    RECEIVED = "received"
+    """Kept, and never to be delivered: a message to the test service."""
+    DELIVERED = "delivered"
+    """In the inbox."""
+    CONSUMED = "consumed"
+    """The application said that it has it."""
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where durable content lies."""
+
+    place: str
+    """`s` and the number of a segment, or the name of a file of its own."""
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """One payload of a message, as it is signed: decrypted, and still compressed if it came so."""
+
+    content_id: str | None
+    """None for a payload in the Body."""
+    media_type: str
+    """As the application sees it."""
+    size: int
+    """Bytes as the application sees them."""
+    sha256: str
+    """Hex digest of those bytes."""
+    stored: Stored
+    wire_type: str
+    """Media type of the signed form, as it stands in the MIME header before encryption."""
+    compressed: bool = False
+    properties: tuple[tuple[str, str, str | None], ...] = ()
+    """Name, value and type of each part property, those of compression included."""
+    file_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """With what the parts of an outgoing message are encrypted on their way out."""
+
+    algorithm: str
+    key: bytes
+    ivs: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message on one side. What lists are filtered by is a field, the rest is in `parts`."""
+
+    side: Side
+    message_id: str
+    state: State
+    created_at: datetime
+    updated_at: datetime
+    pmode: str | None = None
+    leg: int = 1
+    kind: str = "message"
+    protocol: str = "as4"
+    party: str = ""
+    ref_to_message_id: str | None = None
+    conversation_id: str | None = None
+    from_party: str | None = None
+    to_party: str | None = None
+    from_role: str | None = None
+    to_role: str | None = None
+    service: str | None = None
+    action: str | None = None
+    mpc: str | None = None
+    agreement: str | None = None
+    properties: tuple[tuple[str, str, str | None], ...] = ()
+    attempts: int = 0
+    bytes: int = 0
+    wire_bytes: int = 0
+    payload_digests: tuple[str, ...] = ()
+    """`sha256:hex` of each payload as the application gave or gets it."""
+    envelope: Stored | None = None
+    soap: str = "1.2"
+    boundary: str | None = None
+    """Of the MIME package in which an outgoing message travels; None when it travels bare."""
+    seal: Seal | None = None
+    parts: tuple[StoredPart, ...] = ()
+    fingerprint: str | None = None
+    """Of what the application submitted: the same again is answered with the first answer."""
+    peer: str | None = None
+    error_code: str | None = None
+    detail: str | None = None
+    key: int = 0
+    """Grows with time; the order of lists, and their cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A receipt or an error about a message, with its bytes."""
+
+    side: Side
+    """Which side of the message it is about: sending for those that came back to us."""
+    message_id: str
+    """The user message."""
+    signal_id: str
+    kind: str
+    """receipt or error"""
+    incoming: bool
+    at: datetime
+    envelope: Stored
+    content_type: str
+    status: int = 200
+    """HTTP status with which it was sent, where it was the response."""
+    valid: bool = True
+    error_code: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that is still to be done, by whoever claims it."""
+
+    kind: str
+    """package, send, signal or notify"""
+    message_id: str
+    due_at: datetime
+    data: bytes = b""
+    """JSON of what the worker needs beside the message."""
+    attempt: int = 0
+    owner: str | None = None
+    lease_until: datetime | None = None
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of the journal; node, epoch and seq are the store's. Names are those of JOURNAL."""
+
+    at: datetime
+    party: str
+    event: str
+    side: Side | None = None
+    message_id: str | None = None
+    signal_id: str | None = None
+    kind: str | None = None
+    ref_to_message_id: str | None = None
+    conversation_id: str | None = None
+    group_id: str | None = None
+    envelope: str | None = None
+    from_party: str | None = None
+    to_party: str | None = None
+    service: str | None = None
+    action: str | None = None
+    mpc: str | None = None
+    pmode: str | None = None
+    protocol: str | None = None
+    attempt: int | None = None
+    sequence_number: int | None = None
+    fragment: int | None = None
+    fragments: int | None = None
+    bytes: int | None = None
+    wire_bytes: int | None = None
+    payload_digests: tuple[str, ...] | None = None
+    peer: str | None = None
+    error_code: str | None = None
+    severity: str | None = None
+    detail: str | None = None
+    evidence: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event as it stands in the journal."""
+
+    node: str
+    epoch: int
+    seq: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages a list shows, newest last; None is no constraint."""
+
+    side: Side | None = None
+    states: tuple[State, ...] = ()
+    pmode: str | None = None
+    from_party: str | None = None
+    to_party: str | None = None
+    service: str | None = None
+    action: str | None = None
+    conversation_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    after: int = 0
+    """Only messages whose key is greater."""
+    limit: int = 100
+    newest_first: bool = False
+    before: int | None = None
+    """Only messages whose key is smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What there is, for people and metrics."""
+
+    messages: dict[str, int] = field(default_factory=dict)
+    """By `side.state`."""
+    work: dict[str, int] = field(default_factory=dict)
+    """By kind."""
+    oldest_work: datetime | None = None
+    last_seq: int = 0
+    bytes: int = 0
+    """Of database and contents on disk."""
