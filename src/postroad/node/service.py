@@ -1,0 +1,154 @@
+"""What a node does for those who use it: the REST interface, the commands, the demo.
+
+`Service` is the one door; `postroad.node.node.Node` is behind it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from postroad.store.records import Figures, Message, Recorded, Side, Signal, StoredPart, Wanted
+from postroad.wire.content import Content, Sink
+
+
+class Refused(Exception):
+    """The node does not do what was asked; `status` is the HTTP status that says so.
+
+    400 what was asked makes no sense, 404 there is no such thing, 409 it contradicts what is
+    there, 413 too large, 422 the agreement does not allow it, 503 not now (try again).
+    """
+
+    def __init__(self, status: int, detail: str, *, code: str | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.code = code
+        """An EBMS code where one fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedPayload:
+    """A payload as the application gives it."""
+
+    content: Content
+    """From `Service.new_sink`, so that any size fits."""
+    sha256: bytes
+    media_type: str = "application/octet-stream"
+    content_id: str | None = None
+    """Ours is made where none is given."""
+    file_name: str | None = None
+    properties: tuple[tuple[str, str, str | None], ...] = ()
+    """Name, value and type of part properties."""
+    compress: bool | None = None
+    """None: as the P-Mode says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A message as the application gives it. What is None is taken from the P-Mode."""
+
+    pmode: str
+    payloads: tuple[SubmittedPayload, ...] = ()
+    message_id: str | None = None
+    """The application's own id: submitted again with the same content it gets the same answer."""
+    conversation_id: str | None = None
+    ref_to_message_id: str | None = None
+    service: str | None = None
+    action: str | None = None
+    properties: tuple[tuple[str, str, str | None], ...] = ()
+    """Name, value and type of message properties."""
+    test: bool = False
+    """To the partner's test service: checked and acknowledged there, and not delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    message: Message
+    repeated: bool
+    """The same was submitted before; this is what became of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    ready: bool
+    problems: tuple[str, ...]
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class PModeSummary:
+    id: str
+    mep: str
+    binding: str | None
+    initiator: str | None
+    responder: str | None
+    service: str | None
+    action: str | None
+    address: str | None
+    sends: bool
+    """Whether this node is the one that sends with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    ok: bool
+    pmodes: int
+    problems: tuple[str, ...]
+    """Why the new files are not used: the old ones stay in force."""
+
+
+class Service(Protocol):
+    """A running node."""
+
+    name: str
+    party: str
+
+    def new_sink(self) -> Sink: ...
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Take a message over: durable when this returns. `Refused` when it is not taken."""
+        ...
+
+    async def message(self, message_id: str, side: Side | None = None) -> Message | None:
+        """The message; of both sides the sending one unless said otherwise."""
+        ...
+
+    async def messages(self, wanted: Wanted) -> list[Message]: ...
+
+    async def signals(self, message: Message) -> list[Signal]: ...
+
+    async def events(self, message_id: str) -> list[Recorded]: ...
+
+    async def settled(self, message_id: str, timeout: float) -> Message | None:
+        """The outgoing message once it is no longer on its way, or as it is after `timeout`."""
+        ...
+
+    def part(self, message: Message, part: StoredPart) -> Content:
+        """The payload as the application sees it."""
+        ...
+
+    async def acknowledge(self, message_id: str) -> Message:
+        """The application has a message of the inbox; again is no error."""
+        ...
+
+    async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
+        """A zip with message, receipt, certificates and verdict, in pieces."""
+        ...
+
+    async def resend(self, message_id: str) -> Message:
+        """Send an outgoing message again that failed or is in doubt, under the same id."""
+        ...
+
+    async def purge(self, days: float | None = None) -> int:
+        """Remove what is past its retention now; how many messages that were."""
+        ...
+
+    async def reload(self) -> Reloaded: ...
+
+    def pmodes(self) -> list[PModeSummary]: ...
+
+    async def health(self) -> Health: ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """Counters since the start, by Prometheus name with labels."""
+        ...
