@@ -18,7 +18,7 @@ from postroad.security import ciphers
 from postroad.security.algorithms import DATA_CIPHERS, RSA_1_5, RSA_OAEP, RSA_OAEP_MGF1P, SHA1
 from postroad.security.encrypt import encrypt
 from postroad.security.keyestablishment import Encryption, Unrecoverable
-from postroad.wire.content import BytesContent, BytesSink, read_all
+from postroad.wire.content import BytesContent, read_all
 from postroad.wire.names import DS, S12, WSSE, XENC, XENC11
 from tests import pki
 from tests.attack.forging import resigned, with_ref
@@ -160,7 +160,7 @@ def _sealed_body(inside: bytes, *, unsigned: bool = False) -> Package:
     message = make((), body=BODY, encryption=for_seller(), unsigned=unsigned)
     key = entropy()(16)
     cipher = DATA_CIPHERS[for_seller().data]
-    value = ciphers.encrypt_content(cipher, key, b"\0" * 12, BytesContent(inside), BytesSink)
+    value = ciphers.Sealed(cipher, key, b"\0" * 12, BytesContent(inside))
     return _changed(_body_value(lambda _: read_all(value, 1 << 20)), message)
 
 

@@ -182,7 +182,9 @@ def test_a_secured_message_comes_back_as_it_was_sent(
         lifetime=Lifetime(pki.NOW, timedelta(minutes=5)),
         body_content=body.decode() if body else "",
     )
-    if not all(boundary_is_free(BOUNDARY, a.content.data) for a in secured.attachments):
+    if not all(
+        boundary_is_free(BOUNDARY, b"".join(a.content.chunks())) for a in secured.attachments
+    ):
         return
     report = inspect(http(secured, version), known=[pair], key=party(whom) if recipient else None)
     assert [e["detail"] for e in report["errors"] if e["severity"] == "failure"] == []

@@ -24,7 +24,7 @@ from lxml import etree
 from postroad.security import algorithms as alg
 from postroad.security.algorithms import DATA_CIPHERS, STRONG, Algorithms
 from postroad.security.attachments import COMPLETE, CONTENT_ONLY, Attachment
-from postroad.security.ciphers import NotDecrypted, decrypt_content, encrypt_content, iv_bytes
+from postroad.security.ciphers import NotDecrypted, Sealed, decrypt_content, iv_bytes
 from postroad.security.decrypt import Decryption, decrypt
 from postroad.security.ids import Ids
 from postroad.security.keyestablishment import Encryption
@@ -100,7 +100,6 @@ def sealed(
     signing: Signing | None = None,
     entropy: Callable[[int], bytes] | None = None,
     version: SoapVersion = SoapVersion.SOAP_12,
-    new_sink: NewSink = BytesSink,
 ) -> Secured:
     return secure(
         version,
@@ -110,7 +109,6 @@ def sealed(
         encryption=encryption,
         entropy=entropy or Dice(),
         body_content=body,
-        new_sink=new_sink,
     )
 
 
@@ -246,7 +244,7 @@ def test_cbc_opens_only_where_it_is_allowed(data: str) -> None:
     refused = opened(sent, [recipient()])
     assert refused.decryption.decrypted is False
     assert "EBMS:0103" in refused.codes
-    assert refused.plain["one@a"][1] == sent.attachments[0].content.data
+    assert refused.plain["one@a"][1] == read_all(sent.attachments[0].content, MIB)
 
 
 def test_rsa_1_5_opens_only_where_it_is_allowed() -> None:
@@ -394,7 +392,7 @@ def test_cbc_opens_by_hand_with_the_last_byte_as_padding_length(uri: str, size: 
     key, plain = dice(cipher.key_bytes), dice(size)
     block = iv_bytes(cipher)
     iv = dice(block)
-    blob = read_all(encrypt_content(cipher, key, iv, BytesContent(plain), BytesSink), MIB)
+    blob = read_all(Sealed(cipher, key, iv, BytesContent(plain)), MIB)
     algorithm = TripleDES(key) if block == 8 else AES(key)
     decryptor = Cipher(algorithm, modes.CBC(blob[:block])).decryptor()
     padded = decryptor.update(blob[block:]) + decryptor.finalize()
@@ -425,8 +423,8 @@ def test_how_the_content_is_cut_does_not_matter(uri: str, cut: int) -> None:
     dice = Dice()
     key, iv = dice(cipher.key_bytes), dice(iv_bytes(cipher))
     for plain in (b"", b"x", bytes(range(200))):
-        whole = read_all(encrypt_content(cipher, key, iv, BytesContent(plain), BytesSink), MIB)
-        cut_in = read_all(encrypt_content(cipher, key, iv, Pieces(plain, cut), BytesSink), MIB)
+        whole = read_all(Sealed(cipher, key, iv, BytesContent(plain)), MIB)
+        cut_in = read_all(Sealed(cipher, key, iv, Pieces(plain, cut)), MIB)
         assert cut_in == whole
         result = decrypt_content(cipher, key, Pieces(whole, cut), BytesSink)
         assert read_all(result.content, MIB) == plain
@@ -486,7 +484,7 @@ def test_large_content_passes_through_in_small_memory(uri: str) -> None:
     key, iv = bytes(cipher.key_bytes), bytes(iv_bytes(cipher))
     tracemalloc.start()
     try:
-        blob = encrypt_content(cipher, key, iv, Large(), SpoolSink)
+        blob = Sealed(cipher, key, iv, Large())
         plain = decrypt_content(cipher, key, blob, SpoolSink)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -500,7 +498,7 @@ def test_plaintext_is_thrown_away_when_the_tag_is_wrong() -> None:
     cipher = DATA_CIPHERS[alg.AES256_GCM]
     blob = bytearray(
         read_all(
-            encrypt_content(cipher, bytes(32), bytes(12), BytesContent(bytes(MIB)), BytesSink),
+            Sealed(cipher, bytes(32), bytes(12), BytesContent(bytes(MIB))),
             2 * MIB,
         )
     )
@@ -519,19 +517,22 @@ def test_plaintext_is_thrown_away_when_reading_fails() -> None:
             yield bytes(CHUNK)
             raise OSError("disk gone")
 
-    for work in (
-        lambda new_sink: decrypt_content(
-            DATA_CIPHERS[alg.AES256_GCM], bytes(32), Failing(), new_sink
-        ),
-        lambda new_sink: encrypt_content(
-            DATA_CIPHERS[alg.AES256_GCM], bytes(32), bytes(12), Failing(), new_sink
-        ),
-    ):
-        sink = Recording()
-        with pytest.raises(OSError, match="disk gone"):
-            work(lambda sink=sink: sink)
-        assert sink.discarded
-        assert not sink.finished
+    sink = Recording()
+    with pytest.raises(OSError, match="disk gone"):
+        decrypt_content(DATA_CIPHERS[alg.AES256_GCM], bytes(32), Failing(), lambda: sink)
+    assert sink.discarded
+    assert not sink.finished
+
+
+@pytest.mark.parametrize("uri", DATA_CIPHERS, ids=_named)
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 1000])
+def test_sealed_content_knows_its_size_and_reads_the_same_again(uri: str, size: int) -> None:
+    cipher = DATA_CIPHERS[uri]
+    content = BytesContent(bytes(size))
+    sealed_content = Sealed(cipher, bytes(cipher.key_bytes), bytes(iv_bytes(cipher)), content)
+    once = b"".join(sealed_content.chunks())
+    assert len(once) == sealed_content.size
+    assert b"".join(sealed_content.chunks()) == once
 
 
 def test_a_tampered_attachment_never_reaches_its_sink_as_finished() -> None:
@@ -703,8 +704,8 @@ def test_the_same_entropy_gives_the_same_bytes() -> None:
         encryption = Encryption(recipient(kind).certificate, key=key)
         one, other = sealed(encryption), sealed(encryption)
         assert one.envelope == other.envelope
-        assert [a.content.data for a in one.attachments] == [
-            a.content.data for a in other.attachments
+        assert [read_all(a.content, MIB) for a in one.attachments] == [
+            read_all(a.content, MIB) for a in other.attachments
         ]
 
 
@@ -733,7 +734,7 @@ def test_other_entropy_gives_other_bytes() -> None:
     second = Dice()
     second(1)
     one, other = sealed(to_x25519()), sealed(to_x25519(), entropy=second)
-    assert one.attachments[2].content.data != other.attachments[2].content.data
+    assert read_all(one.attachments[2].content, MIB) != read_all(other.attachments[2].content, MIB)
 
 
 def _changed(change: Callable[[etree._Element], None], encryption: Encryption | None = None) -> str:

@@ -173,9 +173,9 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
         ("    bundling: {policy: never}\n", 5, "PMode[1].bundling.policy"),
         ("    reliability: {at_most_once: true}\n", 5, "PMode[1].Reliability.AtMostOnce"),
         (
-            "    security: {send_receipt: {reply_pattern: response}}\n",
+            "    security: {conversation: true}\n",
             5,
-            "PMode[1].Security.SendReceipt.ReplyPattern",
+            "PMode[1].Security.Conversation",
         ),
         ("mep_binding: {value: push, pipelining: true}\n", 5, "PMode.MEPbinding.Pipelining"),
     ],

@@ -128,6 +128,11 @@ class SendReceipt(Switch):
         "ReplyTo", "Where receipts are sent when they are not the response."
     )
     addressing: Addressing | None = parameter("Addressing", "Where receipts are routed to.")
+    certificate: FileName | None = parameter(
+        "Certificate",
+        "The certificate of who signs receipts and errors; unset: that of encryption. "
+        "Postroad's own.",
+    )
     non_repudiation: bool | None = parameter(
         "NonRepudiation", "Whether a receipt holds signed digests of what was received."
     )

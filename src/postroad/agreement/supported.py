@@ -36,6 +36,7 @@ PMode[].Security.X509.Signature.Algorithm
 PMode[].Security.X509.Signature.AnchorCertificates
 PMode[].Security.X509.Signature.Certificate
 PMode[].Security.X509.Signature.HashFunction
+PMode[].Security.X509.Signature.Key
 PMode[].Security.X509.Signature.KeyReference
 PMode[].Security.X509.Signature.Pins
 PMode[].Security.X509.Signature.Raw
@@ -54,6 +55,15 @@ PMode[].Security.X509.Encryption.MinimumStrength
 PMode[].Security.UsernameToken.*
 PMode[].Security.SendReceipt
 PMode[].Security.SendReceipt.NonRepudiation
+PMode[].Security.SendReceipt.Certificate
+PMode[].Security.SendReceipt.ReplyPattern
+PMode[].Security.SendReceipt.ReplyTo
+PMode[].ErrorHandling.Report.AsResponse
+PMode[].ErrorHandling.Report.ReceiverErrorsTo
+PMode[].ErrorHandling.Report.ProcessErrorNotifyConsumer
+PMode[].ErrorHandling.Report.ProcessErrorNotifyProducer
+PMode[].ErrorHandling.Report.DeliveryFailuresNotifyProducer
+PMode[].Protocol.Security.*
 PMode[].PayloadService.CompressionType
 """
 

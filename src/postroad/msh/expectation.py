@@ -48,6 +48,10 @@ class Material:
     anchors: tuple[x509.Certificate, ...] = ()
     recipients: tuple[x509.Certificate, ...] = ()
     keys: tuple[KeyPair, ...] = ()
+    signing: KeyPair | None = None
+    """The key that this side signs with."""
+    answering: tuple[x509.Certificate, ...] = ()
+    """The certificates of who signs receipts and errors."""
 
     def __add__(self, other: "Material") -> "Material":
         return Material(
@@ -55,6 +59,7 @@ class Material:
             self.anchors + other.anchors,
             self.recipients + other.recipients,
             self.keys + other.keys,
+            answering=self.answering + other.answering,
         )
 
 
@@ -77,8 +82,10 @@ class Facts:
     decryption: Decryption | None
     username_tokens: tuple[UsernameToken, ...]
     at: datetime
-    at_given: bool
-    """The time was asked for: a token too old for it is then refused."""
+    time_counts: bool
+    """A token too old is refused; else it is only worth a warning."""
+    receiving: bool = False
+    """Somebody acts on the message: what nobody vouches for is then refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +107,19 @@ class Expectation:
         except EbmsError:
             return Terms(None, frozenset(), None, NOTHING)
         security = match.leg.security
-        return Terms(match.pmode.id, _named(security), _raw(security), self._material(match))
+        return Terms(match.pmode.id, _named(security), _raw(security), self.material(match))
 
-    def _material(self, match: Match) -> Material:
+    def answer_terms(self, match: Match) -> Terms:
+        """The terms of a receipt or an error about a message that was sent.
+
+        The sender's own certificate vouches for no answer: it is the partner who signs these.
+        """
+        own = self.material(match)
+        pins = own.answering or own.recipients
+        material = Material(pins=pins, anchors=() if pins else own.anchors)
+        return Terms(match.pmode.id, _named(match.leg.security), None, material)
+
+    def material(self, match: Match) -> Material:
         return self.materials.get((match.pmode.id, match.number), NOTHING)
 
     def check(self, message: UserMessage, facts: Facts) -> list[EbmsError]:
@@ -128,7 +145,7 @@ class Expectation:
         )
         problems += _exchange(match, message, facts)
         if match.leg.security is not None:
-            problems += _security(match.leg.security, facts, self._material(match))
+            problems += _security(match.leg.security, facts, self.material(match))
         return problems
 
     def check_receipt(self, signal: SignalMessage) -> list[EbmsError]:
@@ -265,7 +282,7 @@ def _signature(terms: X509, facts: Facts) -> Iterator[EbmsError]:
             "EBMS:0103",
             "the P-Mode asks for a signature, and nobody said whose: it names no pins or anchors",
             location="wsse:Security",
-            severity=Severity.WARNING,
+            severity=Severity.FAILURE if facts.receiving else Severity.WARNING,
         )
     if check is None or agreed is None:
         return
@@ -301,7 +318,7 @@ def _token_problems(agreed: AgreedToken, token: UsernameToken, facts: Facts) -> 
     """Whether the password is right, and whether the token is of the time."""
     for now, severity in (
         (_created(token), Severity.FAILURE),
-        (facts.at, Severity.FAILURE if facts.at_given else Severity.WARNING),
+        (facts.at, Severity.FAILURE if facts.time_counts else Severity.WARNING),
     ):
         try:
             check_username_token(

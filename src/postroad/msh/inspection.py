@@ -1,7 +1,8 @@
 """Everything there is to know about one captured message: what it is, who signed it, what is wrong.
 
 The walk in, taken to its end whatever is found on the way: each step notes its problems and the
-next step goes on with what there is.
+next step goes on with what there is. `postroad inspect` and a node that receives take the same
+walk; only the lens is stricter for the node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from cryptography import x509
 from lxml import etree
 
 from postroad.msh.capture import Capture, read_capture
-from postroad.msh.expectation import NOTHING, Facts
+from postroad.msh.expectation import NOTHING, Facts, Terms
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_problems, unlisted
 from postroad.security.algorithms import Algorithms
@@ -78,31 +79,18 @@ _OTHER_PROTOCOLS: Mapping[str, str] = {
 
 def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:
     """Look at one captured message. Whatever is in it, the answer is an `Inspection`."""
-    found = Inspection()
     try:
-        found.capture = read_capture(chunks, new_sink=lens.new_sink, limits=lens.limits)
-        found.problems += found.capture.problems
-        root = xml.parse(found.capture.envelope, lens.limits)
-        envelope = read_envelope(root)
+        capture = read_capture(chunks, new_sink=lens.new_sink, limits=lens.limits)
     except EbmsError as error:
-        found.problems.append(error)
-        return found
-    found.envelope = envelope
-    look = _Look(found, lens, envelope, found.capture)
-    look.packaging()
-    look.messaging()
-    look.terms()
-    look.security_headers()
-    look.decryption()
-    look.signature()
-    look.other_headers()
-    look.coverage()
-    look.payloads()
-    look.kind()
-    look.receipts()
-    look.agreement()
-    found.problems = _told_once(found.problems)
-    return found
+        return Inspection(problems=[error])
+    look = Look(capture, lens)
+    if look.read():
+        look.judge(look.terms())
+    return look.found
+
+
+def _unchecked(uri: str) -> EbmsError:
+    return EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
 
 
 def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
@@ -121,15 +109,14 @@ def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
     return [*told[:_MOST_PROBLEMS], more]
 
 
-class _Look:
-    """One message under the lens: the steps of `inspect_message`, in their order."""
+class Look:
+    """One message under the lens: `read` it, find its terms, then `judge` it by these."""
 
-    def __init__(self, found: Inspection, lens: Lens, envelope: Envelope, capture: Capture) -> None:
-        self._found = found
+    def __init__(self, capture: Capture, lens: Lens) -> None:
+        self.found = self._found = Inspection(capture=capture)
         self._lens = lens
-        self._envelope = envelope
         self._capture = capture
-        self._problems = found.problems
+        self._problems = self._found.problems
         self._messaging_element: etree._Element | None = None
         self._security: etree._Element | None = None
         self._algorithms = Algorithms(legacy=lens.legacy)
@@ -138,7 +125,42 @@ class _Look:
         self._bound: list[etree._Element] = []
         """Header elements that a signature should cover beside eb:Messaging and Body."""
 
-    def packaging(self) -> None:
+    def read(self) -> bool:
+        """What the message says of itself; False when it cannot be read."""
+        self._problems += self._capture.problems
+        try:
+            root = xml.parse(self._capture.envelope, self._lens.limits)
+            self._envelope = self._found.envelope = read_envelope(root)
+        except EbmsError as error:
+            self._problems.append(error)
+            return False
+        self._packaging()
+        self._messaging()
+        return True
+
+    def terms(self) -> Terms | None:
+        """The terms of the message's P-Mode, where P-Modes were given."""
+        expectation, messaging = self._lens.expectation, self._found.messaging
+        if expectation is None:
+            return None
+        message = next(iter(messaging.user_messages), None) if messaging else None
+        return expectation.terms(message)
+
+    def judge(self, terms: Terms | None) -> None:
+        """Whether what it says is to be believed, and is as it must be."""
+        self._agree(terms)
+        self._security_headers()
+        self._decryption()
+        self._signature()
+        self._other_headers()
+        self._coverage()
+        self._payloads()
+        self._kind()
+        self._receipts()
+        self._agreement()
+        self._problems[:] = _told_once(self._problems)
+
+    def _packaging(self) -> None:
         """Media type and charset of the envelope; attachments by Content-ID."""
         root_type, version = self._capture.root_type, self._envelope.version
         if root_type is not None:
@@ -166,19 +188,16 @@ class _Look:
             )
         self._found.attachments = attachments
 
-    def terms(self) -> None:
-        """Find the P-Mode: it says whom to trust and which weak algorithms to take after all."""
-        expectation, messaging = self._lens.expectation, self._found.messaging
-        if expectation is None:
+    def _agree(self, terms: Terms | None) -> None:
+        """The P-Mode says whom to trust and which weak algorithms to take after all."""
+        if terms is None:
             return
-        message = next(iter(messaging.user_messages), None) if messaging else None
-        terms = expectation.terms(message)
         self._found.pmode = terms.pmode
         self._algorithms = Algorithms(terms.algorithms, legacy=self._lens.legacy)
         self._raw_attachments = terms.raw_attachments
         self._material = terms.material
 
-    def security_headers(self) -> None:
+    def _security_headers(self) -> None:
         """The Security header for us, its timestamp and username tokens."""
         try:
             headers = security_headers(self._envelope.header)
@@ -220,11 +239,11 @@ class _Look:
             return
         self._bound.append(timestamp.element)
         for problem in check_timestamp(timestamp, self._lens.at):
-            if not self._lens.at_given:
+            if not self._lens.time_counts:
                 problem.severity = Severity.WARNING
             self._problems.append(problem)
 
-    def decryption(self) -> None:
+    def _decryption(self) -> None:
         """Open what is encrypted, with the keys at hand."""
         result = decrypt(
             self._security,
@@ -241,7 +260,7 @@ class _Look:
         self._found.attachments = result.attachments
         self._problems += result.problems
 
-    def signature(self) -> None:
+    def _signature(self) -> None:
         """Verify the signature, and whether its signer is trusted."""
         self._misplaced_signatures()
         present = signatures(self._security) if self._security is not None else []
@@ -268,6 +287,8 @@ class _Look:
         )
         self._found.verification = verification
         self._problems += verification.problems
+        if self._lens.receiving:
+            self._problems += map(_unchecked, verification.unseen)
         if verification.certificate is not None:
             self._trust(verification, verification.certificate)
 
@@ -358,11 +379,11 @@ class _Look:
                 "EBMS:0101",
                 f"the signer's certificate is not valid at {self._lens.at:%Y-%m-%d} ({when})",
                 location="certificate",
-                severity=Severity.FAILURE if self._lens.at_given else Severity.WARNING,
+                severity=Severity.FAILURE if self._lens.time_counts else Severity.WARNING,
             )
         )
 
-    def messaging(self) -> None:
+    def _messaging(self) -> None:
         """Read eb:Messaging: the very element that the signature covers, if there is one."""
         self._look_alikes()
         try:
@@ -411,7 +432,7 @@ class _Look:
                     )
                     break
 
-    def other_headers(self) -> None:
+    def _other_headers(self) -> None:
         """WS-Addressing, routing input, fragments; and what must be understood and is not."""
         self._found.fault = read_fault(self._envelope)
         self._found.addressing, problems = read_addressing(self._envelope)
@@ -454,7 +475,7 @@ class _Look:
             self._found.fragment, problems = read_message_fragment(block)
             self._problems += problems
 
-    def coverage(self) -> None:
+    def _coverage(self) -> None:
         """What must be signed once anything is: header, Body, attachments, time."""
         verification = self._found.verification
         if verification is None:
@@ -489,7 +510,7 @@ class _Look:
             EbmsError(code, detail, location=xml.path(element), severity=Severity.WARNING)
         )
 
-    def payloads(self) -> None:
+    def _payloads(self) -> None:
         """Find and open the payloads of each user message; nothing may be left over."""
         messaging = self._found.messaging
         listed: list[str | None] = []
@@ -526,7 +547,7 @@ class _Look:
         alone = number == 1 and sum(isinstance(u, UserMessage) for u in messaging.units) == 1
         return place if alone else f"{place}[{number}]"
 
-    def kind(self) -> None:
+    def _kind(self) -> None:
         messaging = self._found.messaging
         if messaging is not None:
             self._found.kind = "fragment" if self._found.fragment else _kind(messaging.primary)
@@ -544,7 +565,7 @@ class _Look:
                 )
             )
 
-    def agreement(self) -> None:
+    def _agreement(self) -> None:
         """Hold the message against the P-Modes, where some were given."""
         expectation, messaging = self._lens.expectation, self._found.messaging
         if expectation is None or messaging is None:
@@ -553,10 +574,10 @@ class _Look:
             if isinstance(unit, UserMessage):
                 payloads = self._found.payloads.get(place, ())
                 self._problems += expectation.check(unit, self._facts(payloads))
-            elif unit.receipt is not None:
+            elif unit.receipt is not None and not self._lens.receiving:
                 self._problems += expectation.check_receipt(unit)
 
-    def receipts(self) -> None:
+    def _receipts(self) -> None:
         """Proof of receipt is worth its signature."""
         messaging = self._found.messaging
         if messaging is None or self._messaging_element is None or self._found.verification:
@@ -581,7 +602,8 @@ class _Look:
             decryption=found.decryption,
             username_tokens=found.username_tokens,
             at=self._lens.at,
-            at_given=self._lens.at_given,
+            time_counts=self._lens.time_counts,
+            receiving=self._lens.receiving,
         )
 
 

@@ -40,9 +40,16 @@ class Lens:
     keys: tuple[KeyPair | BareKey, ...] = ()
     legacy: bool = False
     """Accept weak algorithms and short keys."""
+    receiving: bool = False
+    """The one who looks will act on the message: what cannot be checked is then a failure."""
     expectation: Expectation | None = None
     new_sink: NewSink = BytesSink
     limits: Limits = DEFAULT
+
+    @property
+    def time_counts(self) -> bool:
+        """Whether what is expired is a failure, or only worth a warning."""
+        return self.at_given or self.receiving
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from cryptography import x509
 
 from postroad.agreement.loading import load_pmodes, load_sources
 from postroad.agreement.matching import PModes
-from postroad.agreement.pmode_security import X509
+from postroad.agreement.pmode_security import X509, Security
 from postroad.msh.expectation import Expectation, Material
 from postroad.security.keys import (
     KeyStoreError,
@@ -44,17 +44,18 @@ def load_expectation(path: Path, *, password: bytes | None = None) -> Expectatio
     if not result.ok:
         raise AgreementError("\n".join(map(str, result.errors)))
     materials = {
-        (pmode.id, number): _material(Path(name).parent, leg.security.x509, password)
+        (pmode.id, number): _material(Path(name).parent, leg.security, password)
         for name, data in sources
         for pmode in load_pmodes(data, name).pmodes
         for number, leg in enumerate(pmode.legs, 1)
-        if leg.security is not None and leg.security.x509 is not None
+        if leg.security is not None
     }
     return Expectation(PModes(result.pmodes), materials)
 
 
-def _material(folder: Path, terms: X509, password: bytes | None) -> Material:
-    """What an x509 group names, which lies relative to the folder of its file."""
+def _material(folder: Path, security: Security, password: bytes | None) -> Material:
+    """What a Security group names, which lies relative to the folder of its file."""
+    terms = security.x509 or X509()
     signature, encryption = terms.signature, terms.encryption
     pins: list[x509.Certificate] = []
     anchors: list[x509.Certificate] = []
@@ -68,8 +69,18 @@ def _material(folder: Path, terms: X509, password: bytes | None) -> Material:
         recipients = _all(folder, [encryption.certificate], load_certificates)
     if encryption is not None and encryption.key:
         keys = _all(folder, [encryption.key], lambda data: load_key_pairs(data, password))
+    signing: list[NamedKeyPair] = []
+    if signature is not None and signature.key:
+        signing = _all(folder, [signature.key], lambda data: load_key_pairs(data, password))
+    receipt = security.send_receipt
+    answering = [receipt.certificate] if receipt and receipt.certificate else []
     return Material(
-        tuple(pins), tuple(anchors), tuple(recipients), tuple(named.pair for named in keys)
+        tuple(pins),
+        tuple(anchors),
+        tuple(recipients),
+        tuple(named.pair for named in keys),
+        signing[0].pair if signing else None,
+        tuple(_all(folder, answering, load_certificates)),
     )
 
 

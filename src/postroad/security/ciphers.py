@@ -29,46 +29,62 @@ class Plain:
     sha256: bytes
 
 
-def encrypt_content(
-    cipher: DataCipher, key: bytes, iv: bytes, content: Content, new_sink: NewSink
-) -> Content:
-    """IV, ciphertext and (for GCM) tag, as XML Encryption lays them out."""
-    sink = new_sink()
-    try:
-        sink.write(iv)
-        if cipher.mode == "GCM":
-            _encrypt_gcm(key, iv, content, sink)
-        else:
-            _encrypt_cbc(cipher, key, iv, content, sink)
-    except BaseException:
-        sink.discard()
-        raise
-    return sink.finish()
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Content encrypted as it is read: IV, ciphertext and (for GCM) tag (XML Encryption 5.2).
+
+    Read again it gives the same bytes, so nothing encrypted need ever be kept.
+    """
+
+    cipher: DataCipher
+    key: bytes
+    iv: bytes
+    content: Content
+
+    @property
+    def size(self) -> int:
+        if self.cipher.mode == "GCM":
+            return _IV + self.content.size + _TAG
+        block = iv_bytes(self.cipher)
+        return block + (self.content.size // block + 1) * block
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from _joined(self.iv, _gcm(self) if self.cipher.mode == "GCM" else _cbc(self))
+
+    def __repr__(self) -> str:
+        return f"Sealed({self.size} bytes)"
+
+
+def _joined(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The first few bytes travel with the piece after them."""
+    for piece in pieces:
+        yield first + piece if first else piece
+        first = b""
 
 
 def iv_bytes(cipher: DataCipher) -> int:
     return {"GCM": _IV, "CBC": 16, "3DES-CBC": 8}[cipher.mode]
 
 
-def _encrypt_gcm(key: bytes, iv: bytes, content: Content, sink: Sink) -> None:
-    encryptor = Cipher(algorithms.AES(key), modes.GCM(iv)).encryptor()
-    for chunk in content.chunks():
-        sink.write(encryptor.update(chunk))
-    sink.write(encryptor.finalize())
-    sink.write(encryptor.tag)
+def _gcm(sealed: Sealed) -> Iterator[bytes]:
+    encryptor = Cipher(algorithms.AES(sealed.key), modes.GCM(sealed.iv)).encryptor()
+    for chunk in sealed.content.chunks():
+        yield encryptor.update(chunk)
+    yield encryptor.finalize() + encryptor.tag
 
 
 def _block_cipher(cipher: DataCipher, key: bytes) -> algorithms.AES | TripleDES:
     return TripleDES(key) if cipher.mode == "3DES-CBC" else algorithms.AES(key)
 
 
-def _encrypt_cbc(cipher: DataCipher, key: bytes, iv: bytes, content: Content, sink: Sink) -> None:
-    block = iv_bytes(cipher)
-    encryptor = Cipher(_block_cipher(cipher, key), modes.CBC(iv)).encryptor()
-    for chunk in content.chunks():
-        sink.write(encryptor.update(chunk))
-    pad = block - content.size % block
-    sink.write(encryptor.update(bytes(pad - 1) + bytes((pad,))) + encryptor.finalize())
+def _cbc(sealed: Sealed) -> Iterator[bytes]:
+    block = iv_bytes(sealed.cipher)
+    cipher = Cipher(_block_cipher(sealed.cipher, sealed.key), modes.CBC(sealed.iv))
+    encryptor = cipher.encryptor()
+    for chunk in sealed.content.chunks():
+        yield encryptor.update(chunk)
+    pad = block - sealed.content.size % block
+    yield encryptor.update(bytes(pad - 1) + bytes((pad,))) + encryptor.finalize()
 
 
 def decrypt_content(cipher: DataCipher, key: bytes, content: Content, new_sink: NewSink) -> Plain:

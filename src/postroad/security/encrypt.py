@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from postroad.security.algorithms import DATA_CIPHERS
 from postroad.security.attachments import CIPHERTEXT_TRANSFORM, CONTENT_ONLY, Attachment
-from postroad.security.ciphers import encrypt_content, iv_bytes
+from postroad.security.ciphers import Sealed, iv_bytes
 from postroad.security.keyestablishment import Encryption, Entropy, write_key
 from postroad.security.tokens import write_token_reference
-from postroad.wire.content import BytesContent, BytesSink, NewSink, read_all
+from postroad.wire.content import BytesContent, Content, read_all
 from postroad.wire.mime_headers import cid_url
 from postroad.wire.names import DS, SMS11, WSSE, WSSE11, XENC
 from postroad.wire.xml import escape_attribute
@@ -18,11 +18,30 @@ _OCTETS = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
+class Seal:
+    """With what attachments are encrypted: kept by who may have to send them again."""
+
+    algorithm: str
+    key: bytes
+    ivs: tuple[bytes, ...]
+
+    def __repr__(self) -> str:
+        return f"Seal({self.algorithm!r})"
+
+    def on(self, contents: Sequence[Content]) -> tuple[Content, ...]:
+        """The contents encrypted once more, to the same bytes."""
+        cipher = DATA_CIPHERS[self.algorithm]
+        pairs = zip(contents, self.ivs, strict=True)
+        return tuple(Sealed(cipher, self.key, iv, content) for content, iv in pairs)
+
+
+@dataclass(frozen=True, slots=True)
 class Encrypted:
     pieces: tuple[str, ...]
     """Token, EncryptedKey and the EncryptedData of attachments, for the Security header."""
     attachments: tuple[Attachment, ...]
     body_content: str | None
+    seal: Seal
 
 
 def encrypt(
@@ -31,11 +50,11 @@ def encrypt(
     *,
     entropy: Entropy,
     body_content: str | None = None,
-    new_sink: NewSink = BytesSink,
     id: str = "_key",
 ) -> Encrypted:
     """Encrypt every attachment, and the Body's content when it is given, under one content key.
 
+    Attachments are encrypted while they are read, each time to the same bytes.
     ValueError when algorithm and certificate do not fit.
     """
     cipher = DATA_CIPHERS[encryption.data]
@@ -43,20 +62,19 @@ def encrypt(
     token, reference = write_token_reference(
         encryption.reference, encryption.certificate, (), f"{id}-token"
     )
+    seal = Seal(encryption.data, key, tuple(entropy(iv_bytes(cipher)) for _ in attachments))
     data, outgoing, ids = [], [], []
-    for number, attachment in enumerate(attachments, 1):
-        content = encrypt_content(
-            cipher, key, entropy(iv_bytes(cipher)), attachment.content, new_sink
-        )
+    sealed = seal.on([attachment.content for attachment in attachments])
+    for number, (attachment, content) in enumerate(zip(attachments, sealed, strict=True), 1):
         outgoing.append(replace(attachment, content=content, media_type=_OCTETS, sha256=None))
         ids.append(f"{id}-data-{number}")
         data.append(_attachment_data(ids[-1], id, encryption.data, attachment))
     encrypted_body = None
     if body_content is not None:
         plain = BytesContent(body_content.encode())
-        sealed = encrypt_content(cipher, key, entropy(iv_bytes(cipher)), plain, BytesSink)
+        hidden = Sealed(cipher, key, entropy(iv_bytes(cipher)), plain)
         ids.append(f"{id}-body")
-        value = base64.b64encode(read_all(sealed, sealed.size)).decode()
+        value = base64.b64encode(read_all(hidden, hidden.size)).decode()
         encrypted_body = _encrypted_data(
             ids[-1], id, encryption.data, f'Type="{XENC}Content"',
             f"<xenc:CipherValue>{value}</xenc:CipherValue>",
@@ -68,7 +86,7 @@ def encrypt(
         f"<xenc:ReferenceList>{listed}</xenc:ReferenceList></xenc:EncryptedKey>"
     )
     pieces = (*((token,) if token else ()), encrypted_key, *data)
-    return Encrypted(pieces, tuple(outgoing), encrypted_body)
+    return Encrypted(pieces, tuple(outgoing), encrypted_body, seal)
 
 
 def _attachment_data(id: str, key_id: str, algorithm: str, attachment: Attachment) -> str:

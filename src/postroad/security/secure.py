@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from postroad.security.attachments import Attachment
-from postroad.security.encrypt import encrypt
+from postroad.security.encrypt import Seal, encrypt
 from postroad.security.keyestablishment import Encryption, Entropy
 from postroad.security.sign import (
     Block,
@@ -14,7 +14,6 @@ from postroad.security.sign import (
     write_security,
     write_security_timestamp,
 )
-from postroad.wire.content import BytesSink, NewSink
 from postroad.wire.ebms3 import Reference
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
@@ -38,6 +37,7 @@ class Secured:
     """As they are sent: encrypted where encryption was asked for."""
     references: tuple[Reference, ...]
     """What was signed: a receipt must name these."""
+    seal: Seal | None = None
 
 
 def secure(
@@ -51,7 +51,6 @@ def secure(
     lifetime: Lifetime | None = None,
     body_content: str = "",
     tokens: Sequence[str] = (),
-    new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Secured:
     """An envelope with the headers and the Body, signed and encrypted as asked.
@@ -65,6 +64,7 @@ def secure(
     pieces: list[str] = list(tokens)
     references: tuple[Reference, ...] = ()
     sent = tuple(attachments)
+    seal = None
     blocks = [block for block in headers if block.id] + [body]
     if lifetime is not None:
         expires = lifetime.created + lifetime.validity if lifetime.validity else None
@@ -88,13 +88,13 @@ def secure(
             encryption,
             entropy=entropy,
             body_content=body.xml[inner_start:inner_end] or None,
-            new_sink=new_sink,
         )
         pieces += encrypted.pieces
         sent = encrypted.attachments
+        seal = encrypted.seal
         if encrypted.body_content is not None:
             body_xml = body.xml[:inner_start] + encrypted.body_content + body.xml[inner_end:]
     pieces += signature
     security = [write_security(version, pieces)] if any(pieces) else []
     envelope = write_envelope(version, [*security, *(block.xml for block in headers)], body_xml)
-    return Secured(envelope, sent, references)
+    return Secured(envelope, sent, references, seal)

@@ -91,6 +91,11 @@ class Verification(NamedTuple):
         return any(c.content_id == content_id and c.valid for c in self.references)
 
     @property
+    def unseen(self) -> list[str]:
+        """What it covers and nobody could look at."""
+        return [one.reference.uri for one in self.references if one.valid is None]
+
+    @property
     def signed_references(self) -> tuple[Reference, ...]:
         return tuple(checked.reference for checked in self.references)
 

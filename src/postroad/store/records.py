@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from postroad.security.encrypt import Seal
+
 
 class Side(StrEnum):
     SENDING = "sending"
@@ -65,15 +67,6 @@ class StoredPart:
     properties: tuple[tuple[str, str, str | None], ...] = ()
     """Name, value and type of each part property, those of compression included."""
     file_name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Seal:
-    """With what the parts of an outgoing message are encrypted on their way out."""
-
-    algorithm: str
-    key: bytes
-    ivs: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
