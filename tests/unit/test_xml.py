@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lxml import etree
 
 from postroad.wire import xml
 from postroad.wire.errors import EbmsError
@@ -130,6 +133,75 @@ def test_a_relative_namespace_has_no_canonical_form_and_says_so():
     with pytest.raises(EbmsError) as caught:
         xml.canonical(root)
     assert caught.value.code == "EBMS:0009"
+
+
+def _in_scope(prefix, inside=b""):
+    declared = f'<r xmlns="urn:d" xmlns:{prefix}="urn:p" xmlns:u="urn:u"><u:a>'.encode()
+    return declared + inside + b"</u:a></r>"
+
+
+def _new_prefix():
+    """lxml remembers every name it met: this one is new to it."""
+    return f"p{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["remembered", "too many to remember"])
+def _room_for_prefixes(request, monkeypatch):
+    if request.param != "remembered":
+        monkeypatch.setattr(xml, "_MOST_PREFIX_BYTES", 0)
+        monkeypatch.setattr(xml, "_prefixes", xml._Prefixes())
+
+
+@pytest.mark.usefixtures("_room_for_prefixes")
+def test_an_inclusive_prefix_counts_for_an_element_that_another_thread_read():
+    prefix = _new_prefix()
+    expected = f'<u:a xmlns:{prefix}="urn:p" xmlns:u="urn:u"></u:a>'.encode()
+    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
+        root = reader.submit(xml._tree_on_its_own, _in_scope(prefix)).result()
+        for _ in range(2):
+            assert writer.submit(xml.canonical, root[0], prefixes=(prefix,)).result() == expected
+    for _ in range(2):
+        assert xml.canonical(root[0], prefixes=(prefix,)) == expected
+
+
+def test_an_inclusive_prefix_counts_for_an_element_of_a_message_with_many_tags():
+    prefix = _new_prefix()
+    root = xml.parse(_in_scope(prefix, b"<b></b>" * 5000))
+    assert f'xmlns:{prefix}="urn:p"'.encode() in xml.canonical(root[0], prefixes=(prefix,))
+
+
+@pytest.mark.usefixtures("_room_for_prefixes")
+def test_the_default_namespace_can_be_on_the_inclusive_list():
+    root = xml.parse(b'<r xmlns="urn:d" xmlns:u="urn:u"><u:a><b/></u:a></r>')
+    expected = b'<u:a xmlns="urn:d" xmlns:u="urn:u"><b></b></u:a>'
+    assert xml.canonical(root[0], prefixes=("#default",)) == expected
+
+
+def test_what_cannot_be_a_prefix_on_the_inclusive_list_changes_nothing():
+    root = xml.parse(_in_scope("p"))
+    for odd in ("", "*", "{", "{urn:p}p", "p:p", "xml", "xmlns", "#other", "\N{SNOWMAN}", "9"):
+        assert xml.canonical(root[0], prefixes=(odd,)) == xml.canonical(root[0])
+        both = xml.canonical(root[0], prefixes=(odd, "p"))
+        assert both == b'<u:a xmlns:p="urn:p" xmlns:u="urn:u"></u:a>'
+
+
+def test_the_prefixes_of_strangers_are_not_remembered_without_end(monkeypatch):
+    monkeypatch.setattr(xml, "_prefixes", xml._Prefixes())
+    root = xml.parse(_in_scope("p"))
+    for _ in range(20):
+        xml.canonical(root[0], prefixes=tuple(_new_prefix() for _ in range(128)))
+    assert 0 < xml._prefixes.bytes <= xml._MOST_PREFIX_BYTES
+    assert sum(map(len, xml._prefixes.names)) < xml._prefixes.bytes
+
+
+def test_threads_that_read_share_no_store_of_names():
+    """Else they crash when both write to it. lxml drops an inclusive prefix that is not in it."""
+    xml.parse(b"<a/>")
+    prefix = _new_prefix()
+    with ThreadPoolExecutor(1) as other:
+        root = other.submit(xml.parse, _in_scope(prefix)).result()
+    written = etree.tostring(root[0], method="c14n", exclusive=True, inclusive_ns_prefixes=[prefix])
+    assert prefix.encode() not in written
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8")).filter(xml.is_xml_text))

@@ -194,6 +194,27 @@ def test_a_holodeck_message_holds_and_is_trusted() -> None:
     assert len(report["units"][0]["payloads"]) == 2
 
 
+UNFAMILIAR: Final = """
+import sys
+from datetime import UTC, datetime
+import postroad
+from postroad.wire import xml
+
+xml._vocabulary._bytes = xml._MOST_NAME_BYTES + 1
+at = datetime(2017, 1, 1, tzinfo=UTC)
+print(postroad.inspect(sys.argv[1], trust=[sys.argv[2]], at=at)["holds"])
+"""
+
+
+def test_a_holodeck_message_holds_where_its_names_are_not_to_be_remembered() -> None:
+    """It is read in a thread of its own then; its inclusive prefixes are new to this one."""
+    files = [VECTORS / "as4net/signed_holodeck_message.as4", VECTORS / "as4net/AccessPointB.cer"]
+    done = subprocess.run(
+        [sys.executable, "-c", UNFAMILIAR, *files], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True"
+
+
 def test_a_holodeck_message_is_not_by_the_other_access_point() -> None:
     report = inspect(
         "as4net/signed_holodeck_message.as4",

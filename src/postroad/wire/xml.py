@@ -8,7 +8,8 @@ so that the digest of a block is the digest of the very bytes that are sent.
 
 import binascii
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, cast
@@ -77,12 +78,25 @@ def _parser(*, recover: bool) -> etree.XMLParser:
     )
 
 
-_STRICT: Final = _parser(recover=False)
+class _Own(threading.local):
+    """A parser for each thread, and with it a store of names for each.
+
+    Only parsers are locked, not stores. Threads that use one parser come to use one store; one
+    that writes before it reads has a store that looks things up in that of the main thread. Two
+    such threads at work at once crash. A thread that first reads, by a new parser, shares nothing.
+    """
+
+    def __init__(self) -> None:
+        self.strict = _parser(recover=False)
+        etree.fromstring(b"<a/>", self.strict)
+
+
+_own: Final = _Own()
 
 
 def _tree(data: bytes) -> etree._Element:
     try:
-        return etree.fromstring(data, _STRICT)
+        return etree.fromstring(data, _own.strict)
     except etree.XMLSyntaxError:
         return _tree_on_its_own(data)
 
@@ -218,9 +232,11 @@ def _tags(data: bytes) -> int:
 
 def _check_shape(root: etree._Element, data: bytes, limits: Limits, where: str) -> None:
     """Bound depth and counts. What a count over the raw bytes rules out is not looked for."""
-    if _deeper_than(limits.xml_depth)(root):
-        raise _refused(where, f"elements are nested more than {limits.xml_depth} levels deep")
     one_byte = 0 not in data[:4]
+    # Every element but the innermost one has an end tag of its own.
+    may_be_deep = not one_byte or data.count(b"</") >= limits.xml_depth
+    if may_be_deep and _deeper_than(limits.xml_depth)(root):
+        raise _refused(where, f"elements are nested more than {limits.xml_depth} levels deep")
     if _tags(data) > limits.xml_elements and cast(float, _nodes(root)) > limits.xml_elements:
         raise _refused(where, f"more than {limits.xml_elements} elements and comments")
     most = limits.xml_attributes
@@ -333,22 +349,71 @@ def canonical(
 
     EBMS:0009 when it has none: a namespace name that is relative or no URI.
     """
+    _own.strict  # noqa: B018
     try:
         if exclusive and not prefixes and not with_comments:
             return _plainest(element)
-        result: bytes = etree.tostring(
-            element,
-            method="c14n",
-            exclusive=exclusive,
-            with_comments=with_comments,
-            inclusive_ns_prefixes=list(prefixes) if exclusive and prefixes else None,
-            with_tail=False,
+        write = cast(
+            Callable[[], bytes],
+            partial(
+                etree.tostring,
+                element,
+                method="c14n",
+                exclusive=exclusive,
+                with_comments=with_comments,
+                inclusive_ns_prefixes=list(prefixes) if exclusive and prefixes else None,
+                with_tail=False,
+            ),
         )
+        return _knowing(prefixes, write) if exclusive and prefixes else write()
     except etree.C14NError as error:
         raise EbmsError(
             "EBMS:0009", f"it has no canonical form: {_one_line(error)}", location=path(element)
         ) from None
-    return result
+
+
+class _Prefixes:
+    """The inclusive prefixes that every thread may remember, and about what room they take."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.bytes = 0
+
+    def is_safe(self, prefixes: tuple[str, ...]) -> bool:
+        new = set(prefixes) - self.names
+        size = sum(4 * len(prefix) + 64 for prefix in new)
+        if self.bytes + size > _MOST_PREFIX_BYTES:
+            return not new
+        self.names |= new
+        self.bytes += size
+        return True
+
+
+_MOST_PREFIX_BYTES: Final = 64 * 1024
+_prefixes: Final = _Prefixes()
+
+
+def _knowing(prefixes: tuple[str, ...], write: Callable[[], bytes]) -> bytes:
+    """Write where lxml knows these prefixes.
+
+    It silently passes over an inclusive prefix that is no name it ever met in the thread that
+    writes: the element may have been read in another, and `#default` is no name at all. What it
+    is told of it keeps until the thread ends; once that is too much, another thread writes.
+    """
+    if _prefixes.is_safe(prefixes):
+        _tell(prefixes)
+        return write()
+    with ThreadPoolExecutor(1) as own_thread:
+        own_thread.submit(_tell, prefixes).result()
+        return own_thread.submit(write).result()
+
+
+def _tell(prefixes: Iterable[str]) -> None:
+    """A parser that is to look out for some tags has lxml keep them as names."""
+    names = [prefix for prefix in prefixes if prefix and "{" not in prefix]
+    parser = etree.XMLPullParser(events=("start",), tag=names)
+    parser.feed(b"<a/>")
+    parser.close()
 
 
 _TEXT: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;"})
@@ -367,10 +432,10 @@ def escape_attribute(value: str) -> str:
     return value.translate(_ATTRIBUTE)
 
 
+UNWRITABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""A character that no XML document can hold."""
+
+
 def is_xml_text(value: str) -> bool:
     """Whether the string can stand in an XML document at all."""
-    return not any(_forbidden(c) for c in value)
-
-
-def _forbidden(c: str) -> bool:
-    return (c < " " and c not in "\t\n\r") or "\ud800" <= c <= "\udfff" or c in "\ufffe\uffff"
+    return UNWRITABLE.search(value) is None
