@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from postroad.msh.compression import Inflated, gunzip
+from postroad.msh.compression import Zipped, gunzip
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import CHUNK, BytesContent, BytesSink, Content, read_all
 from postroad.wire.errors import EbmsError
@@ -54,7 +54,7 @@ class Watched(BytesSink):
         super().discard()
 
 
-def inflate(data: bytes, limits: Limits = DEFAULT) -> Inflated:
+def inflate(data: bytes, limits: Limits = DEFAULT) -> Zipped:
     return gunzip(BytesContent(data), new_sink=BytesSink, location="cid:a", limits=limits)
 
 

@@ -10,9 +10,10 @@ from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.http import HttpHead, body_chunks, read_head
 from postroad.wire.limits import DEFAULT, KIB, Limits
 from postroad.wire.mime import MultipartReader, Part
-from postroad.wire.mime_headers import ContentType
+from postroad.wire.mime_headers import ContentType, parse_content_type
 
 _HEAD_BYTES = 128 * KIB
+_BARE = ("application/soap+xml", "text/xml")
 _DELIMITER = re.compile(rb"(?:^|\n)(?:\xef\xbb\xbf)?[ \t]*--[!-~]")
 
 
@@ -29,11 +30,13 @@ class Capture:
     attachments: tuple[Part, ...]
     multipart: bool
     problems: tuple[EbmsError, ...]
+    whole: bool = False
+    """This is all that came: nothing can have been left out by who kept it."""
 
     @property
     def envelope_only(self) -> bool:
         """Somebody kept the envelope and nothing else: attachments may have been there."""
-        return self.http is None and not self.multipart
+        return self.http is None and not self.multipart and not self.whole
 
 
 def read_capture(
@@ -136,3 +139,69 @@ def _looks_like_xml(begin: bytes) -> bool:
     if begin.startswith((b"\xff\xfe", b"\xfe\xff", b"<\x00", b"\x00<")):
         return True
     return begin.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<")
+
+
+class Incoming:
+    """A message as it comes in over HTTP, piece by piece: `feed` it, then `close`.
+
+    EBMS:0007 for a media type that carries no ebMS message, EBMS:0009 for an envelope that is
+    too large.
+    """
+
+    def __init__(
+        self, content_type: str | None, *, new_sink: NewSink, limits: Limits = DEFAULT
+    ) -> None:
+        if not content_type:
+            raise _not_taken("there is no Content-Type")
+        self._type = parse_content_type(content_type)
+        self._limits = limits
+        self._reader: MultipartReader | None = None
+        self._envelope = bytearray()
+        if self._type.media_type == "multipart/related":
+            self._reader = MultipartReader(self._type, limits=limits, new_sink=new_sink)
+        elif self._type.media_type not in _BARE:
+            raise _not_taken(f"the Content-Type is {self._type.media_type[:80]}")
+
+    def feed(self, data: bytes) -> None:
+        if self._reader is not None:
+            self._reader.feed(data)
+            return
+        self._envelope += data
+        if len(self._envelope) > self._limits.envelope_bytes:
+            raise EbmsError(
+                "EBMS:0009",
+                f"the envelope is larger than {self._limits.envelope_bytes} bytes",
+                location="envelope",
+            )
+
+    def close(self) -> Capture:
+        """All of it came."""
+        if self._reader is None:
+            envelope = bytes(self._envelope)
+            if not envelope:
+                raise EbmsError("EBMS:0009", "the HTTP message has no body", location="HTTP")
+            return Capture(None, self._type, self._type, envelope, (), False, (), whole=True)
+        package = self._reader.close()
+        return Capture(
+            None,
+            self._type,
+            package.root.content_type,
+            read_all(package.root.content, self._limits.envelope_bytes),
+            package.attachments(),
+            True,
+            package.problems,
+            whole=True,
+        )
+
+    def abort(self) -> None:
+        """No more comes: nothing of it stays behind."""
+        if self._reader is not None:
+            self._reader.abort()
+
+
+def _not_taken(why: str) -> EbmsError:
+    return EbmsError(
+        "EBMS:0007",
+        f"{why}; a message travels as multipart/related, application/soap+xml or text/xml",
+        location="HTTP",
+    )

@@ -11,17 +11,40 @@ from postroad.wire.limits import DEFAULT, Limits
 
 _PIECE = 256 * 1024
 _MEMBERS = 1000
+_LEVEL = 4
+"""Twice as fast as the usual six, for a few per cent more bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Inflated:
+class Zipped:
+    """Content that went through GZIP, one way or the other."""
+
     content: Content
     sha256: bytes
 
 
+def gzipped(content: Content, *, new_sink: NewSink) -> Zipped:
+    """Compress, with the digest of what comes out; the same content gives the same bytes."""
+    sink = new_sink()
+    digest = hashlib.sha256()
+    deflate = zlib.compressobj(_LEVEL, wbits=31)
+    try:
+        for chunk in content.chunks():
+            if piece := deflate.compress(chunk):
+                digest.update(piece)
+                sink.write(piece)
+        piece = deflate.flush()
+        digest.update(piece)
+        sink.write(piece)
+    except BaseException:
+        sink.discard()
+        raise
+    return Zipped(sink.finish(), digest.digest())
+
+
 def gunzip(
     content: Content, *, new_sink: NewSink, location: str, limits: Limits = DEFAULT
-) -> Inflated:
+) -> Zipped:
     """Decompress; EBMS:0303 when it is not whole GZIP or grows beyond the limits."""
     sink = new_sink()
     try:
@@ -29,7 +52,7 @@ def gunzip(
     except BaseException:
         sink.discard()
         raise
-    return Inflated(sink.finish(), digest)
+    return Zipped(sink.finish(), digest)
 
 
 def _inflate(content: Content, sink: Sink, location: str, limits: Limits) -> bytes:
@@ -70,6 +93,17 @@ def _pieces(content: Content, location: str) -> Iterator[bytes]:
         if not piece:
             raise _failed("it ends too early", location)
         yield piece
+
+
+class Unzipped:
+    """Content that is kept compressed and read decompressed; it was checked when it came."""
+
+    def __init__(self, content: Content, size: int) -> None:
+        self._content = content
+        self.size = size
+
+    def chunks(self) -> Iterator[bytes]:
+        return _pieces(self._content, "")
 
 
 def _failed(why: str, location: str) -> EbmsError:

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from lxml import etree
 
-from postroad.msh.compression import Inflated, gunzip
+from postroad.msh.compression import Zipped, gunzip
 from postroad.security.attachments import Attachment, signed_form
 from postroad.security.ids import Ids
 from postroad.wire.content import BytesContent, Content, NewSink
@@ -39,7 +39,7 @@ class Payload:
     """None when it could not be opened; canonical XML where it stands in the Body."""
     sha256: bytes | None = None
     compressed: bool = False
-    unpacked: Inflated | None = None
+    unpacked: Zipped | None = None
     """What is inside a GZIP file that was sent as such, without AS4 compression."""
 
 
@@ -55,10 +55,10 @@ class Opening:
         self.ids = Ids(body)
         self._new_sink = new_sink
         self._limits = limits
-        self._inflated: dict[str, Inflated | EbmsError] = {}
-        self._written: dict[etree._Element, Inflated] = {}
+        self._inflated: dict[str, Zipped | EbmsError] = {}
+        self._written: dict[etree._Element, Zipped] = {}
 
-    def inflate(self, attachment: Attachment) -> Inflated:
+    def inflate(self, attachment: Attachment) -> Zipped:
         """The attachment decompressed; EBMS:0303 when that cannot be done."""
         name = attachment.content_id
         if name not in self._inflated:
@@ -76,13 +76,13 @@ class Opening:
             raise EbmsError(outcome.code, outcome.detail, location=outcome.location)
         return outcome
 
-    def written(self, element: etree._Element) -> Inflated | None:
+    def written(self, element: etree._Element) -> Zipped | None:
         """An element of the Body as canonical XML; None while it is encrypted."""
         if element.tag == f"{{{XENC}}}EncryptedData":
             return None
         if element not in self._written:
             octets = canonical(element)
-            self._written[element] = Inflated(BytesContent(octets), sha256(octets).digest())
+            self._written[element] = Zipped(BytesContent(octets), sha256(octets).digest())
         return self._written[element]
 
 
@@ -185,7 +185,7 @@ def _type_problems(media_type: str, attachment: Attachment) -> list[EbmsError]:
     ]
 
 
-def _peek(attachment: Attachment, opening: Opening, problems: list[EbmsError]) -> Inflated | None:
+def _peek(attachment: Attachment, opening: Opening, problems: list[EbmsError]) -> Zipped | None:
     """Look into a GZIP file that nobody asked to decompress; damage there is only a warning."""
     try:
         return opening.inflate(attachment)
@@ -248,7 +248,7 @@ def _is_charset(name: str) -> bool:
     return True
 
 
-def _elsewhere(href: str | None, place: str, opening: Opening) -> Inflated | None:
+def _elsewhere(href: str | None, place: str, opening: Opening) -> Zipped | None:
     """A payload that is no attachment: the Body, an element in it, or outside the message."""
     if not href:
         content = next(opening.body.iterchildren("*"), None)

@@ -186,6 +186,14 @@ def verify(
     )
 
 
+def references_of(
+    security: etree._Element | None, limits: Limits = DEFAULT
+) -> tuple[Reference, ...]:
+    """What the first signature in a Security header covers, without checking it."""
+    present = signatures(security) if security is not None else []
+    return _signed_info(_structure(present[0])[0], limits)[2] if present else ()
+
+
 def _unheld(result: CheckedReference) -> EbmsError:
     uri = result.reference.uri or "the whole document"
     if result.valid is None:

@@ -1,0 +1,202 @@
+"""Receipts and errors: made for what came in, and judged when they come back (AS4 3.2, Core 6).
+
+An answer about a message is a signal in an envelope of its own. Who sent the message believes a
+receipt only when it is signed by the partner and names every digest of what was sent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from postroad.agreement.matching import Match
+from postroad.agreement.pmode import Leg
+from postroad.msh.lens import Inspection
+from postroad.msh.outbound import MESSAGING_ID
+from postroad.msh.securing import signs
+from postroad.security.secure import Lifetime, secure
+from postroad.security.sign import Block, Signing
+from postroad.security.verify import references_of, security_headers
+from postroad.wire import xml
+from postroad.wire.ebms3 import (
+    Description,
+    Error,
+    MessageInfo,
+    Messaging,
+    Reference,
+    SignalMessage,
+    UserMessage,
+)
+from postroad.wire.ebms3_reader import find_messaging, read_messaging
+from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.receipts import awareness_receipt, check_receipt, nonrepudiation_receipt
+from postroad.wire.soap import SoapVersion, read_envelope
+
+MOST_ERRORS: Final = 10
+_NO_AGREEMENT: Final = (
+    "no P-Mode fits this message: check From, To, Service, Action and AgreementRef"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A signal as it is sent."""
+
+    signal_id: str
+    kind: str
+    """receipt or error"""
+    version: SoapVersion
+    envelope: bytes
+
+    @property
+    def content_type(self) -> str:
+        return f"{self.version.media_type}; charset=UTF-8"
+
+
+def wants_receipt(leg: Leg) -> bool:
+    asked = leg.security.send_receipt if leg.security else None
+    return bool(asked and asked.enabled)
+
+
+def receipt_is_response(leg: Leg) -> bool:
+    asked = leg.security.send_receipt if leg.security else None
+    return asked is None or asked.reply_pattern in (None, "response")
+
+
+def errors_are_response(leg: Leg | None) -> bool:
+    """Errors come back on the response unless the P-Mode says otherwise (Core D.3.4)."""
+    report = leg.error_handling.report if leg and leg.error_handling else None
+    return report is None or report.as_response is not False
+
+
+def receipt(
+    found: Inspection, message: UserMessage, match: Match, *, signal_id: str, now: datetime
+) -> SignalMessage:
+    """The receipt that a message's P-Mode asks for.
+
+    A signed message is answered by the digests of its signature, whatever else is agreed
+    (AS4 5.1.8); an unsigned one by a copy of its eb:UserMessage.
+    """
+    info = MessageInfo(now, signal_id, message.message_info.message_id)
+    asked = match.leg.security.send_receipt if match.leg.security else None
+    if found.verification is not None and (asked is None or asked.non_repudiation is not False):
+        return nonrepudiation_receipt(found.verification.signed_references, message_info=info)
+    return awareness_receipt(message, message_info=info)
+
+
+def error(
+    problems: Sequence[EbmsError], *, signal_id: str, ref: str | None, now: datetime
+) -> SignalMessage:
+    """The signal that tells what is wrong with a message; None of it helps an attacker."""
+    failures = [one for one in problems if one.severity is Severity.FAILURE] or list(problems)
+    return SignalMessage(
+        MessageInfo(now, signal_id, ref),
+        errors=tuple(_wire_error(one, ref) for one in failures[:MOST_ERRORS]),
+    )
+
+
+def _wire_error(problem: EbmsError, ref: str | None) -> Error:
+    """One eb:Error. Which P-Mode nearly fitted is nobody's business but ours."""
+    kind = problem.kind
+    detail = _NO_AGREEMENT if problem.detail.startswith("no P-Mode") else problem.detail
+    place = f" ({problem.location})" if problem.location else ""
+    return Error(
+        error_code=kind.code,
+        severity=problem.severity.value,
+        category=kind.category.value,
+        origin=kind.origin,
+        short_description=kind.short_description,
+        ref_to_message_in_error=ref,
+        description=Description(kind.meaning, "en"),
+        error_detail=f"{detail}{place}"[:2000],
+    )
+
+
+def write_answer(
+    signal: SignalMessage, version: SoapVersion, how: Signing | None, now: datetime
+) -> Answer:
+    """The signal in its envelope, signed where the P-Mode signs."""
+    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    secured = secure(
+        version,
+        [Block(MESSAGING_ID, block)],
+        [],
+        signing=how,
+        lifetime=Lifetime(now) if how else None,
+    )
+    kind = "receipt" if signal.receipt is not None else "error"
+    return Answer(signal.message_info.message_id, kind, version, secured.envelope)
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """What was sent, as far as an answer is held against it."""
+
+    user_message: UserMessage
+    references: tuple[Reference, ...]
+    """Of the signature; empty when it was not signed."""
+
+
+def sent_message(envelope: bytes, limits: Limits = DEFAULT) -> SentMessage:
+    """What was sent, from the envelope that was kept."""
+    parsed = read_envelope(xml.parse(envelope, limits))
+    element = find_messaging(parsed)
+    reading = read_messaging(element, parsed.version) if element is not None else None
+    if reading is None or reading.messaging is None or not reading.messaging.user_messages:
+        raise ValueError("the envelope that was kept holds no user message")
+    references = references_of(security_headers(parsed.header).get(None), limits)
+    return SentMessage(reading.messaging.user_messages[0], references)
+
+
+def receipt_problems(
+    found: Inspection, signal: SignalMessage, sent: SentMessage, match: Match
+) -> list[EbmsError]:
+    """Why a receipt proves nothing; empty when it does. The signal is one of the inspected message.
+
+    EBMS:0302 for what does not fit, the security codes for what is not signed as agreed.
+    """
+    problems = [one for one in found.problems if one.severity is Severity.FAILURE]
+    if signs(match.leg):
+        problems += _unproven(found)
+    try:
+        check_receipt(
+            signal,
+            sent_message_id=sent.user_message.message_info.message_id,
+            sent_references=sent.references or None,
+            sent_user_message=sent.user_message,
+        )
+    except EbmsError as invalid:
+        problems.append(invalid)
+    return problems
+
+
+def error_problems(found: Inspection, match: Match, *, on_response: bool) -> list[EbmsError]:
+    """Why an error signal is not believed.
+
+    On the response an unsigned error is taken: a partner that cannot read a message often cannot
+    sign about it either. From a stranger's request it is not, where the P-Mode signs.
+    """
+    if found.verification is None and on_response:
+        return [
+            one
+            for one in found.problems
+            if one.severity is Severity.FAILURE and not one.code.startswith("EBMS:01")
+        ]
+    problems = [one for one in found.problems if one.severity is Severity.FAILURE]
+    if signs(match.leg):
+        problems += _unproven(found)
+    return problems
+
+
+def _unproven(found: Inspection) -> list[EbmsError]:
+    verification = found.verification
+    if verification is None:
+        said = "the signal is not signed, and the P-Mode signs"
+        return [EbmsError("EBMS:0103", said, location="wsse:Security")]
+    if not found.trusted:
+        said = "nobody vouches for who signed: the P-Mode names no certificate of the partner"
+        known = any(one.severity is Severity.FAILURE for one in found.problems)
+        return [] if known else [EbmsError("EBMS:0101", said, location="certificate")]
+    return []

@@ -1,0 +1,281 @@
+"""The walk out: what the application gave becomes a message that can be sent (Core 5, AS4 5.1).
+
+`package` is the list of steps: compress, write the header, sign, encrypt. Sending itself, and what
+comes back, are the node's and `answers`'.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import quote
+
+from postroad.agreement.conformity import PartFacts, check_user_message
+from postroad.agreement.matching import Match, header
+from postroad.agreement.pmode import Leg
+from postroad.msh.compression import gzipped
+from postroad.msh.expectation import Material
+from postroad.msh.securing import encryption, signing, signs, username_tokens
+from postroad.security.attachments import Attachment
+from postroad.security.encrypt import Seal
+from postroad.security.keyestablishment import Entropy
+from postroad.security.secure import Lifetime, secure
+from postroad.security.sign import Block
+from postroad.wire.content import BytesSink, Content, NewSink
+from postroad.wire.ebms3 import (
+    COMPRESSION_TYPE,
+    GZIP,
+    MIME_TYPE,
+    CollaborationInfo,
+    MessageInfo,
+    Messaging,
+    PartInfo,
+    Property,
+    Reference,
+    Service,
+    UserMessage,
+)
+from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.errors import EbmsError
+from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.mime import (
+    OutgoingPart,
+    multipart_content_type,
+    multipart_length,
+    write_multipart,
+)
+from postroad.wire.mime_headers import cid_url
+from postroad.wire.names import NEXT_MSH, TEST_ACTION, TEST_SERVICE
+from postroad.wire.soap import SoapVersion
+
+MESSAGING_ID = "_messaging"
+ROOT_ID = "envelope@postroad"
+_PACKED_ALREADY = (
+    "application/gzip",
+    "application/zip",
+    "application/x-7z-compressed",
+    "application/x-xz",
+    "application/zstd",
+    "audio/",
+    "image/jpeg",
+    "image/png",
+    "image/webp",
+    "video/",
+)
+"""What compression makes no smaller; AS4 3.1 lets the sender leave it."""
+
+Named = tuple[str, str, str | None]
+"""Name, value and type of a property."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPayload:
+    """A payload as the application gave it."""
+
+    content: Content
+    sha256: bytes
+    media_type: str
+    content_id: str
+    file_name: str | None = None
+    properties: tuple[Named, ...] = ()
+    compress: bool | None = None
+    """None: as the P-Mode says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What the application wants to send; what is None is taken from the P-Mode."""
+
+    message_id: str
+    conversation_id: str
+    payloads: tuple[DraftPayload, ...] = ()
+    ref_to_message_id: str | None = None
+    service: str | None = None
+    action: str | None = None
+    properties: tuple[Named, ...] = ()
+    test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPart:
+    """A payload in its signed form, and as the application knows it."""
+
+    payload: DraftPayload
+    content: Content
+    wire_type: str
+    compressed: bool
+    properties: tuple[Property, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A message ready to be sent, as often as it takes: always the same bytes."""
+
+    user_message: UserMessage
+    version: SoapVersion
+    envelope: bytes
+    parts: tuple[PackedPart, ...]
+    references: tuple[Reference, ...]
+    seal: Seal | None
+
+
+def user_message(
+    draft: Draft, match: Match, parts: Sequence[PartInfo], now: datetime
+) -> UserMessage:
+    """The header of a message: what the P-Mode says, and the application's own."""
+    agreed = header(match.pmode, match.number)
+    service = Service(draft.service, agreed.service.type) if draft.service else agreed.service
+    action = draft.action or agreed.action
+    if draft.test:
+        service, action = Service(TEST_SERVICE), TEST_ACTION
+    return UserMessage(
+        MessageInfo(now, draft.message_id, draft.ref_to_message_id),
+        agreed.from_party,
+        agreed.to_party,
+        CollaborationInfo(service, action, draft.conversation_id, agreed.agreement_ref),
+        tuple(Property(*one) for one in draft.properties),
+        tuple(parts),
+        agreed.mpc if match.leg.business_info and match.leg.business_info.mpc else None,
+    )
+
+
+def check_draft(draft: Draft, match: Match, now: datetime) -> list[EbmsError]:
+    """In what a draft breaks its P-Mode: told to the application before anything is taken over."""
+    infos = [
+        PartInfo(cid_url(one.content_id), (Property(MIME_TYPE, one.media_type),))
+        for one in draft.payloads
+    ]
+    facts = [
+        PartFacts(info.href, one.media_type, one.content.size)
+        for info, one in zip(infos, draft.payloads, strict=True)
+    ]
+    message = user_message(draft, match, infos, now)
+    write_messaging(Messaging((message,), id=MESSAGING_ID), soap_version(match.leg))
+    test = Match(match.pmode, match.leg, match.number, draft.test)
+    return check_user_message(test, message, facts)
+
+
+def package(
+    draft: Draft,
+    match: Match,
+    material: Material,
+    *,
+    now: datetime,
+    entropy: Entropy,
+    new_sink: NewSink = BytesSink,
+    limits: Limits = DEFAULT,
+) -> Package:
+    """The message as it goes over the wire. ValueError when keys and algorithms do not fit."""
+    leg = match.leg
+    version = soap_version(leg)
+    parts = tuple(_compress(payload, leg, new_sink) for payload in draft.payloads)
+    message = user_message(draft, match, [_part_info(part) for part in parts], now)
+    role = NEXT_MSH if leg.protocol and leg.protocol.add_actor_or_role_attribute else None
+    block = write_messaging(Messaging((message,), id=MESSAGING_ID, role=role), version)
+    secured = secure(
+        version,
+        [Block(MESSAGING_ID, block)],
+        [_attachment(part) for part in parts],
+        signing=signing(leg, material.signing),
+        encryption=encryption(leg, material),
+        entropy=entropy,
+        lifetime=Lifetime(now) if signs(leg) else None,
+        tokens=username_tokens(leg, now, entropy),
+        limits=limits,
+    )
+    return Package(message, version, secured.envelope, parts, secured.references, secured.seal)
+
+
+def _compress(payload: DraftPayload, leg: Leg, new_sink: NewSink) -> PackedPart:
+    """AS4 compression, where the P-Mode asks for it and it makes sense (AS4 3.1)."""
+    agreed = leg.payload_service.compression_type if leg.payload_service else None
+    wanted = payload.compress
+    if wanted is None:
+        wanted = not payload.media_type.startswith(_PACKED_ALREADY)
+    properties = [Property(*one) for one in payload.properties if one[0] not in _OURS]
+    properties.append(Property(MIME_TYPE, payload.media_type))
+    if not (agreed and wanted):
+        return PackedPart(payload, payload.content, payload.media_type, False, tuple(properties))
+    packed = gzipped(payload.content, new_sink=new_sink)
+    properties.append(Property(COMPRESSION_TYPE, GZIP))
+    return PackedPart(payload, packed.content, GZIP, True, tuple(properties))
+
+
+_OURS = frozenset((MIME_TYPE, COMPRESSION_TYPE))
+
+
+def _part_info(part: PackedPart) -> PartInfo:
+    return PartInfo(cid_url(part.payload.content_id), part.properties)
+
+
+def _attachment(part: PackedPart) -> Attachment:
+    known = None if part.compressed else part.payload.sha256
+    return Attachment(part.payload.content_id, part.content, part.wire_type, known)
+
+
+def soap_version(leg: Leg) -> SoapVersion:
+    agreed = leg.protocol.soap_version if leg.protocol else None
+    return SoapVersion.SOAP_11 if agreed == "1.1" else SoapVersion.SOAP_12
+
+
+@dataclass(frozen=True, slots=True)
+class WirePart:
+    """An attachment as it is sent."""
+
+    content_id: str
+    media_type: str
+    content: Content
+    file_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WireForm:
+    """A message as it goes over the wire: its Content-Type, its length, and its bytes in pieces."""
+
+    content_type: str
+    envelope: bytes
+    parts: tuple[OutgoingPart, ...]
+    boundary: str | None
+    media_type: str
+
+    @property
+    def length(self) -> int:
+        if self.boundary is None:
+            return len(self.envelope)
+        return multipart_length(self.envelope, self.parts, **self._frame())
+
+    def pieces(self) -> Iterator[bytes]:
+        if self.boundary is None:
+            return iter((self.envelope,))
+        return write_multipart(self.envelope, self.parts, **self._frame())
+
+    def _frame(self) -> dict[str, str]:
+        assert self.boundary is not None
+        return {"boundary": self.boundary, "root_id": ROOT_ID, "root_type": self.media_type}
+
+
+def wire_form(
+    version: SoapVersion, envelope: bytes, parts: Sequence[WirePart], boundary: str | None
+) -> WireForm:
+    """How an envelope travels: alone, or first in a multipart with its attachments (Core 5.1)."""
+    if boundary is None:
+        kind = f"{version.media_type}; charset=UTF-8"
+        return WireForm(kind, envelope, (), None, version.media_type)
+    kind = multipart_content_type(boundary=boundary, root_id=ROOT_ID, root_type=version.media_type)
+    outgoing = tuple(
+        OutgoingPart(one.content_id, one.media_type, one.content, _disposition(one.file_name))
+        for one in parts
+    )
+    return WireForm(kind, envelope, outgoing, boundary, version.media_type)
+
+
+def _disposition(file_name: str | None) -> tuple[tuple[str, str], ...]:
+    """Content-Disposition, with what cannot stand in a quoted string in the form of RFC 5987."""
+    if file_name is None:
+        return ()
+    plain = "".join(
+        c if c.isascii() and c.isprintable() and c not in '"\\' else "_" for c in file_name
+    )
+    value = f'attachment; filename="{plain}"'
+    if plain != file_name:
+        value += f"; filename*=UTF-8''{quote(file_name, safe='')}"
+    return (("Content-Disposition", value),)

@@ -1,0 +1,124 @@
+"""How the messages of a P-Mode leg are signed and encrypted, and with whose keys."""
+
+from datetime import datetime
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, x448, x25519
+
+from postroad.agreement.pmode import Leg
+from postroad.agreement.pmode_security import Encryption as AgreedEncryption
+from postroad.msh.expectation import Material
+from postroad.security import algorithms as alg
+from postroad.security.keyestablishment import Encryption, Entropy
+from postroad.security.keys import KeyPair
+from postroad.security.sign import Signing
+from postroad.security.tokens import TokenReference
+from postroad.security.username import write_username_token
+
+_NONCE_BYTES: Final = 16
+_BY_KEY: Final = (
+    (ec.EllipticCurvePrivateKey, alg.ECDSA_SHA256),
+    (ed25519.Ed25519PrivateKey, alg.ED25519),
+    (ed448.Ed448PrivateKey, alg.ED448),
+)
+_BY_RECIPIENT: Final = (
+    (ec.EllipticCurvePublicKey, alg.ECDH_ES),
+    (x25519.X25519PublicKey, alg.X25519),
+    (x448.X448PublicKey, alg.X448),
+)
+
+
+def signs(leg: Leg) -> bool:
+    terms = leg.security.x509 if leg.security else None
+    return bool(terms and terms.sign and terms.sign.enabled)
+
+
+def signing(leg: Leg, key: KeyPair | None) -> Signing | None:
+    """How messages of a leg, and the answers to them, are signed; None when they are not.
+
+    ValueError when there is no key. What the P-Mode leaves open follows from the key.
+    """
+    if not signs(leg):
+        return None
+    if key is None:
+        raise ValueError(
+            "the P-Mode asks for a signature, and there is no key to sign with: set Signature.Key "
+            "in the P-Mode, or keys.signing in postroad.yaml"
+        )
+    assert leg.security is not None
+    assert leg.security.x509 is not None
+    agreed = leg.security.x509.signature
+    usual = next((uri for kind, uri in _BY_KEY if isinstance(key.private_key, kind)), None)
+    return Signing(
+        key,
+        (agreed.algorithm if agreed else None) or usual or alg.RSA_SHA256,
+        (agreed.hash_function if agreed else None) or alg.SHA256,
+        TokenReference(agreed.key_reference)
+        if agreed and agreed.key_reference
+        else TokenReference.BINARY_SECURITY_TOKEN,
+        bool(agreed and agreed.raw),
+    )
+
+
+def answer_signing(leg: Leg, key: KeyPair | None) -> Signing | None:
+    """How a receipt or an error about a message of a leg is signed.
+
+    With another kind of key than the sender's, the sender's algorithm does not apply.
+    """
+    own = signing(leg, key)
+    if own is None:
+        return None
+    usual = next((uri for kind, uri in _BY_KEY if isinstance(own.key.private_key, kind)), None)
+    agreed = alg.SIGNATURES[own.algorithm].scheme
+    if usual is not None and alg.SIGNATURES[usual].scheme is not agreed:
+        return Signing(own.key, usual, own.digest, own.reference)
+    if usual is None and agreed not in (alg.Scheme.RSA, alg.Scheme.RSA_PSS):
+        return Signing(own.key, alg.RSA_SHA256, own.digest, own.reference)
+    return own
+
+
+def encryption(leg: Leg, material: Material) -> Encryption | None:
+    """How messages of a leg are encrypted; None when they are not."""
+    terms = leg.security.x509 if leg.security else None
+    agreed = terms.encryption if terms else None
+    if agreed is None or not (agreed.encrypt and agreed.encrypt.enabled):
+        return None
+    if not material.recipients:
+        raise ValueError(
+            "the P-Mode asks for encryption, and names no certificate of the receiver: set "
+            "Encryption.Certificate"
+        )
+    return _agreed(agreed, material)
+
+
+def _agreed(agreed: AgreedEncryption, material: Material) -> Encryption:
+    certificate = material.recipients[0]
+    public = certificate.public_key()
+    usual = next((uri for kind, uri in _BY_RECIPIENT if isinstance(public, kind)), None)
+    key = agreed.key_agreement if usual else agreed.key_transport
+    given = {
+        "data": agreed.algorithm,
+        "key": key or usual,
+        "digest": agreed.digest,
+        "mgf": agreed.mgf,
+        "derivation": agreed.key_derivation,
+        "wrap": agreed.key_wrap,
+    }
+    named = {name: value for name, value in given.items() if value is not None}
+    form = TokenReference(agreed.key_reference or TokenReference.BINARY_SECURITY_TOKEN)
+    return Encryption(certificate, **named, reference=form)
+
+
+def username_tokens(leg: Leg, now: datetime, entropy: Entropy) -> list[str]:
+    agreed = leg.security.username_token if leg.security else None
+    if agreed is None:
+        return []
+    return [
+        write_username_token(
+            agreed.username,
+            agreed.password.get_secret_value(),
+            digest=agreed.digest,
+            nonce=entropy(_NONCE_BYTES),
+            created=now,
+        )
+    ]
