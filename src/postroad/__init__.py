@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from postroad.api.client import AsyncClient, Client
     from postroad.node.inspecting import inspect
 
-__all__ = ["__version__", "inspect"]
+__all__ = ["AsyncClient", "Client", "__version__", "inspect"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from postroad.node.inspecting import inspect
 
         return inspect
+    if name in ("AsyncClient", "Client"):
+        from postroad.api import client
+
+        return getattr(client, name)
     raise AttributeError(f"module 'postroad' has no attribute {name!r}")

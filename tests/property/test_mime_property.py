@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from postroad.wire.content import BytesContent, read_all
@@ -70,7 +70,15 @@ def told(content_type: ContentType | None, chunks: list[bytes]) -> Any:
     except EbmsError as error:
         return str(error)
     parts = [
-        (part.headers, part.content_id, read_all(part.content, 1 << 20), part.sha256)
+        (
+            part.index,
+            part.headers,
+            part.content_type,
+            part.content_id,
+            part.transfer_encoding,
+            read_all(part.content, 1 << 20),
+            part.sha256,
+        )
         for part in package.parts
     ]
     return package.content_type, parts, package.root.index, list(map(str, package.problems))
@@ -103,6 +111,72 @@ def test_how_a_message_is_cut_makes_no_difference(
 ) -> None:
     body = b"--b\r\nContent-Type: text/xml\r\n" + body
     assert told(content_type, pieces(body, sizes)) == told(content_type, [body])
+
+
+def mostly(usual: bytes, *others: bytes) -> st.SearchStrategy[bytes]:
+    return st.sampled_from([usual] * 10 * len(others) + list(others))
+
+
+line_ends = mostly(b"\r\n", b"\n", b" \r\n", b"\t\n", b"\r", b"\n\r\n")
+delimiters = mostly(b"--b", b" --b", b"--bb", b"--b--", b"--b --", b"--", b"")
+header_lines = st.sampled_from(HEADERS[:2]) | mostly(
+    b"Content-Transfer-Encoding: binary",
+    b"Content-Type:a/b;c=d",
+    b"Content-Type: ",
+    b"Content-Type",
+    b"Content-Type: nonsense",
+    b"Content-Type : text/xml",
+    b"Content-ID: <a>",
+    b"Content-ID: <%61>",
+    b"Content-Id:b ",
+    b"Content-ID:\t<c>",
+    b"Content-ID: <\xc3\xa4>",
+    b"Content-Transfer-Encoding: Binary",
+    b"Content-Transfer-Encoding: base64",
+    b"Content-Disposition: attachment;",
+    b" filename=x",
+    b"X-Other: y",
+    b"Content-Description: \x01",
+    b"--b",
+    b"",
+)
+contents = mostly(b"<e/>", b"", b"\r", b"\n", b"\r\n", b"--b", b"\n--b", b"\n--bc", b"YQ==")
+package_parts = st.builds(
+    lambda lines, ends, blank, data, end, delimiter, after: b"".join(
+        [
+            *(line + one for line, one in zip(lines, ends, strict=False)),
+            blank,
+            data,
+            end,
+            delimiter,
+            after,
+        ]
+    ),
+    st.lists(header_lines, max_size=4, unique=True),
+    st.lists(line_ends, min_size=4, max_size=4),
+    line_ends,
+    contents,
+    line_ends,
+    delimiters,
+    line_ends,
+)
+packages = st.builds(
+    lambda start, parts, end: b"".join([start, *parts]).removesuffix(b"\r\n") + end,
+    mostly(b"--b\r\n", b"--b\n", b"\r\n--b\r\n", b"x\r\n--b\r\n", b"--b"),
+    st.lists(package_parts, max_size=3),
+    st.sampled_from([b"--\r\n", b"--", b"", b"\r\n", b"--\r\nepilogue", b"-- ", b"--x"]),
+)
+STARTING = ContentType("multipart/related", (*OUTER.params, ("start", "<a>")))
+
+
+@pytest.mark.parametrize("content_type", [OUTER, STARTING])
+@settings(max_examples=max(300, settings().max_examples))
+@given(packages, st.integers(0, 300))
+@example(b"--b\r\nContent-Type: text/xml\r\n\r\n<e/>\r\n--b--", 1)
+def test_a_message_in_one_piece_is_read_as_the_same_message_in_two(
+    content_type: ContentType, body: bytes, cut: int
+) -> None:
+    assert told(content_type, [body]) == told(content_type, [body[:cut], body[cut:]])
 
 
 @given(content, st.sampled_from([None, OUTER]))

@@ -28,9 +28,11 @@ from postroad.wire.mime import (
     write_multipart,
 )
 from postroad.wire.mime_headers import parse_headers
+from postroad.wire.mime_whole import is_small, whole_parts
 
 SOAP = "application/soap+xml"
 OUTER = ContentType("multipart/related", (("boundary", "b"), ("type", SOAP)))
+NOTHING = BytesContent(b"")
 ROOT = b"--b\r\nContent-Type: application/soap+xml\r\n\r\n<e/>\r\n"
 
 
@@ -87,6 +89,88 @@ class RecordingSink(BytesSink):
 @pytest.fixture
 def sink() -> type[RecordingSink]:
     return type("FreshSink", (RecordingSink,), {"opened": 0, "discarded": 0})
+
+
+class TestWhole:
+    """Messages that are read without steps; what is read is tested with everything else."""
+
+    USUAL = (
+        b"--b\r\nContent-Type: application/soap+xml; charset=UTF-8\r\n"
+        b"Content-Transfer-Encoding: binary\r\nContent-ID: <root@a>\r\n\r\n<e/>\r\n"
+        b"--b\r\nContent-Type: a/b\r\nContent-ID: <x@a>\r\n"
+        b'Content-Disposition: attachment; filename="x"\r\n\r\nX\r\nX\r\n'
+        b"--b\r\nContent-Transfer-Encoding: 8BIT\r\nContent-Id: <y@a>\r\n\r\n\r\n--b--"
+    )
+
+    @pytest.mark.parametrize("end", [b"", b"\r\n"])
+    def test_the_usual_message_needs_no_steps(self, end: bytes) -> None:
+        parts = whole_parts(self.USUAL + end, b"--b", DEFAULT)
+        assert parts is not None
+        assert [(part.index, part.content_id, data_of(part)) for part in parts] == [
+            (0, "root@a", b"<e/>"),
+            (1, "x@a", b"X\r\nX"),
+            (2, "y@a", b""),
+        ]
+        assert [part.content_type.media_type for part in parts] == [SOAP, "a/b", "text/plain"]
+        assert [part.transfer_encoding for part in parts] == ["binary", "binary", "8bit"]
+        assert list(map(seen, parts)) == list(map(seen, in_steps(self.USUAL + end).parts))
+
+    def test_what_is_written_here_needs_no_steps(self) -> None:
+        parts = [OutgoingPart("p@a", "a/b", BytesContent(b"\r\n--c"))]
+        body = b"".join(write_multipart(b"<e/>", parts, boundary="b", root_id="r@a"))
+        assert whole_parts(body, b"--b", DEFAULT) is not None
+
+    @pytest.mark.parametrize(
+        ("usual", "other"),
+        [
+            (b"--b--", b"--b-- \r\n"),
+            (b"--b--", b"--b"),
+            (b"--b\r\n", b"--b \r\n"),
+            (b"--b\r\n", b"\r\n--b\r\n"),
+            (b"--b\r\n", b"--b\n"),
+            (b"X\r\nX\r\n", b"X\n"),
+            (b"X\r\nX", b"X\n--bX"),
+            (b"binary", b"base64"),
+            (b"Content-Type: a/b\r\n", b"Content-Type: a/b\n"),
+            (b"Content-Type: a/b", b"Content-Type"),
+            (b"Content-Type: a/b", b"Content-Type: nonsense"),
+            (b"Content-Type: a/b", b"Content-ID: <z@a>"),
+            (b"attachment;", b"attachment;\r\n"),
+            (b"Content-ID: <x@a>", b"Content-ID: <\xc3\xa4>"),
+        ],
+    )
+    def test_whatever_is_unusual_is_left_to_the_steps(self, usual: bytes, other: bytes) -> None:
+        assert usual in self.USUAL
+        assert whole_parts(self.USUAL.replace(usual, other, 1), b"--b", DEFAULT) is None
+
+    @pytest.mark.parametrize("limit", ["memory", "part", "envelope", "message"])
+    def test_nothing_is_small_that_could_break_a_limit(self, limit: str) -> None:
+        limits = replace(DEFAULT, **{f"{limit}_bytes": 100})
+        assert is_small(100, limits)
+        assert not is_small(101, limits)
+
+    @pytest.mark.parametrize(
+        "limits",
+        [
+            replace(DEFAULT, parts=2),
+            replace(DEFAULT, part_headers=2),
+            replace(DEFAULT, part_header_bytes=60),
+        ],
+    )
+    def test_what_breaks_a_limit_is_left_to_the_steps(self, limits: Limits) -> None:
+        assert whole_parts(self.USUAL, b"--b", limits) is None
+
+
+def seen(part: Part) -> tuple[Part, bytes]:
+    """A part that compares with another by its bytes."""
+    return replace(part, content=NOTHING), data_of(part)
+
+
+def in_steps(body: bytes) -> Multipart:
+    reader = MultipartReader(OUTER)
+    for at in range(len(body)):
+        reader.feed(body[at : at + 1])
+    return reader.close()
 
 
 class TestContentType:
@@ -519,6 +603,20 @@ class TestLimits:
         reader.abort()
         assert sink.discarded == 1
         with pytest.raises(EbmsError):
+            reader.close()
+
+    def test_after_giving_up_nothing_is_taken_any_more(self) -> None:
+        reader = MultipartReader(OUTER)
+        reader.abort()
+        reader.feed(ROOT + b"--b--\r\n")
+        with pytest.raises(EbmsError, match="there is no part"):
+            reader.close()
+
+    def test_giving_up_forgets_a_message_that_was_read_as_a_whole(self) -> None:
+        reader = MultipartReader(OUTER)
+        reader.feed(ROOT + b"--b--\r\n")
+        reader.abort()
+        with pytest.raises(EbmsError, match="there is no part"):
             reader.close()
 
     def test_a_message_above_its_limit_is_refused(self) -> None:

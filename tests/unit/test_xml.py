@@ -73,6 +73,9 @@ def test_depth_is_bounded_exactly():
     xml.parse(nested(20), limits)
     assert "20 levels" in refused(nested(21), limits).detail
     assert "levels" in refused(nested(200)).detail
+    xml.parse(b"<a>" * 19 + b"<b/>" + b"</a>" * 19, limits)
+    assert "20 levels" in refused(b"<a>" * 20 + b"<b/>" + b"</a>" * 20, limits).detail
+    assert "20 levels" in refused(nested(21).decode().encode("utf-16"), limits).detail
     refused(nested(5000))
 
 

@@ -1,6 +1,7 @@
 """`postroad bench`: the benchmarks, each beside its floor in the same run."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +33,41 @@ def wire(
     if as_json:
         typer.echo(json.dumps({"machine": machine(), "measures": _as_json(measures)}, indent=2))
         return
+    _show(measures)
+
+
+@app.command()
+def push(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    seconds: Annotated[
+        float, typer.Option(min=0.5, max=600, help="How long product and floor run, each.")
+    ] = 8.0,
+    large: Annotated[
+        int, typer.Option(min=0, max=65536, help="Also send one payload of so many MiB.")
+    ] = 0,
+    stored: Annotated[
+        int, typer.Option(min=0, help="Also compare with so many messages in the store.")
+    ] = 0,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
+    ] = None,
+) -> None:
+    """Send 10 KiB messages from one node to another, signed and unsigned, durable on both sides."""
+    # The whole node is behind this: commands that do not need it start quicker without.
+    from postroad.cli.bench_push import large_measure, push_measures, stored_measure
+
+    measures = push_measures(seconds=seconds, folder=folder)
+    if large:
+        measures["large"] = large_measure(mib=large, folder=folder)
+    if stored:
+        measures["stored"] = stored_measure(stored=stored, seconds=seconds, folder=folder)
+    if as_json:
+        typer.echo(json.dumps({"machine": machine(), "measures": _as_json(measures)}, indent=2))
+        return
+    _show(measures)
+
+
+def _show(measures: dict[str, Measure]) -> None:
     table = Table("measure", "product", "floor", "ratio", "goal", "peak memory")
     for name, measure in measures.items():
         reached = "" if measure.goal is None else _goal(measure)

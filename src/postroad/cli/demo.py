@@ -1,71 +1,67 @@
 """`postroad demo`: the whole story in one go, on this machine."""
 
+import json
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Annotated
 
 import typer
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
 from rich.console import Console
 from rich.table import Table
 
-from postroad.cli.inspection_tree import inspection_tree
 from postroad.cli.problems import fail
-from postroad.msh.report import report
-from postroad.node.example import Company, Example, examples, found_companies
-from postroad.node.inspecting import Tools, inspect_source
 
 
 def demo(
     folder: Annotated[
-        Path, typer.Option("--dir", help="Where the messages, keys and certificates go.")
-    ] = Path("demo-messages"),
+        Path | None,
+        typer.Option("--dir", help="Where the companies' folders go; default: a temporary one."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print nothing but one JSON object with the totals.")
+    ] = False,
 ) -> None:
-    """Make AS4 messages, a good one and damaged ones, and tell them apart."""
-    now = datetime.now(UTC)
-    console = Console(highlight=False)
-    companies = found_companies(now)
-    made = examples(companies, now)
+    """Two companies exchange orders: signed, encrypted, acknowledged and proven.
+
+    Makes keys for a buyer and a seller, starts a node for each on free ports, sends small and
+    large orders, lets a stranger and a tampered message try, and proves the receipts offline.
+    """
+    # The whole node is behind this: commands that do not need it start quicker without.
+    from postroad.cli.demo_nodes import NotStarted
+    from postroad.cli.demo_scenes import Story
+
+    console = Console(highlight=False, quiet=as_json)
+    work = folder or Path(mkdtemp(prefix="postroad-demo-"))
     try:
-        _save(folder, companies, made)
+        work.mkdir(parents=True, exist_ok=True)
+        if any((work / name).exists() for name in ("buyer", "seller")):
+            fail(f"{work} holds a buyer or a seller already; name another folder with --dir")
+        with ExitStack() as stack:
+            story = Story(work, console, stack, datetime.now(UTC))
+            story.tell()
     except OSError as error:
-        fail(f"{folder}: {error.strerror or error}")
-    tools = Tools(trust=(companies.authority.certificate,), keys=(companies.seller,))
-    console.print("A purchase order travels from buyer to seller. This is the message:\n")
-    good = report(inspect_source(made[0].message, tools))
-    console.print(inspection_tree({"file": f"{folder}/{made[0].name}.http", **good}))
-    console.print("\nAnd this is what becomes of it on the way, in bad company:\n")
-    table = Table("message", "what happened", "verdict", "because")
-    surprises = 0
-    for example in made:
-        facts = report(inspect_source(example.message, tools))
-        surprises += facts["holds"] != example.holds
-        worst = next((e for e in facts["errors"] if e["severity"] == "failure"), None)
-        because = f"{worst['code']} {worst['detail']}" if worst else ""
-        if not worst and not facts["signature"]["present"]:
-            because = "it holds, but nobody signed it: a P-Mode that asks for it refuses it"
-        verdict = "[green]holds[/]" if facts["holds"] else "[red]does not hold[/]"
-        table.add_row(example.name, example.story, verdict, because)
+        fail(f"{work}: {error.strerror or error}")
+    except NotStarted as error:
+        fail(str(error), code=1)
+    totals = story.totals()
+    if as_json:
+        typer.echo(json.dumps(totals))
+    else:
+        _summary(console, totals, work)
+    if story.surprises:
+        fail(f"not everything was as it should be: {'; '.join(story.surprises)}", code=1)
+
+
+def _summary(console: Console, totals: dict[str, object], work: Path) -> None:
+    table = Table("", "", title="What happened", show_header=False, title_justify="left")
+    for name, value in totals.items():
+        table.add_row(name.replace("_", " "), str(value))
+    console.print()
     console.print(table)
-    command = f"postroad inspect {folder}/good.http --trust {folder}/authority.pem"
-    typer.echo(f"\nLook for yourself:\n  {command} --key {folder}/seller.pem")
-    if surprises:
-        fail(f"{surprises} messages were not judged as they should be", code=1)
-
-
-def _save(folder: Path, companies: Company, made: list[Example]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for example in made:
-        (folder / f"{example.name}.http").write_bytes(example.message)
-    authority = companies.authority.certificate.public_bytes(Encoding.PEM)
-    (folder / "authority.pem").write_bytes(authority)
-    key = companies.seller.private_key.private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    typer.echo(
+        f"\nLook for yourself:\n"
+        f"  postroad inspect {work}/evidence-1.zip --trust {work}/buyer/keys/authority.pem\n"
+        f"  postroad serve -c {work}/seller/postroad.yaml"
     )
-    secret = folder / "seller.pem"
-    secret.touch(mode=0o600)
-    secret.write_bytes(key + companies.seller.certificate.public_bytes(Encoding.PEM))

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,8 @@ from postroad.cli.problems import fail
 from postroad.msh.lens import Inspection
 from postroad.msh.report import report
 from postroad.node.agreements import AgreementError, load_expectation
-from postroad.node.inspecting import Tools, extract, inspect_source, moment
+from postroad.node.evidence_check import Evidence
+from postroad.node.inspecting import Tools, extract, facts_of, look_at, moment
 from postroad.security.keys import KeyStoreError, load_certificates, load_opening_keys
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import MIB
@@ -32,8 +34,8 @@ def inspect(
         list[str],
         typer.Argument(
             metavar="FILE…",
-            help="An HTTP request or response with its headers, a MIME body, or an envelope "
-            "alone; - is standard input.",
+            help="An HTTP request or response with its headers, a MIME body, an envelope "
+            "alone, or the zip of an evidence; - is standard input.",
         ),
     ],
     trust: Annotated[
@@ -80,6 +82,8 @@ def inspect(
 ) -> None:
     """Tell everything about ebMS 3.0 / AS4 messages: content, signature, what is wrong.
 
+    The zip of an evidence is verified: the message's signature, and its receipts.
+
     Exit code 0 when the message holds, 1 when it does not, 2 when it cannot be read.
     """
     files, trusted = _parted(files, trust or [])
@@ -92,26 +96,28 @@ def inspect(
     if not console.is_terminal:
         console.width = _UNWRAPPED
     for number, name in enumerate(files, 1):
-        try:
-            found = _inspect(name, tools)
-        except OSError as error:
-            _cannot_read(name, error, results, as_json)
-            worst = UNREADABLE
-            continue
-        worst = max(worst, _exit_code(found))
-        facts = {"file": name, **report(found)}
-        if as_json:
-            results.append(facts)
-        else:
-            console.print(inspection_tree(facts))
-        if extract_to is not None:
-            _extract(found, extract_to / f"{number}" if len(files) > 1 else extract_to, as_json)
+        with ExitStack() as held:
+            try:
+                found = _inspect(name, tools, held)
+            except OSError as error:
+                _cannot_read(name, error, results, as_json)
+                worst = UNREADABLE
+                continue
+            worst = max(worst, _exit_code(found))
+            facts = {"file": name, **facts_of(found)}
+            if as_json:
+                results.append(facts)
+            else:
+                console.print(inspection_tree(facts))
+            if extract_to is not None:
+                folder = extract_to / f"{number}" if len(files) > 1 else extract_to
+                _extract(found, folder, as_json)
     if as_json:
         typer.echo(json.dumps(results[0] if len(files) == 1 else results, indent=2))
     raise typer.Exit(worst)
 
 
-def _exit_code(found: Inspection) -> int:
+def _exit_code(found: Inspection | Evidence) -> int:
     if not found.readable:
         return UNREADABLE
     return HOLDS if found.holds else DOES_NOT_HOLD
@@ -188,12 +194,13 @@ def _is_certificate(name: str) -> bool:
         return False
 
 
-def _inspect(name: str, tools: Tools) -> Inspection:
+def _inspect(name: str, tools: Tools, held: ExitStack) -> Inspection | Evidence:
+    """What was found; files stay open as long as they are held."""
     if name == "-":
-        return inspect_source(sys.stdin.buffer, tools)
+        return held.enter_context(look_at(sys.stdin.buffer, tools))
     size = Path(name).stat().st_size
     if size < 64 * MIB or not sys.stderr.isatty():
-        return inspect_source(name, tools)
+        return held.enter_context(look_at(name, tools))
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -202,12 +209,15 @@ def _inspect(name: str, tools: Tools) -> Inspection:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(Path(name).name, total=size)
-        return inspect_source(name, tools, progress=lambda more: progress.advance(task, more))
+        return held.enter_context(
+            look_at(name, tools, progress=lambda more: progress.advance(task, more))
+        )
 
 
-def _extract(found: Inspection, folder: Path, quiet: bool) -> None:
+def _extract(found: Inspection | Evidence, folder: Path, quiet: bool) -> None:
+    message = found if isinstance(found, Inspection) else found.message
     try:
-        for path in extract(found, folder):
+        for path in extract(message, folder):
             if not quiet:
                 typer.echo(f"wrote {path}")
     except OSError as error:

@@ -12,8 +12,17 @@ _GOOD, _BAD, _WEAK, _NAME, _FAINT = "green", "bold red", "yellow", "bold", "dim"
 
 
 def inspection_tree(facts: Facts) -> Tree:
-    """The tree of one message: units, payloads, signature, encryption, routing, problems."""
+    """The tree of one message, or of an evidence."""
     tree = Tree(_headline(facts))
+    if facts["kind"] == "evidence":
+        _evidence(tree, facts)
+    else:
+        _message(tree, facts)
+    return tree
+
+
+def _message(tree: Tree, facts: Facts) -> None:
+    """Units, payloads, signature, encryption, routing, problems."""
     for unit in facts["units"]:
         _unit(tree, unit)
     _parts(tree, facts)
@@ -28,7 +37,62 @@ def inspection_tree(facts: Facts) -> Tree:
     if facts["pmode"]:
         tree.add(_line("P-Mode", facts["pmode"]))
     _problems(tree, facts["errors"])
-    return tree
+
+
+def _evidence(tree: Tree, facts: Facts) -> None:
+    """What it says of itself, what is proven by whom, then message and signals one by one."""
+    names = ("message_id", "side", "node", "state", "from", "to", "created_at", "made_at")
+    _pairs(tree, ((name, facts[name]) for name in names))
+    if facts["message"]["kind"] == "unreadable":
+        _problems(tree, facts["errors"])
+        return
+    tree.add(_proof(facts))
+    _message(tree.add(_headline({**facts["message"], "file": "message"})), facts["message"])
+    for signal in (*facts["receipts"], *facts["error_signals"]):
+        branch = tree.add(_headline(signal))
+        if not signal["believed"]:
+            branch.add(_styled("the node did not believe it when it came", _WEAK))
+        _digests(branch, signal["digests"])
+        _message(branch, signal)
+    for one in facts["certificates"]:
+        shown = tree.add(_line(one["file"], one["subject"]))
+        _pairs(shown, ((name, one[name]) for name in ("issuer", "sha256")))
+    said_below = [one for part in _signed_parts(facts) for one in part["errors"]]
+    own = [one for one in facts["errors"] if not _is_among(one, said_below)]
+    _problems(tree, own)
+
+
+def _signed_parts(facts: Facts) -> list[Facts]:
+    return [facts["message"], *facts["receipts"], *facts["error_signals"]]
+
+
+def _is_among(problem: Facts, others: list[Facts]) -> bool:
+    return any((problem["code"], problem["detail"]) == (o["code"], o["detail"]) for o in others)
+
+
+def _proof(facts: Facts) -> Text:
+    """In one line: what an evidence is worth."""
+    if not facts["holds"]:
+        return Text.assemble(("proof: ", _FAINT), ("none, see what is wrong", _BAD))
+    if not facts["signed"]:
+        return Text.assemble(("proof: ", _FAINT), ("none: nothing is signed", _WEAK))
+    proven = sum(one["believed"] for one in facts["receipts"])
+    worth = f"signed message, {proven} signed receipt{'' if proven == 1 else 's'}  "
+    trust = {
+        True: ("all who signed are trusted", _GOOD),
+        None: ("nobody said whom to trust: give --trust", _WEAK),
+    }
+    return Text.assemble(("proof: ", _FAINT), worth, trust[facts["trusted"]])
+
+
+def _digests(branch: Tree, digests: list[Facts]) -> None:
+    if not digests:
+        return
+    equal = sum(one["equal"] for one in digests)
+    told = branch.add(_line("digests", f"{equal} of {len(digests)} equal to the message's"))
+    for one in digests:
+        if not one["equal"]:
+            told.add(_styled(f"✘ {one['uri']}  sent {one['sent']}, received {one['received']}"))
 
 
 def plain(value: object) -> str:
@@ -46,7 +110,7 @@ def _line(name: str, value: object, style: str = "") -> Text:
 
 def _headline(facts: Facts) -> Text:
     verdict = ("holds", _GOOD) if facts["holds"] else ("does not hold", _BAD)
-    soap = f"  SOAP {facts['soap']}" if facts["soap"] else ""
+    soap = f"  SOAP {facts['soap']}" if facts.get("soap") else ""
     kind = facts["kind"].replace("_", " ")
     return Text.assemble((plain(facts.get("file", "message")), _NAME), f"  {kind}{soap}  ", verdict)
 

@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 from postroad import __version__
-from postroad.cli import bench, demo, pmode
+from postroad.cli import bench, config, demo, inbox, messages, pmode
+from postroad.cli.init import init
 from postroad.cli.inspect import inspect
+from postroad.cli.messages import WaitsByDefault
+from postroad.cli.serve import serve
 
 app = typer.Typer(
     name="postroad",
@@ -61,7 +64,18 @@ def main() -> None:
     sys.exit(code)
 
 
+app.command()(init)
+app.command()(serve)
+app.command(cls=WaitsByDefault)(messages.send)
+app.command()(messages.status)
+app.command()(messages.trace)
+app.command()(messages.evidence)
+app.command()(messages.messages)
+app.command(cls=WaitsByDefault)(messages.resend)
+app.command()(messages.purge)
+app.add_typer(inbox.app, name="inbox")
 app.command()(inspect)
 app.command()(demo.demo)
+app.add_typer(config.app, name="config")
 app.add_typer(pmode.app, name="pmode")
 app.add_typer(bench.app, name="bench")

@@ -38,6 +38,8 @@ class Terms:
     """The algorithms that the P-Mode names."""
     raw_attachments: bool | None
     material: "Material"
+    match: Match | None = None
+    """The P-Mode of the user message, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class Expectation:
         except EbmsError:
             return Terms(None, frozenset(), None, NOTHING)
         security = match.leg.security
-        return Terms(match.pmode.id, _named(security), _raw(security), self.material(match))
+        material = self.material(match)
+        return Terms(match.pmode.id, _named(security), _raw(security), material, match)
 
     def answer_terms(self, match: Match) -> Terms:
         """The terms of a receipt or an error about a message that was sent.
@@ -122,10 +125,15 @@ class Expectation:
     def material(self, match: Match) -> Material:
         return self.materials.get((match.pmode.id, match.number), NOTHING)
 
-    def check(self, message: UserMessage, facts: Facts) -> list[EbmsError]:
-        """Everything in which the message breaks its P-Mode; EBMS:0010 when it has none."""
+    def check(
+        self, message: UserMessage, facts: Facts, match: Match | None = None
+    ) -> list[EbmsError]:
+        """Everything in which the message breaks its P-Mode; EBMS:0010 when it has none.
+
+        `match` is its P-Mode where that is known already.
+        """
         try:
-            match = self.pmodes.match(message)
+            match = match or self.pmodes.match(message)
         except EbmsError as error:
             return [error]
         parts = [

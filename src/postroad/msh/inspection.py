@@ -6,6 +6,7 @@ walk; only the lens is stricter for the node.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from cryptography import x509
@@ -17,7 +18,7 @@ from postroad.msh.lens import Inspection, Lens
 from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_problems, unlisted
 from postroad.security.algorithms import Algorithms
 from postroad.security.attachments import Attachment
-from postroad.security.decrypt import decrypt
+from postroad.security.decrypt import NOT_ENCRYPTED, Decryption, decrypt
 from postroad.security.ids import Ids
 from postroad.security.keys import KeyPair
 from postroad.security.timestamps import check_timestamp, read_security_timestamp
@@ -60,6 +61,8 @@ _SECURITY_PIECES = frozenset(
         "ReferenceList",
     )
 )
+_EVERY_DAY = frozenset((MESSAGING, _SECURITY))
+"""The header blocks of a message that goes no special ways."""
 _EBMS_ROLE = "ebms"
 _OURS = (None, names.NEXT_MSH, names.S12_NEXT, names.S11_NEXT)
 """Whose Security header we look at: the first of these that there is."""
@@ -91,6 +94,23 @@ def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:
 
 def _unchecked(uri: str) -> EbmsError:
     return EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
+
+
+def _already_open(result: Decryption, attachments: Mapping[str, Attachment]) -> Decryption:
+    """What was encrypted, where attachments are given in plain; only the Body stays closed.
+
+    That nobody has the key, or that the cipher is weak, is no matter then; nonsense still is.
+    """
+    return replace(
+        result,
+        decrypted=result.present and not result.body,
+        attachments=attachments,
+        problems=tuple(
+            one
+            for one in result.problems
+            if one.severity is Severity.FAILURE and one.code == "EBMS:0102"
+        ),
+    )
 
 
 def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
@@ -158,7 +178,8 @@ class Look:
         self._kind()
         self._receipts()
         self._agreement()
-        self._problems[:] = _told_once(self._problems)
+        if self._problems:
+            self._problems[:] = _told_once(self._problems)
 
     def _packaging(self) -> None:
         """Media type and charset of the envelope; attachments by Content-ID."""
@@ -193,6 +214,7 @@ class Look:
         if terms is None:
             return
         self._found.pmode = terms.pmode
+        self._found.match = terms.match
         self._algorithms = Algorithms(terms.algorithms, legacy=self._lens.legacy)
         self._raw_attachments = terms.raw_attachments
         self._material = terms.material
@@ -245,17 +267,22 @@ class Look:
 
     def _decryption(self) -> None:
         """Open what is encrypted, with the keys at hand."""
+        if self._security is None and not xml.mentions(self._capture.envelope, b"EncryptedData"):
+            self._found.decryption = NOT_ENCRYPTED
+            return
         result = decrypt(
             self._security,
             self._envelope.body,
             self._found.attachments,
-            self._lens.keys + self._material.keys,
+            () if self._lens.opened else self._lens.keys + self._material.keys,
             ids=Ids(self._envelope.root),
             algorithms=self._algorithms,
             new_sink=self._lens.new_sink,
             envelope_only=self._capture.envelope_only,
             limits=self._lens.limits,
         )
+        if self._lens.opened:
+            result = _already_open(result, self._found.attachments)
         self._found.decryption = result
         self._found.attachments = result.attachments
         self._problems += result.problems
@@ -295,7 +322,7 @@ class Look:
     def _closed(self) -> frozenset[str]:
         """Attachments that are encrypted and stayed so: their digests cannot be known."""
         result = self._found.decryption
-        if result is None or result.decrypted:
+        if result is None or result.decrypted or self._lens.opened:
             return frozenset()
         sealed = {
             name
@@ -339,7 +366,13 @@ class Look:
         """Certificates that a message can name without holding them."""
         own = self._material
         pairs = [key for key in self._lens.keys + own.keys if isinstance(key, KeyPair)]
-        return [*own.pins, *own.anchors, *self._lens.trusted, *(one.certificate for one in pairs)]
+        return [
+            *own.pins,
+            *own.anchors,
+            *self._lens.trusted,
+            *(one.certificate for one in pairs),
+            *self._lens.known,
+        ]
 
     def _trusting(self) -> Trust | None:
         """Whom to trust for this message: those that its P-Mode names, else those at hand."""
@@ -362,7 +395,8 @@ class Look:
             self._note_validity(certificate)
             return
         try:
-            self._found.chain = trust.verify(certificate, verification.companions, self._lens.at)
+            companions = verification.companions or self._lens.known
+            self._found.chain = trust.verify(certificate, companions, self._lens.at)
             self._found.trusted = True
         except EbmsError as error:
             error.location = error.location or "certificate"
@@ -434,6 +468,10 @@ class Look:
 
     def _other_headers(self) -> None:
         """WS-Addressing, routing input, fragments; and what must be understood and is not."""
+        if not len(self._envelope.body) and all(
+            block.element.tag in _EVERY_DAY for block in self._envelope.blocks
+        ):
+            return
         self._found.fault = read_fault(self._envelope)
         self._found.addressing, problems = read_addressing(self._envelope)
         self._problems += problems
@@ -570,10 +608,12 @@ class Look:
         expectation, messaging = self._lens.expectation, self._found.messaging
         if expectation is None or messaging is None:
             return
+        known = self._found.match
         for place, unit in enumerate(messaging.units):
             if isinstance(unit, UserMessage):
                 payloads = self._found.payloads.get(place, ())
-                self._problems += expectation.check(unit, self._facts(payloads))
+                self._problems += expectation.check(unit, self._facts(payloads), known)
+                known = None
             elif unit.receipt is not None and not self._lens.receiving:
                 self._problems += expectation.check_receipt(unit)
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from cryptography import x509
 
+from postroad.agreement.matching import Match
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Expectation
 from postroad.msh.payloads import Payload
@@ -42,6 +43,10 @@ class Lens:
     """Accept weak algorithms and short keys."""
     receiving: bool = False
     """The one who looks will act on the message: what cannot be checked is then a failure."""
+    opened: bool = False
+    """Attachments are given as they were before encryption: there is nothing to decrypt."""
+    known: tuple[x509.Certificate, ...] = ()
+    """Certificates that a message may name without holding them; nobody is trusted for it."""
     expectation: Expectation | None = None
     new_sink: NewSink = BytesSink
     limits: Limits = DEFAULT
@@ -75,6 +80,8 @@ class Inspection:
     timestamp: Timestamp | None = None
     username_tokens: tuple[UsernameToken, ...] = ()
     pmode: str | None = None
+    match: Match | None = None
+    """The P-Mode of the first user message."""
     problems: list[EbmsError] = field(default_factory=list)
 
     @property

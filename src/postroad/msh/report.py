@@ -62,7 +62,7 @@ def report(found: Inspection) -> Json:
         "fragment": _fragment(found),
         "fault": _fault(found),
         "pmode": found.pmode,
-        "errors": [_problem(problem) for problem in found.problems],
+        "errors": [problem_facts(problem) for problem in found.problems],
     }
 
 
@@ -77,7 +77,7 @@ def _http(found: Inspection) -> Json | None:
     }
 
 
-def _problem(problem: EbmsError) -> Json:
+def problem_facts(problem: EbmsError) -> Json:
     return {
         "code": problem.code,
         "short_description": problem.kind.short_description,
@@ -254,7 +254,7 @@ def _signature(found: Inspection) -> Json:
         "algorithm": check.algorithm,
         "signer": certificate.subject.rfc4514_string() if certificate else None,
         "trusted": found.trusted,
-        "certificate": _certificate(certificate) if certificate else None,
+        "certificate": certificate_facts(certificate) if certificate else None,
         "chain": [one.subject.rfc4514_string() for one in found.chain or ()],
         "references": [
             {
@@ -270,7 +270,7 @@ def _signature(found: Inspection) -> Json:
     }
 
 
-def _certificate(certificate: x509.Certificate) -> Json:
+def certificate_facts(certificate: x509.Certificate) -> Json:
     return {
         "subject": certificate.subject.rfc4514_string(),
         "issuer": certificate.issuer.rfc4514_string(),

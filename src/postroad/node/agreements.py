@@ -1,6 +1,7 @@
 """P-Modes from files, with the certificates and keys that they name beside them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,8 +32,21 @@ def pmode_files(path: Path) -> list[Path]:
     return sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml") and p.is_file())
 
 
+@dataclass(frozen=True, slots=True)
+class Agreements:
+    """P-Modes, and the folder that each one's file lies in."""
+
+    expectation: Expectation
+    folders: Mapping[str, Path]
+
+
 def load_expectation(path: Path, *, password: bytes | None = None) -> Expectation:
     """Read P-Modes and what they name; `AgreementError` when anything is wrong with them."""
+    return load_agreements(path, password=password).expectation
+
+
+def load_agreements(path: Path, *, password: bytes | None = None) -> Agreements:
+    """Read P-Modes, what they name and where they lie; `AgreementError` as above."""
     files = pmode_files(path)
     if not files:
         raise AgreementError(f"{path}: there is no P-Mode file (*.yaml) in this folder")
@@ -43,14 +57,19 @@ def load_expectation(path: Path, *, password: bytes | None = None) -> Expectatio
     result = load_sources(sources)
     if not result.ok:
         raise AgreementError("\n".join(map(str, result.errors)))
-    materials = {
-        (pmode.id, number): _material(Path(name).parent, leg.security, password)
+    loaded = [
+        (Path(name).parent, pmode)
         for name, data in sources
         for pmode in load_pmodes(data, name).pmodes
+    ]
+    materials = {
+        (pmode.id, number): _material(folder, leg.security, password)
+        for folder, pmode in loaded
         for number, leg in enumerate(pmode.legs, 1)
         if leg.security is not None
     }
-    return Expectation(PModes(result.pmodes), materials)
+    folders = {pmode.id: folder for folder, pmode in loaded}
+    return Agreements(Expectation(PModes(result.pmodes), materials), folders)
 
 
 def _material(folder: Path, security: Security, password: bytes | None) -> Material:

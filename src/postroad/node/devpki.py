@@ -1,11 +1,13 @@
 """A certificate authority for development: good for a demo and a first try, never for business."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from postroad.security.keys import KeyPair
 
@@ -28,10 +30,35 @@ def issue(
     """A party's key pair for signing and decrypting, its certificate issued by the authority."""
     own = key or rsa.generate_private_key(65537, 2048)
     builder = _builder(_name(name), authority.certificate.subject, own, begin, end)
+    return _issued(authority, own, builder.add_extension(_usage(sign=True), critical=True))
+
+
+def issue_tls(
+    authority: KeyPair, name: str, *, begin: datetime, end: datetime, hosts: Sequence[str]
+) -> KeyPair:
+    """A key pair for TLS, as server under these host names and addresses and as client."""
+    own = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_name(name), authority.certificate.subject, own, begin, end)
+    usages = x509.ExtendedKeyUsage(
+        [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    )
+    builder = builder.add_extension(_usage(sign=True), critical=True)
+    builder = builder.add_extension(usages, critical=False)
+    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+    return _issued(authority, own, builder.add_extension(names, critical=False))
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _issued(authority: KeyPair, own: _Key, builder: x509.CertificateBuilder) -> KeyPair:
     builder = builder.add_extension(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
-    builder = builder.add_extension(_usage(sign=True), critical=True)
     builder = builder.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(
             authority.certificate.public_key()  # type: ignore[arg-type]

@@ -1,9 +1,12 @@
 """`postroad.inspect()`: the shell around the inspection. Opens files, reads the clock, spools."""
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +17,8 @@ from postroad.msh.inspection import inspect_message
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import report
 from postroad.node.agreements import load_expectation
+from postroad.node.evidence_archive import SIGNATURES
+from postroad.node.evidence_check import Evidence, check_evidence, evidence_facts
 from postroad.security.keys import BareKey, KeyPair, load_certificates, load_opening_keys
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import CHUNK, Content
@@ -74,9 +79,9 @@ def inspect(
     """Everything about one ebMS 3.0 / AS4 message, as `postroad inspect --json` prints it.
 
     `source` is the message as bytes, the path of a file, or an open binary file: an HTTP message
-    with its headers, a MIME body, or an envelope alone. `trust` are certificates (PEM, DER, a
-    path, or several), `key` opens what is encrypted, `at` is the time as of which certificates are
-    judged (a datetime or ISO 8601; UTC where it has no zone).
+    with its headers, a MIME body, an envelope alone, or the zip of an evidence. `trust` are
+    certificates (PEM, DER, a path, or several), `key` opens what is encrypted, `at` is the time as
+    of which certificates are judged (a datetime or ISO 8601; UTC where it has no zone).
     """
     given = [trust] if isinstance(trust, bytes | str | os.PathLike | x509.Certificate) else trust
     tools = Tools(
@@ -87,7 +92,8 @@ def inspect(
         allow_legacy=allow_legacy,
         limits=limits,
     )
-    return report(inspect_source(source, tools))
+    with look_at(source, tools) as found:
+        return facts_of(found)
 
 
 def moment(value: datetime | str) -> datetime:
@@ -101,6 +107,46 @@ def inspect_source(
 ) -> Inspection:
     """Inspect; `progress` is told how many bytes were read each time some were."""
     return inspect_message(_counted(_chunks(source), progress), tools.lens())
+
+
+@contextmanager
+def look_at(
+    source: Source, tools: Tools, *, progress: Callable[[int], None] | None = None
+) -> Iterator[Inspection | Evidence]:
+    """Inspect a message or verify an evidence, whichever it is.
+
+    The contents of an evidence can be read as long as the context lasts.
+    """
+    chunks = _counted(_chunks(source), progress)
+    begin = next(chunks, b"")
+    if not begin.startswith(SIGNATURES):
+        yield inspect_message(chain((begin,), chunks), tools.lens())
+        return
+    with _seekable(source, begin, chunks, tools.limits) as file:
+        yield check_evidence(file, tools.lens())
+
+
+def facts_of(found: Inspection | Evidence) -> dict[str, Any]:
+    return report(found) if isinstance(found, Inspection) else evidence_facts(found)
+
+
+@contextmanager
+def _seekable(
+    source: Source, begin: bytes, rest: Iterator[bytes], limits: Limits
+) -> Iterator[IO[bytes]]:
+    """A file to go back and forth in: the given one, or a copy of what comes only once."""
+    if isinstance(source, str | os.PathLike):
+        with Path(source).open("rb") as file:
+            yield file
+        return
+    with tempfile.SpooledTemporaryFile(limits.memory_bytes) as copy:
+        size = 0
+        for chunk in chain((begin,), rest):
+            size += len(chunk)
+            if size > limits.message_bytes:
+                break
+            copy.write(chunk)
+        yield copy
 
 
 def _counted(chunks: Iterable[bytes], progress: Callable[[int], None] | None) -> Iterator[bytes]:

@@ -127,6 +127,10 @@ class Service(Protocol):
         """The payload as the application sees it."""
         ...
 
+    def signal(self, signal: Signal) -> Content:
+        """The bytes of a receipt or an error, as they came or went."""
+        ...
+
     async def acknowledge(self, message_id: str) -> Message:
         """The application has a message of the inbox; again is no error."""
         ...

@@ -54,6 +54,10 @@ class Decryption:
     problems: tuple[EbmsError, ...]
 
 
+NOT_ENCRYPTED: Final = Decryption(False, False, (), (), (), (), False, {}, ())
+"""Of a message in which nothing is encrypted: its attachments are as they came."""
+
+
 def decrypt(
     security: etree._Element | None,
     body: etree._Element,

@@ -62,6 +62,10 @@ class Reader(Protocol):
         """Events with a seq greater than `after`, in order."""
         ...
 
+    def next_due(self, kinds: Collection[str]) -> datetime | None:
+        """When the next unclaimed work is due."""
+        ...
+
     def figures(self) -> Figures: ...
 
 
@@ -99,12 +103,8 @@ class Transaction(Reader, Protocol):
         """Try again later: the attempt is counted, the lease given back."""
         ...
 
-    def release_work(self, owner_prefix: str) -> int:
-        """Give back the leases of owners that are gone; how many there were."""
-        ...
-
-    def next_due(self, kinds: Collection[str]) -> datetime | None:
-        """When the next unclaimed work is due."""
+    def release_work(self, owner_prefix: str) -> list[Work]:
+        """Give back the leases of owners that are gone; what they had claimed."""
         ...
 
     def record(self, events: Iterable[Event]) -> None:
@@ -155,7 +155,16 @@ class Store(Protocol):
         """Whether the store works: raises the error that a step would meet."""
         ...
 
-    async def close(self) -> None: ...
+    async def mark(self) -> None:
+        """Note how far the journal is where a restored database would be found behind it.
+
+        For each heartbeat: what was recorded since the last note may be missed by that check.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Wait for the steps that were given; no more are taken."""
+        ...
 
 
 class OpenStore(Protocol):

@@ -211,7 +211,9 @@ class Wanted:
     action: str | None = None
     conversation_id: str | None = None
     since: datetime | None = None
+    """Made at this time or later."""
     until: datetime | None = None
+    """Made before this time."""
     after: int = 0
     """Only messages whose key is greater."""
     limit: int = 100

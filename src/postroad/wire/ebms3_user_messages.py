@@ -213,12 +213,20 @@ def filled(element: etree._Element, known: Sequence[str], findings: Findings) ->
 
 def token(value: str) -> str:
     """White space collapsed, as xs:token has it."""
+    # Of all blanks only the space is printable.
+    if value.isprintable() and "  " not in value:
+        return value
     return _blanks.sub(" ", value)
 
 
 def is_uri(value: str) -> bool:
     """Scheme, colon and the rest as RFC 3986 has it; letters beyond ASCII are let pass."""
     return _uri(value) is not None and ("%" not in value or _bad_percent(value) is None)
+
+
+def is_message_id(value: str) -> bool:
+    """Whether it has the form of RFC 2822: left@right, without angle brackets and white space."""
+    return _message_id(value) is not None
 
 
 def quoted(value: str) -> str:
@@ -293,7 +301,7 @@ def message_info(element: etree._Element, findings: Findings) -> MessageInfo:
 def message_id(element: etree._Element, findings: Findings) -> str:
     """A message id in the form of RFC 2822 without angle brackets; only a missing @ is excused."""
     value = filled(element, (), findings)
-    if _message_id(value):
+    if is_message_id(value):
         return value
     if "<" in value or ">" in value or len(value.split(None, 1)) > 1:
         findings.add(

@@ -10,7 +10,7 @@ replaced and white space is trimmed, as an error about an error would help nobod
 """
 
 import re
-from base64 import b64encode
+from binascii import b2a_base64
 from datetime import UTC, datetime
 from typing import Final
 
@@ -285,11 +285,14 @@ def write_reference(reference: Reference) -> str:
     method = _attribute(reference.digest_method, "ds:DigestMethod/@Algorithm")
     if not reference.digest_value:
         raise ValueError("ds:DigestValue is empty")
-    uri = escape_attribute(_xml_text(reference.uri, "ds:Reference/@URI"))
+    uri = reference.uri
+    if not _plain(uri):
+        uri = escape_attribute(_xml_text(uri, "ds:Reference/@URI"))
+    digest = b2a_base64(reference.digest_value, newline=False).decode()
     return (
         f'<ds:Reference xmlns:ds="{DS}" URI="{uri}">{transforms}'
         f'<ds:DigestMethod Algorithm="{method}"></ds:DigestMethod>'
-        f"<ds:DigestValue>{b64encode(reference.digest_value).decode()}</ds:DigestValue>"
+        f"<ds:DigestValue>{digest}</ds:DigestValue>"
         "</ds:Reference>"
     )
 

@@ -8,6 +8,8 @@ A boundary from the Content-Type is matched exactly. Where there is no Content-T
 dump, its first delimiter tells the boundary, and the delimiters may be indented: people publish
 samples like that. What makes no sense raises; what can be read although it is wrong is a problem
 of the result.
+
+A small message that is fed in one piece and is as usual is cut without steps, by `mime_whole`.
 """
 
 import re
@@ -30,6 +32,7 @@ from postroad.wire.mime_headers import (
     parse_headers,
 )
 from postroad.wire.mime_parts import OpenPart, Part, mime_error, root_too_large
+from postroad.wire.mime_whole import is_small, whole_parts
 from postroad.wire.mime_writer import (
     OutgoingPart,
     boundary_is_free,
@@ -124,6 +127,8 @@ class MultipartReader:
         self._hungry = False
         self._ended = False
         self._saw_indent = False
+        self._whole = b""
+        self._line = b""
         start = content_type.get("start") if content_type else None
         self._start = canonical_content_id(start) if start else None
         boundary = content_type.get("boundary") if content_type else None
@@ -140,6 +145,10 @@ class MultipartReader:
         try:
             if self._fed > self._limits.message_bytes:
                 raise mime_error(f"the message is larger than {self._limits.message_bytes} bytes")
+            if self._fed == len(data) and self._takes_whole(data):
+                return
+            if self._whole:
+                data = self._in_steps() + data
             self._rest = self._advance(self._rest + data, False)
         except BaseException:
             self.abort()
@@ -148,6 +157,8 @@ class MultipartReader:
     def close(self) -> Multipart:
         """All bytes were fed: the parts and what is wrong with them."""
         try:
+            if self._whole:
+                return self._result()
             self._advance(self._rest, True)
             if self._open is not None:
                 self._end_part()
@@ -163,7 +174,31 @@ class MultipartReader:
             self._open = None
         self._parts.clear()
         self._step = self._nothing
-        self._rest = b""
+        self._rest = self._whole = self._line = b""
+
+    def _takes_whole(self, data: bytes) -> bool:
+        """Take the first bytes for the whole of a small message, if they can be that."""
+        if self._indented or not self._line or not is_small(len(data), self._limits):
+            return False
+        parts = whole_parts(data, self._line, self._limits)
+        if parts is None:
+            return False
+        self._parts = parts
+        self._root = 0 if self._start is None else None
+        for part in parts:
+            if self._root is None and part.content_id == self._start:
+                self._root = part.index
+        self._ended = True
+        self._whole = data
+        return True
+
+    def _in_steps(self) -> bytes:
+        """More came after what seemed to be the whole: begin again, in steps."""
+        data, self._whole = self._whole, b""
+        self._parts.clear()
+        self._root = None
+        self._ended = False
+        return data
 
     def _check_outer(self, content_type: ContentType, boundary: str | None) -> None:
         if not content_type.media_type.startswith("multipart/"):

@@ -17,6 +17,17 @@ from postroad.wire.limits import DEFAULT
 ONLY_ONCE: Final = ("content-type", "content-id", "content-transfer-encoding")
 """Headers that say what a part is: a second one would let two readers see two different parts."""
 
+_USUAL: Final = frozenset(
+    (
+        "Content-Type",
+        "Content-ID",
+        "Content-Id",
+        "Content-Transfer-Encoding",
+        "Content-Disposition",
+        "Content-Description",
+        "Content-Length",
+    )
+)
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _IS_TOKEN: Final = re.compile(_TOKEN)
 _HEADER_LINE: Final = re.compile(rf"[ \t]*{_TOKEN}[ \t]*:")
@@ -31,6 +42,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTROL_IN_BLOCK: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _BOUNDARY: Final = re.compile(r"[!-~](?:[ -~]{0,68}[!-~])?")
 _ENCODED: Final = re.compile(r"%[0-9A-Fa-f]{2}")
+_NO_CONTENT_ID: Final = re.compile(rf"[\s<>\x00-\x1f\x7f]|{_ENCODED.pattern}")
 
 
 def is_token(value: str) -> bool:
@@ -45,7 +57,7 @@ def is_boundary(value: str) -> bool:
 
 def checked_value(value: str) -> str:
     """A header value that can be written; ValueError if it could end the header line."""
-    if _CONTROL.search(value):
+    if not value.isprintable() and _CONTROL.search(value):
         raise ValueError(f"a control character is not allowed in a header value: {value!r}")
     return value
 
@@ -213,6 +225,9 @@ def parse_headers(
     """
     if len(block) > most_bytes:
         raise _bad_header(where, f"the headers are longer than {most_bytes} bytes")
+    usual = usual_pairs(block.removesuffix(b"\r\n"), most, most_bytes)
+    if usual is not None:
+        return Headers(tuple(usual))
     text = as_text(block).replace("\r\n", "\n")
     if (control := _CONTROL_IN_BLOCK.search(text)) is not None:
         raise _bad_header(where, f"the control character {control[0]!r} stands in a header")
@@ -235,6 +250,24 @@ def parse_headers(
             raise _bad_header(where, f"there are more than {most} headers")
         pairs.append((name, value.strip(" \t")))
     return Headers(tuple(pairs))
+
+
+def usual_pairs(block: bytes, most: int, most_bytes: int) -> list[tuple[str, str]] | None:
+    """The headers of a block as nearly every sender writes it, without its last line end.
+
+    That is: one line each, in ASCII, with a name that is often met. None for any other block,
+    which is no judgement of it.
+    """
+    if len(block) > most_bytes or not block.isascii():
+        return None
+    pairs: list[tuple[str, str]] = []
+    for line in block.decode("ascii").split("\r\n"):
+        name, colon, value = line.partition(":")
+        # What is printable has no control character, no tab and no line end.
+        if name not in _USUAL or not colon or not value.isprintable():
+            return None
+        pairs.append((name, value.strip(" ")))
+    return pairs if len(pairs) <= most else None
 
 
 def _bad_header(where: str, detail: str) -> EbmsError:
@@ -293,10 +326,9 @@ def cid_url(content_id: str) -> str:
 
 def content_id_header(content_id: str) -> str:
     """The Content-ID as a header value; ValueError if it would not be read back as the same."""
-    text = f"<{content_id}>"
-    if not content_id or re.search(r"[\s<>\x00-\x1f\x7f]", content_id) or _ENCODED.search(text):
+    if not content_id or _NO_CONTENT_ID.search(content_id):
         raise ValueError(
             f"{content_id!r} cannot be a Content-ID: it must be there, without blanks, control "
             "characters, < and >, and not percent-encoded"
         )
-    return text
+    return f"<{content_id}>"

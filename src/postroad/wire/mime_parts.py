@@ -17,8 +17,8 @@ from postroad.wire.mime_headers import (
 )
 
 _LINE_BYTES: Final = 64 * KIB
-_PLAIN: Final = ContentType("text/plain")
-_UNENCODED: Final = frozenset(("7bit", "8bit", "binary"))
+PLAIN: Final = ContentType("text/plain")
+UNENCODED: Final = frozenset(("7bit", "8bit", "binary"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,14 @@ class OpenPart:
 
     def _read_content_type(self, value: str | None) -> ContentType:
         if not value:
-            return _PLAIN
+            return PLAIN
         try:
             return parse_content_type(value)
         except EbmsError as error:
             raise mime_error(error.detail, self.location) from None
 
     def _new_decoder(self, encoding: str) -> _Base64 | _QuotedPrintable | None:
-        if encoding in _UNENCODED:
+        if encoding in UNENCODED:
             return None
         if encoding == "base64":
             return _Base64(self.location)

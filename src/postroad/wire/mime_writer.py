@@ -6,12 +6,14 @@ there will be is known before the first is written.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from postroad.wire.content import CHUNK, BytesContent, Content
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime_headers import (
     ONLY_ONCE,
     ContentType,
+    checked_value,
     content_id_header,
     is_boundary,
     parse_content_type,
@@ -117,8 +119,7 @@ def _heads(
 ) -> list[bytes]:
     """What stands before each part, and after the last."""
     line = b"--" + _checked_boundary(boundary).encode()
-    root = ContentType(_root_type(root_type), (("charset", "UTF-8"),))
-    heads = [line + b"\r\n" + _head(root_id, str(root), ())]
+    heads = [line + b"\r\n" + _head(root_id, _root_type(root_type) + "; charset=UTF-8", ())]
     heads += [
         b"\r\n" + line + b"\r\n" + _head(part.content_id, part.content_type, part.headers)
         for part in parts
@@ -127,6 +128,7 @@ def _heads(
     return heads
 
 
+@lru_cache(maxsize=64)
 def _head(content_id: str, content_type: str, more: tuple[tuple[str, str], ...]) -> bytes:
     try:
         parse_content_type(content_type)
@@ -136,11 +138,11 @@ def _head(content_id: str, content_type: str, more: tuple[tuple[str, str], ...])
         if name.lower() in ONLY_ONCE:
             raise ValueError(f"the header {name} is written already")
     first = (
-        ("Content-Type", content_type),
-        ("Content-Transfer-Encoding", "binary"),
-        ("Content-ID", content_id_header(content_id)),
+        f"Content-Type: {checked_value(content_type)}\r\n"
+        "Content-Transfer-Encoding: binary\r\n"
+        f"Content-ID: {content_id_header(content_id)}\r\n"
     )
-    return write_headers((*first, *more)) + b"\r\n"
+    return first.encode() + write_headers(more) + b"\r\n"
 
 
 def _root_type(value: str) -> str:

@@ -123,7 +123,7 @@ def _copy_differences(receipt: Receipt, sent: UserMessage | None) -> list[str]:
         if receipt.non_repudiation is not None:
             return ["the message was not signed, but the receipt lists references of a signature"]
         return ["the receipt holds no copy of the eb:UserMessage"]
-    if sent is None:
+    if sent is None or copy == sent:
         return []
     ours, theirs = _comparable(sent), _comparable(copy)
     if ours == theirs:

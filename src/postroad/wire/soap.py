@@ -122,8 +122,9 @@ def _header_and_body(
     body: etree._Element | None = None
     _refuse_text(root, root.text)
     for child in root:
-        tag = child.tag
-        _refuse_text(root, child.tail)
+        tag, tail = child.tag, child.tail
+        if tail is not None:
+            _refuse_text(root, tail)
         if not isinstance(tag, str):
             continue
         if tag == header_tag:
@@ -149,8 +150,9 @@ def _blocks(header: etree._Element, version: SoapVersion) -> list[HeaderBlock]:
     _refuse_text(header, header.text)
     blocks = []
     for child in header:
-        tag = child.tag
-        _refuse_text(header, child.tail)
+        tag, tail = child.tag, child.tail
+        if tail is not None:
+            _refuse_text(header, tail)
         if not isinstance(tag, str):
             continue
         if tag[0] != "{":
@@ -363,9 +365,6 @@ def _checked_id(id: str) -> str:
     return id
 
 
-_UNWRITABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-
-
 def legible(text: str) -> str:
     """Text for people to read: what XML cannot hold is replaced, not refused."""
-    return _UNWRITABLE.sub("\ufffd", text)
+    return xml.UNWRITABLE.sub("\ufffd", text)

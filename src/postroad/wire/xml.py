@@ -233,8 +233,8 @@ def _tags(data: bytes) -> int:
 def _check_shape(root: etree._Element, data: bytes, limits: Limits, where: str) -> None:
     """Bound depth and counts. What a count over the raw bytes rules out is not looked for."""
     one_byte = 0 not in data[:4]
-    # Every element but the innermost one has an end tag of its own.
-    may_be_deep = not one_byte or data.count(b"</") >= limits.xml_depth
+    # Every element but the innermost one has a start tag and an end tag.
+    may_be_deep = not one_byte or data.count(b"<") > 2 * limits.xml_depth
     if may_be_deep and _deeper_than(limits.xml_depth)(root):
         raise _refused(where, f"elements are nested more than {limits.xml_depth} levels deep")
     if _tags(data) > limits.xml_elements and cast(float, _nodes(root)) > limits.xml_elements:
@@ -430,6 +430,11 @@ def escape(value: str) -> str:
 def escape_attribute(value: str) -> str:
     """An attribute value as canonical XML writes it (the quotes are the template's)."""
     return value.translate(_ATTRIBUTE)
+
+
+def mentions(data: bytes, name: bytes) -> bool:
+    """Whether a name can stand in a document at all; True where its encoding hides it."""
+    return name in data or 0 in data[:4]
 
 
 UNWRITABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")

@@ -1,0 +1,249 @@
+"""`Client`: a node's REST interface from Python, and the values that it gives.
+
+What is asked and how answers are read is in `client_calls`; here is only how a call is carried
+out: repeated where that does no harm, streamed where it may be large.
+"""
+
+import io
+import ssl
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, TypeVar, Unpack
+
+import httpx
+
+from postroad.api import client_calls as calls
+from postroad.api.async_client import AsyncClient
+from postroad.api.client_calls import Call, InboxFilters, MessageFilters, Received
+from postroad.api.client_connection import PIECE, Asking, Target, whole_file
+from postroad.api.client_upload import Upload, new_message_id
+from postroad.api.client_values import (
+    ApiError,
+    Content,
+    Event,
+    Health,
+    Message,
+    Part,
+    Payload,
+    PMode,
+    Progress,
+    Properties,
+    Property,
+    SentMessage,
+    Signal,
+    Status,
+)
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "Client",
+    "Event",
+    "Health",
+    "Message",
+    "PMode",
+    "Part",
+    "Payload",
+    "Property",
+    "SentMessage",
+    "Signal",
+    "Status",
+]
+
+T = TypeVar("T")
+
+
+class Client(Asking[httpx.Client]):
+    """A node, asked from ordinary code. Use it in a `with` block, or close it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(
+        self,
+        *,
+        pmode: str,
+        payloads: Sequence[Content | Payload] = (),
+        message_id: str | None = None,
+        conversation_id: str | None = None,
+        ref_to_message_id: str | None = None,
+        service: str | None = None,
+        action: str | None = None,
+        properties: Properties = (),
+        test: bool = False,
+        wait: float | None = None,
+        progress: Progress | None = None,
+    ) -> SentMessage:
+        """Submit a message; with `wait`, come back when it is settled or after so many seconds.
+
+        A lost answer is no problem: the same message is submitted again under the same id, and
+        the node takes it once.
+        """
+        metadata = calls.submission(
+            pmode=pmode,
+            message_id=message_id or new_message_id(),
+            conversation_id=conversation_id,
+            ref_to_message_id=ref_to_message_id,
+            service=service,
+            action=action,
+            properties=properties,
+            test=test,
+        )
+        with Upload(metadata, payloads, progress) as upload:
+            sent = self._run(calls.send(), upload)
+        if wait is None:
+            return sent
+        return SentMessage(self.wait(sent.message_id, wait), sent.repeated)
+
+    def status(self, message_id: str, *, side: str | None = None) -> Message:
+        """Where a message is."""
+        return self._run(calls.status(message_id, side))
+
+    def wait(self, message_id: str, timeout: float = 300.0) -> Message:
+        """The message once it is no longer on its way, or as it is after `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while True:
+            left = max(0.0, end - time.monotonic())
+            seconds = min(left, calls.LONGEST_WAIT)
+            message = self._run(calls.status(message_id, wait=seconds))
+            if message.settled or left <= seconds:
+                return message
+
+    def events(self, message_id: str) -> tuple[Event, ...]:
+        """All that the journal says about a message, in order."""
+        return self._run(calls.events(message_id))
+
+    def signals(self, message_id: str, *, side: str | None = None) -> tuple[Signal, ...]:
+        """The receipts and errors about a message."""
+        return self._run(calls.signals(message_id, side))
+
+    def signal(self, message_id: str, signal_id: str, *, side: str | None = None) -> bytes:
+        """A receipt or an error, byte for byte."""
+        return self._fetch_bytes(calls.signal(message_id, signal_id, side))
+
+    def evidence(self, message_id: str, *, side: str | None = None) -> bytes:
+        """The proof as a zip: message, receipt, certificates and verdict."""
+        return self._fetch_bytes(calls.evidence(message_id, side))
+
+    def evidence_to(self, message_id: str, path: Target, *, side: str | None = None) -> Path:
+        """The same into a file."""
+        return self._fetch_file(calls.evidence(message_id, side), Path(path))
+
+    def resend(self, message_id: str) -> Message:
+        """Send an outgoing message again that failed or is in doubt."""
+        return self._run(calls.resend(message_id))
+
+    def messages(self, **filters: Unpack[MessageFilters]) -> Iterator[Message]:
+        """All messages that fit, newest first unless `order="oldest"`, page after page."""
+        cursor = filters.get("cursor")
+        while True:
+            page = self._run(calls.messages(filters, cursor))
+            yield from page.items
+            if (cursor := page.next) is None:
+                return
+
+    def inbox(self, **filters: Unpack[InboxFilters]) -> Iterator[Message]:
+        """What waits for the application, oldest first, page after page."""
+        cursor = filters.get("cursor")
+        while True:
+            page = self._run(calls.inbox(filters, cursor))
+            yield from page.items
+            if (cursor := page.next) is None:
+                return
+
+    def received(self, message_id: str) -> Message:
+        """A message of the inbox."""
+        return self._run(calls.received(message_id))
+
+    def part(self, message_id: str, number: int = 1) -> bytes:
+        """A payload of a message in the inbox, checked against its digest."""
+        return self._fetch_bytes(calls.part(message_id, number))
+
+    def part_to(self, message_id: str, number: int, path: Target) -> Path:
+        """The same into a file, which is there only when it is whole."""
+        return self._fetch_file(calls.part(message_id, number), Path(path))
+
+    def ack(self, message_id: str) -> Message:
+        """Say that the application has it; again is no error."""
+        return self._run(calls.ack(message_id))
+
+    def reload(self) -> int:
+        """Have the node read its P-Modes again; how many are in force then."""
+        return self._run(calls.reload())
+
+    def purge(self, days: float | None = None) -> int:
+        """Remove what is past its retention; how many messages that were."""
+        return self._run(calls.purge(days))
+
+    def pmodes(self) -> tuple[PMode, ...]:
+        """The P-Modes that are in force."""
+        return self._run(calls.pmodes())
+
+    def node(self) -> Status:
+        """How the node is, in figures."""
+        return self._run(calls.node_status())
+
+    def health(self) -> Health:
+        """Whether the node is ready, and why not."""
+        return self._run(calls.health())
+
+    def _connect(self, headers: dict[str, str], verify: ssl.SSLContext | bool) -> httpx.Client:
+        return httpx.Client(headers=headers, verify=verify)
+
+    def _run(self, call: Call[T], upload: Upload | None = None) -> T:
+        attempt = 0
+        while True:
+            content = upload.pieces() if upload else None
+            try:
+                answer = self._http.request(**self._request(call, upload), content=content)
+            except httpx.TransportError as error:
+                wait: float | None = self._after_error(call, attempt, error)
+            else:
+                wait = self._after_answer(call, attempt, answer)
+            if wait is None:
+                return calls.read_answer(call, answer)
+            time.sleep(wait)
+            attempt += 1
+
+    def _fetch(self, call: Call[None], file: IO[bytes]) -> None:
+        attempt = 0
+        while True:
+            try:
+                with self._http.stream(**self._request(call)) as answer:
+                    if answer.is_success:
+                        received = Received(answer, file)
+                        for piece in answer.iter_bytes(PIECE):
+                            received.take(piece)
+                        return received.check()
+                    answer.read()
+            except httpx.TransportError as error:
+                wait: float | None = self._after_error(call, attempt, error)
+            else:
+                wait = self._after_answer(call, attempt, answer)
+            if wait is None:
+                raise calls.error_of(answer)
+            time.sleep(wait)
+            attempt += 1
+
+    def _fetch_bytes(self, call: Call[None]) -> bytes:
+        buffer = io.BytesIO()
+        self._fetch(call, buffer)
+        return buffer.getvalue()
+
+    def _fetch_file(self, call: Call[None], path: Path) -> Path:
+        with whole_file(path) as file:
+            self._fetch(call, file)
+        return path

@@ -1,0 +1,288 @@
+"""The calls of the clients: what is asked, and how the answer is read. No I/O here.
+
+`Client` and `AsyncClient` differ only in how they carry a call out.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import IO, Any, Final, Generic, TypedDict, TypeVar
+from urllib.parse import urlencode
+
+import httpx
+
+from postroad.api import client_values as values
+from postroad.api.client_upload import plain_properties
+from postroad.api.client_values import (
+    ApiError,
+    Event,
+    Health,
+    Message,
+    Page,
+    PMode,
+    Properties,
+    SentMessage,
+    Signal,
+    Status,
+)
+from postroad.api.segments import segment_of
+
+T = TypeVar("T")
+
+API: Final = "/api/v1"
+LONGEST_WAIT: Final = 30.0
+"""Seconds that one request waits for a message; longer waits are several requests."""
+_AGAIN: Final = (502, 503, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request, and how its answer is read."""
+
+    method: str
+    path: str
+    read: Callable[[httpx.Response], T]
+    json: Any = None
+    repeatable: bool = True
+    """Whether doing it twice is the same as doing it once."""
+    extra_time: float = 0.0
+    """Seconds that the node may take beyond the usual timeout."""
+    accepted: frozenset[int] = field(default=frozenset({200, 202}))
+
+
+class Filters(TypedDict, total=False):
+    """What lists of messages are filtered by."""
+
+    pmode: str
+    from_party: str
+    to_party: str
+    service: str
+    action: str
+    conversation_id: str
+    since: datetime | str
+    until: datetime | str
+    limit: int
+    """Messages per request; all pages are shown, one after the other."""
+    cursor: str
+    """Begin after this one."""
+
+
+class MessageFilters(Filters, total=False):
+    side: str
+    state: str | Iterable[str]
+    order: str
+    """newest (first) or oldest"""
+
+
+class InboxFilters(Filters, total=False):
+    consumed: bool
+    """Also those that were acknowledged already."""
+
+
+def submission(
+    *,
+    pmode: str,
+    message_id: str,
+    conversation_id: str | None,
+    ref_to_message_id: str | None,
+    service: str | None,
+    action: str | None,
+    properties: Properties,
+    test: bool,
+) -> dict[str, Any]:
+    """The metadata of a message, without what is left out."""
+    told = {
+        "pmode": pmode,
+        "message_id": message_id,
+        "conversation_id": conversation_id,
+        "ref_to_message_id": ref_to_message_id,
+        "service": service,
+        "action": action,
+        "properties": plain_properties(properties),
+        "test": test,
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def send() -> Call[SentMessage]:
+    def read(answer: httpx.Response) -> SentMessage:
+        data = answer.json()
+        return SentMessage(values.message(data), bool(data["repeated"]))
+
+    return Call("POST", f"{API}/messages", read)
+
+
+def status(message_id: str, side: str | None = None, wait: float = 0.0) -> Call[Message]:
+    path = _message(message_id, "", {"side": side, "wait": wait or None})
+    return Call("GET", path, _message_of, extra_time=wait)
+
+
+def events(message_id: str) -> Call[tuple[Event, ...]]:
+    return Call("GET", _message(message_id, "/events"), _many("events", values.event))
+
+
+def signals(message_id: str, side: str | None = None) -> Call[tuple[Signal, ...]]:
+    path = _message(message_id, "/signals", {"side": side})
+    return Call("GET", path, _many("signals", values.signal))
+
+
+def signal(message_id: str, signal_id: str, side: str | None = None) -> Call[None]:
+    path = _message(message_id, f"/signals/{segment_of(signal_id)}", {"side": side})
+    return Call("GET", path, _nothing)
+
+
+def evidence(message_id: str, side: str | None = None) -> Call[None]:
+    return Call("GET", _message(message_id, "/evidence", {"side": side}), _nothing)
+
+
+def resend(message_id: str) -> Call[Message]:
+    return Call("POST", _message(message_id, "/resend"), _message_of, repeatable=False)
+
+
+def messages(filters: MessageFilters, cursor: str | None) -> Call[Page[Message]]:
+    return _list("/messages", filters, cursor)
+
+
+def inbox(filters: InboxFilters, cursor: str | None) -> Call[Page[Message]]:
+    return _list("/inbox", filters, cursor)
+
+
+def received(message_id: str) -> Call[Message]:
+    return Call("GET", f"{API}/inbox/{segment_of(message_id)}", _message_of)
+
+
+def part(message_id: str, number: int) -> Call[None]:
+    return Call("GET", f"{API}/inbox/{segment_of(message_id)}/parts/{number}", _nothing)
+
+
+def ack(message_id: str) -> Call[Message]:
+    return Call("POST", f"{API}/inbox/{segment_of(message_id)}/ack", _message_of)
+
+
+def reload() -> Call[int]:
+    return Call("POST", f"{API}/admin/reload", _number_of("pmodes"))
+
+
+def purge(days: float | None) -> Call[int]:
+    body = {} if days is None else {"days": days}
+    return Call("POST", f"{API}/admin/purge", _number_of("purged"), json=body)
+
+
+def pmodes() -> Call[tuple[PMode, ...]]:
+    return Call("GET", f"{API}/admin/pmodes", _many("pmodes", values.pmode))
+
+
+def node_status() -> Call[Status]:
+    return Call("GET", f"{API}/admin/status", lambda answer: values.status(answer.json()))
+
+
+def health() -> Call[Health]:
+    def read(answer: httpx.Response) -> Health:
+        data = answer.json()
+        return Health(bool(data["ready"]), tuple(data["problems"]))
+
+    return Call("GET", "/readyz", read, accepted=frozenset({200, 503}))
+
+
+def is_to_be_repeated(call: Call[Any], answer: httpx.Response) -> bool:
+    """Whether the answer says: not now."""
+    again = answer.status_code in _AGAIN and answer.status_code not in call.accepted
+    return again and call.repeatable
+
+
+def read_answer(call: Call[T], answer: httpx.Response) -> T:
+    """What a call gives; `ApiError` when the node refused it or what answers is no node."""
+    if answer.status_code not in call.accepted:
+        raise error_of(answer)
+    try:
+        return call.read(answer)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ApiError(
+            answer.status_code, f"What answers at {answer.url} is no Postroad; check the URL."
+        ) from None
+
+
+def error_of(answer: httpx.Response) -> ApiError:
+    """The error that an answer tells."""
+    try:
+        told = answer.json()
+        detail = str(told["detail"])
+    except (ValueError, KeyError, TypeError):
+        return ApiError(answer.status_code, f"{answer.reason_phrase} ({answer.url})")
+    errors = tuple(
+        (str(one.get("path")), str(one.get("message"))) for one in told.get("errors") or ()
+    )
+    return ApiError(answer.status_code, detail, told.get("code"), errors)
+
+
+def pause(attempt: int, backoff: float, answer: httpx.Response | None) -> float:
+    """Seconds before the next attempt: what the node asks for, or twice as long each time."""
+    asked = answer.headers.get("retry-after", "") if answer is not None else ""
+    wait: float = backoff * 2**attempt
+    return min(30.0, max(wait, float(asked)) if asked.isdecimal() and backoff else wait)
+
+
+class Received:
+    """A download on its way into a file, checked against the digest that the node sent ahead."""
+
+    def __init__(self, answer: httpx.Response, file: IO[bytes]) -> None:
+        """From its beginning: an attempt before may have written some of it."""
+        self._file = file
+        self._expected = answer.headers.get("etag", "").strip('"')
+        self._digest = hashlib.sha256()
+        file.seek(0)
+        file.truncate()
+
+    def take(self, piece: bytes) -> None:
+        self._digest.update(piece)
+        self._file.write(piece)
+
+    def check(self) -> None:
+        if self._expected and self._expected != self._digest.hexdigest():
+            raise ApiError(0, "The content is not what its digest says; get it again.")
+
+
+def _message(message_id: str, rest: str = "", query: Mapping[str, Any] | None = None) -> str:
+    return f"{API}/messages/{segment_of(message_id)}{rest}{_query(query or {})}"
+
+
+def _query(query: Mapping[str, Any]) -> str:
+    told = {key: value for key, value in query.items() if value is not None}
+    return f"?{urlencode(told)}" if told else ""
+
+
+def _list(path: str, filters: Mapping[str, Any], cursor: str | None) -> Call[Page[Message]]:
+    query: dict[str, Any] = {}
+    for name, value in filters.items():
+        if isinstance(value, datetime):
+            value = value.isoformat()
+        elif isinstance(value, bool):
+            value = str(value).lower()
+        elif name == "state" and not isinstance(value, str):
+            value = ",".join(value)
+        query[name.removesuffix("_party")] = value
+    if cursor:
+        query["cursor"] = cursor
+
+    def read(answer: httpx.Response) -> Page[Message]:
+        data = answer.json()
+        return Page(tuple(values.message(one) for one in data["messages"]), data["next"])
+
+    return Call("GET", f"{API}{path}{_query(query)}", read)
+
+
+def _message_of(answer: httpx.Response) -> Message:
+    return values.message(answer.json())
+
+
+def _many(name: str, value: Callable[[Mapping[str, Any]], T]) -> Callable[..., tuple[T, ...]]:
+    return lambda answer: tuple(value(one) for one in answer.json()[name])
+
+
+def _number_of(name: str) -> Callable[[httpx.Response], int]:
+    return lambda answer: int(answer.json()[name])
+
+
+def _nothing(answer: httpx.Response) -> None:
+    """The answer is read as it comes."""

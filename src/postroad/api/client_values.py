@@ -1,0 +1,270 @@
+"""What the clients give and take: frozen values, and the error that they raise."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from os import PathLike
+from typing import IO, Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+Properties = Mapping[str, str] | Sequence["Property"]
+Content = bytes | str | PathLike[str] | IO[bytes]
+"""Bytes, the path of a file, or a file opened for reading bytes."""
+Progress = Callable[[int, int], None]
+"""Called with the bytes sent so far and all of them."""
+
+_ON_THE_WAY: Final = frozenset({"submitted", "ready", "sending", "waiting"})
+
+
+class ApiError(Exception):
+    """The node did not do what was asked, or could not be reached (status 0)."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        code: str | None = None,
+        errors: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(f"{status}: {detail}" if status else detail)
+        self.status = status
+        self.detail = detail
+        self.code = code
+        """An ebMS error code where one fits."""
+        self.errors = errors
+        """Path and sentence for each field that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    name: str
+    value: str
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A payload to be sent, with what is to be said about it."""
+
+    content: Content
+    media_type: str | None = None
+    """Guessed from the file name where it is left out."""
+    file_name: str | None = None
+    """That of the file where it is left out."""
+    content_id: str | None = None
+    properties: Properties = ()
+    compress: bool | None = None
+    """None: as the P-Mode says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A payload of a message."""
+
+    number: int
+    """Counted from 1."""
+    content_id: str | None
+    media_type: str
+    size: int
+    sha256: str
+    compressed: bool
+    properties: tuple[Property, ...]
+    file_name: str | None
+    """As the sender says; do not trust it as a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message on one side."""
+
+    side: str
+    message_id: str
+    state: str
+    created_at: datetime
+    updated_at: datetime
+    pmode: str | None
+    kind: str
+    protocol: str
+    party: str
+    ref_to_message_id: str | None
+    conversation_id: str | None
+    from_party: str | None
+    to_party: str | None
+    from_role: str | None
+    to_role: str | None
+    service: str | None
+    action: str | None
+    mpc: str | None
+    agreement: str | None
+    properties: tuple[Property, ...]
+    attempts: int
+    bytes: int
+    wire_bytes: int
+    parts: tuple[Part, ...]
+    peer: str | None
+    error_code: str | None
+    detail: str | None
+    cursor: str
+    """Its place in lists: give it as `cursor` to go on after it."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is no longer on its way."""
+        return self.state not in _ON_THE_WAY
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message that the node took over."""
+
+    message: Message
+    repeated: bool
+    """The same was submitted before, perhaps by an attempt whose answer was lost."""
+
+    @property
+    def message_id(self) -> str:
+        return self.message.message_id
+
+    @property
+    def state(self) -> str:
+        return self.message.state
+
+    @property
+    def settled(self) -> bool:
+        return self.message.settled
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of the journal."""
+
+    node: str
+    epoch: int
+    seq: int
+    at: datetime
+    party: str
+    event: str
+    side: str | None
+    message_id: str | None
+    signal_id: str | None
+    kind: str | None
+    ref_to_message_id: str | None
+    conversation_id: str | None
+    group_id: str | None
+    envelope: str | None
+    from_party: str | None
+    to_party: str | None
+    service: str | None
+    action: str | None
+    mpc: str | None
+    pmode: str | None
+    protocol: str | None
+    attempt: int | None
+    sequence_number: int | None
+    fragment: int | None
+    fragments: int | None
+    bytes: int | None
+    wire_bytes: int | None
+    payload_digests: tuple[str, ...] | None
+    peer: str | None
+    error_code: str | None
+    severity: str | None
+    detail: str | None
+    evidence: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A receipt or an error about a message."""
+
+    signal_id: str
+    kind: str
+    incoming: bool
+    at: datetime
+    content_type: str
+    size: int
+    valid: bool
+    error_code: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PMode:
+    id: str
+    mep: str
+    binding: str | None
+    initiator: str | None
+    responder: str | None
+    service: str | None
+    action: str | None
+    address: str | None
+    sends: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the node is."""
+
+    name: str
+    party: str
+    version: str
+    ready: bool
+    problems: tuple[str, ...]
+    messages: dict[str, int]
+    work: dict[str, int]
+    oldest_work: datetime | None
+    last_seq: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    ready: bool
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    items: tuple[T, ...]
+    next: str | None
+
+
+def message(data: Mapping[str, Any]) -> Message:
+    parts = tuple(
+        _value(Part, part | {"properties": _properties(part.get("properties", ()))})
+        for part in data.get("parts", ())
+    )
+    shown = {**data, "parts": parts, "properties": _properties(data.get("properties", ()))}
+    return _value(Message, shown)
+
+
+def event(data: Mapping[str, Any]) -> Event:
+    digests = data.get("payload_digests")
+    return _value(Event, {**data, "payload_digests": None if digests is None else tuple(digests)})
+
+
+def signal(data: Mapping[str, Any]) -> Signal:
+    return _value(Signal, data)
+
+
+def pmode(data: Mapping[str, Any]) -> PMode:
+    return _value(PMode, data)
+
+
+def status(data: Mapping[str, Any]) -> Status:
+    return _value(Status, {**data, "problems": tuple(data.get("problems", ()))})
+
+
+def _properties(given: Any) -> tuple[Property, ...]:
+    return tuple(_value(Property, one) for one in given)
+
+
+def _value(kind: type[T], data: Mapping[str, Any]) -> T:
+    """A value from JSON; a field that an older node does not know is None, a new one is left."""
+    fields = {field.name: data.get(field.name) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name in ("created_at", "updated_at", "at", "oldest_work"):
+        if (told := fields.get(name)) is not None:
+            fields[name] = datetime.fromisoformat(told)
+    return kind(**fields)

@@ -1,0 +1,126 @@
+"""The protocol endpoint as an ASGI application: the door that partners knock at.
+
+No framework here, since every message passes: a request becomes a `Request` whose body is read as
+it comes, and the node's `Response` is written out.
+"""
+
+import logging
+import os
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from postroad.msh.answers import error, write_answer
+from postroad.node.config import Config
+from postroad.node.identifiers import host_name, new_message_id
+from postroad.node.receiving import Request, Response
+from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
+from postroad.transport.http_body import Truncated as ClientIsGone
+from postroad.wire.errors import EbmsError
+from postroad.wire.soap import SoapVersion
+
+AT_ONCE: Final = 500
+"""Requests in progress; more are told to come again."""
+RETRY_AFTER: Final = b"2"
+_ENCODINGS: Final = (b"", b"identity")
+_log = logging.getLogger("postroad.receive")
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Receiving(Protocol):
+    """What the endpoint needs of a node."""
+
+    config: Config
+
+    async def receive(self, request: Request) -> Response: ...
+
+
+def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
+    """The endpoint of a node; with `at_once` requests in progress the next is told to wait."""
+    limit = node.config.limits.message_bytes
+    in_progress = 0
+
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal in_progress
+        head = dict(scope["headers"])
+        if scope["method"] != "POST":
+            said = "Messages are sent here with POST."
+            await say(send, 405, said, [(b"allow", b"POST")])
+        elif head.get(b"content-encoding", b"").strip().lower() not in _ENCODINGS:
+            said = "The body has a Content-Encoding; send it plain and compress payloads instead."
+            await say(send, 415, said, [(b"accept-encoding", b"identity")])
+        elif in_progress >= at_once:
+            said = "The node is busy; send the message again in a moment."
+            await say(send, 503, said, [(b"retry-after", RETRY_AFTER)])
+        else:
+            in_progress += 1
+            try:
+                await _answer(node, _request(scope, head, receive, limit), send)
+            except ClientIsGone as gone:
+                _log.info("cut short", extra={"peer": _peer(scope), "detail": str(gone)})
+            finally:
+                in_progress -= 1
+
+    return endpoint
+
+
+async def say(send: Send, status: int, sentence: str, headers: Headers = ()) -> None:
+    """Answer with one sentence."""
+    response = Response(status, "text/plain; charset=utf-8", f"{sentence}\n".encode())
+    await _write(send, response, headers)
+
+
+def _request(scope: Scope, head: dict[bytes, bytes], receive: Receive, limit: int) -> Request:
+    length = head.get(b"content-length", b"")
+    announced = int(length) if length.isdigit() else 0
+    kind = head.get(b"content-type")
+    return Request(
+        kind.decode("latin-1") if kind is not None else None,
+        _peer(scope),
+        _too_large(limit) if announced > limit else body_chunks(receive, limit=limit),
+    )
+
+
+async def _too_large(limit: int) -> AsyncIterator[bytes]:
+    """A body that is known to be too large before it comes; none of it is read."""
+    raise TooLarge(limit)
+    yield b""
+
+
+async def _answer(node: Receiving, request: Request, send: Send) -> None:
+    try:
+        response = await node.receive(request)
+    except ClientIsGone:
+        raise
+    except Exception as unexpected:
+        _log.error("a message could not be received", exc_info=unexpected)
+        response = _failure(node.config.node)
+    await _write(send, response)
+
+
+def _failure(node: str) -> Response:
+    """What went wrong is in the log; the sender is told to try again."""
+    now = datetime.now(UTC)
+    said = "the receiver could not process the message; send it again later"
+    signal = error(
+        [EbmsError("EBMS:0004", said)],
+        signal_id=new_message_id(now, os.urandom, host_name(node)),
+        ref=None,
+        now=now,
+    )
+    answer = write_answer(signal, SoapVersion.SOAP_12, None, now)
+    return Response(500, answer.content_type, answer.envelope)
+
+
+async def _write(send: Send, response: Response, headers: Headers = ()) -> None:
+    sent = [(b"content-length", b"%d" % len(response.body)), *headers]
+    if response.content_type is not None:
+        sent.append((b"content-type", response.content_type.encode("latin-1")))
+    await send({"type": "http.response.start", "status": response.status, "headers": sent})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+def _peer(scope: Scope) -> str | None:
+    client = scope.get("client")
+    return str(client[0]) if client else None

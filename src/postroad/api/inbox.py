@@ -1,0 +1,75 @@
+"""The inbox: what was received for the application, until it says that it has it."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
+
+from postroad.api.lists import InboxFilters, page
+from postroad.api.paths import API, Door, MessageId
+from postroad.api.problems import ApiProblem, problem_responses
+from postroad.api.streaming import streamed
+from postroad.api.views import MessagesView, MessageView, message_view
+from postroad.node.service import Service
+from postroad.store.records import Message, Side, State
+
+router = APIRouter(prefix=f"{API}/inbox", tags=["inbox"])
+
+_PAYLOAD: Final[dict[str, Any]] = {
+    "description": "The payload, with the media type that the sender gave it",
+    "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+    "headers": {
+        "ETag": {"schema": {"type": "string"}, "description": "The SHA-256 digest, in hex"},
+        "Repr-Digest": {"schema": {"type": "string"}, "description": "The same (RFC 9530)"},
+    },
+}
+
+
+@router.get("", responses=problem_responses(422))
+async def list_inbox(service: Door, filters: Annotated[InboxFilters, Query()]) -> MessagesView:
+    """What waits for the application, oldest first."""
+    states = (State.DELIVERED, State.CONSUMED) if filters.consumed else (State.DELIVERED,)
+    return await page(service, filters.wanted(Side.RECEIVING, states, newest_first=False))
+
+
+@router.get("/{message_id}", responses=problem_responses(404, 422))
+async def get_from_inbox(service: Door, message_id: MessageId) -> MessageView:
+    """A received message, with what its payloads are."""
+    return message_view(await _in_inbox(service, message_id))
+
+
+@router.get(
+    "/{message_id}/parts/{number}",
+    response_class=StreamingResponse,
+    responses={200: _PAYLOAD, **problem_responses(404, 422)},
+)
+async def get_part(
+    service: Door,
+    message_id: MessageId,
+    number: Annotated[int, Path(ge=1, le=100_000, description="Counted from 1.")],
+) -> StreamingResponse:
+    """A payload, as the sender's application gave it."""
+    message = await _in_inbox(service, message_id)
+    if number > len(message.parts):
+        raise ApiProblem(404, f"{message_id} has {len(message.parts)} payloads, no {number}.")
+    part = message.parts[number - 1]
+    return await streamed(
+        service.part(message, part).chunks(),
+        media_type=part.media_type,
+        file_name=part.file_name or f"part-{number}",
+        size=part.size,
+        sha256=part.sha256,
+    )
+
+
+@router.post("/{message_id}/ack", responses=problem_responses(404, 409, 422))
+async def acknowledge(service: Door, message_id: MessageId) -> MessageView:
+    """The application has it: it leaves the inbox. Doing so again is no error."""
+    return message_view(await service.acknowledge(message_id))
+
+
+async def _in_inbox(service: Service, message_id: str) -> Message:
+    message = await service.message(message_id, Side.RECEIVING)
+    if message is None or message.state not in (State.DELIVERED, State.CONSUMED):
+        raise ApiProblem(404, f"There is no message {message_id} in the inbox.")
+    return message

@@ -1,0 +1,93 @@
+"""Which messages a list shows: the filters in the query, and its pages."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from postroad.api.limits import PAGE
+from postroad.api.views import MessagesView, message_view
+from postroad.node.service import Service
+from postroad.store.records import Side, State, Wanted
+
+
+def _with_plus(text: Any) -> Any:
+    """A plus sign in a query means a blank; before a time zone it was meant as plus."""
+    return text.replace(" ", "+") if isinstance(text, str) and "T" in text else text
+
+
+def _utc(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _parted(given: Any) -> Any:
+    return [part for one in given for part in one.split(",")] if isinstance(given, list) else given
+
+
+Time = Annotated[datetime, BeforeValidator(_with_plus), AfterValidator(_utc)]
+
+
+class Filters(BaseModel):
+    """What lists can be filtered by. A filter that does not exist is refused, not ignored."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    pmode: str | None = None
+    from_party: str | None = Field(default=None, alias="from", examples=["buyer"])
+    to_party: str | None = Field(default=None, alias="to", examples=["seller"])
+    service: str | None = None
+    action: str | None = None
+    conversation_id: str | None = None
+    since: Time | None = Field(
+        default=None, description="Created then or later; UTC without a zone."
+    )
+    until: Time | None = Field(default=None, description="Created before then; UTC without a zone.")
+    limit: int = Field(default=100, ge=1, le=PAGE, description="Messages per page.")
+    cursor: str | None = Field(
+        default=None,
+        pattern=r"^\d{1,18}$",
+        description="`next` of the page before, or a message's own.",
+    )
+
+    def wanted(self, side: Side | None, states: tuple[State, ...], newest_first: bool) -> Wanted:
+        """One message more than the page has, so that it is known whether there is a next one."""
+        at = int(self.cursor) if self.cursor else None
+        return Wanted(
+            side=side,
+            states=states,
+            pmode=self.pmode,
+            from_party=self.from_party,
+            to_party=self.to_party,
+            service=self.service,
+            action=self.action,
+            conversation_id=self.conversation_id,
+            since=self.since,
+            until=self.until,
+            limit=self.limit + 1,
+            newest_first=newest_first,
+            after=0 if newest_first else at or 0,
+            before=at if newest_first else None,
+        )
+
+
+class MessageFilters(Filters):
+    side: Side | None = None
+    state: Annotated[list[State], BeforeValidator(_parted)] = Field(
+        default_factory=list, description="One or more, repeated or separated by commas."
+    )
+    order: Literal["newest", "oldest"] = Field(default="newest", description="What comes first.")
+
+
+class InboxFilters(Filters):
+    consumed: bool = Field(default=False, description="Also those that were acknowledged already.")
+
+
+async def page(service: Service, wanted: Wanted) -> MessagesView:
+    """One page of what is wanted, and where the next begins."""
+    found = await service.messages(wanted)
+    shown = found[: wanted.limit - 1]
+    more = len(found) > len(shown)
+    return MessagesView(
+        messages=[message_view(message) for message in shown],
+        next=str(shown[-1].key) if more else None,
+    )

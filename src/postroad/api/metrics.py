@@ -1,0 +1,76 @@
+"""The figures of a node in the text format of Prometheus."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from postroad.node.service import Health
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_HELP: Final = {
+    "postroad_build_info": "The version that runs.",
+    "postroad_ready": "Whether the node is ready: 1 or 0.",
+    "postroad_stored_messages": "Messages that are kept, by side and state.",
+    "postroad_work": "What is still to be done, by kind.",
+    "postroad_oldest_work_timestamp_seconds": "Since when the oldest open work is due.",
+    "postroad_journal_last_seq": "Sequence number of the last event in the journal.",
+    "postroad_store_bytes": "Database and contents on disk.",
+}
+_OF_HISTOGRAM: Final = ("_bucket", "_sum", "_count")
+
+
+def metrics_text(counters: Mapping[str, float], health: Health, version: str) -> str:
+    """What a scrape gets: each family once, with its type."""
+    families: defaultdict[str, list[str]] = defaultdict(list)
+    histograms = {
+        name.partition("{")[0].removesuffix("_bucket") for name in counters if "_bucket{" in name
+    }
+    for sample, value in (_figures(health, version) | dict(counters)).items():
+        families[_family(sample, histograms)].append(f"{sample} {_number(value)}")
+    lines = []
+    for family, samples in families.items():
+        if family in _HELP:
+            lines.append(f"# HELP {family} {_HELP[family]}")
+        lines.append(f"# TYPE {family} {_type(family, histograms)}")
+        lines += samples
+    return "\n".join(lines) + "\n"
+
+
+def _figures(health: Health, version: str) -> dict[str, float]:
+    figures = health.figures
+    samples: dict[str, float] = {
+        f'postroad_build_info{{version="{_escaped(version)}"}}': 1,
+        "postroad_ready": health.ready,
+        "postroad_journal_last_seq": figures.last_seq,
+        "postroad_store_bytes": figures.bytes,
+    }
+    for which, count in figures.messages.items():
+        side, _, state = map(_escaped, which.partition("."))
+        samples[f'postroad_stored_messages{{side="{side}",state="{state}"}}'] = count
+    for kind, count in figures.work.items():
+        samples[f'postroad_work{{kind="{_escaped(kind)}"}}'] = count
+    if figures.oldest_work:
+        samples["postroad_oldest_work_timestamp_seconds"] = figures.oldest_work.timestamp()
+    return samples
+
+
+def _family(sample: str, histograms: set[str]) -> str:
+    name = sample.partition("{")[0]
+    for suffix in _OF_HISTOGRAM:
+        if name.endswith(suffix) and name.removesuffix(suffix) in histograms:
+            return name.removesuffix(suffix)
+    return name
+
+
+def _type(family: str, histograms: set[str]) -> str:
+    if family in histograms:
+        return "histogram"
+    return "counter" if family.endswith("_total") else "gauge"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

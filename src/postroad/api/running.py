@@ -1,0 +1,270 @@
+"""A node in service: its doors are open, its work is done, its files are watched.
+
+    async with RunningNode(config) as running:
+        ...  # running.serving.api_url, running.node
+
+What `postroad serve` does around it, signals and worker processes, is in `workers`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from postroad.api.app import create_app
+from postroad.api.door_tls import DoorTls
+from postroad.api.endpoint import msh_app, say
+from postroad.api.limits import ApiLimits
+from postroad.api.serving import ServeError, Serving, serving
+from postroad.node.config import Config
+from postroad.node.config_groups import Http, Listen
+from postroad.node.keyring import TlsIdentity
+from postroad.node.node import Node
+from postroad.node.reloading import Change, Watched, watch_tls
+from postroad.store.interface import Store, Transaction
+from postroad.store.sqlite import open_sqlite
+from postroad.transport.http_body import ASGIApp, Receive, Scope, Send
+from postroad.transport.http_limits import ServerLimits
+from postroad.transport.http_server import HttpServer, listening_socket
+from postroad.transport.tls import TlsError
+
+DRAIN: Final = 20.0
+"""Seconds for requests in progress to end, once the node is told to stop."""
+WIND_UP: Final = 8.0
+"""Seconds for what is being sent to end after that; the rest is taken up by the next start."""
+RELOAD: Final = 1.0
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_log = logging.getLogger("postroad.serve")
+
+
+def listen(config: Config, *, reuse_port: bool = False) -> list[socket.socket]:
+    """Sockets for the doors of a configuration; `ServeError` when an address is taken."""
+    sockets: list[socket.socket] = []
+    for door in config.listen:
+        try:
+            sockets.append(listening_socket(door.host, door.port, reuse_port=reuse_port))
+        except OSError as error:
+            for one in sockets:
+                one.close()
+            raise ServeError(
+                f"cannot listen on {door.address}: {error.strerror or error}; "
+                "stop what listens there, or choose another address"
+            ) from None
+    return sockets
+
+
+class RunningNode:
+    """One process of a node, with its doors."""
+
+    def __init__(
+        self,
+        config: Config,
+        sockets: Sequence[socket.socket] | None = None,
+        *,
+        leads: bool = True,
+        predecessors: tuple[int, ...] = (),
+    ) -> None:
+        """`predecessors` are processes whose place is taken: only their work is taken up then."""
+        self.config = config
+        self._sockets = list(sockets) if sockets is not None else listen(config)
+        self._leads = leads
+        self._predecessors = predecessors
+        self.serving: Serving = serving(config, [one.getsockname()[:2] for one in self._sockets])
+        self._watched: Watched[tuple[TlsIdentity | None, ...]] = watch_tls(config)
+        self._tls = [
+            DoorTls(door.tls, identity) if door.tls and identity else None
+            for door, identity in zip(config.listen, self._watched.current, strict=True)
+        ]
+        self._servers: list[HttpServer] = []
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up what was left behind, then open the doors."""
+        config = self.config
+        store = await open_sqlite(config.data, config.node)
+        try:
+            self.node = self._process(store)
+            await self.node.start()
+        except BaseException:
+            await store.close()
+            raise
+        msh, rest = msh_app(self.node), _Rest(self.node)
+        for door, sock, tls in zip(config.listen, self._sockets, self._tls, strict=True):
+            server = HttpServer(
+                _behind(door, msh, rest),
+                ssl=tls.context if tls else None,
+                limits=_limits(config.http),
+                sock=sock,
+            )
+            await server.start()
+            self._servers.append(server)
+        self._watching = asyncio.create_task(self._watch_tls())
+
+    def _process(self, store: Store) -> Node:
+        if not self._predecessors:
+            return Node(self.config, store, leads=self._leads)
+        return _Successor(self.config, store, self._leads, self._predecessors)
+
+    async def stop(self, drain: float = DRAIN, wind_up: float = WIND_UP) -> None:
+        """Accept nothing more, finish what is under way, close the store."""
+        if self._watching is not None:
+            self._watching.cancel()
+        await asyncio.gather(*(server.drain(drain) for server in self._servers))
+        try:
+            async with asyncio.timeout(wind_up):
+                await self.node.stop()
+        except TimeoutError:
+            _log.warning("stopped while messages were being sent; the next start sends them again")
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _watch_tls(self) -> None:
+        if not any(self._tls):
+            return
+        while True:
+            await asyncio.sleep(RELOAD)
+            await asyncio.to_thread(self.refresh_tls)
+
+    def refresh_tls(self) -> None:
+        """Look at the files of the doors' certificates; new connections see what is new."""
+        outcome = self._watched.refresh()
+        problems = list(outcome.problems)
+        if outcome.change is Change.RELOADED:
+            for tls, identity in zip(self._tls, self._watched.current, strict=True):
+                try:
+                    if tls and identity:
+                        tls.change(identity)
+                except TlsError as error:
+                    problems.append(str(error))
+            if not problems:
+                _log.info("reloaded", extra={"what": "certificates of the doors"})
+        for problem in problems:
+            _log.error("not reloaded, the old stays in force", extra={"detail": problem})
+
+
+class _Successor(Node):
+    """A process in the place of one that died while others of the same node live on."""
+
+    def __init__(
+        self, config: Config, store: Store, leads: bool, predecessors: tuple[int, ...]
+    ) -> None:
+        super().__init__(config, store, leads=leads)
+        self._left_by = [f"{self.name}/{pid}-" for pid in predecessors]
+
+    async def start(self) -> None:
+        """What the dead one had claimed is free again."""
+        await self.context.store.run(self._release)
+        await super().start()
+
+    def _release(self, tx: Transaction) -> None:
+        for owner in self._left_by:
+            tx.release_work(owner)
+
+    async def _recover(self) -> None:
+        """What the others have claimed is theirs."""
+
+
+def _limits(http: Http) -> ServerLimits:
+    return ServerLimits(
+        header_seconds=http.header_timeout.total_seconds(),
+        body_seconds=http.body_timeout.total_seconds(),
+        write_seconds=http.write_timeout.total_seconds(),
+        idle_seconds=http.idle_timeout.total_seconds(),
+        connections=http.connections,
+    )
+
+
+class _Rest:
+    """The REST interface with the token that is in force."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._token: str | None = None
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = self._node.context.in_force.keyring.api_token
+        if self._app is None or token != self._token:
+            limits = self._node.config.limits
+            self._token = token
+            self._app = create_app(
+                self._node,
+                token=token,
+                limits=ApiLimits(upload_bytes=limits.message_bytes, parts=limits.parts),
+            )
+        await self._app(scope, receive, send)
+
+
+def _behind(door: Listen, msh: ASGIApp, rest: ASGIApp) -> ASGIApp:
+    """What is behind a door, by path."""
+    path = door.path if "msh" in door.serve else None
+    has_api = "api" in door.serve
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == path:
+            await msh(scope, receive, send)
+        elif has_api:
+            await rest(scope, receive, send)
+        else:
+            await say(send, 404, "There is nothing here.")
+
+    return app
+
+
+async def live(
+    running: RunningNode,
+    ready: Callable[[], None],
+    *,
+    at_once: Callable[[], None] | None = None,
+    parent: int | None = None,
+) -> None:
+    """Serve until a signal comes, then come to an end in good order.
+
+    A second signal calls `at_once`. `parent` is a pipe whose end says that the process that
+    started this one is gone.
+    """
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+
+    def stop() -> None:
+        if told.is_set() and at_once is not None:
+            at_once()
+        told.set()
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    # Who starts processes lets no signal through before this one can hear it.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    if parent is not None:
+        loop.add_reader(parent, told.set)
+    await running.start()
+    if not told.is_set():
+        ready()
+    await told.wait()
+    if parent is not None:
+        loop.remove_reader(parent)
+    _log.info("stopping")
+    await running.stop()
+
+
+def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run it on the fastest loop there is."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with contextlib.suppress(ImportError):
+        from uvloop import new_event_loop as factory
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)

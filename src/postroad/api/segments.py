@@ -1,0 +1,30 @@
+"""Ids as segments of a path: a slash inside an id, written %2F, is not one between segments."""
+
+import unicodedata
+from typing import Final
+from urllib.parse import quote, unquote
+
+_LONGEST: Final = 1024
+
+
+def segment_of(id: str) -> str:
+    """An id as a segment of a path."""
+    segment = quote(id, safe="@:!$'()*+,;=~")
+    return segment.replace(".", "%2E") if segment in (".", "..") else segment
+
+
+def id_of(segment: str) -> str:
+    """The id that a segment of a path stands for."""
+    found = unquote(segment)
+    if len(found) > _LONGEST:
+        raise ValueError(f"an id has at most {_LONGEST} characters")
+    if any(unicodedata.category(character) == "Cc" for character in found):
+        raise ValueError("an id has no control characters")
+    return found
+
+
+def kept_apart(path: str) -> str:
+    """A raw path decoded, except for slash and percent sign within its segments."""
+    return "/".join(
+        unquote(segment).replace("%", "%25").replace("/", "%2F") for segment in path.split("/")
+    )

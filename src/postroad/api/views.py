@@ -1,0 +1,311 @@
+"""What the interface shows of messages, signals, events and the node: the bodies of answers.
+
+Keys, envelopes and places in the store are not shown.
+"""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import BaseModel, Field
+
+from postroad.node.service import Health, PModeSummary
+from postroad.store.records import Message, Recorded, Side, Signal, State, StoredPart
+
+_SENT: Final[dict[str, Any]] = {
+    "side": "sending",
+    "message_id": "order-4711@buyer.example",
+    "state": "submitted",
+    "created_at": "2026-11-15T08:57:00Z",
+    "updated_at": "2026-11-15T08:57:00Z",
+    "pmode": "orders",
+    "kind": "message",
+    "protocol": "as4",
+    "party": "buyer",
+    "conversation_id": "2026-4711",
+    "from_party": "buyer",
+    "to_party": "seller",
+    "service": "urn:example:orders",
+    "action": "submit",
+    "properties": [{"name": "originalSender", "value": "C1", "type": None}],
+    "attempts": 0,
+    "bytes": 1024,
+    "wire_bytes": 0,
+    "parts": [
+        {
+            "number": 1,
+            "content_id": "order@buyer.example",
+            "media_type": "application/xml",
+            "size": 1024,
+            "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+            "compressed": True,
+            "properties": [],
+            "file_name": "order.xml",
+        }
+    ],
+    "cursor": "17",
+}
+
+
+class PropertyView(BaseModel):
+    name: str
+    value: str
+    type: str | None = None
+
+
+class PartView(BaseModel):
+    """One payload."""
+
+    number: int = Field(description="Counted from 1.")
+    content_id: str | None
+    media_type: str
+    size: int = Field(description="Bytes as the application gave or gets them.")
+    sha256: str = Field(description="Hex digest of those bytes.")
+    compressed: bool = Field(description="Whether it travels compressed.")
+    properties: list[PropertyView]
+    file_name: str | None = Field(description="As the sender says; do not trust it as a path.")
+
+
+class MessageView(BaseModel):
+    """One message on one side."""
+
+    model_config = {"json_schema_extra": {"examples": [_SENT]}}
+
+    side: Side
+    message_id: str
+    state: State = Field(
+        description="Outgoing: submitted, ready, sending and waiting are on the way; sent, "
+        "acknowledged, failed and in_doubt are final. Incoming: received, delivered (in the "
+        "inbox), consumed (acknowledged by the application), rejected."
+    )
+    created_at: datetime
+    updated_at: datetime
+    pmode: str | None
+    kind: str
+    protocol: str
+    party: str
+    ref_to_message_id: str | None
+    conversation_id: str | None
+    from_party: str | None
+    to_party: str | None
+    from_role: str | None
+    to_role: str | None
+    service: str | None
+    action: str | None
+    mpc: str | None
+    agreement: str | None
+    properties: list[PropertyView]
+    attempts: int
+    bytes: int = Field(description="Of all payloads, as the application gave or gets them.")
+    wire_bytes: int = Field(description="What went over the wire.")
+    parts: list[PartView]
+    peer: str | None
+    error_code: str | None
+    detail: str | None = Field(description="Why it failed, or what is to be known about it.")
+    cursor: str = Field(description="Its place in lists: give it as `cursor` to go on after it.")
+
+
+class SubmittedView(MessageView):
+    """The message that was taken over."""
+
+    model_config = {"json_schema_extra": {"examples": [{**_SENT, "repeated": False}]}}
+
+    repeated: bool = Field(description="The same was submitted before; this is what became of it.")
+
+
+class MessagesView(BaseModel):
+    """One page of a list."""
+
+    messages: list[MessageView]
+    next: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class EventView(BaseModel):
+    """One event of the journal."""
+
+    node: str
+    epoch: int
+    seq: int
+    at: datetime
+    party: str
+    event: str
+    side: Side | None
+    message_id: str | None
+    signal_id: str | None
+    kind: str | None
+    ref_to_message_id: str | None
+    conversation_id: str | None
+    group_id: str | None
+    envelope: str | None
+    from_party: str | None
+    to_party: str | None
+    service: str | None
+    action: str | None
+    mpc: str | None
+    pmode: str | None
+    protocol: str | None
+    attempt: int | None
+    sequence_number: int | None
+    fragment: int | None
+    fragments: int | None
+    bytes: int | None
+    wire_bytes: int | None
+    payload_digests: list[str] | None
+    peer: str | None
+    error_code: str | None
+    severity: str | None
+    detail: str | None
+    evidence: str | None
+
+
+class EventsView(BaseModel):
+    """All that the journal says about a message, in order."""
+
+    events: list[EventView]
+
+
+class SignalView(BaseModel):
+    """A receipt or an error about a message."""
+
+    signal_id: str
+    kind: str = Field(examples=["receipt"])
+    incoming: bool
+    at: datetime
+    content_type: str
+    size: int
+    valid: bool
+    error_code: str | None
+    detail: str | None
+
+
+class SignalsView(BaseModel):
+    """In the order in which they came."""
+
+    signals: list[SignalView]
+
+
+class PModeView(BaseModel):
+    """A P-Mode in short."""
+
+    id: str
+    mep: str
+    binding: str | None
+    initiator: str | None
+    responder: str | None
+    service: str | None
+    action: str | None
+    address: str | None
+    sends: bool = Field(description="Whether this node is the one that sends with it.")
+
+
+class PModesView(BaseModel):
+    pmodes: list[PModeView]
+
+
+class ReloadedView(BaseModel):
+    pmodes: int = Field(description="P-Modes that are in force now.")
+
+
+class PurgedView(BaseModel):
+    purged: int = Field(description="Messages that were removed.")
+
+
+class AliveView(BaseModel):
+    status: str = Field(examples=["alive"])
+
+
+class ReadyView(BaseModel):
+    ready: bool
+    problems: list[str] = Field(description="Why it is not ready.")
+
+
+class StatusView(BaseModel):
+    """How the node is."""
+
+    name: str
+    party: str
+    version: str
+    ready: bool
+    problems: list[str]
+    messages: dict[str, int] = Field(
+        description="How many there are, by `side.state`.", examples=[{"sending.waiting": 2}]
+    )
+    work: dict[str, int] = Field(description="What is still to be done.", examples=[{"send": 2}])
+    oldest_work: datetime | None
+    last_seq: int = Field(description="Of the last event in the journal.")
+    bytes: int = Field(description="Of database and contents on disk.")
+
+
+def properties_view(properties: tuple[tuple[str, str, str | None], ...]) -> list[PropertyView]:
+    return [PropertyView(name=name, value=value, type=type) for name, value, type in properties]
+
+
+def part_view(number: int, part: StoredPart) -> PartView:
+    return PartView(
+        number=number,
+        content_id=part.content_id,
+        media_type=part.media_type,
+        size=part.size,
+        sha256=part.sha256,
+        compressed=part.compressed,
+        properties=properties_view(part.properties),
+        file_name=part.file_name,
+    )
+
+
+def message_view(message: Message) -> MessageView:
+    return MessageView(**_shown(message))
+
+
+def submitted_view(message: Message, repeated: bool) -> SubmittedView:
+    return SubmittedView(**_shown(message), repeated=repeated)
+
+
+def _shown(message: Message) -> dict[str, Any]:
+    special = {"properties", "parts", "cursor"}
+    shown = {name: getattr(message, name) for name in MessageView.model_fields.keys() - special}
+    return shown | {
+        "properties": properties_view(message.properties),
+        "parts": [part_view(number, part) for number, part in enumerate(message.parts, 1)],
+        "cursor": str(message.key),
+    }
+
+
+def event_view(recorded: Recorded) -> EventView:
+    return EventView(
+        node=recorded.node, epoch=recorded.epoch, seq=recorded.seq, **asdict(recorded.event)
+    )
+
+
+def signal_view(signal: Signal) -> SignalView:
+    return SignalView(
+        signal_id=signal.signal_id,
+        kind=signal.kind,
+        incoming=signal.incoming,
+        at=signal.at,
+        content_type=signal.content_type,
+        size=signal.envelope.size,
+        valid=signal.valid,
+        error_code=signal.error_code,
+        detail=signal.detail,
+    )
+
+
+def pmode_view(pmode: PModeSummary) -> PModeView:
+    return PModeView(**asdict(pmode))
+
+
+def status_view(name: str, party: str, version: str, health: Health) -> StatusView:
+    figures = health.figures
+    return StatusView(
+        name=name,
+        party=party,
+        version=version,
+        ready=health.ready,
+        problems=list(health.problems),
+        messages=figures.messages,
+        work=figures.work,
+        oldest_work=figures.oldest_work,
+        last_seq=figures.last_seq,
+        bytes=figures.bytes,
+    )

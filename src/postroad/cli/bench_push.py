@@ -1,0 +1,347 @@
+"""The push benchmark: two nodes over loopback HTTP against the work that nobody can avoid.
+
+The floor signs, verifies, signs the receipt, verifies that, and commits both sides, on as many
+cores and without any protocol. The product is a sending and a receiving node, a process each,
+durable on both sides. Both run in the same folder, one after the other: floor, product, floor.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import resource
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from postroad.api.endpoint import msh_app
+from postroad.cli.bench_wire import Measure
+from postroad.node.config import load_config
+from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.node import Node
+from postroad.node.service import Submission, SubmittedPayload
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Side, State
+from postroad.store.sqlite import open_sqlite
+from postroad.transport.http_server import HttpServer
+from postroad.wire.content import CHUNK, BytesContent
+from postroad.wire.limits import MIB
+
+GOALS: Final = {"signed": 0.45, "unsigned": 0.30}
+PAYLOAD: Final = 10 * 1024
+_PER_COMMIT: Final = 50
+_IN_FLIGHT: Final = 128
+_WARM_UP: Final = 1.0
+_PMODES: Final = {"signed": "buyer-to-seller-signed", "unsigned": "buyer-to-seller-plain"}
+_LARGE: Final = "buyer-to-seller-order"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one exchange between two nodes came to."""
+
+    per_second: float
+    peak_rss_mib: float
+
+
+def push_measures(*, seconds: float, folder: Path | None = None) -> dict[str, Measure]:
+    """Signed and unsigned messages, each beside its floor."""
+    measures = {}
+    for kind, goal in GOALS.items():
+        with _work_folder(folder) as work:
+            first = _floor(work, kind, seconds / 2)
+            run = _product(work, kind, seconds)
+            second = _floor(work, kind, seconds / 2)
+        measures[kind] = Measure(
+            run.per_second, (first + second) / 2, "messages/s", goal, run.peak_rss_mib
+        )
+    return measures
+
+
+def large_measure(*, mib: int, folder: Path | None = None) -> Measure:
+    """One large payload, signed, encrypted and compressed; what memory the larger node took."""
+    with _work_folder(folder) as work:
+        floor = _copy_rate(work, mib)
+        run = _product(work, "large", 0, mib=mib)
+    return Measure(run.per_second * mib, floor, "MiB/s", None, run.peak_rss_mib)
+
+
+def stored_measure(*, stored: int, seconds: float, folder: Path | None = None) -> Measure:
+    """What a message costs with so many in the store, against a store of a thousand."""
+    with _work_folder(folder) as work:
+        few = _product(work, "unsigned", seconds, stored=1000)
+    with _work_folder(folder) as work:
+        many = _product(work, "unsigned", seconds, stored=stored)
+    return Measure(many.per_second, few.per_second, "messages/s", 0.85, many.peak_rss_mib)
+
+
+@contextmanager
+def _work_folder(folder: Path | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="postroad-bench-", dir=folder) as name:
+        yield Path(name)
+
+
+def _in_process(*arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "postroad.cli.bench_push", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _answer(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a process of the benchmark ended with {process.wait()}")
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+def _floor(work: Path, kind: str, seconds: float) -> float:
+    """Messages per second of the bare work, over all cores."""
+    cores = min(os.cpu_count() or 1, 2)
+    processes = [
+        _in_process("floor", str(work / f"floor-{number}.db"), kind, str(seconds))
+        for number in range(cores)
+    ]
+    for process in processes:
+        _answer(process)
+    for process in processes:
+        _begin(process)
+    rates = [float(_answer(process)["per_second"]) for process in processes]
+    for process in processes:
+        process.wait()
+    return sum(rates)
+
+
+def _begin(process: "subprocess.Popen[str]") -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def _product(work: Path, kind: str, seconds: float, *, mib: int = 0, stored: int = 0) -> Run:
+    buyer = Station("buyer", work / "buyer", _free_port())
+    seller = Station("seller", work / "seller", _free_port())
+    plan = Plan(buyer, seller)
+    initialize(plan, now=datetime.now(UTC))
+    receiver = _in_process("receiver", str(work / "seller"), str(stored))
+    sender = None
+    try:
+        _answer(receiver)
+        sender = _in_process(
+            "sender", str(work / "buyer"), kind, str(seconds), str(mib), str(stored)
+        )
+        sent = _answer(sender)
+        _begin(receiver)
+        received = _answer(receiver)
+    finally:
+        for process in filter(None, (sender, receiver)):
+            process.terminate()
+            process.wait()
+    if sent["acknowledged"] != received["delivered"]:
+        raise RuntimeError(
+            f"{sent['acknowledged']} messages were acknowledged, {received['delivered']} delivered"
+        )
+    return Run(sent["per_second"], max(sent["peak_rss_mib"], received["peak_rss_mib"]))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _copy_rate(work: Path, mib: int) -> float:
+    """SHA-256 and a durable write of the same bytes, in MiB per second."""
+    piece = os.urandom(CHUNK)
+    digest = hashlib.sha256()
+    began = perf_counter()
+    with (work / "copy").open("wb") as file:
+        for _ in range(mib * MIB // CHUNK):
+            digest.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    rate = mib / (perf_counter() - began)
+    (work / "copy").unlink()
+    return rate
+
+
+def _run_floor(database: Path, kind: str, seconds: float) -> None:
+    """One core of the floor: sign, verify, receipt, verify, and both sides committed."""
+    key = rsa.generate_private_key(65537, 2048)
+    public = key.public_key()
+    how, digest = padding.PKCS1v15(), hashes.SHA256()
+    payload, signed_info = os.urandom(PAYLOAD), os.urandom(1024)
+    sides = [_side(database.with_suffix(f".{side}")) for side in ("out", "in")]
+    _tell({})
+    sys.stdin.readline()
+    count = 0
+    began = perf_counter()
+    while perf_counter() - began < seconds:
+        for _ in range(_PER_COMMIT):
+            if kind == "signed":
+                for _ in range(2):
+                    hashlib.sha256(payload).digest()
+                    value = key.sign(signed_info, how, digest)
+                    public.verify(value, signed_info, how, digest)
+            count += 1
+            row = (f"{count}@{os.getpid()}", payload)
+            for side in sides:
+                side.execute("INSERT INTO message VALUES (?, ?)", row)
+        for side in sides:
+            side.execute("COMMIT")
+            side.execute("BEGIN")
+    _tell({"per_second": count / (perf_counter() - began)})
+
+
+def _side(database: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("CREATE TABLE IF NOT EXISTS message (id TEXT PRIMARY KEY, payload BLOB)")
+    connection.execute("BEGIN")
+    return connection
+
+
+async def _run_receiver(folder: Path, stored: int) -> None:
+    config = load_config(folder / "postroad.yaml")
+    store = await open_sqlite(config.data, config.node)
+    await _fill(store, stored, Side.RECEIVING, State.CONSUMED)
+    node = Node(config, store)
+    await node.start()
+    door = config.listen[0]
+    server = HttpServer(msh_app(node), host=door.host, port=door.port)
+    await server.start()
+    _tell({})
+    await asyncio.to_thread(sys.stdin.readline)
+    figures = await store.look(lambda reader: reader.figures())
+    delivered = figures.messages.get("receiving.delivered", 0)
+    _tell({"delivered": delivered, "peak_rss_mib": _peak_rss()})
+    await server.close()
+    await node.stop()
+
+
+async def _run_sender(folder: Path, kind: str, seconds: float, mib: int, stored: int) -> None:
+    config = load_config(folder / "postroad.yaml")
+    store = await open_sqlite(config.data, config.node)
+    await _fill(store, stored, Side.SENDING, State.ACKNOWLEDGED)
+    node = Node(config, store)
+    await node.start()
+    if kind == "large":
+        rate = await _send_large(node, mib)
+    else:
+        rate = await _send_small(node, _PMODES[kind], seconds)
+    figures = await store.look(lambda reader: reader.figures())
+    acknowledged = figures.messages.get("sending.acknowledged", 0) - stored
+    _tell({"per_second": rate, "acknowledged": acknowledged, "peak_rss_mib": _peak_rss()})
+    await node.stop()
+
+
+async def _send_small(node: Node, pmode: str, seconds: float) -> float:
+    """So many at once for so long; how many came to rest in a second once it is warm."""
+    payload = os.urandom(PAYLOAD)
+    part = SubmittedPayload(BytesContent(payload), hashlib.sha256(payload).digest(), compress=False)
+    submission = Submission(pmode, (part,))
+    waiting = node.context.settled
+    began = perf_counter()
+    done: list[float] = []
+
+    async def send() -> None:
+        while perf_counter() - began < _WARM_UP + seconds:
+            submitted = await node.submit(submission)
+            message_id = submitted.message.message_id
+            event = waiting.enter(message_id)
+            await event.wait()
+            waiting.leave(message_id, event)
+            done.append(perf_counter() - began)
+
+    await asyncio.gather(*(send() for _ in range(_IN_FLIGHT)))
+    return sum(_WARM_UP < at <= _WARM_UP + seconds for at in done) / seconds
+
+
+async def _send_large(node: Node, mib: int) -> float:
+    """One large message; the inverse of how long it took until its receipt was there."""
+    sink, digest = node.new_sink(), hashlib.sha256()
+    began = perf_counter()
+    half = os.urandom(CHUNK // 2)
+    for number in range(mib * MIB // CHUNK):
+        piece = half + number.to_bytes(8) * (CHUNK // 16)
+        digest.update(piece)
+        sink.write(piece)
+    part = SubmittedPayload(sink.finish(), digest.digest())
+    submitted = await node.submit(Submission(_LARGE, (part,)))
+    message = await node.settled(submitted.message.message_id, 3600)
+    if message is None or message.state is not State.ACKNOWLEDGED:
+        raise RuntimeError(f"the large message is {message and message.state}: {message}")
+    return 1 / (perf_counter() - began)
+
+
+async def _fill(store: Any, count: int, side: Side, state: State) -> None:
+    """So many messages of the past, as a store that has seen some years has them."""
+    now = datetime.now(UTC)
+
+    def message(number: int) -> Message:
+        return Message(
+            side,
+            f"00000000-0000-7000-8000-{number:012x}@bench",
+            state,
+            now,
+            now,
+            pmode="buyer-to-seller-plain",
+            party="bench",
+            from_party="urn:example:buyer",
+            to_party="urn:example:seller",
+            service="urn:example:purchasing",
+            action="PriceList",
+        )
+
+    def some(numbers: range) -> Any:
+        def step(tx: Transaction) -> None:
+            for number in numbers:
+                tx.add_message(message(number))
+
+        return step
+
+    for begin in range(0, count, 1000):
+        await store.run(some(range(begin, min(begin + 1000, count))))
+
+
+def _peak_rss() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _tell(facts: dict[str, Any]) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def _main(role: str, *arguments: str) -> None:
+    if role == "floor":
+        _run_floor(Path(arguments[0]), arguments[1], float(arguments[2]))
+        return
+    import uvloop
+
+    if role == "receiver":
+        uvloop.run(_run_receiver(Path(arguments[0]), int(arguments[1])))
+    else:
+        kind, seconds, mib, stored = arguments[1:]
+        uvloop.run(_run_sender(Path(arguments[0]), kind, float(seconds), int(mib), int(stored)))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

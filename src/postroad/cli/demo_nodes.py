@@ -1,0 +1,153 @@
+"""What the demo needs around its story: two companies' nodes, and a road on which things happen."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from time import monotonic
+from typing import Self
+from urllib.parse import urlsplit
+
+from postroad.api.client import Client
+
+_PATIENCE = 30.0
+_LOOK_AGAIN = 0.05
+
+
+class NotStarted(Exception):
+    """A node of the demo does not come up; the sentence says what it said."""
+
+
+class RunningNode:
+    """A node in a process of its own, started by `postroad serve`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "node.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.client: Client
+
+    def __enter__(self) -> Self:
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "postroad",
+                    "serve",
+                    "-c",
+                    str(self.folder / "postroad.yaml"),
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+        try:
+            serving = self._serving()
+            token = (self.folder / "keys/api.token").read_text().strip()
+            self.client = Client(serving, token=token)
+            return self
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _serving(self) -> str:
+        """Where the node is served, once it is."""
+        file = self.folder / "data/serving.json"
+        until = monotonic() + _PATIENCE
+        while monotonic() < until:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                break
+            with suppress(OSError, ValueError):
+                facts = json.loads(file.read_text())
+                if facts["pid"] == self._process.pid:
+                    for door in facts["doors"]:
+                        if "api" in door["serve"]:
+                            return str(door["url"])
+            threading.Event().wait(_LOOK_AGAIN)
+        said = self.log.read_text(errors="replace").strip().splitlines()
+        raise NotStarted(f"the node in {self.folder} did not start: {said[-1:] or 'no word'}")
+
+
+class BadRoad:
+    """A relay on loopback that carries requests to a node and changes one byte of each body."""
+
+    def __init__(self, target: str, change: Callable[[bytes], bytes]) -> None:
+        parts = urlsplit(target)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self._change = change
+        self._path = parts.path
+        self._loop = asyncio.new_event_loop()
+        self._stack = ExitStack()
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}{self._path}"
+        thread = threading.Thread(target=self._serve, args=(listening,), daemon=True)
+        thread.start()
+        self._stack.callback(thread.join, 5)
+        self._stack.callback(self._loop.call_soon_threadsafe, self._loop.stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _serve(self, listening: socket.socket) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._carry, sock=listening))
+        try:
+            self._loop.run_forever()
+        finally:
+            server.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request there, its answer back."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(
+            int(line.partition(b":")[2])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length:")
+        )
+        body = self._change(await reader.readexactly(length))
+        there, onward = await asyncio.open_connection(*self._target)
+        onward.write(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + body)
+        writer.write(await there.read())
+        await writer.drain()
+        onward.close()
+        writer.close()
+
+
+def flip_one_bit(body: bytes) -> bytes:
+    """Change one bit in the last part of a MIME message, some way before its end."""
+    at = body.rindex(b"\r\n--") - 20
+    return body[:at] + bytes((body[at] ^ 1,)) + body[at + 1 :]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def disk_bytes(size: int) -> bytes:
+    """A file that compression makes smaller, though not small."""
+    line = os.urandom(48).hex().encode() + b";4711;copper wire;2500;m\n"
+    return (line * (size // len(line) + 1))[:size]

@@ -1,0 +1,250 @@
+"""The scenes of the demo: each sends something, watches both sides, and says what it expects."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+import httpx
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from rich.console import Console
+
+from postroad.agreement.matching import Match
+from postroad.api.client import Client
+from postroad.api.client_values import ApiError, Event, Payload
+from postroad.cli.demo_nodes import BadRoad, RunningNode, disk_bytes, flip_one_bit, free_port
+from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_form
+from postroad.node.agreements import load_expectation
+from postroad.node.devpki import issue, make_authority
+from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.inspecting import inspect
+from postroad.node.samples import order_text
+from postroad.wire.content import BytesContent
+from postroad.wire.limits import MIB
+
+_PATIENCE: Final = 60.0
+_LOOK_AGAIN: Final = 0.05
+_ORDER: Final = "buyer-to-seller-order"
+_LARGE: Final = 30 * MIB
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message of the demo, and what should become of it."""
+
+    story: str
+    message_id: str
+    delivered: bool
+    digests: tuple[str, ...] = ()
+    state: str | None = None
+    sender: list[Event] = field(default_factory=list)
+    receiver: list[Event] = field(default_factory=list)
+
+
+class Story:
+    """Two companies, and what happens between them."""
+
+    def __init__(self, work: Path, console: Console, stack: ExitStack, now: datetime) -> None:
+        self._work = work
+        self._console = console
+        self._stack = stack
+        self._now = now
+        self._sent: list[Sent] = []
+        self._verified = 0
+        self.surprises: list[str] = []
+
+    def tell(self) -> None:
+        """The scenes, one after the other."""
+        self._open()
+        self._small_order()
+        self._several_payloads()
+        self._large_order()
+        self._repeated_submission()
+        self._stranger()
+        self._tampered()
+        self._proofs()
+
+    def _open(self) -> None:
+        """A folder, keys and a node for each company."""
+        buyer = Station("buyer", self._work / "buyer", free_port())
+        seller = Station("seller", self._work / "seller", free_port())
+        initialize(Plan(buyer, seller), now=self._now)
+        self._say("Two companies", f"keys, P-Modes and nodes for buyer and seller in {self._work}")
+        self._seller = self._stack.enter_context(RunningNode(seller.folder))
+        self._buyer = self._stack.enter_context(RunningNode(buyer.folder))
+        self._target = f"http://127.0.0.1:{seller.port}/msh"
+
+    def _small_order(self) -> None:
+        self._say("A purchase order", "signed, encrypted and compressed")
+        self._send("a small order", [Payload(order_text().encode(), media_type="application/xml")])
+
+    def _several_payloads(self) -> None:
+        self._say("An order with drawings", "three payloads, each signed and encrypted")
+        self._send(
+            "an order with three payloads",
+            [
+                Payload(order_text().encode(), media_type="application/xml"),
+                Payload(disk_bytes(40_000), media_type="image/png", file_name="drawing.png"),
+                Payload("Bitte liefern, danke. ✓".encode(), media_type="text/plain"),
+            ],
+        )
+
+    def _large_order(self) -> None:
+        self._say("A large order", "30 MB, never whole in anybody's memory")
+        file = self._work / "catalogue.csv"
+        file.write_bytes(disk_bytes(_LARGE))
+        self._send("a large order", [file])
+
+    def _repeated_submission(self) -> None:
+        """The application lost the reply and asks again: there is still one message."""
+        self._say("The same again", "the application lost the reply and submits once more")
+        payloads = [Payload(b"<Order>4712</Order>", media_type="application/xml")]
+        name = f"order-4712-{self._now:%H%M%S}@buyer.example"
+        for _ in range(2):
+            sent = self._buyer.client.send(pmode=_ORDER, payloads=payloads, message_id=name)
+        if not sent.repeated:
+            self.surprises.append("a repeated submission was taken for a new message")
+        self._watch("an order submitted twice", name, delivered=True)
+
+    def _stranger(self) -> None:
+        """Somebody who calls himself the buyer, with a certificate of another authority."""
+        self._say("A stranger", "claims to be the buyer, with a certificate of his own making")
+        day = timedelta(days=1)
+        authority = make_authority("buyer", now=self._now - day)
+        key = issue(authority, "buyer", begin=self._now - day, end=self._now + day)
+        expectation = load_expectation(self._work / "buyer/pmodes")
+        pmode = next(leg.pmode for leg in expectation.pmodes.legs if leg.pmode.id == _ORDER)
+        match = Match(pmode, pmode.legs[0], 1)
+        material = expectation.material(match)
+        name = f"forged-{self._now:%H%M%S}@buyer.example"
+        content = BytesContent(b"<Order>everything</Order>")
+        draft = Draft(
+            name, name, (DraftPayload(content, b"", "application/octet-stream", "order@buyer"),)
+        )
+        made = package(
+            draft,
+            match,
+            type(material)(recipients=material.recipients, signing=key),
+            now=self._now,
+            entropy=os.urandom,
+        )
+        assert made.seal is not None
+        sealed = made.seal.on([part.content for part in made.parts])
+        form = wire_form(
+            made.version,
+            made.envelope,
+            [WirePart("order@buyer", "application/octet-stream", sealed[0])],
+            "=_stranger",
+        )
+        body = b"".join(form.pieces())
+        answer = httpx.post(self._target, content=body, headers={"Content-Type": form.content_type})
+        if "EBMS:0101" not in answer.text:
+            self.surprises.append(f"the stranger was answered {answer.text[:200]}")
+        sent = Sent("a stranger's order", name, delivered=False, state="refused")
+        self._sent.append(sent)
+        self._follow(sent, lambda: bool(sent.receiver))
+
+    def _tampered(self) -> None:
+        """The road to the seller is not safe: one bit of the message is changed on the way."""
+        self._say("A bad road", "one bit of the encrypted order changes on its way")
+        road = self._stack.enter_context(BadRoad(self._target, flip_one_bit))
+        good = self._work / f"buyer/pmodes/{_ORDER}.yaml"
+        text = good.read_text()
+        good.write_text(text.replace(self._target, road.url))
+        self._buyer.client.reload()
+        self._send(
+            "an order that was tampered with",
+            [Payload(order_text().encode(), media_type="application/xml")],
+            delivered=False,
+        )
+        good.write_text(text)
+        self._buyer.client.reload()
+
+    def _proofs(self) -> None:
+        """Each receipt is proven from the evidence alone, with nothing but the authority's word."""
+        self._say("The proof", "evidence of each delivered order, verified offline")
+        trust = self._work / "buyer/keys/authority.pem"
+        anchor = x509.load_pem_x509_certificate(trust.read_bytes())
+        for number, sent in enumerate((one for one in self._sent if one.delivered), 1):
+            file = self._work / f"evidence-{number}.zip"
+            self._buyer.client.evidence_to(sent.message_id, file)
+            verdict = inspect(file, trust=anchor.public_bytes(Encoding.PEM))
+            good = bool(verdict["holds"])
+            self._verified += good
+            mark = "[green]✔[/]" if good else "[red]✘[/]"
+            self._console.print(f"  {mark} {file.name}: {sent.story}")
+            if not good:
+                self.surprises.append(f"the evidence of {sent.story} does not hold")
+
+    def _send(
+        self, story: str, payloads: Sequence[Payload | Path], *, delivered: bool = True
+    ) -> None:
+        sent = self._buyer.client.send(pmode=_ORDER, payloads=payloads)
+        self._watch(story, sent.message_id, delivered=delivered)
+
+    def _watch(self, story: str, message_id: str, *, delivered: bool) -> None:
+        """Follow a message until it comes to rest, and compare with what should become of it."""
+        sent = Sent(story, message_id, delivered)
+        self._sent.append(sent)
+        closing = {"receipt_received", "delivery_failed", "in_doubt"}
+        self._follow(sent, lambda: any(one.event in closing for one in sent.sender))
+        sent.state = self._buyer.client.status(message_id).state
+        expected = "acknowledged" if delivered else "failed"
+        if sent.state != expected:
+            self.surprises.append(f"{story} is {sent.state}, not {expected}")
+        if delivered and not any(one.event == "delivered" for one in sent.receiver):
+            self.surprises.append(f"{story} was not delivered")
+        if not delivered and any(one.event == "delivered" for one in sent.receiver):
+            self.surprises.append(f"{story} was delivered")
+
+    def _follow(self, sent: Sent, done: Callable[[], bool]) -> None:
+        """Print the events of both sides as they happen."""
+        until = monotonic() + _PATIENCE
+        while True:
+            last = done()
+            self._new_events(self._buyer.client, "buyer", sent.message_id, sent.sender)
+            self._new_events(self._seller.client, "seller", sent.message_id, sent.receiver)
+            if last:
+                return
+            if monotonic() > until:
+                self.surprises.append(f"{sent.story} did not come to rest")
+                return
+            threading.Event().wait(_LOOK_AGAIN)
+
+    def _new_events(self, client: Client, who: str, message_id: str, seen: list[Event]) -> None:
+        try:
+            events = client.events(message_id)
+        except ApiError:
+            return
+        for event in events[len(seen) :]:
+            colour = "red" if event.severity == "failure" else "cyan"
+            detail = f"  {event.error_code or ''} {event.detail}" if event.detail else ""
+            self._console.print(
+                f"  {event.at:%H:%M:%S.%f}  {who:<7}[{colour}]{event.event}[/]{detail[:150]}"
+            )
+            seen.append(event)
+
+    def _say(self, title: str, text: str) -> None:
+        self._console.print(f"\n[bold]{title}[/]: {text}")
+
+    def totals(self) -> dict[str, object]:
+        """The sums of the story; `lost` and `twice` are 0, or something is wrong."""
+        deliveries = [sum(e.event == "delivered" for e in one.receiver) for one in self._sent]
+        return {
+            "sent": len(self._sent),
+            "delivered": sum(count > 0 for count in deliveries),
+            "receipts_verified": self._verified,
+            "refused": sum(any(e.event == "rejected" for e in one.receiver) for one in self._sent),
+            "lost": sum(
+                one.state == "acknowledged" and not count
+                for one, count in zip(self._sent, deliveries, strict=True)
+            ),
+            "twice": sum(count > 1 for count in deliveries),
+            "as_expected": not self.surprises,
+        }

@@ -1,0 +1,156 @@
+"""`postroad inbox`: what was received, for an application without code."""
+
+import contextlib
+import mimetypes
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from postroad.api.client import Client, Message, Part
+from postroad.cli.file_names import safe_name
+from postroad.cli.messages import first, show_messages, writing
+from postroad.cli.node_options import ConfigFile, Json, MessageId, Token, Url, node
+from postroad.cli.problems import fail
+from postroad.cli.showing import as_data, plain, print_json
+
+app = typer.Typer(help="What was received, and is waiting to be taken.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what was acknowledged already.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List what waits in the inbox, the oldest first.
+
+    Example: postroad inbox list --json
+    """
+    with node(config, url, token) as client:
+        found = first(client.inbox(consumed=everything), limit)
+    show_messages(found, as_json)
+
+
+@app.command()
+def get(
+    message_id: MessageId,
+    part: Annotated[
+        int | None, typer.Option(min=1, help="Only this payload, counted from 1.")
+    ] = None,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR/|FILE",
+            help="A folder, a file for one payload, or - for standard output.",
+        ),
+    ] = ".",
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge it once it is saved.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Save the payloads of a message, each checked against its digest.
+
+    Payloads are named as the sender named them, cleaned; nothing is written outside of the folder,
+    and no file is replaced without --force.
+
+    Examples:
+
+      postroad inbox get order-4711@buyer.example -o received/ --ack
+
+      postroad inbox get order-4711@buyer.example --part 1 -o order.xml
+    """
+    with node(config, url, token) as client:
+        message = client.received(message_id)
+        parts = _wanted(message, part)
+        if output == "-":
+            saved = []
+            _to_standard_output(client, message, parts)
+        else:
+            saved = [_save(client, message, *one, force) for one in _places(parts, output)]
+        if ack:
+            client.ack(message_id)
+    if as_json and output != "-":
+        files = [{"file": str(path), **as_data(one)} for path, one in saved]
+        print_json({"message_id": message_id, "files": files})
+    else:
+        for path, _ in saved:
+            typer.echo(path)
+
+
+@app.command()
+def ack(
+    message_id: MessageId,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Say that the application has a message: it leaves the inbox. Again is no error.
+
+    Example: postroad inbox ack order-4711@buyer.example
+    """
+    with node(config, url, token) as client:
+        message = client.ack(message_id)
+    if as_json:
+        print_json(as_data(message))
+    else:
+        typer.echo(f"{plain(message_id)} {message.state}")
+
+
+def _wanted(message: Message, number: int | None) -> list[Part]:
+    if number is None:
+        return list(message.parts)
+    if number > len(message.parts):
+        fail(f"{message.message_id} has {len(message.parts)} payloads, no {number}", code=1)
+    return [message.parts[number - 1]]
+
+
+def _places(parts: list[Part], output: str) -> list[tuple[Part, Path]]:
+    """Where each payload goes: the file that is named, or a file of its own in the folder."""
+    place = Path(output)
+    if len(parts) == 1 and not output.endswith("/") and not place.is_dir():
+        return [(parts[0], place)]
+    names = [_name(part) for part in parts]
+    unique = [
+        name if names.count(name) == 1 else f"{part.number}-{name}"
+        for part, name in zip(parts, names, strict=True)
+    ]
+    return [(part, place / name) for part, name in zip(parts, unique, strict=True)]
+
+
+def _name(part: Part) -> str:
+    kind = part.media_type.partition(";")[0].strip()
+    return safe_name(
+        part.file_name, f"part-{part.number}{mimetypes.guess_extension(kind) or '.bin'}"
+    )
+
+
+def _save(
+    client: Client, message: Message, part: Part, path: Path, force: bool
+) -> tuple[Path, Part]:
+    if path.exists() and not force:
+        fail(f"{path} is there already; name another file with -o, or add --force", code=1)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        client.part_to(message.message_id, part.number, path)
+    return path, part
+
+
+def _to_standard_output(client: Client, message: Message, parts: list[Part]) -> None:
+    if len(parts) != 1:
+        fail(f"{message.message_id} has {len(parts)} payloads; choose one with --part")
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.buffer.write(client.part(message.message_id, parts[0].number))
+        sys.stdout.buffer.flush()

@@ -1,0 +1,76 @@
+"""`postroad init`: a folder with everything for a first exchange."""
+
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from postroad.cli.problems import fail
+from postroad.node.initializing import InitError, Plan, Station, initialize
+from postroad.node.samples import SAMPLES
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
+    party: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The party's name; else the folder's.")
+    ] = None,
+    partner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Make a partner's folder beside it, ready to be talked to."
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Where the party listens.")] = 8080,
+    partner_port: Annotated[int, typer.Option(help="Where the partner listens.")] = 8081,
+    tls: Annotated[
+        bool, typer.Option("--with-tls/--no-tls", help="Whether they talk over TLS.")
+    ] = False,
+    client_certificates: Annotated[
+        bool, typer.Option(help="Whether whoever connects over TLS shows a certificate.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+) -> None:
+    """Make a ready configuration, development keys and sample P-Modes."""
+    whole = folder.resolve()
+    first = Station(party or whole.name, folder, port)
+    second = None
+    if partner is not None:
+        beside = folder.parent if folder.name else whole.parent
+        second = Station(partner, beside / partner, partner_port)
+    plan = Plan(first, second, tls, client_certificates)
+    try:
+        initialize(plan, now=datetime.now(UTC), force=force)
+    except InitError as error:
+        fail(str(error), code=1)
+    typer.echo(next_steps(plan))
+
+
+def next_steps(plan: Plan) -> str:
+    """What to do with the folders, as commands to copy."""
+    first, second = plan.first, plan.partner or plan.first
+    made = " and ".join(str(station.folder) for station in plan.stations)
+    here, there = (_quoted(station.folder / "postroad.yaml") for station in (first, second))
+    serve = [f"  postroad serve -c {config}" for config in dict.fromkeys((here, there))]
+    pmode = SAMPLES[0].pmode_id(first.name, second.name)
+    payload = _quoted(first.folder / "order.xml")
+    return "\n".join(
+        (
+            f"Made {made}: configuration, development keys, sample P-Modes and an order.",
+            "",
+            "Start both, each in a terminal of its own:" if plan.partner else "Start it:",
+            *serve,
+            "",
+            f"Send an order to {second.name} and wait for the receipt:",
+            f"  postroad send -c {here} --pmode {pmode} --payload {payload} --wait",
+            "",
+            f"See what {second.name} received:",
+            f"  postroad inbox list -c {there}",
+        )
+    )
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

@@ -1,0 +1,424 @@
+"""Messages on the command line: send, status, trace, evidence, messages, resend, purge."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from typer.core import TyperCommand
+
+from postroad.api.client import Event, Message, Payload, Property
+from postroad.cli.file_names import safe_name
+from postroad.cli.node_options import ConfigFile, Json, MessageId, SideName, Token, Url, node
+from postroad.cli.problems import fail
+from postroad.cli.showing import (
+    as_data,
+    console,
+    moment,
+    plain,
+    print_json,
+    print_table,
+    size,
+    state,
+)
+from postroad.wire.limits import MIB
+
+PATIENCE: Final = 300.0
+"""Seconds that --wait waits without a number."""
+_ARRIVED: Final = ("acknowledged", "sent")
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
+_PART: Final = re.compile(r";(type|name)=([^;]*)$")
+_LARGE: Final = 8 * MIB
+
+
+class WaitsByDefault(TyperCommand):
+    """`--wait` may stand without its number."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given: list[str] = []
+        for index, word in enumerate(args):
+            given.append(word)
+            number = args[index + 1] if index + 1 < len(args) else ""
+            if word == "--wait" and not _NUMBER.fullmatch(number):
+                given.append(f"{PATIENCE:g}")
+        return super().parse_args(ctx, given)
+
+
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        metavar="[SECONDS]",
+        min=0,
+        help=f"Wait until it is acknowledged or has failed, {PATIENCE:g} s without a number.",
+        show_default=False,
+    ),
+]
+
+
+def send(
+    pmode: Annotated[str, typer.Option(metavar="ID", help="The P-Mode to send with.")],
+    payload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE[;type=…][;name=…]",
+            help="A payload with its media type and name; - is standard input. May be repeated.",
+        ),
+    ] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A message property. Repeatable."),
+    ] = None,
+    message_id: Annotated[
+        str | None,
+        typer.Option(help="The message's id: the same again with the same content is sent once."),
+    ] = None,
+    conversation: Annotated[str | None, typer.Option(help="The conversation's id.")] = None,
+    ref_to: Annotated[
+        str | None, typer.Option(metavar="ID", help="The message that this one refers to.")
+    ] = None,
+    service: Annotated[str | None, typer.Option(help="Where the P-Mode leaves it open.")] = None,
+    action: Annotated[str | None, typer.Option(help="Where the P-Mode leaves it open.")] = None,
+    test: Annotated[
+        bool, typer.Option("--test", help="To the test service: acknowledged, not delivered.")
+    ] = False,
+    no_compress: Annotated[
+        bool, typer.Option("--no-compress", help="Send payloads uncompressed.")
+    ] = False,
+    wait: Wait = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Send a message and print its id.
+
+    With --wait the exit code is 0 only when it has arrived: acknowledged, or sent where no receipt
+    was agreed on.
+
+    Examples:
+
+      postroad send --pmode buyer-to-seller-order --payload order.xml --wait
+
+      postroad send --pmode p --payload "a.bin;type=application/pdf;name=a.pdf" --property k=v
+    """
+    payloads = [_payload(one, False if no_compress else None) for one in payload or ()]
+    properties = [_property(one) for one in property_ or ()]
+    with node(config, url, token) as client:
+        try:
+            with _progress(payloads) as tell:
+                sent = client.send(
+                    pmode=pmode,
+                    payloads=payloads,
+                    message_id=message_id,
+                    conversation_id=conversation,
+                    ref_to_message_id=ref_to,
+                    service=service,
+                    action=action,
+                    properties=properties,
+                    test=test,
+                    progress=tell,
+                )
+        except OSError as error:
+            fail(f"{error.filename or 'a payload'}: {error.strerror or error}")
+        if not as_json:
+            typer.echo(sent.message_id)
+        message = sent.message if wait is None else client.wait(sent.message_id, wait)
+    if as_json:
+        print_json({**as_data(message), "repeated": sent.repeated})
+    if wait is not None:
+        _must_have_arrived(message, wait)
+
+
+def status(
+    message_id: MessageId,
+    side: SideName = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Tell where a message is.
+
+    Example: postroad status order-4711@buyer.example
+    """
+    with node(config, url, token) as client:
+        message = client.status(message_id, side=side)
+    if as_json:
+        print_json(as_data(message))
+    else:
+        _show(message)
+
+
+def trace(
+    message_id: MessageId,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Tell all that happened to a message, as the journal has it.
+
+    Example: postroad trace order-4711@buyer.example
+    """
+    with node(config, url, token) as client:
+        events = client.events(message_id)
+    if as_json:
+        print_json({"message_id": message_id, "events": [as_data(one) for one in events]})
+        return
+    typer.echo(plain(message_id))
+    heads = ("time", "after", "side", "event", "what")
+    print_table(heads, list(_timeline(events)))
+
+
+def evidence(
+    message_id: MessageId,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; else evidence-ID.zip."),
+    ] = None,
+    side: SideName = None,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Save the proof of a message: a zip with message, receipt, certificates and verdict.
+
+    Example: postroad evidence order-4711@buyer.example -o order-4711.zip
+    """
+    path = output or Path(safe_name(f"evidence-{message_id}.zip", "evidence.zip"))
+    with node(config, url, token) as client, writing(path):
+        client.evidence_to(message_id, path, side=side)
+    typer.echo(path)
+
+
+def messages(
+    side: SideName = None,
+    state_: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Only in this state. Repeatable."),
+    ] = None,
+    pmode: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only those of this P-Mode.")
+    ] = None,
+    conversation: Annotated[str | None, typer.Option(help="Only of this conversation.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List messages, the newest first.
+
+    Example: postroad messages --side sending --state failed --state in_doubt
+    """
+    asked: dict[str, Any] = {
+        "side": side,
+        "state": state_,
+        "pmode": pmode,
+        "conversation_id": conversation,
+    }
+    wanted = {name: value for name, value in asked.items() if value}
+    with node(config, url, token) as client:
+        found = first(client.messages(**wanted), limit)
+    show_messages(found, as_json)
+
+
+def resend(
+    message_id: MessageId,
+    wait: Wait = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Send a message again that failed or is in doubt, under its id.
+
+    Example: postroad resend order-4711@buyer.example --wait
+    """
+    with node(config, url, token) as client:
+        message = client.resend(message_id)
+        if wait is not None:
+            message = client.wait(message_id, wait)
+    if as_json:
+        print_json(as_data(message))
+    else:
+        typer.echo(f"{plain(message_id)} {message.state}")
+    if wait is not None:
+        _must_have_arrived(message, wait)
+
+
+def purge(
+    days: Annotated[
+        float | None,
+        typer.Option(min=0, help="What is settled for longer; else as the node's file says."),
+    ] = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Remove messages and payloads past their retention now; the journal stays.
+
+    Example: postroad purge --days 30
+    """
+    with node(config, url, token) as client:
+        count = client.purge(days)
+    if as_json:
+        print_json({"purged": count})
+    else:
+        typer.echo(f"{count} message{'' if count == 1 else 's'} removed")
+
+
+def show_messages(found: list[Message], as_json: bool) -> None:
+    """A list of messages."""
+    if as_json:
+        print_json([as_data(one) for one in found])
+        return
+    heads = ("time", "state", "from", "to", "action", "payloads", "id")
+    print_table(heads, [_row(one) for one in found])
+
+
+def first(found: Iterator[Message], limit: int) -> list[Message]:
+    """Not more than so many, and no page more than is needed for them."""
+    return [one for one, _ in zip(found, range(limit), strict=False)]
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A file that cannot be written is told in one line."""
+    try:
+        yield
+    except OSError as error:
+        fail(f"{path} cannot be written: {error.strerror or error}", code=1)
+
+
+def _row(message: Message) -> tuple[Any, ...]:
+    many = len(message.parts)
+    return (
+        moment(message.created_at),
+        state(message.state),
+        _short(message.from_party),
+        _short(message.to_party),
+        message.action or "",
+        f"{many} ({size(message.bytes)})",
+        message.message_id,
+    )
+
+
+def _short(party: str | None) -> str:
+    return (party or "").rpartition("::")[2]
+
+
+def _must_have_arrived(message: Message, wait: float) -> None:
+    if message.state in _ARRIVED:
+        return
+    name = plain(message.message_id)
+    if not message.settled:
+        again = f"look again with: postroad status {name}"
+        fail(f"{name} is {message.state} after {wait:g} s; {again}", code=1)
+    why = plain(" ".join(filter(None, (message.error_code, message.detail))))
+    fail(f"{name} is {message.state.replace('_', ' ')}: {why or 'no reason was given'}", code=1)
+
+
+def _payload(given: str, compress: bool | None) -> Payload:
+    options: dict[str, str] = {}
+    while found := _PART.search(given):
+        options[found[1]] = found[2]
+        given = given[: found.start()]
+    content: Any = sys.stdin.buffer if given == "-" else Path(given)
+    if given != "-" and not content.is_file():
+        fail(f"{given}: there is no such file")
+    return Payload(content, options.get("type"), options.get("name"), compress=compress)
+
+
+def _property(given: str) -> Property:
+    name, equals, value = given.partition("=")
+    if not equals or not name:
+        fail(f"{given!r} is no property; write NAME=VALUE")
+    return Property(name, value)
+
+
+@contextmanager
+def _progress(payloads: list[Payload]) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar with rate and time left, for large files and where somebody looks."""
+    console = Console(stderr=True)
+    files = [one.content for one in payloads if isinstance(one.content, Path)]
+    if not console.is_terminal or sum(one.stat().st_size for one in files) < _LARGE:
+        yield None
+        return
+    columns = (
+        TextColumn("sending"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(message: Message) -> None:
+    facts = (
+        ("message", message.message_id),
+        ("side", message.side),
+        ("state", state(message.state)),
+        ("why", " ".join(filter(None, (message.error_code, message.detail)))),
+        ("P-Mode", message.pmode),
+        ("from", message.from_party),
+        ("to", message.to_party),
+        ("service", message.service),
+        ("action", message.action),
+        ("conversation", message.conversation_id),
+        ("refers to", message.ref_to_message_id),
+        ("attempts", message.attempts or None),
+        ("peer", message.peer),
+        ("created", moment(message.created_at)),
+        ("updated", moment(message.updated_at)),
+        *((f"property {one.name}", one.value) for one in message.properties),
+        *(
+            (f"payload {one.number}", f"{size(one.size)}, {one.media_type} {one.file_name or ''}")
+            for one in message.parts
+        ),
+    )
+    shown = [(name, value) for name, value in facts if value is not None and value != ""]
+    width = max(len(name) for name, _ in shown)
+    screen = console()
+    for name, value in shown:
+        said = plain(value) if isinstance(value, str | int) else value
+        screen.print(f"{plain(name):<{width}}  ", said, sep="")
+
+
+def _timeline(events: tuple[Event, ...]) -> Iterator[tuple[str, ...]]:
+    """Each event with the time since the one before."""
+    before = None
+    for one in events:
+        after = "" if before is None else f"+{(one.at - before).total_seconds():.3f} s"
+        before = one.at
+        time = f"{one.at.astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
+        yield time, after, one.side or "", one.event, _about(one)
+
+
+def _about(event: Event) -> str:
+    words = (
+        f"attempt {event.attempt}" if event.attempt else None,
+        size(event.bytes) if event.bytes else None,
+        f"{size(event.wire_bytes)} on the wire" if event.wire_bytes else None,
+        event.peer,
+        event.error_code,
+        event.detail,
+    )
+    return ", ".join(filter(None, words))

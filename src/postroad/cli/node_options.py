@@ -1,0 +1,150 @@
+"""Which node a command talks to: the options for it, and the connection that comes of them."""
+
+import os
+import shlex
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from postroad.api.client import ApiError, Client
+from postroad.api.serving import read_serving
+from postroad.cli.problems import fail
+from postroad.node.config import Config, ConfigError, load_config
+from postroad.node.keyring import load_tls
+
+DEFAULT_FILE: Final = Path("postroad.yaml")
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="The node's file; else $POSTROAD_CONFIG or ./postroad.yaml.",
+        show_default=False,
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The node's REST interface instead of a file; else $POSTROAD_URL.",
+        show_default=False,
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKEN",
+        help="Its token; better in $POSTROAD_TOKEN, where others cannot see it.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message id.")]
+SideName = Annotated[
+    str | None,
+    typer.Option(
+        "--side",
+        metavar="SIDE",
+        help="sending or receiving, where this node has both.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """A node to be talked to."""
+
+    url: str
+    token: str | None
+    verify: ssl.SSLContext | bool
+    start: str
+    """The command that starts it."""
+
+
+@contextmanager
+def node(config: Path | None, url: str | None, token: str | None) -> Iterator[Client]:
+    """The node that the options name; what it refuses is told in one line."""
+    where = _where(config, url, token)
+    with Client(where.url, token=where.token, verify=where.verify) as client:
+        try:
+            yield client
+        except ApiError as error:
+            if error.status == 0 and "Is it running?" in error.detail:
+                fail(f"no node answers at {where.url}; start it with: {where.start}", code=1)
+            fail(_told(error), code=1)
+
+
+def _told(error: ApiError) -> str:
+    detail = " ".join(error.detail.split())
+    if error.status == 401:
+        return f"{detail} Give it with --token or $POSTROAD_TOKEN."
+    return f"{error.code} {detail}" if error.code else detail
+
+
+def _where(file: Path | None, url: str | None, token: str | None) -> _Where:
+    """What is said on the command line counts more than the environment."""
+    environment = os.environ
+    token = token or environment.get("POSTROAD_TOKEN")
+    if url is None and file is None:
+        url = environment.get("POSTROAD_URL")
+    if url is not None and file is None:
+        return _Where(url, token, True, "postroad serve -c FILE")
+    path = file or Path(environment.get("POSTROAD_CONFIG") or DEFAULT_FILE)
+    if file is None and not path.exists():
+        fail(f"there is no {path}; name the node's file with -c FILE, or its address with --url")
+    try:
+        config = load_config(path)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            typer.echo(f"postroad: {line}", err=True)
+        raise typer.Exit(2) from None
+    start = f"postroad serve -c {shlex.quote(str(path))}"
+    found = url or _address(config)
+    if found is None:
+        fail(f"no node answers; start it with: {start}", code=1)
+    return _Where(found, token or _token(config), _trust(config, found), start)
+
+
+def _address(config: Config) -> str | None:
+    if config.public_url is not None:
+        return config.public_url
+    told = read_serving(config.data)
+    return (told and told.api_url) or config.api_url
+
+
+def _token(config: Config) -> str | None:
+    file = config.api.token_file
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8-sig").partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"the token in {file} cannot be read ({error}); give it with $POSTROAD_TOKEN")
+
+
+def _trust(config: Config, url: str) -> ssl.SSLContext | bool:
+    """Of the node's own door its very certificate is believed, of others the usual authorities."""
+    if not url.startswith("https:") or config.public_url is not None:
+        return True
+    try:
+        identities = load_tls(config)
+    except ConfigError:
+        return True
+    doors = zip(config.listen, identities, strict=True)
+    shown = [one.pair.certificate for door, one in doors if one and "api" in door.serve]
+    if not shown:
+        return True
+    believed = b"".join(one.public_bytes(Encoding.PEM) for one in shown)
+    context = ssl.create_default_context(cadata=believed.decode())
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context

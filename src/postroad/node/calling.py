@@ -1,0 +1,145 @@
+"""Receipts and errors that are not the response: sent to the partner as requests of their own."""
+
+import base64
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from postroad.agreement.matching import Match
+from postroad.msh.answers import Answer
+from postroad.node.context import Context
+from postroad.node.journaling import about
+from postroad.store.interface import Transaction
+from postroad.store.records import Side, Work
+from postroad.transport.http_client import HttpClient
+from postroad.transport.http_outgoing import Outgoing, TransportFailure
+from postroad.transport.tls import TlsProfile
+from postroad.wire.ebms3 import UserMessage
+
+_FIRST_WAIT: Final = timedelta(seconds=5)
+_LONGEST_WAIT: Final = timedelta(hours=1)
+_MOST_ATTEMPTS: Final = 20
+_log = logging.getLogger("postroad.call")
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A signal to be sent, as the work keeps it."""
+
+    url: str
+    kind: str
+    signal_id: str
+    content_type: str
+    envelope: str
+    pmode: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBack:
+    work: Work
+
+
+def call_back(
+    context: Context, match: Match, answer: Answer, message: UserMessage
+) -> CallBack | None:
+    """The work of sending a signal to the partner; None when no P-Mode says where to."""
+    url = _receipts_to(match) if answer.kind == "receipt" else _errors_to(match)
+    if url is None:
+        _log.error(
+            "a signal has no way back: set SendReceipt.ReplyTo or ReceiverErrorsTo",
+            extra={"message_id": message.message_info.message_id, "pmode": match.pmode.id},
+        )
+        return None
+    call = Call(
+        url,
+        answer.kind,
+        answer.signal_id,
+        answer.content_type,
+        base64.b64encode(answer.envelope).decode(),
+        match.pmode.id,
+    )
+    now = context.clock()
+    data = msgspec.json.encode(call)
+    return CallBack(Work("signal", message.message_info.message_id, now, data))
+
+
+def _receipts_to(match: Match) -> str | None:
+    asked = match.leg.security.send_receipt if match.leg.security else None
+    return asked.reply_to if asked else None
+
+
+def _errors_to(match: Match) -> str | None:
+    report = match.leg.error_handling.report if match.leg.error_handling else None
+    named = report.receiver_errors_to.value if report and report.receiver_errors_to else ()
+    return named[0] if named else _receipts_to(match)
+
+
+class Calling:
+    """Sends signals, again and again until the partner takes them."""
+
+    def __init__(self, context: Context, client: HttpClient) -> None:
+        self._context = context
+        self._client = client
+
+    async def perform(self, work: Work) -> None:
+        call = msgspec.json.decode(work.data, type=Call)
+        try:
+            tls = self._tls(call)
+            reply = await self._client.post(
+                Outgoing(call.url, call.content_type, base64.b64decode(call.envelope), tls=tls)
+            )
+        except TransportFailure as failure:
+            await self._again(work, call, failure.reason)
+            return
+        if reply.status >= 400:
+            await self._again(work, call, f"the partner answered HTTP {reply.status}")
+            return
+        await self._context.store.run(lambda tx: self._done(tx, work, call))
+
+    def _tls(self, call: Call) -> TlsProfile | None:
+        return self._context.in_force.tls(call.pmode)
+
+    def _done(self, tx: Transaction, work: Work, call: Call) -> None:
+        message = tx.message(Side.RECEIVING, work.message_id)
+        if message is not None and call.kind == "receipt":
+            now = self._context.clock()
+            tx.record(
+                (about(message, "receipt_sent", now, signal_id=call.signal_id, peer=call.url),)
+            )
+        tx.finish_work(work.id)
+
+    async def _again(self, work: Work, call: Call, why: str) -> None:
+        """Try later; after many times give up, and say so."""
+        now = self._context.clock()
+        _log.warning(
+            "signal not taken",
+            extra={"message_id": work.message_id, "peer": call.url, "detail": why},
+        )
+        wait = min(_FIRST_WAIT * 2**work.attempt, _LONGEST_WAIT)
+
+        def step(tx: Transaction) -> None:
+            if work.attempt + 1 < _MOST_ATTEMPTS:
+                tx.postpone_work(work.id, now + wait)
+                return
+            message = tx.message(Side.RECEIVING, work.message_id)
+            if message is not None:
+                detail = f"the {call.kind} could not be sent: {why}"
+                tx.record(
+                    (
+                        about(
+                            message,
+                            "error_raised",
+                            now,
+                            error_code="EBMS:0005",
+                            severity="failure",
+                            detail=detail,
+                            signal_id=call.signal_id,
+                            peer=call.url,
+                        ),
+                    )
+                )
+            tx.finish_work(work.id)
+
+        await self._context.store.run(step)

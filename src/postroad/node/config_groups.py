@@ -1,0 +1,293 @@
+"""The groups of `postroad.yaml`: one class a group, each field with its meaning and default."""
+
+import re
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from postroad.agreement.groups import REQUIRED, Group
+from postroad.agreement.values import Duration, Size, Texts, TlsVersion, one_or_many
+from postroad.wire.limits import DEFAULT, Limits
+
+FOLDER: Final = "folder"
+"""The key of the validation context with the folder that paths are relative to."""
+FOR_EVER: Final = "for ever"
+"""Metadata of a field where `null` is a value: without end."""
+
+
+def setting(meaning: str, default: Any = None, **constraints: Any) -> Any:
+    """A field of the configuration and what it does, in one line."""
+    return Field(default, description=meaning, **constraints)
+
+
+class Settings(Group):
+    """Settings that belong together."""
+
+    model_config = ConfigDict(validate_default=True)
+
+
+def _not_empty(value: object) -> object:
+    if value == "":
+        raise ValueError("the name of the file is empty")
+    return value
+
+
+def _from_folder(value: Path, info: ValidationInfo) -> Path:
+    folder = info.context.get(FOLDER) if info.context else None
+    return folder / value if folder else value
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 address stands in brackets."""
+    host, colon, port = address.rpartition(":")
+    plain = host.removeprefix("[").removesuffix("]")
+    bracketed = host.startswith("[") and host.endswith("]")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
+    if not colon or not plain or not 0 <= number <= 65535 or (":" in plain) != bracketed:
+        raise ValueError(
+            f"{address!r} is no address; write host:port, such as 127.0.0.1:8080 or [::1]:8080"
+        )
+    return plain, number
+
+
+def _address(value: str) -> str:
+    split_address(value)
+    return value
+
+
+def _path(value: str) -> str:
+    if not value.startswith("/") or (value != "/" and value.endswith("/")):
+        raise ValueError(f"{value!r} is no path; begin it with / and end it without")
+    return value
+
+
+def _web_address(value: str) -> str:
+    scheme, found, rest = value.partition("://")
+    if not found or scheme.lower() not in ("http", "https") or not rest.strip("/"):
+        raise ValueError(f"{value!r} is no URL; write it with http:// or https://")
+    return value
+
+
+def _positive(value: timedelta) -> timedelta:
+    if not timedelta(0) < value <= timedelta(days=1):
+        raise ValueError("it must be more than nothing and a day at most; write such as PT30S")
+    return value
+
+
+_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of a node."""
+    return re.fullmatch(_NAME[1:-1], text) is not None
+
+
+def _name(value: str) -> str:
+    if not is_name(value):
+        raise ValueError(
+            f"{value!r} is no name; use up to 64 letters, digits, dots, dashes and underscores"
+        )
+    return value
+
+
+FilePath = Annotated[
+    Path,
+    BeforeValidator(_not_empty),
+    AfterValidator(_from_folder),
+    WithJsonSchema({"type": "string", "format": "file", "minLength": 1}),
+]
+FilePaths = Annotated[tuple[FilePath, ...], one_or_many]
+Address = Annotated[str, AfterValidator(_address)]
+UrlPath = Annotated[
+    str,
+    StringConstraints(pattern=r"^[!-~]+$"),
+    AfterValidator(_path),
+    WithJsonSchema({"type": "string", "pattern": "^/"}),
+]
+Url = Annotated[
+    str,
+    AfterValidator(_web_address),
+    WithJsonSchema({"type": "string", "format": "uri", "pattern": "^https?://"}),
+]
+NodeName = Annotated[
+    str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": _NAME})
+]
+Timeout = Annotated[Duration, AfterValidator(_positive)]
+Kept = Annotated[
+    Duration | None,
+    WithJsonSchema({"type": ["string", "null"], "format": "duration"}),
+    FOR_EVER,
+]
+Part = Literal["msh", "api"]
+WebhookEvent = Literal["received", "receipt", "failed"]
+
+
+class Keys(Settings):
+    """The node's own keys, in PEM, PKCS#12 or JKS files."""
+
+    signing: FilePath | None = setting(
+        "Key pair that signs where a P-Mode names none (Signature.Key); receipts and errors too."
+    )
+    signing_alias: str | None = setting("Which key of a store with several signs.")
+    decryption: FilePaths | None = setting(
+        "Key pairs that open what is encrypted for us; unset: the signing one."
+    )
+    password_file: FilePath | None = setting("File whose first line is the password of all keys.")
+    password_env: str | None = setting(
+        "Environment variable that holds the password, instead of a file.", min_length=1
+    )
+
+
+class Tls(Settings):
+    """TLS of a door."""
+
+    certificate: FilePath = setting(
+        "The server's certificate: PKCS#12 or JKS with its key, or PEM with its chain.", REQUIRED
+    )
+    key: FilePath | None = setting("The private key, where the certificate's file has none.")
+    client_certificates: Literal["none", "optional", "required"] = setting(
+        "Whether clients show a certificate.", "none"
+    )
+    client_authorities: FilePaths = setting("Who issues the certificates of clients.", ())
+    minimum: TlsVersion = setting("The least version of TLS.", "1.2")
+    ciphers: Texts | None = setting(
+        "Cipher suites of TLS 1.2, by OpenSSL's names; unset: those that are safe."
+    )
+
+
+class Listen(Settings):
+    """A door: an address that the node listens on."""
+
+    address: Address = setting("host:port; port 0 takes any free one.", "127.0.0.1:8080")
+    serve: Annotated[tuple[Part, ...], one_or_many, Field(min_length=1)] = setting(
+        "What is behind the door: the protocol endpoint, the REST interface, or both.",
+        ("msh", "api"),
+    )
+    path: UrlPath = setting("Path of the protocol endpoint.", "/msh")
+    tls: Tls | None = setting("TLS; unset: plain HTTP.")
+
+    @property
+    def host(self) -> str:
+        return split_address(self.address)[0]
+
+    @property
+    def port(self) -> int:
+        return split_address(self.address)[1]
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can come in."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class Api(Settings):
+    """The REST interface."""
+
+    token_file: FilePath | None = setting(
+        "File with the token that callers show; needed where others than this machine can call."
+    )
+
+
+class Webhook(Settings):
+    """Whom the node calls when something happened."""
+
+    url: Url = setting("Where events are posted to.", REQUIRED)
+    secret_file: FilePath | None = setting("File with the secret that signs the calls.")
+    events: Annotated[tuple[WebhookEvent, ...], one_or_many, Field(min_length=1)] = setting(
+        "What is told: a message came in, a receipt came back, a message failed.",
+        ("received", "receipt", "failed"),
+    )
+    attempts: int = setting("How often a call is tried.", 20, ge=1, le=1000)
+    first_interval: Timeout = setting("The wait after the first failure; it doubles.", "PT5S")
+    longest_interval: Timeout = setting("The longest wait.", "PT1H")
+
+
+class LimitSettings(Settings):
+    """What a message may cost before it is refused."""
+
+    envelope_bytes: Size = setting("Size of the SOAP envelope.", DEFAULT.envelope_bytes, gt=0)
+    xml_depth: int = setting("Nesting of XML elements.", DEFAULT.xml_depth, gt=0)
+    xml_elements: int = setting("XML elements of an envelope.", DEFAULT.xml_elements, gt=0)
+    xml_attributes: int = setting("Attributes of one element.", DEFAULT.xml_attributes, gt=0)
+    parts: int = setting("MIME parts of a message.", DEFAULT.parts, gt=0)
+    part_headers: int = setting("Header fields of a MIME part.", DEFAULT.part_headers, gt=0)
+    part_header_bytes: Size = setting(
+        "Size of a MIME part's header.", DEFAULT.part_header_bytes, gt=0
+    )
+    part_bytes: Size = setting("Size of a MIME part.", DEFAULT.part_bytes, gt=0)
+    message_bytes: Size = setting("Size of a whole message.", DEFAULT.message_bytes, gt=0)
+    memory_bytes: Size = setting(
+        "A part above this size goes to disk instead of memory.", DEFAULT.memory_bytes, gt=0
+    )
+    references: int = setting("References of a signature.", DEFAULT.references, gt=0)
+    encrypted_keys: int = setting("Encrypted keys of a message.", DEFAULT.encrypted_keys, gt=0)
+    decompressed_bytes: Size = setting(
+        "Size of a payload after decompression.", DEFAULT.decompressed_bytes, gt=0
+    )
+    decompression_ratio: int = setting(
+        "How many times larger a payload may become by decompression.",
+        DEFAULT.decompression_ratio,
+        gt=0,
+    )
+    decompression_floor: Size = setting(
+        "Up to this size the ratio does not matter.", DEFAULT.decompression_floor, ge=0
+    )
+    canonical_xml_bytes: Size = setting(
+        "Size of an XML attachment that is canonicalised.", DEFAULT.canonical_xml_bytes, gt=0
+    )
+    canonical_xml_elements: int = setting(
+        "Elements of an XML attachment that is canonicalised.",
+        DEFAULT.canonical_xml_elements,
+        gt=0,
+    )
+
+    @property
+    def wire(self) -> Limits:
+        """The same as the readers take it."""
+        return Limits(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class Http(Settings):
+    """Patience and capacity of HTTP, in and out."""
+
+    header_timeout: Timeout = setting("For the head of a request to come in.", "PT20S")
+    body_timeout: Timeout = setting("Between two pieces of a request's body.", "PT60S")
+    write_timeout: Timeout = setting("For the other end to take a piece that is sent.", "PT60S")
+    idle_timeout: Timeout = setting("For the next request of a kept connection.", "PT75S")
+    connections: int = setting("Connections that are open at once.", 2000, ge=1, le=1_000_000)
+    connect_timeout: Timeout = setting("For a partner to take a connection.", "PT10S")
+    answer_timeout: Timeout = setting("For a partner to answer a message.", "PT60S")
+
+
+class Send(Settings):
+    """Sending."""
+
+    parallel: int = setting("Messages on their way out at once.", 128, ge=1, le=10_000)
+
+
+class Retention(Settings):
+    """How long things are kept; `null`: for ever."""
+
+    messages: Kept = setting("Messages and payloads, from their last event.", "P90D")
+    journal: Kept = setting("Segments of the journal.")
+
+
+class Log(Settings):
+    """The log, on standard error."""
+
+    format: Literal["json", "text"] = setting("JSON lines, or text for people.", "json")
+    level: Literal["debug", "info", "warning", "error"] = setting("The least that is told.", "info")

@@ -1,0 +1,180 @@
+"""What is in force now: P-Modes, keys and trust, loaded anew when their files change."""
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from postroad.agreement.matching import Match, PModes
+from postroad.agreement.places import initiator_sends, sides
+from postroad.agreement.pmode import PMode
+from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
+from postroad.msh.lens import Lens
+from postroad.node.agreements import Agreements, load_agreements
+from postroad.node.config import Config
+from postroad.node.keyring import Keyring
+from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
+from postroad.node.service import PModeSummary, Refused, Reloaded
+from postroad.transport.tls import TlsProfile, profile_from_pmode
+from postroad.wire.content import NewSink
+from postroad.wire.ebms3 import PartyId
+from postroad.wire.limits import Limits
+from postroad.wire.names import PUSH
+
+_log = logging.getLogger("postroad.node")
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """All that is needed to send with a P-Mode."""
+
+    match: Match
+    material: Material
+    address: str
+    tls: TlsProfile | None
+
+
+class InForce:
+    """The files of a node as they were when they last could be loaded."""
+
+    def __init__(self, config: Config, limits: Limits) -> None:
+        self._config = config
+        self._limits = limits
+        self._own = frozenset(PartyId(one.id, one.type) for one in config.party)
+        self._keyring: Watched[Keyring] = watch_keyring(config)
+        self._agreements: Watched[Agreements] = watch_pmodes(config.pmodes, self._load)
+        self._refreshing = threading.Lock()
+        self._arrange()
+
+    def _load(self, path: Path) -> Agreements:
+        if not path.exists():
+            return Agreements(Expectation(PModes(())), {})
+        return load_agreements(path, password=self._keyring.current.password)
+
+    def _arrange(self) -> None:
+        self._by_id: Mapping[str, PMode] = {
+            leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
+        }
+        self._sending: dict[str, Sending] = {}
+
+    @property
+    def keyring(self) -> Keyring:
+        return self._keyring.current
+
+    @property
+    def expectation(self) -> Expectation:
+        return self._agreements.current.expectation
+
+    def refresh(self) -> Reloaded:
+        """Look at the files; what cannot be loaded leaves the old in force, and is told once."""
+        problems: list[str] = []
+        with self._refreshing:
+            for watched, what in ((self._keyring, "keys"), (self._agreements, "P-Modes")):
+                outcome = watched.refresh()
+                problems += outcome.problems
+                if outcome.change is Change.RELOADED:
+                    self._arrange()
+                    _log.info("reloaded", extra={"what": what})
+        for problem in problems:
+            _log.error("not reloaded, the old stays in force", extra={"detail": problem})
+        return Reloaded(not problems, len(self._by_id), tuple(problems))
+
+    def lens(self, now: datetime, new_sink: NewSink) -> Lens:
+        """With what incoming messages are looked at."""
+        ring = self.keyring
+        return Lens(
+            at=now,
+            trusted=ring.trust,
+            keys=ring.opening,
+            receiving=True,
+            expectation=self.expectation,
+            new_sink=new_sink,
+            limits=self._limits,
+        )
+
+    def match(self, pmode: str | None, leg: int) -> Match | None:
+        """A leg of a P-Mode that is in force."""
+        found = self._by_id.get(pmode or "")
+        if found is None or not 1 <= leg <= len(found.legs):
+            return None
+        return Match(found, found.legs[leg - 1], leg)
+
+    def answer_terms(self, match: Match | None) -> Terms:
+        """By what an answer about a message we sent is judged; nobody is trusted without one."""
+        if match is None:
+            return Terms(None, frozenset(), None, NOTHING)
+        return self.expectation.answer_terms(match)
+
+    def sending(self, pmode: str) -> Sending:
+        """What a message to be sent with this P-Mode needs; `Refused` says why it cannot be."""
+        if pmode not in self._sending:
+            self._sending[pmode] = self._find_sending(pmode)
+        return self._sending[pmode]
+
+    def _find_sending(self, name: str) -> Sending:
+        match = self.match(name, 1)
+        if match is None:
+            known = ", ".join(sorted(self._by_id)[:10]) or "none"
+            raise Refused(422, f"there is no P-Mode {name!r}; there are: {known}", code="EBMS:0010")
+        pmode = match.pmode
+        if pmode.binding != PUSH:
+            raise Refused(422, f"{name} is not pushed, and only pushing is built so far")
+        if not self._sends(pmode):
+            sender = sides(pmode, 0)[0]
+            said = ", ".join(one.id for one in (sender.party if sender else None) or ())
+            raise Refused(
+                422, f"with {name} it is {said} that sends, not {self._config.party_name}"
+            )
+        protocol = match.leg.protocol
+        if protocol is None or not protocol.address:
+            raise Refused(422, f"{name} has no address: set Protocol.Address")
+        material = self.expectation.material(match)
+        if material.signing is None:
+            material = replace(material, signing=self.keyring.signing)
+        return Sending(match, material, protocol.address, self.tls(name))
+
+    def tls(self, name: str) -> TlsProfile | None:
+        """How a P-Mode's partner is spoken to over TLS, where the P-Mode says."""
+        match = self.match(name, 1)
+        protocol = match.leg.protocol if match else None
+        if protocol is None or protocol.security is None:
+            return None
+        return profile_from_pmode(protocol.security, self._agreements.current.folders[name])
+
+    def _sends(self, pmode: PMode) -> bool:
+        """Whether this node's party is the sender of the first leg."""
+        sender = sides(pmode, 0)[0]
+        if sender is None or sender.party is None:
+            return initiator_sends(pmode, 0)
+        return any(PartyId(one.id, one.type) in self._own for one in sender.party)
+
+    def receives(self, match: Match) -> bool:
+        """Whether this node's party is the receiver of a leg."""
+        receiver = sides(match.pmode, match.number - 1)[1]
+        if receiver is None or receiver.party is None:
+            return True
+        return any(PartyId(one.id, one.type) in self._own for one in receiver.party)
+
+    def summaries(self) -> list[PModeSummary]:
+        return [self._summary(pmode) for _, pmode in sorted(self._by_id.items())]
+
+    def _summary(self, pmode: PMode) -> PModeSummary:
+        leg = pmode.legs[0]
+        info = leg.business_info
+        sender, receiver = (
+            ", ".join(one.id for one in (side.party if side else None) or ()) or None
+            for side in (pmode.initiator, pmode.responder)
+        )
+        return PModeSummary(
+            pmode.id,
+            pmode.mep,
+            pmode.binding,
+            sender,
+            receiver,
+            info.service.value if info and info.service else None,
+            info.action if info else None,
+            leg.protocol.address if leg.protocol else None,
+            self._sends(pmode),
+        )

@@ -1,0 +1,221 @@
+"""The first steps: a folder with configuration, development keys and sample P-Modes."""
+
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, pkcs12
+
+from postroad.node.config_groups import is_name
+from postroad.node.devpki import issue, issue_tls, make_authority
+from postroad.node.samples import SAMPLES, Sample, config_text, order_text, pmode_text
+from postroad.security.keys import KeyPair
+
+VALID_DAYS: Final = 365
+HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+API_PORT_ABOVE: Final = 10
+"""With TLS the REST interface has a door of its own, so many ports above the other one."""
+
+_PRIVATE: Final = 0o600
+_PUBLIC: Final = 0o644
+_KEYS: Final = "keys"
+_TAKEN: Final = frozenset({"authority", "tls", "null"})
+"""Names whose files would be in the way of others, and the one that YAML reads as nothing."""
+
+
+class InitError(Exception):
+    """Nothing was made; the sentence says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A party to be, and where its folder goes."""
+
+    name: str
+    folder: Path
+    port: int
+
+    @property
+    def party(self) -> str:
+        return f"urn:example:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be made."""
+
+    first: Station
+    partner: Station | None = None
+    """None: the samples go from the first party to itself."""
+    tls: bool = False
+    client_certificates: bool = False
+
+    @property
+    def stations(self) -> tuple[Station, ...]:
+        return (self.first, self.partner) if self.partner else (self.first,)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    mode: int = _PUBLIC
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys of a party."""
+
+    signing: KeyPair
+    tls: KeyPair
+
+
+def initialize(plan: Plan, *, now: datetime, force: bool = False) -> list[Path]:
+    """Make the folders; the files that were written. Nothing is overwritten without `force`."""
+    _check(plan)
+    files = _files(plan, now)
+    there = [path for path in files if os.path.lexists(path)]
+    if there and not force:
+        raise InitError(
+            f"{there[0]} is there already; choose another folder, or replace it with --force"
+        )
+    try:
+        for path, file in files.items():
+            _write(path, file)
+    except OSError as error:
+        raise InitError(f"{error.filename}: {error.strerror}; choose another folder") from None
+    return list(files)
+
+
+def _check(plan: Plan) -> None:
+    names = [station.name for station in plan.stations]
+    ports = [station.port for station in plan.stations]
+    if plan.tls:
+        ports += [port + API_PORT_ABOVE for port in ports]
+    for name in names:
+        if not is_name(name) or name.lower() in _TAKEN:
+            raise InitError(
+                f"{name!r} cannot be the name of a party here; give another one, of letters, "
+                "digits, dots, dashes and underscores, with --party or --partner"
+            )
+    if len(set(names)) < len(names):
+        raise InitError(f"both parties are called {names[0]}; give the partner another name")
+    if len({station.folder.resolve() for station in plan.stations}) < len(names):
+        raise InitError(
+            f"the partner's folder would be {plan.first.folder} too; give it another name"
+        )
+    if not all(0 < port <= 65535 for port in ports) or len(set(ports)) < len(ports):
+        shown = ", ".join(map(str, ports))
+        raise InitError(
+            f"the ports {shown} cannot all be used; choose others with --port and --partner-port"
+        )
+    if plan.client_certificates and not plan.tls:
+        raise InitError("client certificates are shown over TLS only; add --with-tls")
+
+
+def _files(plan: Plan, now: datetime) -> dict[Path, _File]:
+    """Everything that is to be written."""
+    begin, end = now - timedelta(days=1), now + timedelta(days=VALID_DAYS)
+    authority = make_authority("Development authority", now=begin)
+    keys = {
+        station: _Keys(
+            issue(authority, station.name, begin=begin, end=end),
+            issue_tls(authority, f"{station.name} TLS", begin=begin, end=end, hosts=HOSTS),
+        )
+        for station in plan.stations
+    }
+    files: dict[Path, _File] = {}
+    for station in plan.stations:
+        folder = station.folder
+        files[folder / "postroad.yaml"] = _File(_config(plan, station).encode())
+        files[folder / "order.xml"] = _File(order_text().encode())
+        files |= _key_files(folder / _KEYS, station, keys, authority, with_tls=plan.tls)
+        for sender, receiver in _directions(plan):
+            for sample in SAMPLES:
+                text = _pmode(plan, sample, sender, receiver, at=station)
+                name = sample.pmode_id(sender.name, receiver.name)
+                files[folder / "pmodes" / f"{name}.yaml"] = _File(text.encode())
+    # Whoever has this key can issue certificates that both parties believe.
+    first = plan.first.folder / _KEYS / "authority.p12"
+    files[first] = _File(_p12("authority", authority), _PRIVATE)
+    return files
+
+
+def _directions(plan: Plan) -> list[tuple[Station, Station]]:
+    if plan.partner is None:
+        return [(plan.first, plan.first)]
+    return [(plan.first, plan.partner), (plan.partner, plan.first)]
+
+
+def _key_files(
+    folder: Path,
+    own: Station,
+    keys: dict[Station, _Keys],
+    authority: KeyPair,
+    *,
+    with_tls: bool,
+) -> dict[Path, _File]:
+    files = {
+        folder / "authority.pem": _File(_pem(authority.certificate)),
+        folder / f"{own.name}.p12": _File(_p12(own.name, keys[own].signing), _PRIVATE),
+        folder / "api.token": _File(f"{secrets.token_hex(32)}\n".encode(), _PRIVATE),
+    }
+    for station, theirs in keys.items():
+        files[folder / f"{station.name}.pem"] = _File(_pem(theirs.signing.certificate))
+    if with_tls:
+        files[folder / "tls.p12"] = _File(_p12("tls", keys[own].tls), _PRIVATE)
+    return files
+
+
+def _config(plan: Plan, station: Station) -> str:
+    return config_text(
+        name=station.name,
+        party=station.party,
+        port=station.port,
+        api_port=station.port + API_PORT_ABOVE,
+        tls=plan.tls,
+        client_certificates=plan.client_certificates,
+    )
+
+
+def _pmode(plan: Plan, sample: Sample, sender: Station, receiver: Station, at: Station) -> str:
+    scheme, host = ("https", "localhost") if plan.tls else ("http", "127.0.0.1")
+    return pmode_text(
+        sample,
+        sender=sender.name,
+        sender_party=sender.party,
+        receiver=receiver.name,
+        receiver_party=receiver.party,
+        address=f"{scheme}://{host}:{receiver.port}/msh",
+        sends=sender == at,
+        tls=plan.tls,
+        client_certificates=plan.client_certificates,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _p12(alias: str, pair: KeyPair) -> bytes:
+    return pkcs12.serialize_key_and_certificates(
+        alias.encode(),
+        pair.private_key,  # type: ignore[arg-type]
+        pair.certificate,
+        pair.chain,
+        NoEncryption(),
+    )
+
+
+def _write(path: Path, file: _File) -> None:
+    """Write a file that is private from its first byte on, if it is to be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.parent.name == _KEYS:
+        path.parent.chmod(0o700)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(file.content)

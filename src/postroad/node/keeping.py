@@ -1,0 +1,345 @@
+"""How what came in is kept: the steps that take a message over, or refuse it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from email.message import EmailMessage
+from typing import Any, Final
+
+from postroad.agreement.matching import Match
+from postroad.msh.answers import Answer
+from postroad.msh.capture import Capture
+from postroad.msh.lens import Inspection
+from postroad.msh.payloads import Payload
+from postroad.node.calling import CallBack
+from postroad.node.context import Context
+from postroad.node.journaling import about, place
+from postroad.node.notifying import notification
+from postroad.store.interface import Transaction
+from postroad.store.records import Event, Message, Side, Signal, State, Stored, StoredPart
+from postroad.wire.content import Content
+from postroad.wire.ebms3 import UserMessage
+from postroad.wire.errors import EbmsError
+from postroad.wire.mime import Part
+from postroad.wire.soap import SoapVersion
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A message that came in, and what was found."""
+
+    found: Inspection
+    capture: Capture
+    peer: str | None
+    size: int
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a message got for an answer, now or the first time it came."""
+
+    state: State
+    answer: tuple[Stored, str, int] | None
+    duplicate: bool = False
+
+
+def unsupported(found: Inspection) -> list[EbmsError]:
+    """What the specifications allow and this node does not do yet."""
+    messages = found.messaging.user_messages if found.messaging else ()
+    if found.fragment is not None:
+        said = "message fragments are not taken here"
+    elif len(messages) > 1:
+        said = "several user messages in one envelope are not taken here"
+    elif found.messaging is not None and found.messaging.signals:
+        said = "signals bundled with a user message are not taken here"
+    else:
+        return []
+    return [EbmsError("EBMS:0008", said, location="eb:Messaging")]
+
+
+def keep(
+    context: Context,
+    arrival: Arrival,
+    message: UserMessage,
+    match: Match,
+    answer: Answer | None,
+    as_response: bool,
+    back: CallBack | None,
+) -> Callable[[Transaction], Given]:
+    """The step that takes a message over: stored, delivered and answered, or known already."""
+    now, found = arrival.now, arrival.found
+    message_id = message.message_info.message_id
+    payloads = next(iter(found.payloads.values()), ())
+    state = State.RECEIVED if match.test else State.DELIVERED
+
+    def step(tx: Transaction) -> Given:
+        before = tx.message(Side.RECEIVING, message_id)
+        if before is not None and before.state is not State.REJECTED:
+            tx.record((about(before, "duplicate", now, peer=arrival.peer),))
+            return Given(before.state, _first_answer(tx, before), duplicate=True)
+        kept = _message(context, tx, arrival, message, match, state, payloads)
+        if before is None:
+            tx.add_message(kept)
+        else:
+            tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **_fields(kept))
+        events = [
+            about(
+                kept,
+                "received",
+                now,
+                envelope=message_id,
+                wire_bytes=arrival.size,
+                peer=arrival.peer,
+                evidence=place(kept.envelope) if kept.envelope else None,
+            )
+        ]
+        if state is State.DELIVERED:
+            events.append(about(kept, "delivered", now))
+        given = None
+        if answer is not None:
+            stored = tx.keep(answer.envelope)
+            given = (stored, answer.content_type, 200)
+            tx.add_signal(_sent_signal(kept, answer, stored, now))
+            if as_response:
+                events.append(
+                    about(
+                        kept,
+                        "receipt_sent",
+                        now,
+                        signal_id=answer.signal_id,
+                        peer=arrival.peer,
+                        evidence=place(stored),
+                    )
+                )
+        tx.record(events)
+        if back is not None:
+            tx.add_work(back.work)
+        for work in notification(context, kept, state, now):
+            tx.add_work(work)
+        return Given(state, given if as_response else None)
+
+    return step
+
+
+def _first_answer(tx: Transaction, before: Message) -> tuple[Stored, str, int] | None:
+    """What the first copy was answered with: byte for byte the same again."""
+    for signal in tx.signals(Side.RECEIVING, before.message_id):
+        if not signal.incoming and signal.kind == "receipt":
+            return signal.envelope, signal.content_type, signal.status
+    return None
+
+
+def _sent_signal(message: Message, answer: Answer, stored: Stored, now: datetime) -> Signal:
+    return Signal(
+        Side.RECEIVING,
+        message.message_id,
+        answer.signal_id,
+        answer.kind,
+        False,
+        now,
+        stored,
+        answer.content_type,
+    )
+
+
+def _message(
+    context: Context,
+    tx: Transaction,
+    arrival: Arrival,
+    message: UserMessage,
+    match: Match | None,
+    state: State,
+    payloads: Sequence[Payload],
+) -> Message:
+    """The message as it is kept: its envelope as it came, its payloads opened."""
+    capture = arrival.capture
+    parts = tuple([_part(tx, arrival.found, capture, one) for one in payloads])
+    version = arrival.found.envelope.version if arrival.found.envelope else SoapVersion.SOAP_12
+    return Message(
+        Side.RECEIVING,
+        message.message_info.message_id,
+        state,
+        arrival.now,
+        arrival.now,
+        pmode=match.pmode.id if match else None,
+        leg=match.number if match else 1,
+        party=context.party,
+        bytes=sum(one.size for one in parts),
+        wire_bytes=arrival.size,
+        payload_digests=tuple([f"sha256:{one.sha256}" for one in parts]),
+        envelope=tx.keep(capture.envelope),
+        soap=version.number,
+        parts=parts,
+        peer=arrival.peer,
+        **_header_fields(message),
+    )
+
+
+def _part(tx: Transaction, found: Inspection, capture: Capture, payload: Payload) -> StoredPart:
+    """One payload: kept in the form that was signed, described as its consumer sees it."""
+    plain = payload.content
+    assert plain is not None
+    assert payload.sha256 is not None
+    name = payload.content_id
+    signed: Content = plain
+    wire_type = payload.media_type or "application/octet-stream"
+    file_name = None
+    if name is not None:
+        attachment = found.attachments[name]
+        signed, wire_type = attachment.content, attachment.media_type
+        file_name = next(
+            (_file_name(one) for one in capture.attachments if one.content_id == name), None
+        )
+    properties = tuple((one.name, one.value, one.type) for one in payload.part_info.properties)
+    return StoredPart(
+        name,
+        payload.media_type or "application/octet-stream",
+        plain.size,
+        payload.sha256.hex(),
+        tx.keep(signed),
+        wire_type,
+        payload.compressed,
+        properties,
+        file_name,
+    )
+
+
+_CHANGED: Final = (
+    "state",
+    "created_at",
+    "updated_at",
+    "pmode",
+    "leg",
+    "party",
+    "bytes",
+    "wire_bytes",
+    "payload_digests",
+    "envelope",
+    "soap",
+    "parts",
+    "peer",
+    "ref_to_message_id",
+    "conversation_id",
+    "from_party",
+    "to_party",
+    "from_role",
+    "to_role",
+    "service",
+    "action",
+    "mpc",
+    "agreement",
+    "properties",
+    "error_code",
+    "detail",
+)
+
+
+def _fields(message: Message) -> dict[str, object]:
+    """What a good copy puts in the place of one that was rejected."""
+    return {name: getattr(message, name) for name in _CHANGED}
+
+
+def reject(
+    context: Context,
+    arrival: Arrival,
+    message: UserMessage,
+    match: Match | None,
+    problems: Sequence[EbmsError],
+    answer: Answer,
+    back: CallBack | None,
+) -> Callable[[Transaction], None]:
+    """The step that refuses: a row to be found by, the events, and the answer."""
+    now = arrival.now
+    first = problems[0]
+
+    def step(tx: Transaction) -> None:
+        refused = replace(
+            _message(context, tx, arrival, message, match, State.REJECTED, ()),
+            error_code=first.code,
+            detail=str(first)[:2000],
+        )
+        before = tx.message(Side.RECEIVING, refused.message_id)
+        known = before is not None and before.state is not State.REJECTED
+        if before is None:
+            tx.add_message(refused)
+        stored = tx.keep(answer.envelope)
+        if not known:
+            tx.add_signal(
+                replace(
+                    _sent_signal(refused, answer, stored, now),
+                    error_code=first.code,
+                    detail=first.detail[:2000],
+                )
+            )
+        tx.record(
+            [
+                about(
+                    refused,
+                    "error_raised",
+                    now,
+                    error_code=one.code,
+                    severity=one.severity.value,
+                    detail=str(one)[:2000],
+                    signal_id=answer.signal_id,
+                    peer=arrival.peer,
+                )
+                for one in problems[:5]
+            ]
+        )
+        if not known:
+            tx.record(
+                (
+                    about(
+                        refused, "rejected", now, error_code=first.code, detail=first.detail[:2000]
+                    ),
+                )
+            )
+        if back is not None:
+            tx.add_work(back.work)
+        if before is None:
+            for work in notification(context, refused, State.REJECTED, now):
+                tx.add_work(work)
+
+    return step
+
+
+def about_nothing(context: Context, problem: EbmsError, arrival: Arrival) -> Event:
+    return Event(
+        arrival.now,
+        context.party,
+        "error_raised",
+        error_code=problem.code,
+        severity=problem.severity.value,
+        detail=str(problem)[:2000],
+        peer=arrival.peer,
+    )
+
+
+def _file_name(part: Part) -> str | None:
+    """The name that the sender gave a file; only ever shown, never used as one."""
+    value = part.headers.get("content-disposition")
+    if not value:
+        return None
+    message = EmailMessage()
+    message["Content-Disposition"] = value
+    name = message.get_filename()
+    return name[:255] if name else None
+
+
+def _header_fields(message: UserMessage) -> dict[str, Any]:
+    """What a received header says, as fields of a stored message."""
+    info, business = message.message_info, message.collaboration_info
+    return {
+        "ref_to_message_id": info.ref_to_message_id,
+        "conversation_id": business.conversation_id,
+        "from_party": str(message.from_party),
+        "to_party": str(message.to_party),
+        "from_role": message.from_party.role,
+        "to_role": message.to_party.role,
+        "service": str(business.service),
+        "action": business.action,
+        "mpc": message.effective_mpc,
+        "agreement": business.agreement_ref.value if business.agreement_ref else None,
+        "properties": tuple((one.name, one.value, one.type) for one in message.properties),
+    }

@@ -1,0 +1,281 @@
+"""A running node: everything wired together, and the one door to it."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from postroad.msh.compression import Unzipped
+from postroad.node.calling import Calling
+from postroad.node.config import Config
+from postroad.node.context import Context, utc_now
+from postroad.node.evidence import evidence_zip
+from postroad.node.in_force import InForce
+from postroad.node.journaling import about
+from postroad.node.packaging import Packaging
+from postroad.node.receiving import Receiver, Request, Response
+from postroad.node.sending import Sender
+from postroad.node.service import (
+    Health,
+    PModeSummary,
+    Refused,
+    Reloaded,
+    Submission,
+    Submitted,
+)
+from postroad.node.submitting import Submitting
+from postroad.node.upkeep import Upkeep
+from postroad.node.working import WorkLoop
+from postroad.store.interface import Reader, Store, StoreError, Transaction
+from postroad.store.records import (
+    Message,
+    Recorded,
+    Side,
+    Signal,
+    State,
+    StoredPart,
+    Wanted,
+    Work,
+)
+from postroad.transport.http_client import HttpClient
+from postroad.wire.content import Content, Sink
+
+_SWITCH_INTERVAL: Final = 0.0005
+_YOUNG_OBJECTS: Final = 50_000
+ON_ITS_WAY: Final = (State.SUBMITTED, State.READY, State.SENDING, State.WAITING)
+
+
+class Node:
+    """One process of a node. `start` it, use it, `stop` it."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        *,
+        leads: bool = True,
+        clock: Callable[[], datetime] = utc_now,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        limits = config.limits.wire
+        self.config = config
+        self.name = config.node
+        self.party = config.party_name
+        self._leads = leads
+        self.context = Context(
+            config,
+            store,
+            InForce(config, limits),
+            limits,
+            f"{config.node}/{os.getpid()}-{secrets.token_hex(4)}",
+            clock,
+            entropy,
+        )
+        parallel = config.send.parallel
+        self._client = HttpClient(per_host=parallel, total=4 * parallel)
+        self._sender = Sender(self.context, self._client)
+        self._submitting = Submitting(self.context, self._sender)
+        self._receiver = Receiver(self.context)
+        self._upkeep = Upkeep(self.context, leads=leads)
+        self._loop = WorkLoop(
+            self.context,
+            self._sender,
+            {
+                "package": Packaging(self.context).perform,
+                "signal": Calling(self.context, self._client).perform,
+            },
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Take up what was left behind, then begin."""
+        # The thread that commits must not wait long for its turn while the loop is busy.
+        sys.setswitchinterval(_SWITCH_INTERVAL)
+        # Messages leave no cycles behind; looking for some all the time costs a tenth.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_YOUNG_OBJECTS, 20, 50)
+        if self._leads:
+            await self._recover()
+            await self._upkeep.heartbeat()
+        self._sender.start()
+        self._tasks = [
+            asyncio.create_task(self._loop.run()),
+            asyncio.create_task(self._upkeep.run()),
+        ]
+
+    async def stop(self) -> None:
+        """Finish what is under way; everything else is durable and waits."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sender.stop()
+        await self._loop.stop()
+        with contextlib.suppress(StoreError):
+            await self.context.store.run(lambda tx: tx.release_work(self.context.owner))
+        await self._client.close()
+        await self.context.store.close()
+
+    async def _recover(self) -> None:
+        """What a process that is gone was sending may have left: say so, and send it again."""
+        now = self.context.clock()
+
+        def step(tx: Transaction) -> None:
+            for work in tx.release_work(f"{self.name}/"):
+                message = tx.message(Side.SENDING, work.message_id)
+                if work.kind != "send" or message is None or message.state is not State.READY:
+                    continue
+                attempt = message.attempts + 1
+                tx.record(
+                    (
+                        about(
+                            message,
+                            "sent" if attempt == 1 else "resent",
+                            now,
+                            attempt=attempt,
+                            envelope=message.message_id,
+                            peer=message.peer,
+                            detail="the node stopped while it was sending",
+                        ),
+                    )
+                )
+                tx.change_message(
+                    Side.SENDING, message.message_id, (State.READY,), attempts=attempt
+                )
+
+        await self.context.store.run(step)
+
+    async def receive(self, request: Request) -> Response:
+        return await self._receiver.receive(request)
+
+    def new_sink(self) -> Sink:
+        return self.context.store.new_sink()
+
+    async def submit(self, submission: Submission) -> Submitted:
+        return await self._submitting.submit(submission)
+
+    async def message(self, message_id: str, side: Side | None = None) -> Message | None:
+        sides = (side,) if side else (Side.SENDING, Side.RECEIVING)
+        for one in sides:
+            found = await self.context.store.look(_message_of(one, message_id))
+            if found is not None:
+                return found
+        return None
+
+    async def messages(self, wanted: Wanted) -> list[Message]:
+        return await self.context.store.look(lambda reader: reader.messages(wanted))
+
+    async def signals(self, message: Message) -> list[Signal]:
+        return await self.context.store.look(
+            lambda reader: reader.signals(message.side, message.message_id)
+        )
+
+    def signal(self, signal: Signal) -> Content:
+        return self.context.store.content(signal.envelope)
+
+    async def events(self, message_id: str) -> list[Recorded]:
+        return await self.context.store.look(lambda reader: reader.events(message_id))
+
+    async def settled(self, message_id: str, timeout: float) -> Message | None:
+        """The message once it is at rest; another process may bring it there, so look again."""
+        event = self.context.settled.enter(message_id)
+        deadline = asyncio.get_running_loop().time() + timeout
+        try:
+            while True:
+                event.clear()
+                found = await self.message(message_id, Side.SENDING)
+                left = deadline - asyncio.get_running_loop().time()
+                if found is None or found.state not in ON_ITS_WAY or left <= 0:
+                    return found
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), min(left, 0.5))
+        finally:
+            self.context.settled.leave(message_id, event)
+
+    def part(self, message: Message, part: StoredPart) -> Content:
+        content = self.context.store.content(part.stored)
+        return Unzipped(content, part.size) if part.compressed else content
+
+    async def acknowledge(self, message_id: str) -> Message:
+        now = self.context.clock()
+
+        def step(tx: Transaction) -> Message | None:
+            tx.change_message(
+                Side.RECEIVING,
+                message_id,
+                (State.DELIVERED,),
+                state=State.CONSUMED,
+                updated_at=now,
+            )
+            return tx.message(Side.RECEIVING, message_id)
+
+        message = await self.context.store.run(step)
+        if message is None or message.state is not State.CONSUMED:
+            raise Refused(404, f"there is no message {message_id} in the inbox")
+        return message
+
+    async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
+        message = await self.message(message_id, side)
+        if message is None:
+            raise Refused(404, f"there is no message {message_id}")
+        signals = await self.signals(message)
+        events = await self.events(message_id)
+        return evidence_zip(self.context, message, signals, events)
+
+    async def resend(self, message_id: str) -> Message:
+        now = self.context.clock()
+
+        def step(tx: Transaction) -> Message | None:
+            changed = tx.change_message(
+                Side.SENDING,
+                message_id,
+                (State.FAILED, State.IN_DOUBT, State.SENT, State.WAITING),
+                state=State.READY,
+                updated_at=now,
+            )
+            message = tx.message(Side.SENDING, message_id)
+            if not changed or message is None:
+                return message
+            if message.envelope is None:
+                raise Refused(422, f"{message_id} was never packaged: {message.detail}")
+            tx.add_work(Work("send", message_id, now))
+            return replace(message, state=State.READY)
+
+        message = await self.context.store.run(step)
+        if message is None:
+            raise Refused(404, f"there is no message {message_id}")
+        if message.state is not State.READY:
+            raise Refused(409, f"{message_id} is {message.state.value}: there is nothing to resend")
+        self.context.work_came.set()
+        return message
+
+    async def purge(self, days: float | None = None) -> int:
+        return await self._upkeep.purge(None if days is None else timedelta(days=days))
+
+    async def reload(self) -> Reloaded:
+        return await asyncio.to_thread(self.context.in_force.refresh)
+
+    def pmodes(self) -> list[PModeSummary]:
+        return self.context.in_force.summaries()
+
+    async def health(self) -> Health:
+        problems: list[str] = []
+        try:
+            await self.context.store.check()
+        except StoreError as error:
+            problems.append(str(error))
+        figures = await self.context.store.look(lambda reader: reader.figures())
+        return Health(not problems, tuple(problems), figures)
+
+    def metrics(self) -> Mapping[str, float]:
+        return dict(self.context.counters)
+
+
+def _message_of(side: Side, message_id: str) -> Callable[[Reader], Message | None]:
+    return lambda reader: reader.message(side, message_id)

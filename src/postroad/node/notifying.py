@@ -1,0 +1,216 @@
+"""Telling the application what happened: arrivals, receipts and failures, as calls to its webhook.
+
+A call is work like any other: written in the step that it tells of, tried until it is taken, and
+in order for each message. What it tells is what the journal said at that time, however late the
+call is made.
+"""
+
+import hashlib
+import logging
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from postroad.agreement.pmode import Report
+from postroad.node.config_groups import Webhook
+from postroad.node.context import Context
+from postroad.node.webhook_signature import HEADER, sign_webhook
+from postroad.store.records import Message, Recorded, Side, State, Work
+from postroad.transport.http_client import HttpClient
+from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
+from postroad.wire.limits import MIB
+
+EVENTS: Final = {
+    State.DELIVERED: "received",
+    State.ACKNOWLEDGED: "receipt",
+    State.FAILED: "failed",
+    State.IN_DOUBT: "failed",
+    State.REJECTED: "failed",
+}
+"""What the application is told when a message comes to a state."""
+_PROCESS_ERRORS: Final = ("error_received", "error_raised")
+"""Events of errors that a partner or this node found, rather than of a connection that failed."""
+_LONGEST_CALL: Final = 30.0
+"""Seconds. An application that takes longer should answer first and work afterwards."""
+_MOST_DOUBLINGS: Final = 40
+_log = logging.getLogger("postroad.webhook")
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """What is to be told, as the work keeps it; the rest is with the message and the journal."""
+
+    delivery_id: str
+    event: str
+    at: datetime
+    side: Side
+    state: State
+
+
+def notification(context: Context, message: Message, state: State, now: datetime) -> list[Work]:
+    """The work of telling, if the application wants to know."""
+    webhook = context.config.webhook
+    event = EVENTS.get(state)
+    if webhook is None or event is None or event not in webhook.events:
+        return []
+    if not _may_be_told(_report(context, message), state):
+        return []
+    told = Notification(
+        _delivery_id(context.config.node, message, state, now), event, now, message.side, state
+    )
+    return [Work("notify", message.message_id, now, msgspec.json.encode(told))]
+
+
+def _delivery_id(node: str, message: Message, state: State, now: datetime) -> str:
+    """The same in every attempt, and when a step is run again."""
+    said = (node, message.side.value, message.message_id, state.value, now.isoformat())
+    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:32]
+
+
+def _report(context: Context, message: Message) -> Report | None:
+    match = context.in_force.match(message.pmode, message.leg)
+    handling = match.leg.error_handling if match else None
+    return handling.report if handling else None
+
+
+def _may_be_told(report: Report | None, state: State) -> bool:
+    """What the P-Mode says about telling of errors (Core D.3.4).
+
+    A sender is told unless it is agreed otherwise. What was refused never became a message for the
+    receiving application, so it is told only where that is asked for.
+    """
+    if state is State.REJECTED:
+        return report is not None and report.process_error_notify_consumer is True
+    if report is None or state not in (State.FAILED, State.IN_DOUBT):
+        return True
+    deliveries = report.delivery_failures_notify_producer is not False
+    processes = report.process_error_notify_producer is not False
+    return deliveries if state is State.IN_DOUBT else deliveries or processes
+
+
+class Notifier:
+    """Calls the webhook, again and again until the application takes it."""
+
+    def __init__(self, context: Context, client: HttpClient) -> None:
+        self._context = context
+        self._client = client
+
+    async def perform(self, work: Work) -> None:
+        """One call: taken, tried again later, or given up."""
+        context = self._context
+        webhook = context.config.webhook
+        told = msgspec.json.decode(work.data, type=Notification)
+        message = await context.store.look(
+            lambda reader: reader.message(told.side, work.message_id)
+        )
+        then = [
+            one
+            for one in await context.store.look(lambda reader: reader.events(work.message_id))
+            if one.event.at == told.at and one.event.side == told.side
+        ]
+        if webhook is None or (message and not self._is_wanted(message, told, then)):
+            await context.store.run(lambda tx: tx.finish_work(work.id))
+            return
+        body = msgspec.json.encode(_facts(context.config.node, work, told, message, then))
+        why = await self._call(webhook, body)
+        if why is None:
+            await context.store.run(lambda tx: tx.finish_work(work.id))
+            context.count("webhook_calls", outcome="taken")
+            return
+        await self._again(webhook, work, told, why)
+
+    def _is_wanted(self, message: Message, told: Notification, then: list[Recorded]) -> bool:
+        """Of failures, the P-Mode tells apart what a connection did and what a partner found."""
+        report = _report(self._context, message)
+        if told.state is not State.FAILED or report is None:
+            return True
+        if any(one.event.event in _PROCESS_ERRORS for one in then):
+            return report.process_error_notify_producer is not False
+        return report.delivery_failures_notify_producer is not False
+
+    async def _call(self, webhook: Webhook, body: bytes) -> str | None:
+        """Make the call; why it was not taken, if so."""
+        context = self._context
+        secret = context.in_force.keyring.webhook_secret
+        headers = ((HEADER, sign_webhook(body, secret, context.clock())),) if secret else ()
+        timeouts = Timeouts(
+            connect=context.config.http.connect_timeout.total_seconds(),
+            answer=_LONGEST_CALL,
+            total=_LONGEST_CALL,
+        )
+        request = Outgoing(
+            webhook.url, "application/json", body, headers, timeouts=timeouts, reply_bytes=MIB
+        )
+        try:
+            reply = await self._client.post(request)
+        except TransportFailure as failure:
+            return failure.reason
+        if 200 <= reply.status < 300:
+            return None
+        return f"the application answered HTTP {reply.status}"
+
+    async def _again(self, webhook: Webhook, work: Work, told: Notification, why: str) -> None:
+        """Later once more; after the last time never."""
+        context = self._context
+        about = {
+            "message_id": work.message_id,
+            "delivery_id": told.delivery_id,
+            "peer": webhook.url.partition("?")[0],
+            "detail": why,
+        }
+        tried = work.attempt + 1
+        if tried >= webhook.attempts:
+            _log.error(f"given up telling of {told.event} after {tried} attempts", extra=about)
+            context.count("webhook_calls", outcome="given_up")
+            await context.store.run(lambda tx: tx.finish_work(work.id))
+            return
+        _log.warning(f"not told of {told.event} yet", extra=about)
+        context.count("webhook_calls", outcome="failed")
+        due = context.clock() + _wait(webhook, work.attempt)
+        await context.store.run(lambda tx: tx.postpone_work(work.id, due))
+
+
+def _wait(webhook: Webhook, failures: int) -> timedelta:
+    """Doubling from the first interval to the longest."""
+    first, longest = (
+        one.total_seconds() for one in (webhook.first_interval, webhook.longest_interval)
+    )
+    return timedelta(seconds=min(first * 2.0 ** min(failures, _MOST_DOUBLINGS), longest))
+
+
+def _facts(
+    node: str, work: Work, told: Notification, message: Message | None, then: list[Recorded]
+) -> dict[str, Any]:
+    """The body of a call. The message may be gone by now: then only what the work kept is told."""
+    wrong = next((one.event for one in reversed(then) if one.event.error_code), None)
+    wrong = wrong or next((one.event for one in reversed(then) if one.event.detail), None)
+    failed = told.event == "failed" and wrong is not None
+    return {
+        "delivery_id": told.delivery_id,
+        "attempt": work.attempt + 1,
+        "event": told.event,
+        "at": told.at,
+        "node": node,
+        "message_id": work.message_id,
+        "side": told.side.value,
+        "state": told.state.value,
+        "pmode": message.pmode if message else None,
+        "from": message.from_party if message else None,
+        "to": message.to_party if message else None,
+        "service": message.service if message else None,
+        "action": message.action if message else None,
+        "conversation_id": message.conversation_id if message else None,
+        "ref_to_message_id": message.ref_to_message_id if message else None,
+        "error_code": wrong.error_code if failed and wrong else None,
+        "detail": wrong.detail if failed and wrong else None,
+        "parts": [
+            {
+                "content_id": part.content_id,
+                "media_type": part.media_type,
+                "size": part.size,
+                "sha256": part.sha256,
+                "file_name": part.file_name,
+            }
+            for part in (message.parts if message else ())
+        ],
+    }

@@ -1,0 +1,250 @@
+"""From what the application gave to a message that can be sent, and how that is kept.
+
+A small message is packaged while the application waits and kept ready; a large one is kept as it
+came and packaged afterwards, by whoever claims the work.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import msgspec
+
+from postroad.agreement.matching import header
+from postroad.msh.outbound import (
+    Draft,
+    DraftPayload,
+    Named,
+    Package,
+    PackedPart,
+    package,
+    soap_version,
+)
+from postroad.node.context import Context
+from postroad.node.in_force import Sending
+from postroad.node.journaling import about
+from postroad.node.service import Refused
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Side, State, StoredPart, Work
+from postroad.wire.content import Content
+from postroad.wire.names import TEST_ACTION, TEST_SERVICE
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What of a draft is not in its message: kept with the work until it is packaged."""
+
+    service: str | None
+    action: str | None
+    test: bool
+    compress: tuple[bool | None, ...]
+
+
+def drafted(context: Context, draft: Draft, sending: Sending, now: datetime) -> Message:
+    """The message of a draft, before it is packaged."""
+    agreed = header(sending.match.pmode, sending.match.number)
+    return Message(
+        Side.SENDING,
+        draft.message_id,
+        State.SUBMITTED,
+        now,
+        now,
+        pmode=sending.match.pmode.id,
+        leg=sending.match.number,
+        party=context.party,
+        ref_to_message_id=draft.ref_to_message_id,
+        conversation_id=draft.conversation_id,
+        from_party=str(agreed.from_party),
+        to_party=str(agreed.to_party),
+        from_role=agreed.from_party.role,
+        to_role=agreed.to_party.role,
+        service=TEST_SERVICE if draft.test else draft.service or str(agreed.service),
+        action=TEST_ACTION if draft.test else draft.action or agreed.action,
+        mpc=agreed.mpc,
+        agreement=agreed.agreement_ref.value if agreed.agreement_ref else None,
+        properties=draft.properties,
+        bytes=sum(one.content.size for one in draft.payloads),
+        payload_digests=tuple(f"sha256:{one.sha256.hex()}" for one in draft.payloads),
+        soap=soap_version(sending.match.leg).number,
+        peer=sending.address,
+    )
+
+
+def unpacked(tx: Transaction, payload: DraftPayload) -> StoredPart:
+    """A payload kept as it came."""
+    return _stored(tx, payload, payload.content, payload.media_type, False, payload.properties)
+
+
+def _stored(
+    tx: Transaction,
+    payload: DraftPayload,
+    content: Content,
+    wire_type: str,
+    compressed: bool,
+    properties: tuple[Named, ...],
+) -> StoredPart:
+    return StoredPart(
+        payload.content_id,
+        payload.media_type,
+        payload.content.size,
+        payload.sha256.hex(),
+        tx.keep(content),
+        wire_type,
+        compressed,
+        properties,
+        payload.file_name,
+    )
+
+
+def packed(tx: Transaction, part: PackedPart) -> StoredPart:
+    """A payload kept in its signed form."""
+    named = tuple((one.name, one.value, one.type) for one in part.properties)
+    return _stored(tx, part.payload, part.content, part.wire_type, part.compressed, named)
+
+
+def make_package(context: Context, draft: Draft, sending: Sending, now: datetime) -> Package:
+    """Package a draft; `Refused` when keys and algorithms do not fit."""
+    try:
+        return package(
+            draft,
+            sending.match,
+            sending.material,
+            now=now,
+            entropy=context.entropy,
+            new_sink=context.store.new_sink,
+            limits=context.limits,
+        )
+    except ValueError as error:
+        raise Refused(422, str(error)) from None
+
+
+def ready(
+    context: Context, tx: Transaction, message: Message, made: Package, boundary: str | None
+) -> Message:
+    """The message once it is packaged, with everything kept that sending it takes."""
+    return replace(
+        message,
+        state=State.READY,
+        envelope=tx.keep(made.envelope),
+        parts=tuple([packed(tx, part) for part in made.parts]),
+        seal=made.seal,
+        boundary=boundary,
+    )
+
+
+def new_boundary(context: Context, made: Package) -> str | None:
+    """The boundary of the MIME package; none where there is nothing beside the envelope."""
+    return f"=_{context.entropy(15).hex()}" if made.parts else None
+
+
+class Packaging:
+    """Packages large messages, one after the other, off the loop."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def perform(self, work: Work) -> None:
+        """Do the work; what cannot be packaged has failed."""
+        context = self._context
+        message = await context.store.look(
+            lambda reader: reader.message(Side.SENDING, work.message_id)
+        )
+        if message is None or message.state is not State.SUBMITTED:
+            await context.store.run(lambda tx: tx.finish_work(work.id))
+            return
+        try:
+            sending = context.in_force.sending(message.pmode or "")
+            draft = _draft(message, msgspec.json.decode(work.data, type=Plan), context)
+            made = await asyncio.to_thread(
+                make_package, context, draft, sending, message.created_at
+            )
+        except Refused as refused:
+            await context.store.run(_given_up(context, work, message, refused.detail))
+            return
+        made = await self._persisted(made)
+        await context.store.run(self._keep(work, message, made))
+        context.work_came.set()
+
+    async def _persisted(self, made: Package) -> Package:
+        store = self._context.store
+        parts = [
+            replace(one, content=await store.persist(one.content)) if one.compressed else one
+            for one in made.parts
+        ]
+        return replace(made, parts=tuple(parts))
+
+    def _keep(self, work: Work, message: Message, made: Package) -> Callable[[Transaction], None]:
+        context = self._context
+        boundary = new_boundary(context, made)
+
+        def step(tx: Transaction) -> None:
+            kept = []
+            for part, before in zip(made.parts, message.parts, strict=True):
+                if part.compressed:
+                    kept.append(packed(tx, part))
+                    tx.drop(before.stored)
+                else:
+                    named = tuple((one.name, one.value, one.type) for one in part.properties)
+                    kept.append(replace(before, properties=named))
+            changed = tx.change_message(
+                Side.SENDING,
+                message.message_id,
+                (State.SUBMITTED,),
+                state=State.READY,
+                envelope=tx.keep(made.envelope),
+                parts=tuple(kept),
+                seal=made.seal,
+                boundary=boundary,
+                updated_at=context.clock(),
+            )
+            if changed:
+                tx.add_work(Work("send", message.message_id, context.clock()))
+            tx.finish_work(work.id)
+
+        return step
+
+
+def _draft(message: Message, plan: Plan, context: Context) -> Draft:
+    payloads = tuple(
+        DraftPayload(
+            context.store.content(part.stored),
+            bytes.fromhex(part.sha256),
+            part.media_type,
+            part.content_id or "",
+            part.file_name,
+            part.properties,
+            compress,
+        )
+        for part, compress in zip(message.parts, plan.compress, strict=True)
+    )
+    return Draft(
+        message.message_id,
+        message.conversation_id or "",
+        payloads,
+        message.ref_to_message_id,
+        plan.service,
+        plan.action,
+        message.properties,
+        plan.test,
+    )
+
+
+def _given_up(
+    context: Context, work: Work, message: Message, detail: str
+) -> Callable[[Transaction], None]:
+    now = context.clock()
+
+    def step(tx: Transaction) -> None:
+        tx.change_message(
+            Side.SENDING,
+            message.message_id,
+            (State.SUBMITTED,),
+            state=State.FAILED,
+            detail=detail,
+            updated_at=now,
+        )
+        tx.record((about(message, "delivery_failed", now, detail=detail, severity="failure"),))
+        tx.finish_work(work.id)
+
+    return step

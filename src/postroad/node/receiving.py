@@ -1,0 +1,333 @@
+"""The walk in: receive, check, store, and only then answer.
+
+`Receiver.receive` reads from top to bottom: the body is read as it comes, looked at, held against
+its P-Mode, and committed together with its receipt. Whatever is wrong is answered by an ebMS error
+and leaves an event in the journal.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from postroad.agreement.matching import Match
+from postroad.msh.answers import (
+    Answer,
+    error,
+    errors_are_response,
+    receipt,
+    receipt_is_response,
+    sent_message,
+    wants_receipt,
+    write_answer,
+)
+from postroad.msh.capture import Capture, Incoming
+from postroad.msh.inspection import Look
+from postroad.msh.securing import answer_signing
+from postroad.node.calling import call_back
+from postroad.node.context import Context
+from postroad.node.hearing import judged, settle
+from postroad.node.keeping import (
+    Arrival,
+    about_nothing,
+    keep,
+    reject,
+    unsupported,
+)
+from postroad.node.notifying import notification
+from postroad.store.interface import StoreError, StoreFull, Transaction
+from postroad.store.records import (
+    Event,
+    Side,
+    State,
+)
+from postroad.transport.http_body import TooLarge, Truncated
+from postroad.wire.content import read_all
+from postroad.wire.ebms3 import SignalMessage, UserMessage
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.soap import SoapVersion
+
+AT_ONCE: Final = 1 << 20
+"""Bodies up to this size are looked at on the loop, larger ones beside it."""
+_IN_ONE_PIECE: Final = 64 * 1024
+_log = logging.getLogger("postroad.receive")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is known of an HTTP request before its body comes."""
+
+    content_type: str | None
+    peer: str | None
+    body: AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    content_type: str | None = None
+    body: bytes = b""
+
+
+NO_CONTENT: Final = Response(202)
+
+
+class Receiver:
+    """The protocol endpoint."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def receive(self, request: Request) -> Response:
+        """Take one message in; the response is sent when everything is durable."""
+        now = self._context.clock()
+        try:
+            capture, size = await self._read(request)
+        except Truncated as cut:
+            await self._note("EBMS:0007", f"the body was cut short: {cut}", now, request.peer)
+            raise
+        except TooLarge as large:
+            return await self._unreadable(
+                EbmsError("EBMS:0007", str(large), location="HTTP"), now, request.peer, 413
+            )
+        except EbmsError as wrong:
+            status = 415 if wrong.location == "HTTP" and wrong.code == "EBMS:0007" else 400
+            return await self._unreadable(wrong, now, request.peer, status)
+        look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
+        try:
+            if size <= AT_ONCE:
+                return await self._look(look, capture, request, size, now)
+            return await self._look_aside(look, capture, request, size, now)
+        except StoreError as full:
+            return await self._not_stored(look, full, now)
+
+    async def _read(self, request: Request) -> tuple[Capture, int]:
+        """The body cut into its parts, as it comes."""
+        incoming = Incoming(
+            request.content_type,
+            new_sink=self._context.store.new_sink,
+            limits=self._context.limits,
+        )
+        size = 0
+        small = b""
+        try:
+            async for chunk in request.body:
+                size += len(chunk)
+                if size <= _IN_ONE_PIECE:
+                    # Read quickest when it comes in one piece, as most messages can.
+                    small = small + chunk if small else chunk
+                    continue
+                if small:
+                    incoming.feed(small)
+                    small = b""
+                incoming.feed(chunk)
+            if small:
+                incoming.feed(small)
+        except BaseException:
+            incoming.abort()
+            raise
+        return incoming.close(), size
+
+    async def _look(
+        self, look: Look, capture: Capture, request: Request, size: int, now: datetime
+    ) -> Response:
+        if not look.read():
+            return await self._unreadable(look.found.problems[0], now, request.peer, 400)
+        found = look.found
+        if found.messaging is None or found.messaging.user_messages:
+            look.judge(look.terms())
+            return await self._user_message(Arrival(found, capture, request.peer, size, now))
+        return await self._signals(look, capture, request.peer, now)
+
+    async def _look_aside(
+        self, look: Look, capture: Capture, request: Request, size: int, now: datetime
+    ) -> Response:
+        """The same for a large message: digests and decryption take their time elsewhere."""
+        if not await asyncio.to_thread(_looked, look):
+            return await self._unreadable(look.found.problems[0], now, request.peer, 400)
+        return await self._user_message(Arrival(look.found, capture, request.peer, size, now))
+
+    async def _user_message(self, arrival: Arrival) -> Response:
+        """A user message: refused with errors, or accepted and answered by its receipt."""
+        found = arrival.found
+        problems = [one for one in found.problems if one.severity is Severity.FAILURE]
+        messages = found.messaging.user_messages if found.messaging else ()
+        if not problems:
+            problems = unsupported(found)
+        match = found.match
+        if not problems and match is not None and not self._context.in_force.receives(match):
+            said = f"this is {self._context.party}, not the receiver {messages[0].to_party}"
+            problems = [EbmsError("EBMS:0010", said, location="eb:To")]
+        if problems or match is None:
+            return await self._refuse(arrival, match, problems)
+        return await self._accept(arrival, messages[0], match)
+
+    async def _accept(self, arrival: Arrival, message: UserMessage, match: Match) -> Response:
+        context, now = self._context, arrival.now
+        answer = None
+        if wants_receipt(match.leg):
+            signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
+            answer = self._written(arrival, signal, match)
+        arrival = await self._persisted(arrival)
+        as_response = receipt_is_response(match.leg)
+        back = None if as_response or answer is None else call_back(context, match, answer, message)
+        given = await context.store.run(
+            keep(context, arrival, message, match, answer, as_response, back)
+        )
+        if back is not None:
+            context.work_came.set()
+        event = "duplicate" if given.duplicate else given.state.value
+        context.count("messages", side="receiving", event=event)
+        _log.info(event, extra={"message_id": message.message_info.message_id})
+        if given.answer is None:
+            return NO_CONTENT
+        stored, content_type, status = given.answer
+        if answer is not None and not given.duplicate:
+            return Response(status, content_type, answer.envelope)
+        body = read_all(context.store.content(stored), stored.size)
+        return Response(status, content_type, body)
+
+    async def _persisted(self, arrival: Arrival) -> Arrival:
+        """Large parts are flushed before the step, so that the step need not wait for the disk."""
+        if arrival.size <= AT_ONCE:
+            return arrival
+        store = self._context.store
+        kept = {
+            name: replace(one, content=await store.persist(one.content))
+            for name, one in arrival.found.attachments.items()
+        }
+        arrival.found.attachments = kept
+        return arrival
+
+    def _written(self, arrival: Arrival, signal: SignalMessage, match: Match | None) -> Answer:
+        """A signal in its envelope; unsigned where nobody could say how to sign it."""
+        envelope = arrival.found.envelope
+        version = envelope.version if envelope else SoapVersion.SOAP_12
+        how = None
+        if match is not None:
+            key = self._context.in_force.keyring.signing
+            if key is not None or signal.receipt is not None:
+                how = answer_signing(match.leg, key)
+        return write_answer(signal, version, how, arrival.now)
+
+    async def _refuse(
+        self, arrival: Arrival, match: Match | None, problems: Sequence[EbmsError]
+    ) -> Response:
+        """Nothing is delivered; the sender is told why, and the journal too."""
+        context, found, now = self._context, arrival.found, arrival.now
+        messages = found.messaging.user_messages if found.messaging else ()
+        ref = messages[0].message_info.message_id if messages else None
+        signal = error(problems, signal_id=context.new_id(now), ref=ref, now=now)
+        answer = self._written(arrival, signal, match)
+        if not messages:
+            await context.store.run(
+                lambda tx: tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
+            )
+            return Response(400, answer.content_type, answer.envelope)
+        as_response = errors_are_response(match.leg if match else None)
+        back = None
+        if not as_response and match is not None:
+            back = call_back(context, match, answer, messages[0])
+        await context.store.run(
+            reject(context, arrival, messages[0], match, problems, answer, back)
+        )
+        if back is not None:
+            context.work_came.set()
+        context.count("messages", side="receiving", event="rejected")
+        context.count("ebms_errors", code=problems[0].code, direction="raised")
+        _log.warning(
+            "rejected", extra={"message_id": ref, "peer": arrival.peer, "detail": str(problems[0])}
+        )
+        if back is not None:
+            return NO_CONTENT
+        return Response(200, answer.content_type, answer.envelope)
+
+    async def _signals(
+        self, look: Look, capture: Capture, peer: str | None, now: datetime
+    ) -> Response:
+        """Receipts and errors that come as a request: each about a message that we sent."""
+        context, found = self._context, look.found
+        assert found.messaging is not None
+        signals = found.messaging.signals
+        if any(one.pull_request is not None for one in signals):
+            problem = EbmsError("EBMS:0010", "no channel can be pulled from here")
+            look.judge(None)
+            return await self._refuse(Arrival(found, capture, peer, 0, now), None, [problem])
+        ref = next((one.message_info.ref_to_message_id for one in signals), None)
+        message = (
+            await context.store.look(lambda reader: reader.message(Side.SENDING, ref))
+            if ref
+            else None
+        )
+        if message is None or message.envelope is None:
+            detail = f"a signal about {ref or 'no message'}, which was not sent from here"
+            await self._note("EBMS:0003", detail, now, peer)
+            return NO_CONTENT
+        match = context.in_force.match(message.pmode, message.leg)
+        look.judge(context.in_force.answer_terms(match))
+        kept = read_all(context.store.content(message.envelope), message.envelope.size)
+        hearing = judged(found, capture, match, sent_message(kept), on_response=False)
+
+        def step(tx: Transaction) -> State | None:
+            state = settle(tx, message, hearing, now, peer)
+            for work in notification(context, message, state, now) if state else ():
+                tx.add_work(work)
+            return state
+
+        await context.store.run(step)
+        context.settled.tell(message.message_id)
+        return NO_CONTENT
+
+    async def _unreadable(
+        self, wrong: EbmsError, now: datetime, peer: str | None, status: int
+    ) -> Response:
+        """What is no ebMS message is answered by an error about no message."""
+        await self._note(wrong.code, wrong.detail, now, peer)
+        signal = error([wrong], signal_id=self._context.new_id(now), ref=None, now=now)
+        answer = write_answer(signal, SoapVersion.SOAP_12, None, now)
+        return Response(status, answer.content_type, answer.envelope)
+
+    async def _note(self, code: str, detail: str, now: datetime, peer: str | None) -> None:
+        """An event about no message."""
+        context = self._context
+        context.count("ebms_errors", code=code, direction="raised")
+        event = Event(
+            now,
+            context.party,
+            "error_raised",
+            error_code=code,
+            severity="failure",
+            detail=detail[:2000],
+            peer=peer,
+        )
+        try:
+            await context.store.run(lambda tx: tx.record((event,)))
+        except StoreError as full:
+            _log.error("not recorded", extra={"detail": f"{detail} ({full})"})
+
+    async def _not_stored(self, look: Look, why: StoreError, now: datetime) -> Response:
+        """What could not be stored is not acknowledged: the sender may try again."""
+        _log.error("not stored", extra={"detail": str(why)})
+        self._context.count("store_errors", kind=type(why).__name__)
+        messaging = look.found.messaging
+        messages = messaging.user_messages if messaging else ()
+        ref = messages[0].message_info.message_id if messages else None
+        said = (
+            "there is no room to store the message"
+            if isinstance(why, StoreFull)
+            else ("the message cannot be stored at the moment")
+        )
+        problem = EbmsError("EBMS:0202", f"{said}; send it again later", ref=ref)
+        signal = error([problem], signal_id=self._context.new_id(now), ref=ref, now=now)
+        answer = write_answer(signal, SoapVersion.SOAP_12, None, now)
+        return Response(503, answer.content_type, answer.envelope)
+
+
+def _looked(look: Look) -> bool:
+    """Read and judge in one go: a tree is best used in the thread that read it."""
+    readable = look.read()
+    if readable:
+        look.judge(look.terms())
+    return readable

@@ -1,0 +1,218 @@
+"""The texts that `postroad init` writes: a configuration, P-Modes and an order, each explained."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+SERVICE: Final = "urn:example:purchasing"
+_COLUMN: Final = 44
+"""Where comments begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample P-Mode: how its messages are protected."""
+
+    name: str
+    action: str
+    story: str
+    signed: bool
+    encrypted: bool
+
+    def pmode_id(self, sender: str, receiver: str) -> str:
+        return f"{sender}-to-{receiver}-{self.name}"
+
+
+SAMPLES: Final = (
+    Sample("order", "NewOrder", "signed, encrypted and compressed", True, True),
+    Sample("signed", "OrderStatus", "signed and compressed, but not encrypted", True, False),
+    Sample(
+        "plain", "PriceList", "neither signed nor encrypted: good for a first try", False, False
+    ),
+)
+
+
+def config_text(
+    *, name: str, party: str, port: int, api_port: int, tls: bool, client_certificates: bool
+) -> str:
+    """The text of `postroad.yaml`."""
+    doors = _tls_doors(port, api_port, client_certificates) if tls else _plain_door(port)
+    return _aligned(f"""\
+# A Postroad node. Everything that is not here has a default: see docs/configuration.md.
+# Check it with: postroad config check postroad.yaml
+# Paths are relative to this file.
+
+node: {name}                          # the node's own name, in the journal
+party: {party}           # who it acts for: From of what it sends, To of what it receives
+
+data: data                            # database, payloads and journal
+pmodes: pmodes                        # what was agreed on with partners, a file each
+
+keys:                                 # development keys: never for business
+  signing: keys/{name}.p12            # signs messages, receipts and errors
+  decryption: [keys/{name}.p12]       # opens what is encrypted for us
+trust: [keys/authority.pem]           # believed where a P-Mode names no certificate
+
+{doors}
+api:
+  token_file: keys/api.token          # whoever uses the REST interface shows this token
+
+# webhook:                            # call an application when something happened
+#   url: http://127.0.0.1:9000/events
+#   events: [received, receipt, failed]
+
+retention:
+  messages: P90D                      # payloads are removed after that; the journal stays
+
+log: {{format: text}}                   # json for machines
+""")
+
+
+def _plain_door(port: int) -> str:
+    return f"""\
+listen:
+  - address: 127.0.0.1:{port}           # this machine only; partners need TLS
+    path: /msh                        # where partners send to
+"""
+
+
+def _tls_doors(port: int, api_port: int, client_certificates: bool) -> str:
+    clients = """\
+      client_certificates: required   # who connects shows a certificate
+      client_authorities: [keys/authority.pem]
+"""
+    return f"""\
+listen:
+  - address: 127.0.0.1:{port}           # for partners
+    serve: [msh]
+    path: /msh                        # where partners send to
+    tls:
+      certificate: keys/tls.p12
+{clients if client_certificates else ""}\
+  - address: 127.0.0.1:{api_port}           # for applications on this machine
+    serve: [api]
+"""
+
+
+def pmode_text(
+    sample: Sample,
+    *,
+    sender: str,
+    sender_party: str,
+    receiver: str,
+    receiver_party: str,
+    address: str,
+    sends: bool,
+    tls: bool,
+    client_certificates: bool,
+) -> str:
+    """The text of a P-Mode; it differs between the parties in the files of the sender's keys."""
+    parts = (
+        f"""\
+# {sender} sends to {receiver}: {sample.story}.
+# Both parties have this file. Files of keys are named relative to it.
+
+id: {sample.pmode_id(sender, receiver)}
+mep: oneWay                           # one message, no business reply
+mep_binding: push                     # the sender opens the connection
+
+initiator:                            # who sends
+  party: {sender_party}
+  role: http://docs.oasis-open.org/ebxml-msg/ebms/v3.0/ns/core/200704/initiator
+responder:                            # who receives
+  party: {receiver_party}
+  role: http://docs.oasis-open.org/ebxml-msg/ebms/v3.0/ns/core/200704/responder
+
+legs:
+  - protocol:
+      address: {address}  # where the receiver listens
+      soap_version: 1.2
+""",
+        _transport(sends, client_certificates) if tls else "",
+        f"""\
+    business_info:                    # what it is about; a message is matched by this
+      service: {SERVICE}
+      action: {sample.action}
+    error_handling:
+      report:
+        as_response: true             # errors come back in the HTTP response
+    security:
+""",
+        _x509(sample, sender, receiver, sends) if sample.signed else "",
+        _receipt(sample, receiver),
+        """\
+    payload_service:
+      compression_type: gzip          # payloads are compressed on the way
+""",
+    )
+    return _aligned("".join(parts))
+
+
+def _transport(sends: bool, client_certificates: bool) -> str:
+    shown = "          certificate: ../keys/tls.p12   # what the sender shows, with its key\n"
+    client = f"""\
+        client:
+{shown if sends else ""}\
+          anchor_certificates: [../keys/authority.pem]
+"""
+    return f"""\
+      security:
+        protocol: TLS
+        protocol_version: 1.2         # at least
+        server:                       # who vouches for the receiver's server
+          anchor_certificates: [../keys/authority.pem]
+{client if client_certificates else ""}"""
+
+
+def _x509(sample: Sample, sender: str, receiver: str, sends: bool) -> str:
+    key = f"          key: ../keys/{sender}.p12  # what the sender signs with\n"
+    encryption = f"""\
+        encryption:
+          encrypt: true
+          certificate: ../keys/{receiver}.pem  # the receiver's: only it can read the payloads
+          algorithm: aes128-gcm
+          key_transport: rsa-oaep
+          digest: sha256
+          mgf: mgf1sha256
+"""
+    return f"""\
+      wss_version: 1.1
+      x509:
+        sign: true
+        signature:
+          certificate: ../keys/{sender}.pem  # the sender's: no other signature is taken
+{key if sends else ""}\
+          algorithm: rsa-sha256
+          hash_function: sha256
+          key_reference: binary_security_token
+{encryption if sample.encrypted else ""}"""
+
+
+def _receipt(sample: Sample, receiver: str) -> str:
+    proof = f"""\
+        non_repudiation: true         # it signs for exactly what was received
+        certificate: ../keys/{receiver}.pem  # whose signature it must have
+"""
+    return f"""\
+      send_receipt:
+        reply_pattern: response       # the receipt comes back in the HTTP response
+{proof if sample.signed else ""}"""
+
+
+def _aligned(text: str) -> str:
+    """The text with its comments below each other."""
+    return re.sub(
+        r"^( *[^#\s].*?) +# ", lambda found: f"{found[1]:<{_COLUMN}}  # ", text, flags=re.MULTILINE
+    )
+
+
+def order_text() -> str:
+    """A payload to send."""
+    return """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Order xmlns="urn:example:order">
+  <ID>PO-1</ID>
+  <Line><Item>Writing paper, 500 sheets</Item><Quantity>20</Quantity></Line>
+  <Line><Item>Sealing wax, red</Item><Quantity>4</Quantity></Line>
+</Order>
+"""

@@ -1,0 +1,241 @@
+"""Taking a message over from the application: checked, durable, and only then answered."""
+
+import hashlib
+import re
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from postroad.msh.answers import SentMessage
+from postroad.msh.outbound import Draft, DraftPayload, check_draft
+from postroad.node.context import Context
+from postroad.node.in_force import Sending
+from postroad.node.journaling import about
+from postroad.node.packaging import (
+    Plan,
+    drafted,
+    make_package,
+    new_boundary,
+    ready,
+    unpacked,
+)
+from postroad.node.sending import Outgoing, Sender
+from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Side, Work
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.mime_headers import parse_content_type
+
+AT_ONCE: Final = 1 << 20
+"""Messages up to this size are packaged while the application waits; larger ones afterwards."""
+_MOST_PROPERTIES: Final = 256
+_MOST_PROPERTY: Final = 64 * 1024
+_MOST_ID: Final = 255
+_message_id: Final = re.compile(r"[!-;=?-~]{1,128}@[!-;=?A-~]{1,126}").fullmatch
+
+Kept = tuple[Message, int | None]
+"""The message, and the number of the work that sends it; None when it was there before."""
+
+
+class Submitting:
+    """The door for applications."""
+
+    def __init__(self, context: Context, sender: Sender) -> None:
+        self._context = context
+        self._sender = sender
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Take a message over; `Refused` says why it is not taken."""
+        now = self._context.clock()
+        sending = self._context.in_force.sending(submission.pmode)
+        mark = None
+        if submission.message_id:
+            mark = fingerprint(submission)
+            before = await self._before(submission.message_id)
+            if before is not None:
+                return _again(before, mark)
+        draft = self._draft(submission, now)
+        self._check(draft, sending, now)
+        message = replace(drafted(self._context, draft, sending, now), fingerprint=mark)
+        if message.bytes > AT_ONCE:
+            return await self._keep_for_later(message, draft)
+        return await self._keep_ready(message, draft, sending, now)
+
+    async def _before(self, message_id: str) -> Message | None:
+        return await self._context.store.look(
+            lambda reader: reader.message(Side.SENDING, message_id)
+        )
+
+    async def _keep_ready(
+        self, message: Message, draft: Draft, sending: Sending, now: datetime
+    ) -> Submitted:
+        """Package, keep, and hand over to the sender in one go."""
+        context, sender = self._context, self._sender
+        made = make_package(context, draft, sending, now)
+        boundary = new_boundary(context, made)
+        work = Work("send", message.message_id, now)
+        taken = sender.has_room()
+        if taken:
+            work = sender.claimed(work, now)
+
+        def step(tx: Transaction) -> Kept:
+            kept = ready(context, tx, message, made, boundary)
+            if not tx.add_message(kept):
+                return _there(tx, message), None
+            tx.record((about(kept, "submitted", now),))
+            return kept, tx.add_work(work)
+
+        kept, number = await context.store.run(step)
+        if number is None:
+            return _again(kept, message.fingerprint)
+        context.count("messages", side="sending", event="submitted")
+        if taken:
+            sent = SentMessage(made.user_message, made.references)
+            sender.take(Outgoing(kept, replace(work, id=number), sent, made))
+        else:
+            context.work_came.set()
+        return Submitted(kept, False)
+
+    async def _keep_for_later(self, message: Message, draft: Draft) -> Submitted:
+        """Keep it as it came: packaging takes its time, and the application need not wait."""
+        context = self._context
+        payloads = [
+            replace(one, content=await context.store.persist(one.content)) for one in draft.payloads
+        ]
+        plan = Plan(
+            draft.service, draft.action, draft.test, tuple(one.compress for one in payloads)
+        )
+        work = Work("package", message.message_id, message.created_at, msgspec.json.encode(plan))
+
+        def step(tx: Transaction) -> Kept:
+            kept = replace(message, parts=tuple([unpacked(tx, one) for one in payloads]))
+            if not tx.add_message(kept):
+                for part in kept.parts:
+                    tx.drop(part.stored)
+                return _there(tx, message), None
+            tx.record((about(kept, "submitted", message.created_at),))
+            return kept, tx.add_work(work)
+
+        kept, number = await context.store.run(step)
+        if number is None:
+            return _again(kept, message.fingerprint)
+        context.count("messages", side="sending", event="submitted")
+        context.work_came.set()
+        return Submitted(kept, False)
+
+    def _draft(self, submission: Submission, now: datetime) -> Draft:
+        message_id = submission.message_id or self._context.new_id(now)
+        if len(message_id) > _MOST_ID or not _message_id(message_id):
+            raise Refused(
+                400, f"{message_id[:100]!r} is no message id: write it like 4711@buyer.example"
+            )
+        if len(submission.payloads) >= self._context.limits.parts:
+            raise Refused(413, f"there are more than {self._context.limits.parts - 1} payloads")
+        payloads = tuple(
+            [
+                self._payload(one, number, message_id)
+                for number, one in enumerate(submission.payloads, 1)
+            ]
+        )
+        if len({one.content_id for one in payloads}) < len(payloads):
+            raise Refused(400, "two payloads have the same content_id")
+        _check_properties(submission)
+        return Draft(
+            message_id,
+            submission.conversation_id or message_id,
+            payloads,
+            submission.ref_to_message_id,
+            submission.service,
+            submission.action,
+            submission.properties,
+            submission.test,
+        )
+
+    def _payload(self, given: SubmittedPayload, number: int, message_id: str) -> DraftPayload:
+        limit = self._context.limits.part_bytes
+        if given.content.size > limit:
+            raise Refused(413, f"payload {number} is larger than {limit} bytes")
+        try:
+            media_type = parse_content_type(given.media_type).media_type
+        except EbmsError as error:
+            raise Refused(400, f"payload {number}: {error.detail}") from None
+        return DraftPayload(
+            given.content,
+            given.sha256,
+            media_type,
+            given.content_id or self._content_id(number, message_id),
+            given.file_name,
+            given.properties,
+            given.compress,
+        )
+
+    def _content_id(self, number: int, message_id: str) -> str:
+        """Of a payload without one: the same whenever the same message is submitted."""
+        mark = hashlib.sha256(message_id.encode()).hexdigest()[:32]
+        return f"{number}.{mark}@{self._context.host}"
+
+    def _check(self, draft: Draft, sending: Sending, now: datetime) -> None:
+        try:
+            problems = check_draft(draft, sending.match, now)
+        except ValueError as error:
+            raise Refused(400, str(error)) from None
+        failures = [one for one in problems if one.severity is Severity.FAILURE]
+        if failures:
+            said = "; ".join(one.detail for one in failures)
+            raise Refused(422, said, code=failures[0].code)
+
+
+def _check_properties(submission: Submission) -> None:
+    every = [*submission.properties, *(p for one in submission.payloads for p in one.properties)]
+    if len(every) > _MOST_PROPERTIES:
+        raise Refused(413, f"there are more than {_MOST_PROPERTIES} properties")
+    for name, value, _ in every:
+        if len(name) + len(value) > _MOST_PROPERTY:
+            raise Refused(
+                413, f"the property {name[:80]!r} is longer than {_MOST_PROPERTY} characters"
+            )
+
+
+def fingerprint(submission: Submission) -> str:
+    """A digest of all that the application gave: the same again is the same message."""
+    payloads = [
+        (
+            one.sha256.hex(),
+            one.content.size,
+            one.media_type,
+            one.content_id,
+            one.file_name,
+            one.properties,
+            one.compress,
+        )
+        for one in submission.payloads
+    ]
+    given = (
+        submission.pmode,
+        submission.conversation_id,
+        submission.ref_to_message_id,
+        submission.service,
+        submission.action,
+        submission.properties,
+        submission.test,
+        payloads,
+    )
+    return hashlib.sha256(msgspec.json.encode(given)).hexdigest()
+
+
+def _there(tx: Transaction, message: Message) -> Message:
+    known = tx.message(Side.SENDING, message.message_id)
+    assert known is not None
+    return known
+
+
+def _again(known: Message, mark: str | None) -> Submitted:
+    """The same submission gets the first answer, another one under the same id is refused."""
+    if known.fingerprint != mark:
+        raise Refused(
+            409,
+            f"another message was submitted as {known.message_id}; give this one an id of its own",
+        )
+    return Submitted(known, True)

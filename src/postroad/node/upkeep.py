@@ -1,0 +1,86 @@
+"""What a node does by the clock: heartbeats, a look at its files, removing what is too old."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from postroad.node.context import Context
+from postroad.node.journaling import about
+from postroad.store.interface import StoreError, Transaction
+from postroad.store.records import Event, State
+
+HEARTBEAT: Final = 30.0
+RELOAD: Final = 1.0
+PURGE: Final = 3600.0
+_AT_ONCE: Final = 200
+_AT_REST: Final = (
+    State.SENT,
+    State.ACKNOWLEDGED,
+    State.FAILED,
+    State.IN_DOUBT,
+    State.RECEIVED,
+    State.DELIVERED,
+    State.CONSUMED,
+    State.REJECTED,
+)
+"""What may be removed by age: whatever is still on its way stays."""
+_log = logging.getLogger("postroad.node")
+
+
+class Upkeep:
+    """The timers of one process."""
+
+    def __init__(self, context: Context, *, leads: bool) -> None:
+        self._context = context
+        self._leads = leads
+        """One process of a node beats and cleans for all."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        jobs = [self._every(RELOAD, self._reload)]
+        if self._leads:
+            jobs += [
+                self._every(HEARTBEAT, self.heartbeat),
+                self._every(PURGE, self._purge),
+            ]
+        await asyncio.gather(*jobs)
+
+    async def _every(self, seconds: float, job: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await job()
+            except StoreError as error:
+                _log.error("upkeep", extra={"detail": str(error)})
+
+    async def _reload(self) -> None:
+        await asyncio.to_thread(self._context.in_force.refresh)
+
+    async def _purge(self) -> None:
+        await self.purge(None)
+
+    async def heartbeat(self, detail: str | None = None) -> None:
+        """So that silence is known to be silence."""
+        now = self._context.clock()
+        event = Event(now, self._context.party, "heartbeat", detail=detail)
+        await self._context.store.run(lambda tx: tx.record((event,)))
+
+    async def purge(self, age: timedelta | None) -> int:
+        """Remove messages past their retention, a few at a time; how many there were."""
+        kept_for = age if age is not None else self._context.config.retention.messages
+        if kept_for is None:
+            return 0
+        now = self._context.clock()
+        removed = 0
+        while True:
+            count = await self._context.store.run(lambda tx: self._purged(tx, now, now - kept_for))
+            removed += count
+            if count < _AT_ONCE:
+                return removed
+
+    def _purged(self, tx: Transaction, now: datetime, before: datetime) -> int:
+        gone = tx.purge(before, _AT_REST, _AT_ONCE)
+        tx.record([about(one, "purged", now) for one in gone])
+        return len(gone)

@@ -1,0 +1,237 @@
+"""One step in the SQLite database, and what a commit has to write beside its rows."""
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from postroad.store.contents import Batch
+from postroad.store.queries import query
+from postroad.store.reading import BYTES_COUNT, MESSAGE_COUNT, WORK_COUNT, SqliteReader
+from postroad.store.records import Event, Message, Side, Signal, State, Stored, Work
+from postroad.store.rows import (
+    SEQ_BITS,
+    Row,
+    claimed_work,
+    event_row,
+    message_changes,
+    message_of,
+    message_row,
+    microseconds,
+    signal_row,
+    work_row,
+)
+from postroad.wire.content import Content
+
+_ADD_MESSAGE: Final = query("add_message")
+_MESSAGE: Final = query("message")
+_CHANGE_MESSAGE: Final = query("change_message")
+_TO_PURGE: Final = query("messages_to_purge")
+_REMOVE_MESSAGE: Final = query("remove_message")
+_ADD_SIGNAL: Final = query("add_signal")
+_REMOVE_SIGNALS: Final = query("remove_signals")
+_ADD_WORK: Final = query("add_work")
+_CLAIM_WORK: Final = query("claim_work")
+_FREE_WORK: Final = query("free_work")
+_FREE_WORK_IN_ORDER: Final = query("free_work_in_order")
+_EXPIRED_WORK: Final = query("expired_work")
+_EXPIRED_WORK_IN_ORDER: Final = query("expired_work_in_order")
+_FINISH_WORK: Final = query("finish_work")
+_POSTPONE_WORK: Final = query("postpone_work")
+_RELEASE_WORK: Final = query("release_work")
+_ADD_EVENT: Final = query("add_event")
+_ADD_FILE: Final = query("add_file")
+_REMOVE_FILE: Final = query("remove_file")
+_TOUCH_NODE: Final = query("touch_node")
+
+_FIXED: Final = {"side", "message_id", "key"}
+
+
+@dataclass(slots=True)
+class Group:
+    """What the steps of one commit have done so far beside their rows."""
+
+    epoch: int
+    seq: int
+    """Of the last event."""
+    contents: Batch
+    counts: dict[str, int] = field(default_factory=dict)
+    kept: int = 0
+    """Contents that were appended to this group's segment."""
+    taken: dict[str, int] = field(default_factory=dict)
+    """Contents that are not needed any more, by segment."""
+    trash: list[str] = field(default_factory=list)
+    """Files that can go after the commit."""
+    changed: bool = False
+
+    def mark(self) -> tuple[Any, ...]:
+        return (
+            self.contents.mark(),
+            self.seq,
+            self.counts.copy(),
+            self.kept,
+            self.taken.copy(),
+            len(self.trash),
+            self.changed,
+        )
+
+    def back_to(self, mark: tuple[Any, ...]) -> None:
+        contents, self.seq, self.counts, self.kept, self.taken, trash, self.changed = mark
+        self.contents.back_to(contents)
+        del self.trash[trash:]
+
+    def count(self, name: str, more: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + more
+
+
+class SqliteTransaction(SqliteReader):
+    """The steps of one commit, one after the other."""
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        node: str,
+        bytes_on_disk: Callable[[], int],
+        group: Group,
+    ) -> None:
+        super().__init__(database, node, bytes_on_disk)
+        self._group = group
+
+    def add_message(self, message: Message) -> bool:
+        if not self._cursor.execute(_ADD_MESSAGE, message_row(message)).rowcount:
+            return False
+        self._group.changed = True
+        self._count_message(message, 1)
+        return True
+
+    def change_message(
+        self, side: Side, message_id: str, expected: Collection[State], /, **changes: Any
+    ) -> bool:
+        if not _FIXED.isdisjoint(changes):
+            raise ValueError("side, message_id and key of a message never change")
+        rows = self._rows(_MESSAGE, (side._value_, message_id))
+        if not rows:
+            return False
+        message = message_of(rows[0])
+        if message.state not in expected:
+            return False
+        changed = replace(message, **changes)
+        self._group.changed = True
+        self._cursor.execute(_CHANGE_MESSAGE, (*message_changes(changed), message.key))
+        if changed.state is not message.state:
+            self._count_message(message, -1)
+            self._count_message(changed, 1)
+        return True
+
+    def _count_message(self, message: Message, more: int) -> None:
+        self._group.count(f"{MESSAGE_COUNT}{message.side._value_}.{message.state._value_}", more)
+
+    def add_signal(self, signal: Signal) -> None:
+        self._group.changed = True
+        self._cursor.execute(_ADD_SIGNAL, signal_row(signal))
+
+    def add_work(self, work: Work) -> int:
+        self._group.changed = True
+        self._group.count(WORK_COUNT + work.kind, 1)
+        id = self._cursor.execute(_ADD_WORK, work_row(work)).lastrowid
+        assert id is not None
+        return id
+
+    def claim_work(
+        self, kinds: Collection[str], now: datetime, owner: str, lease_until: datetime, limit: int
+    ) -> list[Work]:
+        at = microseconds(now)
+        rows: list[Row] = []
+        for kind in dict.fromkeys(kinds):
+            in_order = kind == "notify"
+            free = _FREE_WORK_IN_ORDER if in_order else _FREE_WORK
+            expired = _EXPIRED_WORK_IN_ORDER if in_order else _EXPIRED_WORK
+            rows += self._rows(free, (kind, at, limit))
+            rows += self._rows(expired, (kind, at, at, limit))
+        rows = sorted(rows, key=_due_and_id)[:limit]
+        if rows:
+            self._group.changed = True
+            until = microseconds(lease_until)
+            self._cursor.executemany(_CLAIM_WORK, [(owner, until, row[0]) for row in rows])
+        return [claimed_work(row, owner, lease_until) for row in rows]
+
+    def finish_work(self, id: int) -> None:
+        for (kind,) in self._rows(_FINISH_WORK, (id,)):
+            self._group.changed = True
+            self._group.count(WORK_COUNT + kind, -1)
+
+    def postpone_work(self, id: int, due_at: datetime, data: bytes | None = None) -> None:
+        self._group.changed = True
+        self._cursor.execute(_POSTPONE_WORK, (microseconds(due_at), data, id))
+
+    def release_work(self, owner_prefix: str) -> list[Work]:
+        rows = sorted(self._rows(_RELEASE_WORK, {"prefix": owner_prefix}), key=_due_and_id)
+        self._group.changed |= bool(rows)
+        return [claimed_work(row, None, None) for row in rows]
+
+    def record(self, events: Iterable[Event]) -> None:
+        group = self._group
+        first = (group.epoch << SEQ_BITS) + group.seq + 1
+        rows = [event_row(event, id) for id, event in enumerate(events, first)]
+        if rows:
+            group.changed = True
+            group.seq += len(rows)
+            self._cursor.executemany(_ADD_EVENT, rows)
+
+    def keep(self, content: bytes | Content) -> Stored:
+        group = self._group
+        group.changed = True
+        stored = group.contents.keep(content)
+        if stored.size == 0:
+            return stored
+        group.count(BYTES_COUNT, stored.size)
+        if stored.place.startswith("s"):
+            group.kept += 1
+        else:
+            self._cursor.execute(_ADD_FILE, (stored.place, stored.size))
+        return stored
+
+    def drop(self, stored: Stored) -> None:
+        group = self._group
+        if stored.size == 0:
+            return
+        group.changed = True
+        if stored.place.startswith("s"):
+            group.taken[stored.place] = group.taken.get(stored.place, 0) + 1
+            return
+        for (size,) in self._rows(_REMOVE_FILE, (stored.place,)):
+            group.trash.append(stored.place)
+            group.count(BYTES_COUNT, -size)
+
+    def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
+        old: list[Message] = []
+        for state in dict.fromkeys(states):
+            values = (state._value_, microseconds(before), limit - len(old))
+            old += [message_of(row) for row in self._rows(_TO_PURGE, values)]
+        for message in old:
+            self._remove(message)
+        return old
+
+    def _remove(self, message: Message) -> None:
+        about = (message.message_id, message.side._value_)
+        contents = [part.stored for part in message.parts]
+        contents += [signal.envelope for signal in self.signals(message.side, message.message_id)]
+        if message.envelope is not None:
+            contents.append(message.envelope)
+        self._group.changed = True
+        self._cursor.execute(_REMOVE_SIGNALS, about)
+        self._cursor.execute(_REMOVE_MESSAGE, (message.key,))
+        self._count_message(message, -1)
+        for stored in dict.fromkeys(contents):
+            self.drop(stored)
+
+    def touch(self, at: int) -> None:
+        """Change something that means nothing, to see whether changes can be made."""
+        self._group.changed = True
+        self._cursor.execute(_TOUCH_NODE, (at,))
+
+
+def _due_and_id(row: Row) -> tuple[int, int]:
+    id, _, _, due_at, *_ = row
+    return due_at, id

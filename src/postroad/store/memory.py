@@ -1,0 +1,289 @@
+"""The store's twin in memory, for tests: the same behaviour, and nothing survives it."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from postroad.store.failures import lost
+from postroad.store.interface import Reader, StoreError, Transaction
+from postroad.store.records import (
+    Event,
+    Figures,
+    Message,
+    Recorded,
+    Side,
+    Signal,
+    State,
+    Stored,
+    Wanted,
+    Work,
+)
+from postroad.wire.content import BytesContent, BytesSink, Content, Sink
+
+T = TypeVar("T")
+
+
+class _Tables:
+    """What there is. A step changes a copy of the tables it touches no more than it must."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[Side, str], Message] = {}
+        self.signals: dict[tuple[Side, str], list[Signal]] = {}
+        self.work: dict[int, Work] = {}
+        self.contents: dict[str, bytes] = {}
+        self.journal: list[Recorded] = []
+        self.numbers = count(1)
+
+
+class _MemoryReader:
+    def __init__(self, tables: _Tables) -> None:
+        self._tables = tables
+
+    def message(self, side: Side, message_id: str) -> Message | None:
+        return self._tables.messages.get((side, message_id))
+
+    def messages(self, wanted: Wanted) -> list[Message]:
+        fitting = [message for message in self._tables.messages.values() if _fits(message, wanted)]
+        fitting.sort(key=lambda message: message.key, reverse=wanted.newest_first)
+        return fitting[: wanted.limit]
+
+    def signals(self, side: Side, message_id: str) -> list[Signal]:
+        return list(self._tables.signals.get((side, message_id), ()))
+
+    def events(self, message_id: str) -> list[Recorded]:
+        return [one for one in self._tables.journal if one.event.message_id == message_id]
+
+    def journal(self, after: int, limit: int) -> list[Recorded]:
+        return self._tables.journal[max(after, 0) :][:limit]
+
+    def next_due(self, kinds: Collection[str]) -> datetime | None:
+        return min(
+            (work.due_at for work in self._claimable(kinds) if work.owner is None), default=None
+        )
+
+    def _claimable(self, kinds: Collection[str]) -> list[Work]:
+        """Work of these kinds, of notifications about a message only the first."""
+        first: dict[str, int] = {}
+        for work in self._tables.work.values():
+            if work.kind == "notify":
+                first[work.message_id] = min(work.id, first.get(work.message_id, work.id))
+        return [
+            work
+            for work in self._tables.work.values()
+            if work.kind in kinds and (work.kind != "notify" or first[work.message_id] == work.id)
+        ]
+
+    def figures(self) -> Figures:
+        tables = self._tables
+        messages: dict[str, int] = {}
+        for message in tables.messages.values():
+            name = f"{message.side.value}.{message.state.value}"
+            messages[name] = messages.get(name, 0) + 1
+        work: dict[str, int] = {}
+        for one in tables.work.values():
+            work[one.kind] = work.get(one.kind, 0) + 1
+        return Figures(
+            messages=messages,
+            work=work,
+            oldest_work=min((one.due_at for one in tables.work.values()), default=None),
+            last_seq=len(tables.journal),
+            bytes=sum(map(len, tables.contents.values())),
+        )
+
+
+class _MemoryTransaction(_MemoryReader):
+    """A step; `take_back` undoes what it did, the last first."""
+
+    def __init__(self, tables: _Tables, node: str) -> None:
+        super().__init__(tables)
+        self._node = node
+        self._undo: list[Callable[[], object]] = []
+
+    def take_back(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _put(self, table: dict[Any, Any], key: object, value: object) -> None:
+        if key in table:
+            self._undo.append(lambda old=table[key]: table.__setitem__(key, old))  # type: ignore[misc]
+        else:
+            self._undo.append(lambda: table.pop(key))
+        table[key] = value
+
+    def _pop(self, table: dict[Any, Any], key: object) -> None:
+        if key in table:
+            value = table.pop(key)
+            self._undo.append(lambda: table.__setitem__(key, value))
+
+    def add_message(self, message: Message) -> bool:
+        key = (message.side, message.message_id)
+        if key in self._tables.messages:
+            return False
+        self._put(self._tables.messages, key, replace(message, key=next(self._tables.numbers)))
+        return True
+
+    def change_message(
+        self, side: Side, message_id: str, expected: Collection[State], /, **changes: Any
+    ) -> bool:
+        if not {"side", "message_id", "key"}.isdisjoint(changes):
+            raise ValueError("side, message_id and key of a message never change")
+        message = self._tables.messages.get((side, message_id))
+        if message is None or message.state not in expected:
+            return False
+        self._put(self._tables.messages, (side, message_id), replace(message, **changes))
+        return True
+
+    def add_signal(self, signal: Signal) -> None:
+        key = (signal.side, signal.message_id)
+        self._put(self._tables.signals, key, [*self._tables.signals.get(key, ()), signal])
+
+    def add_work(self, work: Work) -> int:
+        id = next(self._tables.numbers)
+        self._put(self._tables.work, id, replace(work, id=id))
+        return id
+
+    def claim_work(
+        self, kinds: Collection[str], now: datetime, owner: str, lease_until: datetime, limit: int
+    ) -> list[Work]:
+        due = [
+            work
+            for work in self._claimable(kinds)
+            if work.due_at <= now and (work.lease_until is None or work.lease_until <= now)
+        ]
+        due.sort(key=lambda work: (work.due_at, work.id))
+        claimed = [replace(work, owner=owner, lease_until=lease_until) for work in due[:limit]]
+        for work in claimed:
+            self._put(self._tables.work, work.id, work)
+        return claimed
+
+    def finish_work(self, id: int) -> None:
+        self._pop(self._tables.work, id)
+
+    def postpone_work(self, id: int, due_at: datetime, data: bytes | None = None) -> None:
+        work = self._tables.work.get(id)
+        if work is None:
+            return
+        later = replace(
+            work,
+            due_at=due_at,
+            data=work.data if data is None else data,
+            attempt=work.attempt + 1,
+            owner=None,
+            lease_until=None,
+        )
+        self._put(self._tables.work, id, later)
+
+    def release_work(self, owner_prefix: str) -> list[Work]:
+        held = [
+            work
+            for work in self._tables.work.values()
+            if work.owner is not None and work.owner.startswith(owner_prefix)
+        ]
+        for work in held:
+            self._put(self._tables.work, work.id, replace(work, owner=None, lease_until=None))
+        held.sort(key=lambda work: (work.due_at, work.id))
+        return [replace(work, owner=None, lease_until=None) for work in held]
+
+    def record(self, events: Iterable[Event]) -> None:
+        journal = self._tables.journal
+        before = len(journal)
+        rows = [Recorded(self._node, 1, seq, event) for seq, event in enumerate(events, before + 1)]
+        journal += rows
+        self._undo.append(lambda: journal.__delitem__(slice(before, None)))
+
+    def keep(self, content: bytes | Content) -> Stored:
+        data = content if isinstance(content, bytes) else b"".join(content.chunks())
+        place = f"m{next(self._tables.numbers)}"
+        self._put(self._tables.contents, place, data)
+        return Stored(place, 0, len(data))
+
+    def drop(self, stored: Stored) -> None:
+        self._pop(self._tables.contents, stored.place)
+
+    def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
+        old = [
+            message
+            for state in dict.fromkeys(states)
+            for message in sorted(self._tables.messages.values(), key=lambda one: one.updated_at)
+            if message.state is state and message.updated_at < before
+        ][:limit]
+        for message in old:
+            key = (message.side, message.message_id)
+            contents = [part.stored for part in message.parts]
+            contents += [signal.envelope for signal in self.signals(*key)]
+            contents += [message.envelope] if message.envelope else []
+            for stored in contents:
+                self.drop(stored)
+            self._pop(self._tables.signals, key)
+            self._pop(self._tables.messages, key)
+        return old
+
+
+class MemoryStore:
+    """The store behind `open_memory`."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.epoch = 1
+        self._tables = _Tables()
+        self._closed = False
+
+    async def run(self, step: Callable[[Transaction], T]) -> T:
+        await asyncio.sleep(0)
+        self._must_be_open()
+        transaction = _MemoryTransaction(self._tables, self.node)
+        try:
+            return step(transaction)
+        except BaseException:
+            transaction.take_back()
+            raise
+
+    async def look(self, ask: Callable[[Reader], T]) -> T:
+        self._must_be_open()
+        return ask(_MemoryReader(self._tables))
+
+    def new_sink(self) -> Sink:
+        return BytesSink()
+
+    async def persist(self, content: Content) -> Content:
+        return content
+
+    def content(self, stored: Stored) -> Content:
+        data = self._tables.contents.get(stored.place)
+        if data is None:
+            raise lost(stored.place, "is not there")
+        return BytesContent(data)
+
+    async def check(self) -> None:
+        self._must_be_open()
+
+    async def mark(self) -> None:
+        self._must_be_open()
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def _must_be_open(self) -> None:
+        if self._closed:
+            raise StoreError("The store was closed: open it again.")
+
+
+def _fits(message: Message, wanted: Wanted) -> bool:
+    exact = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
+    return (
+        all(getattr(wanted, name) in (None, getattr(message, name)) for name in exact)
+        and (not wanted.states or message.state in wanted.states)
+        and (wanted.since is None or message.created_at >= wanted.since)
+        and (wanted.until is None or message.created_at < wanted.until)
+        and message.key > wanted.after
+        and (wanted.before is None or message.key < wanted.before)
+    )
+
+
+async def open_memory(folder: Path | None = None, node: str = "memory") -> MemoryStore:
+    """A new, empty store; the folder is not used."""
+    return MemoryStore(node)

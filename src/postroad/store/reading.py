@@ -1,0 +1,152 @@
+"""Questions to the SQLite database."""
+
+import heapq
+import sqlite3
+from collections.abc import Callable, Collection
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final
+
+from postroad.store.queries import query
+from postroad.store.records import Figures, Message, Recorded, Side, Signal, State, Wanted
+from postroad.store.rows import (
+    SEQ_BITS,
+    Row,
+    message_of,
+    microseconds,
+    recorded_of,
+    signal_of,
+    time_of,
+)
+
+MESSAGE_COUNT: Final = "message."
+WORK_COUNT: Final = "work."
+BYTES_COUNT: Final = "bytes"
+"""Names in the table of counts: these and `side.state`, and the kind of work."""
+
+_LARGEST: Final = 2**63 - 1
+_MESSAGE: Final = query("message")
+_SIGNALS: Final = query("signals")
+_EVENTS: Final = query("events")
+_JOURNAL: Final = query("journal")
+_POSITION: Final = query("position")
+_COUNTS: Final = query("counts")
+_NEXT_FREE: Final = query("next_free")
+_NEXT_FREE_IN_ORDER: Final = query("next_free_in_order")
+_OLDEST_LEASED: Final = query("oldest_leased")
+_LISTS: Final = {
+    (one_state, newest_first): query(
+        "messages" + ("_of_state" if one_state else "") + ("_newest_first" if newest_first else "")
+    )
+    for one_state in (False, True)
+    for newest_first in (False, True)
+}
+
+
+class SqliteReader:
+    """The questions of `Reader`, on one connection."""
+
+    def __init__(
+        self, database: sqlite3.Connection, node: str, bytes_on_disk: Callable[[], int]
+    ) -> None:
+        self._cursor = database.cursor()
+        self._node = node
+        self._bytes_on_disk = bytes_on_disk
+
+    def _rows(self, sql: str, values: Any = ()) -> list[Row]:
+        # All at once: a row that is not fetched would hold the snapshot open.
+        return self._cursor.execute(sql, values).fetchall()
+
+    def message(self, side: Side, message_id: str) -> Message | None:
+        rows = self._rows(_MESSAGE, (side._value_, message_id))
+        return message_of(rows[0]) if rows else None
+
+    def messages(self, wanted: Wanted) -> list[Message]:
+        values = _values(wanted)
+        if wanted.side is None and not wanted.states:
+            return [
+                message_of(row) for row in self._rows(_LISTS[False, wanted.newest_first], values)
+            ]
+        # One range of an index for each side and state, each in the order of the whole.
+        sql = _LISTS[True, wanted.newest_first]
+        ranges = [
+            [
+                message_of(row)
+                for row in self._rows(sql, values | {"side": side._value_, "state": state._value_})
+            ]
+            for side in ([wanted.side] if wanted.side else Side)
+            for state in (dict.fromkeys(wanted.states) or State)
+        ]
+        merged = heapq.merge(*ranges, key=attrgetter("key"), reverse=wanted.newest_first)
+        return list(merged)[: wanted.limit]
+
+    def signals(self, side: Side, message_id: str) -> list[Signal]:
+        return [signal_of(row) for row in self._rows(_SIGNALS, (message_id, side._value_))]
+
+    def events(self, message_id: str) -> list[Recorded]:
+        return [recorded_of(row, self._node) for row in self._rows(_EVENTS, (message_id,))]
+
+    def journal(self, after: int, limit: int) -> list[Recorded]:
+        epoch = self._position()[0]
+        rows = self._rows(_JOURNAL, ((epoch << SEQ_BITS) + after, limit))
+        return [recorded_of(row, self._node) for row in rows]
+
+    def figures(self) -> Figures:
+        counts = {name: count for name, count in self._counts().items() if count > 0}
+        work = _below(WORK_COUNT, counts)
+        return Figures(
+            messages=_below(MESSAGE_COUNT, counts),
+            work=work,
+            oldest_work=self._oldest_work(work),
+            last_seq=self._position()[1],
+            bytes=counts.get(BYTES_COUNT, 0) + self._bytes_on_disk(),
+        )
+
+    def _counts(self) -> dict[str, int]:
+        return dict(self._rows(_COUNTS))
+
+    def _position(self) -> tuple[int, int]:
+        epoch, seq = self._rows(_POSITION)[0]
+        return epoch, seq
+
+    def _oldest_work(self, kinds: Collection[str]) -> datetime | None:
+        times = [
+            row[0]
+            for kind in kinds
+            for sql in (_NEXT_FREE, _OLDEST_LEASED)
+            for row in self._rows(sql, (kind,))
+            if row[0] is not None
+        ]
+        return time_of(min(times)) if times else None
+
+    def next_due(self, kinds: Collection[str]) -> datetime | None:
+        times = [
+            row[0]
+            for kind in kinds
+            for row in self._rows(_NEXT_FREE_IN_ORDER if kind == "notify" else _NEXT_FREE, (kind,))
+        ]
+        return time_of(min(times)) if times else None
+
+
+def _below(prefix: str, counts: dict[str, int]) -> dict[str, int]:
+    return {
+        name.removeprefix(prefix): count
+        for name, count in counts.items()
+        if name.startswith(prefix)
+    }
+
+
+def _values(wanted: Wanted) -> dict[str, Any]:
+    return {
+        "pmode": wanted.pmode,
+        "from_party": wanted.from_party,
+        "to_party": wanted.to_party,
+        "service": wanted.service,
+        "action": wanted.action,
+        "conversation_id": wanted.conversation_id,
+        "since": -_LARGEST if wanted.since is None else microseconds(wanted.since),
+        "until": _LARGEST if wanted.until is None else microseconds(wanted.until),
+        "after": wanted.after,
+        "before": _LARGEST if wanted.before is None else wanted.before,
+        "limit": wanted.limit,
+    }

@@ -1,0 +1,294 @@
+-- Every query of the SQLite store, by name. A query ends where the next one starts.
+
+-- name: migrations_table
+-- Which migrations were applied to this database.
+CREATE TABLE IF NOT EXISTS migrations (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+)
+
+-- name: last_migration
+-- The number of the newest migration that was applied.
+SELECT coalesce(max(number), 0) FROM migrations
+
+-- name: add_migration
+-- This migration was applied.
+INSERT INTO migrations (number, name, applied_at) VALUES (?, ?, ?)
+
+-- name: add_node
+-- A new store belongs to this node.
+INSERT INTO node (name, epoch, incarnation, last_seq) VALUES (?, ?, ?, 0)
+
+-- name: node
+-- Whose store this is.
+SELECT name, epoch, incarnation, last_seq FROM node
+
+-- name: start_epoch
+-- The journal starts anew.
+UPDATE node SET epoch = ?, incarnation = ?, last_seq = 0
+
+-- name: position
+-- How far the journal is.
+SELECT epoch, last_seq FROM node
+
+-- name: set_position
+-- The journal is so far now.
+UPDATE node SET last_seq = ?
+
+-- name: touch_node
+-- A change that means nothing, to see whether changes can be made.
+UPDATE node SET checked_at = ?
+
+-- name: add_message
+-- A new message; nothing happens when side and id are taken.
+INSERT INTO messages (
+    side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service, action,
+    conversation_id, details
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (side, message_id) DO NOTHING
+
+-- name: message
+-- The message with this side and id.
+SELECT
+    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
+    action, conversation_id, details
+FROM messages WHERE side = ? AND message_id = ?
+
+-- name: change_message
+-- Everything of a message that can change.
+UPDATE messages SET
+    state = ?, created_at = ?, updated_at = ?, pmode = ?, from_party = ?, to_party = ?,
+    service = ?, action = ?, conversation_id = ?, details = ?
+WHERE key = ?
+
+-- name: messages_of_state
+-- Messages of one side in one state that fit, oldest first.
+SELECT
+    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
+    action, conversation_id, details
+FROM messages
+WHERE side = :side AND state = :state AND key > :after AND key < :before
+    AND created_at >= :since AND created_at < :until
+    AND (:pmode IS NULL OR pmode = :pmode)
+    AND (:from_party IS NULL OR from_party = :from_party)
+    AND (:to_party IS NULL OR to_party = :to_party)
+    AND (:service IS NULL OR service = :service)
+    AND (:action IS NULL OR action = :action)
+    AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
+ORDER BY key LIMIT :limit
+
+-- name: messages_of_state_newest_first
+-- Messages of one side in one state that fit, newest first.
+SELECT
+    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
+    action, conversation_id, details
+FROM messages
+WHERE side = :side AND state = :state AND key > :after AND key < :before
+    AND created_at >= :since AND created_at < :until
+    AND (:pmode IS NULL OR pmode = :pmode)
+    AND (:from_party IS NULL OR from_party = :from_party)
+    AND (:to_party IS NULL OR to_party = :to_party)
+    AND (:service IS NULL OR service = :service)
+    AND (:action IS NULL OR action = :action)
+    AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
+ORDER BY key DESC LIMIT :limit
+
+-- name: messages
+-- Messages of any side and state that fit, oldest first.
+SELECT
+    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
+    action, conversation_id, details
+FROM messages
+WHERE key > :after AND key < :before
+    AND created_at >= :since AND created_at < :until
+    AND (:pmode IS NULL OR pmode = :pmode)
+    AND (:from_party IS NULL OR from_party = :from_party)
+    AND (:to_party IS NULL OR to_party = :to_party)
+    AND (:service IS NULL OR service = :service)
+    AND (:action IS NULL OR action = :action)
+    AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
+ORDER BY key LIMIT :limit
+
+-- name: messages_newest_first
+-- Messages of any side and state that fit, newest first.
+SELECT
+    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
+    action, conversation_id, details
+FROM messages
+WHERE key > :after AND key < :before
+    AND created_at >= :since AND created_at < :until
+    AND (:pmode IS NULL OR pmode = :pmode)
+    AND (:from_party IS NULL OR from_party = :from_party)
+    AND (:to_party IS NULL OR to_party = :to_party)
+    AND (:service IS NULL OR service = :service)
+    AND (:action IS NULL OR action = :action)
+    AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
+ORDER BY key DESC LIMIT :limit
+
+-- name: messages_to_purge
+-- Messages in one state that were last changed before a time, those first that wait longest.
+SELECT
+    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
+    action, conversation_id, details
+FROM messages WHERE state = ? AND updated_at < ? ORDER BY updated_at LIMIT ?
+
+-- name: remove_message
+-- A message that was purged.
+DELETE FROM messages WHERE key = ?
+
+-- name: add_signal
+-- A signal about a message, after those that came before it.
+INSERT INTO signals (message_id, side, number, details)
+SELECT ?, ?, coalesce(max(number), 0) + 1, ? FROM signals WHERE message_id = ? AND side = ?
+
+-- name: signals
+-- The signals about a message, in the order in which they came.
+SELECT details FROM signals WHERE message_id = ? AND side = ? ORDER BY number
+
+-- name: remove_signals
+-- The signals about a message that was purged.
+DELETE FROM signals WHERE message_id = ? AND side = ?
+
+-- name: add_work
+-- Something to do.
+INSERT INTO work (kind, message_id, due_at, data, attempt, owner, lease_until)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: free_work
+-- Due work that nobody has claimed, oldest first.
+SELECT id, kind, message_id, due_at, data, attempt FROM work
+WHERE kind = ? AND owner IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?
+
+-- name: expired_work
+-- Due work whose owner did not finish it in time, oldest first.
+SELECT id, kind, message_id, due_at, data, attempt FROM work
+WHERE kind = ? AND owner IS NOT NULL AND lease_until <= ? AND due_at <= ?
+ORDER BY due_at, id LIMIT ?
+
+-- name: free_work_in_order
+-- As free_work, and of each message only the first there is.
+SELECT id, kind, message_id, due_at, data, attempt FROM work
+WHERE kind = ? AND owner IS NULL AND due_at <= ?
+    AND NOT EXISTS (
+        SELECT 1 FROM work AS earlier
+        WHERE earlier.kind = 'notify' AND earlier.message_id = work.message_id
+            AND earlier.id < work.id
+    )
+ORDER BY due_at, id LIMIT ?
+
+-- name: expired_work_in_order
+-- As expired_work, and of each message only the first there is.
+SELECT id, kind, message_id, due_at, data, attempt FROM work
+WHERE kind = ? AND owner IS NOT NULL AND lease_until <= ? AND due_at <= ?
+    AND NOT EXISTS (
+        SELECT 1 FROM work AS earlier
+        WHERE earlier.kind = 'notify' AND earlier.message_id = work.message_id
+            AND earlier.id < work.id
+    )
+ORDER BY due_at, id LIMIT ?
+
+-- name: claim_work
+-- This owner does it, until the lease is over.
+UPDATE work SET owner = ?, lease_until = ? WHERE id = ?
+
+-- name: finish_work
+-- It is done; the kind tells which count goes down.
+DELETE FROM work WHERE id = ? RETURNING kind
+
+-- name: postpone_work
+-- It is tried again later, by anybody.
+UPDATE work SET
+    due_at = ?, data = coalesce(?, data), attempt = attempt + 1, owner = NULL, lease_until = NULL
+WHERE id = ?
+
+-- name: release_work
+-- The owners whose names start so are gone.
+UPDATE work SET owner = NULL, lease_until = NULL
+WHERE owner IS NOT NULL AND substr(owner, 1, length(:prefix)) = :prefix
+RETURNING id, kind, message_id, due_at, data, attempt
+
+-- name: next_free
+-- When the next unclaimed work of this kind is due.
+SELECT due_at FROM work WHERE kind = ? AND owner IS NULL ORDER BY due_at LIMIT 1
+
+-- name: next_free_in_order
+-- As next_free, where of each message only the first can be claimed.
+SELECT due_at FROM work
+WHERE kind = ? AND owner IS NULL
+    AND NOT EXISTS (
+        SELECT 1 FROM work AS earlier
+        WHERE earlier.kind = 'notify' AND earlier.message_id = work.message_id
+            AND earlier.id < work.id
+    )
+ORDER BY due_at LIMIT 1
+
+-- name: oldest_leased
+-- The oldest work of this kind that somebody does.
+SELECT min(due_at) FROM work WHERE kind = ? AND owner IS NOT NULL
+
+-- name: add_event
+-- An event of the journal; its id is the epoch times 2^40 plus the seq.
+INSERT INTO events (id, message_id, details) VALUES (?, ?, ?)
+
+-- name: events
+-- All that the journal says about a message, in order.
+SELECT id, details FROM events WHERE message_id = ? ORDER BY id
+
+-- name: journal
+-- A stretch of the journal, in order.
+SELECT id, details FROM events WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: count
+-- So many more (or fewer) of something.
+INSERT INTO counts (name, count) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET count = count + excluded.count
+
+-- name: counts
+-- How many there are of what.
+SELECT name, count FROM counts WHERE count <> 0
+
+-- name: add_to_segment
+-- Contents were appended to a segment that this process writes.
+INSERT INTO segments (place, open, live, bytes) VALUES (?, 1, ?, ?)
+ON CONFLICT (place) DO UPDATE SET live = live + excluded.live, bytes = excluded.bytes
+
+-- name: take_from_segment
+-- Contents of a segment are not needed any more.
+UPDATE segments SET live = live - ? WHERE place = ?
+
+-- name: close_segment
+-- Nothing more is written to this segment.
+UPDATE segments SET open = 0 WHERE place = ?
+
+-- name: remove_empty_segment
+-- A segment in which nothing lives and nothing will.
+DELETE FROM segments WHERE place = ? AND live <= 0 AND open = 0 RETURNING bytes
+
+-- name: segment_end
+-- Where the contents of a segment end.
+SELECT bytes FROM segments WHERE place = ?
+
+-- name: add_file
+-- Content with a file of its own.
+INSERT INTO files (place, size) VALUES (?, ?)
+
+-- name: remove_file
+-- Its file is not needed any more.
+DELETE FROM files WHERE place = ? RETURNING size
+
+-- name: file_size
+-- Whether somebody needs this file.
+SELECT size FROM files WHERE place = ?
+
+-- name: add_trash
+-- The file of this name can go.
+INSERT OR IGNORE INTO trash (place) VALUES (?)
+
+-- name: trash
+-- The files that can go.
+SELECT place FROM trash
+
+-- name: remove_trash
+-- The file of this name is gone.
+DELETE FROM trash WHERE place = ?

@@ -1,0 +1,386 @@
+"""One connection of a client to the server: uvicorn's protocol, with limits that it lacks.
+
+A connection is waiting for the head of a request, receiving a body, being answered, idle, or
+lingering after an answer that came before the end of the body. `check` looks at it about once a
+second and ends it when the client takes too long; there is no timer per connection or request.
+"""
+
+import asyncio
+import logging
+import ssl
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+from uvicorn.server import ServerState
+
+from postroad.transport.http_limits import ServerLimits
+from postroad.transport.tls import refusal
+
+logger = logging.getLogger("postroad.http")
+
+CLOSE: Final = (b"connection", b"close")
+
+
+class State(ServerState):
+    """What all connections of one server share."""
+
+    def __init__(self, limits: ServerLimits, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self.limits = limits
+        self.clock = clock
+        self.open: set[Connection] = set()
+        self.draining = False
+        self.greeting: dict[asyncio.Task[None], float] = {}
+        """TLS handshakes under way, and since when; they count as well."""
+        self.empty = asyncio.Event()
+        self.closing_headers: list[tuple[bytes, bytes]] = [CLOSE]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there is no room for one more connection."""
+        return len(self.open) + len(self.greeting) >= self.limits.connections
+
+    def date(self, value: bytes) -> None:
+        """What goes with every answer, and with one that ends its connection."""
+        self.default_headers = [(b"date", value)]
+        self.closing_headers = [(b"date", value), CLOSE]
+
+
+class Log:
+    """uvicorn's messages, each on one line; the traceback only for who debugs."""
+
+    level: Final = logging.INFO
+
+    def log(self, level: int, message: str, *values: object) -> None:
+        logger.log(level, message, *values)
+
+    def warning(self, message: str, *values: object) -> None:
+        logger.warning(message, *values)
+
+    def error(self, message: str, *values: object, exc_info: BaseException | None = None) -> None:
+        if exc_info is None:
+            logger.error(message, *values)
+        elif not isinstance(exc_info, asyncio.CancelledError):
+            debugging = exc_info if logger.isEnabledFor(logging.DEBUG) else None
+            logger.error("a request failed: %s", in_one_line(exc_info), exc_info=debugging)
+
+
+def in_one_line(error: BaseException) -> str:
+    """What went wrong and where, without a line break."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{said} ({frames[-1].filename}:{frames[-1].lineno})" if frames else said
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol with deadlines, least rates, a bound on heads and a lingering close."""
+
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: State,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.logger = Log()  # type: ignore[assignment]
+        self.access_log = False
+        self.state = server_state
+        self.limits = server_state.limits
+        self.clock = server_state.clock
+        self.extensions: dict[str, dict[str, object]] = {}
+        self.requests = 0
+        self.since = self.clock()
+        """When waiting began: for the head, for the body, for the next request."""
+        self.heard_at = self.since
+        self.reading_head = True
+        self.loose_bytes = 0
+        """Bytes that came since the last that were of use: of heads, trailers, chunk lines."""
+        self.too_large = False
+        self.body_bytes = 0
+        self.body_seconds = 0.0
+        self.checked_at = self.since
+        self.deaf = False
+        """Whether what still comes is thrown away."""
+        self.lingering = False
+        self.declining = False
+        self.given = 0
+        self.taken = 0
+        self.taken_at = self.since
+
+    # What the network says
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        state = self.state
+        crowded = state.draining or state.crowded
+        super().connection_made(transport)
+        state.open.add(self)
+        connection = transport.get_extra_info("ssl_object")
+        if connection is not None:
+            # Whoever accepted this connection has counted it.
+            crowded = state.draining
+            self.extensions = {"tls": tls_facts(connection)}
+            if problem := refusal(connection):
+                logger.info("no TLS connection with %s: %s", self.client, problem)
+                self.deaf = True
+                transport.abort()
+        if crowded:
+            self._say(503, "There are too many connections; try again later.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.state.open.discard(self)
+        for cycle, _ in self.pipeline:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.pipeline.clear()
+        if not self.state.open:
+            self.state.empty.set()
+
+    def data_received(self, data: bytes) -> None:
+        if self.deaf:
+            return
+        self.heard_at = self.clock()
+        if not self.loose_bytes and not self.answering:
+            self.since = self.heard_at
+        self.loose_bytes += len(data)
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                data = data[offer.args[0] :]
+                self._decline()
+            except httptools.HttpParserError:
+                self._misunderstood()
+                return
+            else:
+                break
+        if self.loose_bytes > self.limits.header_bytes:
+            self.too_large = True
+            self._misunderstood()
+
+    # What the parser says
+
+    def on_headers_complete(self) -> None:
+        if self.declining:
+            return
+        if self.loose_bytes > self.limits.header_bytes:
+            self._measure_head()
+        if self.extensions:
+            self.scope["extensions"] = self.extensions.copy()  # type: ignore[typeddict-item]
+        self.requests += 1
+        self.reading_head = False
+        self.loose_bytes = 0
+        self.body_bytes = 0
+        self.body_seconds = 0.0
+        self.since = self.checked_at = self.heard_at
+        super().on_headers_complete()
+        # Until the whole request is there, an answer is its connection's last.
+        self.cycle.default_headers = self.state.closing_headers
+        # Trailers, which come here as well, are no headers of the request.
+        self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        self.loose_bytes = 0
+        self.body_bytes += len(body)
+        self.since = self.heard_at
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.loose_bytes = 0
+        self.reading_head = True
+        super().on_message_complete()
+        most = self.limits.requests_per_connection
+        if not self.state.draining and (most is None or self.requests < most):
+            self.cycle.default_headers = self.state.default_headers
+
+    # What uvicorn's answer does with the connection
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        cycle.transport = self  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; the idle time is bounded by `check`."""
+        self.state.total_requests += 1
+        self.since = self.clock()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+
+    def write(self, data: bytes) -> None:
+        self.given += len(data)
+        self.transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self.transport.is_closing()
+
+    def close(self) -> None:
+        """End the connection; not before the client could read an answer that it didn't expect.
+
+        Closing while bytes still come would make the kernel send a reset, which can overtake the
+        answer.
+        """
+        self.pipeline.clear()
+        if self.cycle is not None and self.cycle.more_body and not self.transport.is_closing():
+            self.deaf = self.lingering = True
+            self.since = self.clock()
+            self.flow.resume_reading()
+        else:
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Finish what is under way, then close."""
+        if self.answering:
+            self.cycle.default_headers = self.state.closing_headers
+            self.cycle.keep_alive = False
+        elif not self.lingering and not (self.reading_head and self.loose_bytes):
+            self.transport.close()
+
+    # What takes too long
+
+    def check(self, now: float) -> None:
+        """End the connection if its client takes longer than it may."""
+        problem = self._overdue(now)
+        self.checked_at = now
+        if problem is None:
+            return
+        host, port = self.client or ("?", 0)
+        logger.info("closed the connection of %s:%s: %s", host, port, problem)
+        transport = self.transport
+        if transport.is_closing() or self.answering or transport.get_write_buffer_size():
+            transport.abort()
+        elif self.reading_head and self.loose_bytes:
+            self._say(408, "The request took too long.")
+        else:
+            self.transport.close()
+
+    def _overdue(self, now: float) -> str | None:
+        limits = self.limits
+        if problem := self._unread(now):
+            return problem
+        if self.taken < self.given and not self.answering:
+            # The client still reads the last answer: it is not idle.
+            self.since = now
+        waited = now - self.since
+        if self.lingering:
+            return "it was answered" if waited > limits.linger_seconds else None
+        if not self.answering:
+            if self.requests == 0 or (self.reading_head and self.loose_bytes):
+                late = waited > limits.header_seconds
+                return f"no whole request head in {limits.header_seconds:g} s" if late else None
+            return f"idle for {limits.idle_seconds:g} s" if waited > limits.idle_seconds else None
+        return self._slow_body(now) if self.cycle.more_body else None
+
+    def _slow_body(self, now: float) -> str | None:
+        """Time counts only while the client is free to send."""
+        passed = now - self.checked_at
+        if self.flow.read_paused or self.cycle.waiting_for_100_continue:
+            self.since += passed
+            return None
+        limits = self.limits
+        self.body_seconds += passed
+        if now - self.since > limits.body_seconds:
+            return f"no byte of the body in {limits.body_seconds:g} s"
+        slow = self.body_bytes < limits.least_rate * self.body_seconds
+        if slow and self.body_seconds > limits.rate_grace_seconds:
+            return f"the body came with less than {limits.least_rate} bytes a second"
+        return None
+
+    def _unread(self, now: float) -> str | None:
+        """A reader must take what `least_rate` gives within `write_seconds`."""
+        limits = self.limits
+        waiting = self.transport.get_write_buffer_size()
+        taken = self.given - waiting
+        if not waiting or taken - self.taken >= limits.least_rate * limits.write_seconds:
+            self.taken, self.taken_at = taken, now
+            return None
+        if now - self.taken_at > limits.write_seconds:
+            return f"the answer was not read within {limits.write_seconds:g} s"
+        return None
+
+    # What cannot be understood or is not wanted
+
+    def _decline(self) -> None:
+        """Go on with HTTP/1.1 after an offer to change to another protocol.
+
+        The parser takes the offer for accepted and the body for what is said in that protocol. A
+        new parser is told how long the body is, and nothing else of the head.
+        """
+        framing = [
+            b"%s: %s\r\n" % (name, value)
+            for name, value in self.scope["headers"]
+            if name in (b"content-length", b"transfer-encoding")
+        ]
+        if not framing:
+            return
+        self.cycle.more_body = True
+        self.cycle.message_event.clear()
+        self.cycle.default_headers = self.state.closing_headers
+        self.parser = httptools.HttpRequestParser(self)
+        self.declining = True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
+        self.declining = False
+
+    @property
+    def answering(self) -> bool:
+        """Whether a request is under way."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _measure_head(self) -> None:
+        """Refuse a head that came in one piece and is too large."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.limits.header_bytes:
+            self.too_large = True
+            raise ValueError("the head is too large")
+
+    def _misunderstood(self) -> None:
+        """Refuse what is no HTTP; an answer that is under way is finished first."""
+        self.deaf = True
+        if self.answering and (self.pipeline or not self.cycle.more_body):
+            self.shutdown()
+            return
+        if self.answering:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.too_large:
+            self._say(431, "The head of the request is too large.")
+        else:
+            self._say(400, "This is not a valid HTTP request.")
+
+    def _say(self, status: int, text: str) -> None:
+        """Answer without the application, and close."""
+        self.deaf = True
+        body = text.encode() + b"\n"
+        self.write(
+            STATUS_LINE[status]
+            + b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(body)
+            + b"connection: close\r\n\r\n"
+            + body
+        )
+        self.transport.close()
+
+
+def tls_facts(connection: ssl.SSLObject) -> dict[str, object]:
+    """What an application may know of the TLS connection that a request came over."""
+    suite, _, bits = connection.cipher() or ("", "", 0)
+    return {
+        "version": connection.version(),
+        "cipher": suite,
+        "bits": bits,
+        "client_certificate": connection.getpeercert(binary_form=True),
+    }

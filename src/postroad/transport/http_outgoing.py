@@ -1,0 +1,81 @@
+"""What a client sends over HTTP, what comes back, and what can go wrong between."""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+
+from postroad.transport.tls import TlsProfile
+from postroad.wire.limits import MIB
+
+Kind = Literal[
+    "address",
+    "dns",
+    "refused",
+    "unreachable",
+    "tls",
+    "timeout",
+    "closed",
+    "protocol",
+    "too_large",
+    "body",
+]
+
+
+class TransportFailure(Exception):
+    """No answer came; `transmitted` tells whether a byte of the body may have left."""
+
+    def __init__(self, kind: Kind, reason: str, *, transmitted: bool) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.transmitted = transmitted
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """How many seconds a partner may take."""
+
+    connect: float = 10
+    """Until there is a connection, its TLS handshake included."""
+    answer: float = 60
+    """From the last byte of the body to the first of the answer."""
+    stall: float = 60
+    """Without a byte moving, while one side sends."""
+    total: float | None = None
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """A body that is read piece by piece while it is sent: `length` bytes in all."""
+
+    length: int
+    read: Callable[[], Iterator[bytes]]
+
+
+Body = bytes | Pieces
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A POST request."""
+
+    url: str
+    content_type: str
+    body: Body
+    headers: tuple[tuple[str, str], ...] = ()
+    tls: TlsProfile | None = None
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    reply_bytes: int = 16 * MIB
+    """A larger answer is a failure."""
+    progress: Callable[[int], None] | None = None
+    """Told how many bytes of the body were given to the network so far."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answer, whatever its status; names of headers are in lower case."""
+
+    status: int
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes

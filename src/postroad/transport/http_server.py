@@ -1,0 +1,217 @@
+"""The HTTP server: uvicorn's engine inside a loop that is there already, with limits on clients.
+
+    server = HttpServer(app, host="127.0.0.1", port=8080)
+    await server.start()
+    …
+    await server.drain(timeout=30)
+
+One watchdog looks at all connections about once a second. Signals are the node's affair. Worker
+processes share a port either by one `listening_socket` that they inherit, or each by its own with
+`reuse_port`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from functools import partial
+from typing import Final
+
+from uvicorn.config import Config
+
+from postroad.transport.http_body import ASGIApp
+from postroad.transport.http_connection import Connection, State, in_one_line
+from postroad.transport.http_limits import ServerLimits
+
+logger = logging.getLogger("postroad.http")
+
+BACKLOG: Final = 2048
+_SWEEP_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 0.2
+"""After an accept that failed, most likely for want of file descriptors."""
+
+
+def listening_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """A socket that listens at host and port, IPv4 or IPv6; OSError when it is taken."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            # The address :: takes IPv4 as well; any other is of one kind only.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _stop(accepting: asyncio.Task[None], sock: socket.socket) -> None:
+    accepting.cancel()
+    sock.close()
+
+
+class HttpServer:
+    """Serves an ASGI application over HTTP/1.1, with or without TLS."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        ssl: ssl.SSLContext | None = None,
+        limits: ServerLimits | None = None,
+        sock: socket.socket | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._tls = ssl
+        self._sock = sock
+        self._clock = clock
+        self._state = State(limits or ServerLimits(), clock)
+        self._config = Config(
+            app,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+        )
+        self._stop_accepting: Callable[[], object] | None = None
+        self._watchdog: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the server is reached, without a path."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open, those included that are still shaking hands."""
+        return len(self._state.open) + len(self._state.greeting)
+
+    async def start(self) -> None:
+        """Listen; OSError when the address is taken."""
+        self._config.load()
+        sock = self._sock or listening_socket(self.host, self.port)
+        name = sock.getsockname()
+        self.host, self.port = name[0], name[1]
+        self._state.date(formatdate(usegmt=True).encode())
+        loop = asyncio.get_running_loop()
+        if self._tls is None:
+            server = await loop.create_server(self._connection, sock=sock, backlog=BACKLOG)
+            self._stop_accepting = server.close
+        else:
+            self._stop_accepting = partial(_stop, loop.create_task(self._accept(sock)), sock)
+        self._watchdog = loop.create_task(self._watch())
+
+    def sweep(self) -> None:
+        """Look at every connection once, and end those whose clients take too long."""
+        now = self._clock()
+        for connection in tuple(self._state.open):
+            try:
+                connection.check(now)
+            except Exception as error:
+                logger.error("a connection could not be checked: %s", in_one_line(error))
+                connection.transport.abort()
+        for task, since in tuple(self._state.greeting.items()):
+            if now - since > self._state.limits.header_seconds:
+                task.cancel()
+
+    async def drain(self, timeout: float) -> None:
+        """Accept nothing more, finish what is under way, and close; after `timeout` the rest."""
+        if self._stop_accepting is None:
+            return
+        self._stop_accepting()
+        self._state.draining = True
+        # What already lies in the sockets is read before their connections count as idle.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        for task in tuple(self._state.greeting):
+            task.cancel()
+        for connection in tuple(self._state.open):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._state.open:
+                    self._state.empty.clear()
+                    await self._state.empty.wait()
+                while self._state.tasks:
+                    await asyncio.wait(self._state.tasks)
+        await self._end()
+
+    async def close(self) -> None:
+        """Stop at once, whatever is under way."""
+        await self.drain(0)
+
+    async def _end(self) -> None:
+        busy = sum(connection.answering for connection in self._state.open)
+        if busy:
+            logger.warning("gave up %d requests that were under way", busy)
+        for connection in tuple(self._state.open):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+        tasks = set(self._state.tasks)
+        if self._watchdog is not None:
+            tasks.add(self._watchdog)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._stop_accepting = self._watchdog = None
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self._state.date(formatdate(usegmt=True).encode())
+            self.sweep()
+
+    def _connection(self) -> Connection:
+        return Connection(self._config, self._state, {})
+
+    async def _accept(self, sock: socket.socket) -> None:
+        """Take TLS connections ourselves, so that those still shaking hands count as well."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(sock)
+            except OSError as error:
+                logger.error("a connection could not be accepted: %s", in_one_line(error))
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            if self._state.crowded:
+                accepted.close()
+                continue
+            task = loop.create_task(self._greet(accepted))
+            self._state.greeting[task] = self._clock()
+            task.add_done_callback(self._state.greeting.pop)
+
+    async def _greet(self, accepted: socket.socket) -> None:
+        limits = self._state.limits
+        peer = accepted.getpeername()[0]
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._connection,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=limits.header_seconds,
+                ssl_shutdown_timeout=limits.linger_seconds,
+            )
+        except OSError as error:
+            logger.info("no TLS connection with %s: %s", peer, in_one_line(error))

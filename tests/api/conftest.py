@@ -1,0 +1,76 @@
+"""The interface on a real socket, with a service behind it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from postroad import Client
+from postroad.api.app import create_app
+from postroad.node.service import Service
+from tests.api.memory_service import MemoryService
+from tests.api.site import Site
+from tests.api.world import MemoryWorld, World
+
+TOKEN: Final = "a-token-of-the-tests"
+
+Serve = Callable[..., ASGIApp]
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def world(site: Site) -> World:
+    async def made() -> MemoryWorld:
+        return MemoryWorld()
+
+    return site.run(made())
+
+
+@pytest.fixture
+def service(world: World) -> Service:
+    return world.service
+
+
+@pytest.fixture(scope="session")
+def usual_app() -> FastAPI:
+    """Made once, since its first request is slow; each test puts its own service into it."""
+    return create_app(MemoryService(), token=TOKEN)
+
+
+@pytest.fixture
+def serve(site: Site, service: Service, usual_app: FastAPI) -> Serve:
+    """Put the interface into the server, with other settings or another service if need be."""
+
+    def put(instead: Any = None, *, token: str | None = TOKEN, **options: Any) -> ASGIApp:
+        usual = token == TOKEN and not options
+        app = usual_app if usual else create_app(service, token=token, **options)
+        app.state.service = instead or service
+        site.app = app
+        return app
+
+    return put
+
+
+@pytest.fixture
+def http(site: Site, serve: Serve) -> Iterator[httpx.Client]:
+    """Anything that speaks HTTP and has the token."""
+    serve()
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with httpx.Client(base_url=site.url, headers=headers, timeout=20, verify=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(site: Site, serve: Serve) -> Iterator[Client]:
+    serve()
+    with Client(site.url, token=TOKEN, backoff=0, verify=False) as client:
+        yield client

@@ -1,0 +1,291 @@
+"""A node that keeps everything in memory and sends nothing: the other side of the contract."""
+
+import asyncio
+import hashlib
+import itertools
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import Any, Final
+
+from postroad.node.service import (
+    Health,
+    PModeSummary,
+    Refused,
+    Reloaded,
+    Submission,
+    Submitted,
+)
+from postroad.store.records import (
+    Event,
+    Figures,
+    Message,
+    Recorded,
+    Side,
+    Signal,
+    State,
+    Stored,
+    StoredPart,
+    Wanted,
+)
+from postroad.store.spool import SpoolSink
+from postroad.wire.content import BytesContent, Content, Sink
+
+ON_THE_WAY: Final = (State.SUBMITTED, State.READY, State.SENDING, State.WAITING)
+FILTERS: Final = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
+ORDERS: Final = PModeSummary(
+    id="buyer-to-seller-order",
+    mep="one-way",
+    binding="push",
+    initiator="buyer",
+    responder="seller",
+    service="urn:example:orders",
+    action="submit",
+    address="http://seller.example/msh",
+    sends=True,
+)
+
+
+class MemoryService:
+    """`Service`, held to the same tests as the real one."""
+
+    name = "n1"
+    party = "buyer"
+
+    def __init__(self) -> None:
+        self._messages: dict[tuple[Side, str], Message] = {}
+        self._contents: dict[str, Content] = {}
+        self._signals: list[Signal] = []
+        self._events: list[Recorded] = []
+        self._keys = itertools.count(1)
+        self._changed = asyncio.Condition()
+
+    def new_sink(self) -> Sink:
+        return SpoolSink()
+
+    async def submit(self, submission: Submission) -> Submitted:
+        if submission.pmode != ORDERS.id:
+            raise Refused(422, f"There is no P-Mode {submission.pmode}.", code="EBMS:0010")
+        number = next(self._keys)
+        message_id = submission.message_id or f"{number}@{self.name}"
+        fingerprint = _fingerprint(submission)
+        known = self._messages.get((Side.SENDING, message_id))
+        if known and known.fingerprint == fingerprint:
+            return Submitted(known, repeated=True)
+        if known:
+            raise Refused(409, f"There is a message {message_id} with other content.")
+        parts = tuple(
+            StoredPart(
+                content_id=one.content_id or f"{at}.{number}@{self.name}",
+                media_type=one.media_type,
+                size=one.content.size,
+                sha256=one.sha256.hex(),
+                stored=self._keep(one.content),
+                wire_type=one.media_type,
+                compressed=bool(one.compress),
+                properties=one.properties,
+                file_name=one.file_name,
+            )
+            for at, one in enumerate(submission.payloads)
+        )
+        return Submitted(
+            self._add(
+                "submitted",
+                key=number,
+                side=Side.SENDING,
+                message_id=message_id,
+                state=State.SUBMITTED,
+                from_party="buyer",
+                to_party="seller",
+                conversation_id=submission.conversation_id or message_id,
+                ref_to_message_id=submission.ref_to_message_id,
+                service=submission.service or ORDERS.service,
+                action=submission.action or ORDERS.action,
+                properties=submission.properties,
+                fingerprint=fingerprint,
+                parts=parts,
+            ),
+            repeated=False,
+        )
+
+    async def message(self, message_id: str, side: Side | None = None) -> Message | None:
+        for one in [side] if side else [Side.SENDING, Side.RECEIVING]:
+            if found := self._messages.get((one, message_id)):
+                return found
+        return None
+
+    async def messages(self, wanted: Wanted) -> list[Message]:
+        found = sorted(
+            (one for one in self._messages.values() if _fits(one, wanted)),
+            key=lambda one: one.key,
+            reverse=wanted.newest_first,
+        )
+        return found[: wanted.limit]
+
+    async def signals(self, message: Message) -> list[Signal]:
+        about = (message.side, message.message_id)
+        return [one for one in self._signals if (one.side, one.message_id) == about]
+
+    async def events(self, message_id: str) -> list[Recorded]:
+        return [one for one in self._events if one.event.message_id == message_id]
+
+    async def settled(self, message_id: str, timeout: float) -> Message | None:
+        def is_settled() -> bool:
+            message = self._messages.get((Side.SENDING, message_id))
+            return message is None or message.state not in ON_THE_WAY
+
+        try:
+            async with self._changed, asyncio.timeout(timeout):
+                await self._changed.wait_for(is_settled)
+        except TimeoutError:
+            pass
+        return self._messages.get((Side.SENDING, message_id))
+
+    def part(self, message: Message, part: StoredPart) -> Content:
+        return self._contents[part.stored.place]
+
+    def signal(self, signal: Signal) -> Content:
+        return self._contents[signal.envelope.place]
+
+    async def acknowledge(self, message_id: str) -> Message:
+        message = self._messages.get((Side.RECEIVING, message_id))
+        if message is None:
+            raise Refused(404, f"There is no message {message_id} in the inbox.")
+        return await self.change(message, state=State.CONSUMED)
+
+    async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
+        message = await self.message(message_id, side)
+        if message is None:
+            raise Refused(404, f"There is no message {message_id} here.")
+        packed = BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("verdict.json", "{}")
+        return iter([packed.getvalue()[:10], packed.getvalue()[10:]])
+
+    async def resend(self, message_id: str) -> Message:
+        message = self._messages.get((Side.SENDING, message_id))
+        if message is None:
+            raise Refused(404, f"There is no outgoing message {message_id}.")
+        if message.state not in (State.FAILED, State.IN_DOUBT):
+            raise Refused(409, f"{message_id} is {message.state}; only what failed is sent again.")
+        return await self.change(message, state=State.READY)
+
+    async def purge(self, days: float | None = None) -> int:
+        gone = [key for key, one in self._messages.items() if one.state not in ON_THE_WAY]
+        for key in gone:
+            del self._messages[key]
+        return len(gone)
+
+    async def reload(self) -> Reloaded:
+        return Reloaded(ok=True, pmodes=1, problems=())
+
+    def pmodes(self) -> list[PModeSummary]:
+        return [ORDERS]
+
+    async def health(self) -> Health:
+        counts: dict[str, int] = {}
+        for one in self._messages.values():
+            name = f"{one.side}.{one.state}"
+            counts[name] = counts.get(name, 0) + 1
+        figures = Figures(messages=counts, work={"send": 0}, last_seq=len(self._events))
+        return Health(ready=True, problems=(), figures=figures)
+
+    def metrics(self) -> Mapping[str, float]:
+        return {'postroad_messages_total{side="sending"}': len(self._messages)}
+
+    def receive(self, parts: list[tuple[bytes, str, str | None]], **fields: Any) -> Message:
+        """As if a partner's message had come."""
+        number = next(self._keys)
+        kept = tuple(
+            StoredPart(
+                content_id=f"{at}.{number}@seller",
+                media_type=media_type,
+                size=len(data),
+                sha256=hashlib.sha256(data).hexdigest(),
+                stored=self._keep(BytesContent(data)),
+                wire_type=media_type,
+                file_name=file_name,
+            )
+            for at, (data, media_type, file_name) in enumerate(parts)
+        )
+        fields = {"message_id": f"{number}@seller", "conversation_id": f"c{number}"} | fields
+        return self._add(
+            "delivered",
+            key=number,
+            side=Side.RECEIVING,
+            state=State.DELIVERED,
+            from_party="seller",
+            to_party="buyer",
+            service=ORDERS.service,
+            action=ORDERS.action,
+            parts=kept,
+            **fields,
+        )
+
+    async def answer(self, message_id: str, state: State, receipt: bytes | None) -> None:
+        """As if the partner had answered."""
+        message = self._messages[Side.SENDING, message_id]
+        if receipt is not None:
+            self._signals.append(
+                Signal(
+                    side=Side.SENDING,
+                    message_id=message_id,
+                    signal_id=f"r-{message_id}",
+                    kind="receipt",
+                    incoming=True,
+                    at=datetime.now(UTC),
+                    envelope=self._keep(BytesContent(receipt)),
+                    content_type="application/soap+xml; charset=UTF-8",
+                )
+            )
+        await self.change(message, state=state)
+
+    async def change(self, message: Message, **changes: Any) -> Message:
+        changed = replace(message, **changes, updated_at=datetime.now(UTC))
+        async with self._changed:
+            self._messages[message.side, message.message_id] = changed
+            self._changed.notify_all()
+        return changed
+
+    def _add(self, event: str, *, parts: tuple[StoredPart, ...], **fields: Any) -> Message:
+        now = datetime.now(UTC)
+        message = Message(
+            pmode=ORDERS.id,
+            party=self.party,
+            created_at=now,
+            updated_at=now,
+            parts=parts,
+            bytes=sum(part.size for part in parts),
+            payload_digests=tuple(f"sha256:{part.sha256}" for part in parts),
+            **fields,
+        )
+        self._messages[message.side, message.message_id] = message
+        told = Event(now, self.party, event, message.side, message.message_id, pmode=ORDERS.id)
+        self._events.append(Recorded(self.name, 1, len(self._events) + 1, told))
+        return message
+
+    def _keep(self, content: Content) -> Stored:
+        place = str(len(self._contents))
+        self._contents[place] = content
+        return Stored(place, 0, content.size)
+
+
+def _fits(message: Message, wanted: Wanted) -> bool:
+    return (
+        all(getattr(wanted, name) in (None, getattr(message, name)) for name in FILTERS)
+        and (not wanted.states or message.state in wanted.states)
+        and (wanted.since is None or message.created_at >= wanted.since)
+        and (wanted.until is None or message.created_at < wanted.until)
+        and message.key > wanted.after
+        and (wanted.before is None or message.key < wanted.before)
+    )
+
+
+def _fingerprint(submission: Submission) -> str:
+    payloads = [
+        (one.sha256, one.media_type, one.content_id, one.file_name, one.properties, one.compress)
+        for one in submission.payloads
+    ]
+    return hashlib.sha256(repr((replace(submission, payloads=()), payloads)).encode()).hexdigest()

@@ -1,0 +1,36 @@
+"""Pairs of nodes that run as long as the tests do."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.nodes import Pair, make_pair, started
+
+
+@pytest.fixture(scope="session")
+def plain_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Both over plain HTTP. A test that stops one starts it again."""
+    pair = make_pair(tmp_path_factory.mktemp("plain"))
+    try:
+        yield started(pair)
+    finally:
+        pair.end()
+
+
+@pytest.fixture(scope="session")
+def tls_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Both over TLS, with certificates of both ends."""
+    pair = make_pair(tmp_path_factory.mktemp("tls"), "--with-tls", "--client-certificates")
+    try:
+        yield started(pair)
+    finally:
+        pair.end()
+
+
+@pytest.fixture
+def pair(plain_pair: Pair) -> Pair:
+    """The plain pair, both running."""
+    for one in (plain_pair.buyer, plain_pair.seller):
+        if one.process is None:
+            one.start()
+    return plain_pair

@@ -1,0 +1,146 @@
+"""Starting and ending: signals, restarts, sudden death, several processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.nodes import COMMAND, Pair, Served, started, until
+
+SOAP = b"application/soap+xml; charset=UTF-8"
+
+
+def begun_request(node: Served, size: int) -> socket.socket:
+    """A connection with a request whose body is still to come."""
+    door = next(one for one in node.serving.doors if "msh" in one.serve)
+    host, _, port = door.url.removeprefix("http://").partition(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection.sendall(
+        b"POST %s HTTP/1.1\r\nHost: here\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
+        b"Expect: 100-continue\r\n\r\n" % (door.path.encode(), SOAP, size)
+    )
+    # The answer says that the request has reached the node.
+    assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+    return connection
+
+
+def test_a_signal_ends_the_node_in_good_order_and_a_restart_goes_on(pair: Pair) -> None:
+    node = pair.seller
+    body = b"<not-soap/>"
+    with begun_request(node, len(body)) as connection:
+        node.tell(signal.SIGTERM)
+        until(lambda: "stopping" in node.log.splitlines()[-1], "the node was told to stop")
+        connection.sendall(body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"EBMS:" in answer
+    assert node.ended() == 0
+    assert not (node.data / "serving.json").exists()
+
+    sent = pair.send(pair.buyer.folder / "order.xml", "--wait", "30")
+    message_id = sent.stdout.strip()
+    assert sent.exit_code == 1
+    assert sent.stderr.startswith(f"postroad: {message_id} is failed: EBMS:0005 ")
+    assert sent.stderr.count("\n") == 1
+    assert pair.buyer.end() == 0
+    started(pair)
+    again = pair.buyer.run("resend", message_id, "--wait", "30")
+    assert (again.exit_code, again.stdout) == (0, f"{message_id} acknowledged\n"), again.output
+    assert message_id in pair.seller.run("inbox", "list").stdout
+
+
+def test_a_second_signal_ends_the_node_at_once(pair: Pair) -> None:
+    node = pair.seller
+    with begun_request(node, 100):
+        node.tell(signal.SIGINT)
+        until(lambda: "stopping" in node.log.splitlines()[-1], "the node was told to stop")
+        assert node.end(signal.SIGINT) == 1
+    assert not (node.data / "serving.json").exists()
+
+
+def test_a_killed_receiver_loses_nothing_and_doubles_nothing(pair: Pair) -> None:
+    names = [f"killed-{number}@buyer" for number in range(40)]
+    payload = (pair.buyer.folder / "order.xml").read_bytes()
+
+    def deliver(name: str) -> None:
+        """As often as it takes, like an operator would."""
+        with pair.buyer.client() as client:
+            pmode = "buyer-to-seller-order"
+            sent = client.send(pmode=pmode, payloads=[payload], message_id=name, wait=30)
+            state = sent.state
+            while state != "acknowledged":
+                assert state in ("failed", "in_doubt"), state
+                up.result()
+                client.resend(name)
+                state = client.wait(name, 30).state
+
+    def die_and_rise() -> None:
+        with pair.seller.client() as client:
+            until(lambda: any(one.message_id in names for one in client.inbox()), "traffic")
+        assert pair.seller.end(signal.SIGKILL) == -signal.SIGKILL
+        pair.seller.start()
+
+    with ThreadPoolExecutor(5) as pool:
+        up = pool.submit(die_and_rise)
+        for _ in pool.map(deliver, names):
+            pass
+        up.result()
+    with pair.seller.client() as client:
+        received = [one.message_id for one in client.inbox() if one.message_id in names]
+        assert sorted(received) == sorted(names)
+        for name in names:
+            told = [one.event for one in client.events(name)]
+            assert told.count("delivered") == 1, told
+
+
+def children(node: Served) -> list[int]:
+    assert node.process is not None
+    told = Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text()
+    return [int(pid) for pid in told.split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to see the processes")
+def test_several_processes_share_the_work_and_replace_each_other(pair: Pair) -> None:
+    order = pair.buyer.folder / "order.xml"
+    assert pair.seller.end() == 0
+    pair.seller.start("--workers", "2")
+    deaths = pair.seller.log.count("a process died")
+    arrived = []
+    for place in (0, 1):
+        before = children(pair.seller)
+        assert len(before) == 2
+        os.kill(before[place], signal.SIGKILL)
+        for _ in range(4):
+            sent = pair.send(order, "--wait")
+            assert sent.exit_code == 0, sent.output
+            arrived.append(sent.stdout.strip())
+        until(lambda old=before: len(set(children(pair.seller)) - set(old)) == 1, "a new process")
+    assert pair.seller.log.count("a process died") == deaths + 2
+    listed = json.loads(pair.seller.run("inbox", "list", "--json").stdout)
+    assert set(arrived) <= {one["message_id"] for one in listed}
+
+    orphans = children(pair.seller)
+    assert pair.seller.end(signal.SIGKILL) == -signal.SIGKILL
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), "the end of orphans")
+    pair.seller.start("--workers", "2")
+    assert pair.send(order, "--wait").exit_code == 0
+    assert pair.seller.end() == 0
+
+
+def test_a_second_node_on_the_same_folder_is_refused(pair: Pair) -> None:
+    second = subprocess.run(
+        [COMMAND, "serve", "-c", str(pair.seller.config)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert second.returncode == 1
+    assert second.stderr.count("\n") == 1
+    assert "is served already" in second.stderr
+    assert f"process {pair.seller.serving.pid}" in second.stderr
+    assert pair.send(pair.buyer.folder / "order.xml", "--wait").exit_code == 0

@@ -1,0 +1,335 @@
+"""The contract of every backend: messages, lists, signals and purging."""
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+import pytest
+
+from postroad.store.interface import Store, Transaction
+from postroad.store.records import Message, Side, State, Wanted
+from tests.store.samples import (
+    START,
+    Pattern,
+    after,
+    bytes_of,
+    event,
+    full_message,
+    message,
+    signal,
+    work,
+)
+from tests.store.stories import Tell, asking, found, listed
+
+
+def test_a_message_comes_back_as_it_was_added(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> Message:
+            one = full_message(tx.keep(b"envelope"), tx.keep(b"part"))
+            assert tx.add_message(one)
+            return one
+
+        added = await store.run(step)
+        kept = await found(store, added.message_id, Side.SENDING)
+        assert kept is not None
+        assert kept.key > 0
+        assert replace(kept, key=0) == added
+        for one in fields(Message):
+            default = None if one.default is MISSING else one.default
+            assert getattr(kept, one.name) != default, f"the sample leaves {one.name} as it is"
+
+    tell(story)
+
+
+def test_a_second_message_of_the_same_side_and_id_changes_nothing(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        assert await store.run(lambda tx: tx.add_message(message(action="first")))
+        assert not await store.run(lambda tx: tx.add_message(message(action="second")))
+        kept = await found(store, "m1@here")
+        assert kept is not None
+        assert kept.action == "first"
+        assert await store.run(lambda tx: tx.add_message(message(side=Side.SENDING)))
+
+    tell(story)
+
+
+def test_a_message_that_is_not_there_is_none(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        await store.run(lambda tx: tx.add_message(message()))
+        assert await found(store, "m2@here") is None
+        assert await found(store, "m1@here", Side.SENDING) is None
+
+    tell(story)
+
+
+def test_a_message_changes_only_from_an_expected_state(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        await store.run(lambda tx: tx.add_message(message()))
+
+        def change(*expected: State) -> Callable[[Transaction], bool]:
+            return lambda tx: tx.change_message(
+                Side.RECEIVING,
+                "m1@here",
+                expected,
+                state=State.CONSUMED,
+                updated_at=after(5),
+                attempts=2,
+                pmode="orders",
+            )
+
+        assert not await store.run(change(State.RECEIVED, State.CONSUMED))
+        unchanged = await found(store, "m1@here")
+        assert unchanged is not None
+        assert (unchanged.state, unchanged.updated_at) == (State.DELIVERED, START)
+        assert await store.run(change(State.RECEIVED, State.DELIVERED))
+        changed = await found(store, "m1@here")
+        assert changed == replace(
+            unchanged, state=State.CONSUMED, updated_at=after(5), attempts=2, pmode="orders"
+        )
+        assert not await store.run(change(State.DELIVERED))
+        assert not await store.run(
+            lambda tx: tx.change_message(Side.RECEIVING, "m2@here", State, attempts=1)
+        )
+
+    tell(story)
+
+
+@pytest.mark.parametrize("name", ["side", "message_id", "key"])
+def test_what_a_message_is_known_by_never_changes(tell: Tell, name: str) -> None:
+    async def story(store: Store) -> None:
+        await store.run(lambda tx: tx.add_message(message()))
+        with pytest.raises(ValueError, match=name):
+            await store.run(
+                lambda tx: tx.change_message(Side.RECEIVING, "m1@here", State, **{name: "x"})
+            )
+
+    tell(story)
+
+
+def test_a_field_that_no_message_has_cannot_be_changed(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        await store.run(lambda tx: tx.add_message(message()))
+        with pytest.raises(TypeError, match="colour"):
+            await store.run(
+                lambda tx: tx.change_message(Side.RECEIVING, "m1@here", State, colour="red")
+            )
+
+    tell(story)
+
+
+def test_a_step_sees_what_it_has_done(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> None:
+            tx.add_message(message())
+            assert tx.message(Side.RECEIVING, "m1@here") is not None
+            assert len(tx.messages(Wanted())) == 1
+            tx.record([event()])
+            assert len(tx.events("m1@here")) == 1
+            tx.add_work(work())
+            assert tx.next_due(["send"]) == START
+
+        await store.run(step)
+
+    tell(story)
+
+
+async def ten_messages(store: Store) -> None:
+    """m0 … m9, one second apart, the even ones consumed, every fifth on the sending side."""
+
+    def step(tx: Transaction) -> None:
+        for n in range(10):
+            tx.add_message(
+                message(
+                    f"m{n}",
+                    side=Side.SENDING if n % 5 == 0 else Side.RECEIVING,
+                    state=State.CONSUMED if n % 2 == 0 else State.DELIVERED,
+                    created_at=after(n),
+                    pmode=f"p{n % 3}",
+                    from_party=f"f{n % 3}",
+                    to_party=f"t{n % 3}",
+                    service=f"s{n % 3}",
+                    action=f"a{n % 3}",
+                    conversation_id=f"c{n % 3}",
+                )
+            )
+
+    await store.run(step)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({}, "0123456789"),
+        ({"side": Side.SENDING}, "05"),
+        ({"states": (State.CONSUMED,)}, "02468"),
+        ({"states": (State.CONSUMED, State.DELIVERED, State.CONSUMED)}, "0123456789"),
+        ({"states": (State.FAILED,)}, ""),
+        ({"side": Side.RECEIVING, "states": (State.DELIVERED,)}, "1379"),
+        ({"side": Side.RECEIVING, "states": (State.DELIVERED,), "limit": 2}, "13"),
+        ({"side": Side.RECEIVING, "limit": 3}, "123"),
+        ({"pmode": "p1"}, "147"),
+        ({"from_party": "f1"}, "147"),
+        ({"to_party": "t1"}, "147"),
+        ({"service": "s1"}, "147"),
+        ({"action": "a1"}, "147"),
+        ({"conversation_id": "c1"}, "147"),
+        ({"conversation_id": "c1", "states": (State.DELIVERED,)}, "17"),
+        ({"since": after(3), "until": after(6)}, "345"),
+        ({"limit": 4}, "0123"),
+        ({"limit": 0}, ""),
+        ({"newest_first": True, "limit": 4}, "9876"),
+        ({"newest_first": True, "side": Side.RECEIVING, "limit": 4}, "9876"),
+        ({"newest_first": True, "side": Side.SENDING}, "50"),
+    ],
+    ids=str,
+)
+def test_a_list_shows_what_is_wanted_in_order(
+    tell: Tell, wanted: dict[str, Any], expected: str
+) -> None:
+    async def story(store: Store) -> None:
+        await ten_messages(store)
+        assert await listed(store, **wanted) == [f"m{n}" for n in expected]
+        in_step = await store.run(lambda tx: tx.messages(Wanted(**wanted)))
+        assert [one.message_id for one in in_step] == [f"m{n}" for n in expected]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("side", [None, Side.RECEIVING])
+def test_keys_are_cursors_in_both_directions(tell: Tell, side: Side | None) -> None:
+    async def story(store: Store) -> None:
+        await ten_messages(store)
+        keys = [one.key for one in await store.look(lambda reader: reader.messages(Wanted()))]
+        assert keys == sorted(set(keys))
+        expected = [f"m{n}" for n in range(10) if side is None or n % 5]
+
+        async def pages(wanted: Wanted, cursor: str) -> list[str]:
+            seen: list[str] = []
+            while page := await store.look(asking(wanted)):
+                assert len(page) <= wanted.limit
+                seen += [one.message_id for one in page]
+                wanted = replace(wanted, **{cursor: page[-1].key})
+            return seen
+
+        assert await pages(Wanted(side=side, limit=3), "after") == expected
+        newest_first = Wanted(side=side, limit=3, newest_first=True)
+        assert await pages(newest_first, "before") == expected[::-1]
+
+    tell(story)
+
+
+def test_a_key_is_not_used_again_when_its_message_is_gone(tell: Tell) -> None:
+    """Who reads the inbox by cursor would never see the new message."""
+
+    async def story(store: Store) -> None:
+        await ten_messages(store)
+        [last] = await store.look(lambda r: r.messages(Wanted(newest_first=True, limit=1)))
+        await store.run(lambda tx: tx.purge(after(99), State, 99))
+        await store.run(lambda tx: tx.add_message(message("new")))
+        assert await listed(store, after=last.key) == ["new"]
+
+    tell(story)
+
+
+def test_signals_come_back_in_the_order_in_which_they_came(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> list[Any]:
+            given = [
+                signal(tx.keep(b"one"), signal_id="z"),
+                signal(
+                    tx.keep(b"two"),
+                    signal_id="a",
+                    kind="error",
+                    incoming=True,
+                    at=after(-9),
+                    status=500,
+                    valid=False,
+                    error_code="EBMS:0303",
+                    detail="broken",
+                ),
+                signal(tx.keep(b"three"), signal_id="m"),
+            ]
+            for one in given:
+                tx.add_signal(one)
+            tx.add_signal(signal(tx.keep(b"four"), side=Side.SENDING))
+            tx.add_signal(signal(tx.keep(b"five"), "m2@here"))
+            return given
+
+        given = await store.run(step)
+        assert await store.look(lambda r: r.signals(Side.RECEIVING, "m1@here")) == given
+        assert await store.look(lambda r: r.signals(Side.RECEIVING, "m3@here")) == []
+        contents = [bytes_of(store.content(one.envelope)) for one in given]
+        assert contents == [b"one", b"two", b"three"]
+
+    tell(story)
+
+
+def test_messages_that_did_not_change_for_long_are_purged_with_all_they_have(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def add(tx: Transaction, name: str, **given: Any) -> list[Any]:
+            parts = full_message(tx.keep(b"x"), tx.keep(b"y")).parts
+            kept = [tx.keep(Pattern(size)) for size in (10, 300_000, 300_001, 11)]
+            tx.add_message(
+                message(
+                    name,
+                    envelope=kept[0],
+                    parts=(replace(parts[0], stored=kept[1]), replace(parts[1], stored=kept[2])),
+                    **given,
+                )
+            )
+            tx.add_signal(signal(kept[3], name))
+            return kept
+
+        def step(tx: Transaction) -> dict[str, list[Any]]:
+            return {
+                "old": add(tx, "old", state=State.CONSUMED, updated_at=after(9)),
+                "changed": add(tx, "changed", state=State.CONSUMED, updated_at=after(10)),
+                "waiting": add(tx, "waiting", state=State.DELIVERED, updated_at=after(1)),
+            }
+
+        kept = await store.run(step)
+        before = await found(store, "old")
+        purged = await store.run(lambda tx: tx.purge(after(10), [State.CONSUMED], 10))
+        assert purged == [before]
+        assert await listed(store) == ["changed", "waiting"]
+        assert await store.look(lambda r: r.signals(Side.RECEIVING, "old")) == []
+        assert len(await store.look(lambda r: r.signals(Side.RECEIVING, "changed"))) == 1
+        for stored in kept["changed"] + kept["waiting"]:
+            assert len(bytes_of(store.content(stored))) == stored.size
+        assert (await store.look(lambda r: r.figures())).messages == {
+            "receiving.consumed": 1,
+            "receiving.delivered": 1,
+        }
+
+    tell(story)
+
+
+def test_a_purge_is_bounded_and_takes_the_oldest_first(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> None:
+            for n in (3, 1, 2, 0):
+                tx.add_message(message(f"m{n}", state=State.FAILED, updated_at=after(n)))
+            tx.add_message(message("r", state=State.REJECTED, updated_at=after(9)))
+
+        await store.run(step)
+        states = (State.FAILED, State.REJECTED)
+
+        async def purged(limit: int) -> list[str]:
+            gone = await store.run(lambda tx: tx.purge(after(10), states, limit))
+            return [one.message_id for one in gone]
+
+        assert await purged(2) == ["m0", "m1"]
+        assert await purged(0) == []
+        assert await purged(9) == ["m2", "m3", "r"]
+        assert await purged(9) == []
+
+    tell(story)
+
+
+def test_a_purge_leaves_the_journal(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        await store.run(lambda tx: (tx.add_message(message()), tx.record([event()])))
+        await store.run(lambda tx: tx.purge(after(1), [State.DELIVERED], 1))
+        assert len(await store.look(lambda reader: reader.events("m1@here"))) == 1
+
+    tell(story)

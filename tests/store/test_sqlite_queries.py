@@ -1,0 +1,107 @@
+"""The named queries: each has a sentence, is used, and finds its rows by an index."""
+
+import asyncio
+import contextlib
+import re
+import sqlite3
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from postroad.store.queries import migrations, queries
+from postroad.store.sqlite import open_sqlite
+from tests.conftest import PROJECT
+
+STORE = PROJECT / "src" / "postroad" / "store"
+SMALL_TABLES = {"node", "counts", "trash", "migrations"}
+ALLOWED = {
+    "release_work": {"SCAN work USING COVERING INDEX work_leased"},
+    "expired_work": {"USE TEMP B-TREE FOR ORDER BY"},
+    "expired_work_in_order": {"USE TEMP B-TREE FOR ORDER BY"},
+}
+"""Scans of what is claimed at the moment, and sorting of what was claimed by those who are gone."""
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
+    folder = tmp_path_factory.mktemp("store")
+
+    async def make() -> None:
+        await (await open_sqlite(folder, "station")).close()
+
+    asyncio.run(make())
+    return sqlite3.connect(folder / "postroad.db", check_same_thread=False)
+
+
+@pytest.mark.parametrize("name", sorted(queries()))
+def test_a_query_scans_no_large_table(database: sqlite3.Connection, name: str) -> None:
+    sql = queries()[name]
+    if sql.startswith("CREATE"):
+        return
+    values: object = (None,) * sql.count("?")
+    if "?" not in sql:
+        values = defaultdict(lambda: None)
+    plan = {row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}", values)}  # type: ignore[arg-type]
+    slow = {
+        line
+        for line in plan - ALLOWED.get(name, set())
+        if "TEMP B-TREE" in line
+        or (line.startswith("SCAN") and line.split()[1] not in {*SMALL_TABLES, "CONSTANT"})
+    }
+    assert slow == set()
+
+
+def test_every_query_has_a_sentence_and_is_used() -> None:
+    text = (STORE / "sql" / "queries.sql").read_text()
+    code = "".join(path.read_text() for path in STORE.glob("*.py"))
+    lists = {
+        name for name in queries() if re.fullmatch(r"messages(_of_state)?(_newest_first)?", name)
+    }
+    assert len(lists) == 4
+    for name in queries():
+        assert re.search(rf"^-- name: {name}\n-- [A-Z].*\.$", text, re.MULTILINE), name
+        assert name in lists or f'query("{name}")' in code, name
+
+
+def test_there_is_no_sql_in_code() -> None:
+    """Beside pragmas and the words that begin and end transactions."""
+    sql = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP)\b [\w*(]")
+    guilty = [path.name for path in STORE.glob("*.py") if sql.search(path.read_text())]
+    assert guilty == []
+
+
+def test_migrations_are_numbered_without_holes_and_recorded(database: sqlite3.Connection) -> None:
+    assert [one.number for one in migrations()] == list(range(1, len(migrations()) + 1))
+    recorded = database.execute("SELECT number, name FROM migrations ORDER BY number").fetchall()
+    assert recorded == [(one.number, one.name) for one in migrations()]
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+    from postroad.store.opening import connect, migrate
+    from postroad.store.queries import Migration
+
+    path = tmp_path / "postroad.db"
+    wrong = Migration(2, "0002_wrong.sql", "CREATE TABLE more (x);\nCREATE TABLE node (y);\n")
+    with contextlib.closing(connect(path)) as database:
+        migrate(database, path, migrations())
+        with pytest.raises(sqlite3.OperationalError, match="already exists"):
+            migrate(database, path, (*migrations(), wrong))
+        names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        assert "more" not in names
+        assert database.execute("SELECT max(number) FROM migrations").fetchall() == [(1,)]
+        right = Migration(2, "0002_right.sql", "CREATE TABLE more (x);\n")
+        migrate(database, path, (*migrations(), right))
+        migrate(database, path, (*migrations(), right))
+        assert database.execute("SELECT max(number) FROM migrations").fetchall() == [(2,)]
+
+
+def test_the_database_is_durable_at_every_commit(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station")
+        database = store._writer._database
+        assert database.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+        assert database.execute("PRAGMA synchronous").fetchall() == [(2,)]
+        await store.close()
+
+    asyncio.run(story())
