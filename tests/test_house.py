@@ -30,7 +30,7 @@ ROOMS = (
 IMPORTS = (ast.Import, ast.ImportFrom)
 LINT = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
 OUTSIDE = re.compile(rb"(?<![\w.%-])/(?:wor" + rb"k|roo" + rb"t)/")
-UNTRACKED = {".git", ".venv", "build", "dist", "node_modules", "demo-messages"}
+UNTRACKED = {".git", ".venv", "build", "dist", "node_modules", "demo"}
 
 
 def _lint_imports(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ import pytest
 from postroad.api.endpoint import msh_app
 from postroad.node.config import Config
 from postroad.node.receiving import Request, Response
+from postroad.store.interface import StoreFull
 from postroad.transport.http_body import TooLarge
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
 from postroad.wire.soap import read_envelope
@@ -167,6 +168,17 @@ def test_an_unexpected_error_is_an_ebms_error_without_its_reason(
     [record] = caplog.records
     assert record.levelname == "ERROR"
     assert record.exc_info is not None
+
+
+def test_a_message_that_cannot_be_stored_is_to_come_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def full(_: Request) -> Response:
+        raise StoreFull("There is no room to write here.")
+
+    done = call(msh_app(Node(full)))
+    assert (done.status, done.answered["retry-after"]) == (503, "60")
+    assert b"EBMS:0202" in done.body
+    [record] = caplog.records
+    assert record.exc_info is None
 
 
 def test_beyond_its_capacity_the_node_asks_to_come_again() -> None:

@@ -47,52 +47,6 @@ def test_an_unknown_command_is_no_traceback() -> None:
     assert b"Traceback" not in done.stderr
 
 
-# demo
-
-
-def test_the_demo_tells_good_from_bad(run: Run, tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    result = run("demo", "--dir", folder)
-    assert result.exit_code == 0, result.output
-    table = result.stdout[result.stdout.index("bad company") :]
-    assert table.count("does not hold") == 6
-    assert {path.stem for path in folder.glob("*.http")} == {
-        "good",
-        "other-party",
-        "other-order",
-        "wrapped",
-        "no-signature",
-        "expired",
-        "stranger",
-        "missing-part",
-    }
-    assert (folder / "seller.pem").stat().st_mode & 0o077 == 0
-
-
-def test_the_command_that_the_demo_shows_works(run: Run, tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    shown = run("demo", "--dir", folder).stdout.splitlines()[-1].split()
-    assert shown[:2] == ["postroad", "inspect"]
-    assert run(*shown[1:]).exit_code == 0
-    options = shown[3:]
-    judged = run("inspect", *sorted(folder.glob("*.http")), *options, "--json")
-    assert judged.exit_code == 1
-    verdicts = {Path(one["file"]).stem: one["holds"] for one in json.loads(judged.stdout)}
-    assert [name for name, holds in verdicts.items() if holds] == ["good", "no-signature"]
-
-
-def test_a_second_demo_writes_over_the_first(run: Run, tmp_path: Path) -> None:
-    assert run("demo", "--dir", tmp_path).exit_code == 0
-    assert run("demo", "--dir", tmp_path).exit_code == 0
-
-
-def test_a_demo_that_cannot_write_is_one_line(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    result = run("demo", "--dir", tmp_path / "file")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"postroad: {tmp_path / 'file'}: File exists\n"
-
-
 # bench
 
 

@@ -158,6 +158,28 @@ def test_waiting_for_what_failed_tells_why(
     assert one_line(failed).startswith("postroad: f@b is failed: ")
 
 
+def test_waiting_goes_on_while_the_node_is_away(
+    run: Run, site: Site, world: MemoryWorld, order: Path
+) -> None:
+    usual, left = site.app, [4]
+
+    async def often_away(scope: Any, receive: Any, send: Any) -> None:
+        assert usual is not None
+        if scope["method"] == "GET" and left[0]:
+            left[0] -= 1
+            if left[0] == 0:
+                await world.acknowledge("away@b")
+            headers = [(b"content-length", b"1000")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            return
+        await usual(scope, receive, send)
+
+    site.app = often_away
+    asked = ("send", "--pmode", ORDERS, "--payload", order, "--message-id", "away@b")
+    done = run(*asked, "--wait")
+    assert (done.exit_code, left) == (0, [0]), done.output
+
+
 def test_without_wait_the_state_does_not_matter(
     run: Run, site: Site, world: MemoryWorld, order: Path
 ) -> None:

@@ -17,7 +17,6 @@ async def recorded(folder: Path, events: int) -> tuple[int, list[int]]:
     store = await open_sqlite(folder, "station")
     for _ in range(events):
         await store.run(lambda tx: tx.record([event()]))
-        await store.mark()
     journal = await store.look(lambda reader: reader.journal(0, 100))
     assert {one.epoch for one in journal} <= {store.epoch}
     await store.close()

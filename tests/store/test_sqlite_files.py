@@ -1,7 +1,9 @@
 """Which files there are, and when they go."""
 
 import asyncio
+import contextlib
 import gc
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,22 @@ def test_purged_messages_free_the_disk(tmp_path: Path) -> None:
         await (await open_sqlite(tmp_path, "station")).close()
         assert files(tmp_path, "segments") == []
         assert_nothing_is_left_over(tmp_path)
+
+    asyncio.run(story())
+
+
+def test_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station")
+        stored = await store.run(lambda tx: tx.keep(Pattern(400_000)))
+        await store.run(lambda tx: tx.drop(stored))
+        with contextlib.closing(sqlite3.connect(tmp_path / "postroad.db")) as database:
+            trash = "SELECT place FROM trash"
+            assert database.execute(trash).fetchall() == [(stored.place,)]
+            await removals(store)
+            await store.run(adding("m1"))
+            assert database.execute(trash).fetchall() == []
+        await store.close()
 
     asyncio.run(story())
 

@@ -12,7 +12,7 @@ from postroad.store import commits, writing
 from postroad.store.interface import Transaction
 from postroad.store.records import Side, State, Wanted
 from postroad.store.sqlite import SqliteStore, open_sqlite
-from tests.store.samples import adding, after, event, message, work
+from tests.store.samples import adding, after, bytes_of, event, message, work
 
 
 def test_steps_of_the_same_moment_share_a_commit(tmp_path: Path) -> None:
@@ -52,6 +52,25 @@ def test_a_group_ends_when_much_content_waits_in_memory(
         store = await open_sqlite(tmp_path, "station")
         await asyncio.gather(*[store.run(adding(f"m{n}", b"x" * 400)) for n in range(9)])
         assert store.commits == 3
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_steps_that_fail_do_not_end_a_group(tmp_path: Path) -> None:
+    def failing(tx: Transaction) -> None:
+        adding("wrong", b"w" * 77)(tx)
+        raise ValueError("no")
+
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station")
+        steps = [failing if n % 3 else adding(f"m{n}", b"%d" % n) for n in range(30)]
+        await asyncio.gather(*[store.run(step) for step in steps], return_exceptions=True)
+        assert store.commits == 1
+        messages = await store.look(lambda reader: reader.messages(Wanted()))
+        assert [one.message_id for one in messages] == [f"m{n}" for n in range(0, 30, 3)]
+        contents = [bytes_of(store.content(one.envelope)) for one in messages if one.envelope]
+        assert contents == [b"%d" % n for n in range(0, 30, 3)]
         await store.close()
 
     asyncio.run(story())

@@ -83,6 +83,31 @@ def test_a_full_disk_fails_the_whole_group_and_the_next_one_works(
     asyncio.run(story())
 
 
+def test_a_failed_commit_leaves_nothing_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its room may be what is missing; and nobody knows what a failed flush has written."""
+
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station")
+        before = await store.run(lambda tx: tx.keep(b"before"))
+        with monkeypatch.context() as patch:
+            patch.setattr(contents.os, "fsync", no_room)
+            with pytest.raises(StoreFull):
+                await store.run(lambda tx: (tx.keep(b"small"), tx.keep(bytes(400_000))))
+        [own] = (tmp_path / "incoming").iterdir()
+        left = {path.name: path.stat().st_size for path in own.iterdir()}
+        assert left == {"lock": 0, before.place: len(b"before")}
+        after = await store.run(lambda tx: tx.keep(b"after"))
+        assert after.place != before.place
+        assert bytes_of(store.content(before)) == b"before"
+        assert bytes_of(store.content(after)) == b"after"
+        await store.close()
+        assert_nothing_is_left_over(tmp_path)
+
+    asyncio.run(story())
+
+
 def test_a_step_that_refused_is_told_of_the_full_disk_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

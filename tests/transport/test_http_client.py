@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from postroad.store.spool import SpoolSink
-from postroad.transport.http_client import HttpClient, parse_address
+from postroad.transport.http_client import HttpClient, connect, parse_address
 from postroad.transport.http_outgoing import Outgoing, Pieces, Reply, Timeouts, TransportFailure
+from postroad.transport.tls import TlsProfile
 from tests.transport.wires import (
     Seen,
     free_port,
@@ -191,6 +192,48 @@ def test_a_connection_that_will_not_last_is_not_used_again(said: bytes) -> None:
 
 
 @in_loop
+async def test_a_connection_on_which_the_server_speaks_unasked_is_not_used_again() -> None:
+    heard = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        await heard.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        await read_request(reader)
+        writer.write(OK)
+
+    async with talking(talk) as url, HttpClient() as client:
+        assert (await client.post(outgoing(url))).body == b"ok"
+        heard.set()
+        await until(lambda: client._opened == 0)
+        assert (await client.post(outgoing(url))).body == b"ok"
+
+
+@in_loop
+async def test_a_connection_with_bytes_that_nobody_took_is_not_used_again() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(OK)
+        await asyncio.Event().wait()
+
+    async with talking(talk) as url, HttpClient() as client:
+        assert (await client.post(outgoing(url, b"x" * 30 * MIB))).body == b"ok"
+        assert not any(host.idle for host in client._hosts.values())
+
+
+@in_loop
+async def test_a_connection_that_broke_before_anything_was_sent_has_transmitted_nothing() -> None:
+    async with serving(Seen()) as server:
+        address = parse_address(server.url)
+        exchange = await connect(address, TlsProfile(), 10)
+        exchange.transport.abort()
+        with pytest.raises(TransportFailure, match="before anything was sent") as caught:
+            await exchange.send(b"POST / HTTP/1.1\r\n\r\n", outgoing(server.url))
+        assert (caught.value.kind, caught.value.transmitted) == ("closed", False)
+
+
+@in_loop
 async def test_idle_connections_are_closed_in_time() -> None:
     async with serving(Seen()) as server, HttpClient(keepalive_seconds=0.05) as client:
         await client.post(outgoing(server.url))
@@ -244,6 +287,56 @@ async def test_waiting_for_a_connection_can_be_cancelled() -> None:
         assert (await first).body == b"ok"
         assert (await third).body == b"ok"
         assert second.cancelled() or ((await asyncio.wait([second])) and second.cancelled())
+
+
+@in_loop
+async def test_a_turn_that_is_not_taken_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            await go.wait()
+            writer.write(OK)
+
+    async with talking(talk) as url, HttpClient(per_host=1) as client:
+        first, second, third = (asyncio.create_task(client.post(outgoing(url))) for _ in range(3))
+        await until(lambda: len(client._waiting) == 2)
+        give = client._next_turn
+
+        def give_and_cancel() -> None:
+            give()
+            second.cancel()
+
+        monkeypatch.setattr(client, "_next_turn", give_and_cancel)
+        go.set()
+        assert (await first).body == b"ok"
+        assert (await third).body == b"ok"
+        assert second.cancelled()
+
+
+@in_loop
+async def test_nobody_reads_the_content_any_more_once_a_request_is_cancelled() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        entered.set()
+        leave.wait()
+        yield b"x"
+
+    reading = pieces()
+    async with serving(Seen()) as server, HttpClient() as client:
+        body = Pieces(100 * MIB, lambda: reading)
+        task = asyncio.create_task(client.post(outgoing(server.url, body)))
+        await until(entered.is_set)
+        task.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not task.done()
+        leave.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        reading.close()
 
 
 @in_loop

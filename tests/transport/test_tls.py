@@ -340,6 +340,28 @@ def test_what_the_server_chose_against_the_list_is_refused_by_the_client(
 
 
 @in_loop
+async def test_what_a_client_chose_against_the_list_is_refused_by_the_server(files: Files) -> None:
+    """A list of some suites of TLS 1.3 cannot be told to OpenSSL, and is kept all the same."""
+    app = Seen()
+    async with secured(files.of_server(suites=("TLS_AES_128_GCM_SHA256",)), app) as server:
+        assert not await shaken(server, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        assert app.scopes == []
+        await until(lambda: server.connections == 0)
+
+
+@pytest.mark.parametrize(("bits", "good"), [(128, True), (129, False)])
+def test_the_size_of_the_key_is_looked_at_after_the_handshake(bits: int, good: bool) -> None:
+    class Shaken:
+        context = tls.TlsContext(ssl.PROTOCOL_TLS_CLIENT)
+
+        def cipher(self) -> tuple[str, str, int]:
+            return "TLS_AES_128_GCM_SHA256", "TLSv1.3", 128
+
+    Shaken.context.minimum_bits = bits
+    assert (tls.refusal(Shaken()) is None) is good  # type: ignore[arg-type]
+
+
+@in_loop
 async def test_a_key_that_is_too_small_is_refused_on_both_sides(files: Files) -> None:
     app = Seen()
     async with secured(files.of_server(suites=(AES128,)), app) as server:
@@ -447,6 +469,13 @@ async def test_a_pinned_certificate_is_trusted_for_itself_and_no_other_is(files:
         assert (await reply(server, TlsProfile(pins=(pin,)))).status == 200
         assert (await reply(server, TlsProfile(pins=(other, pin)))).status == 200
         assert not (await refused(server, TlsProfile(pins=(other,)))).transmitted
+
+
+@in_loop
+async def test_a_pin_needs_nobody_to_vouch_for_it(files: Files) -> None:
+    pin = files.certificate("pin", files.server)
+    async with secured(files.of_server(), Seen()) as server:
+        assert (await reply(server, TlsProfile(pins=(pin,)))).status == 200
 
 
 @in_loop

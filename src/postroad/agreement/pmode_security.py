@@ -65,6 +65,16 @@ class Signature(Group):
     trust_anchors: FileNames = parameter(
         "AnchorCertificates", "Roots that the signer's certificate leads to. Postroad's own.", ()
     )
+    subjects: Texts | None = parameter(
+        "Subject[]",
+        "Common, distinguished or alternative names of the signer's certificate; unset: the "
+        "sender's party id. Of no matter with pins. Postroad's own.",
+    )
+    policies: Texts | None = parameter(
+        "Policy[]",
+        "Certificate policies (OIDs), one of which the signer's certificate carries. "
+        "Postroad's own.",
+    )
 
 
 class Encryption(Group):

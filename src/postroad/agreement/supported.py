@@ -40,6 +40,8 @@ PMode[].Security.X509.Signature.Key
 PMode[].Security.X509.Signature.KeyReference
 PMode[].Security.X509.Signature.Pins
 PMode[].Security.X509.Signature.Raw
+PMode[].Security.X509.Signature.Subject[]
+PMode[].Security.X509.Signature.Policy[]
 PMode[].Security.X509.Encryption.Algorithm
 PMode[].Security.X509.Encryption.Certificate
 PMode[].Security.X509.Encryption.Digest

@@ -14,6 +14,7 @@ from postroad.msh.answers import error, write_answer
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
 from postroad.node.receiving import Request, Response
+from postroad.store.interface import StoreError
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
 from postroad.transport.http_body import Truncated as ClientIsGone
 from postroad.wire.errors import EbmsError
@@ -21,7 +22,9 @@ from postroad.wire.soap import SoapVersion
 
 AT_ONCE: Final = 500
 """Requests in progress; more are told to come again."""
-RETRY_AFTER: Final = b"2"
+SOON: Final = b"2"
+LATER: Final = b"60"
+"""Seconds after which it is worth to come again: when the node is busy, or its disk is full."""
 _ENCODINGS: Final = (b"", b"identity")
 _log = logging.getLogger("postroad.receive")
 
@@ -52,7 +55,7 @@ def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
             await say(send, 415, said, [(b"accept-encoding", b"identity")])
         elif in_progress >= at_once:
             said = "The node is busy; send the message again in a moment."
-            await say(send, 503, said, [(b"retry-after", RETRY_AFTER)])
+            await say(send, 503, said, [(b"retry-after", SOON)])
         else:
             in_progress += 1
             try:
@@ -93,24 +96,28 @@ async def _answer(node: Receiving, request: Request, send: Send) -> None:
         response = await node.receive(request)
     except ClientIsGone:
         raise
+    except StoreError as full:
+        _log.error("not stored", extra={"peer": request.peer, "detail": str(full)})
+        said = "the message cannot be stored at the moment; send it again later"
+        response = _failure(node.config.node, 503, EbmsError("EBMS:0202", said))
     except Exception as unexpected:
         _log.error("a message could not be received", exc_info=unexpected)
-        response = _failure(node.config.node)
-    await _write(send, response)
+        said = "the receiver could not process the message; send it again later"
+        response = _failure(node.config.node, 500, EbmsError("EBMS:0004", said))
+    await _write(send, response, [(b"retry-after", LATER)] if response.status == 503 else ())
 
 
-def _failure(node: str) -> Response:
+def _failure(node: str, status: int, problem: EbmsError) -> Response:
     """What went wrong is in the log; the sender is told to try again."""
     now = datetime.now(UTC)
-    said = "the receiver could not process the message; send it again later"
     signal = error(
-        [EbmsError("EBMS:0004", said)],
+        [problem],
         signal_id=new_message_id(now, os.urandom, host_name(node)),
         ref=None,
         now=now,
     )
     answer = write_answer(signal, SoapVersion.SOAP_12, None, now)
-    return Response(500, answer.content_type, answer.envelope)
+    return Response(status, answer.content_type, answer.envelope)
 
 
 async def _write(send: Send, response: Response, headers: Headers = ()) -> None:

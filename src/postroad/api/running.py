@@ -19,13 +19,14 @@ from postroad.api.app import create_app
 from postroad.api.door_tls import DoorTls
 from postroad.api.endpoint import msh_app, say
 from postroad.api.limits import ApiLimits
+from postroad.api.process import Place, Process
 from postroad.api.serving import ServeError, Serving, serving
 from postroad.node.config import Config
 from postroad.node.config_groups import Http, Listen
 from postroad.node.keyring import TlsIdentity
 from postroad.node.node import Node
 from postroad.node.reloading import Change, Watched, watch_tls
-from postroad.store.interface import Store, Transaction
+from postroad.store.interface import Store
 from postroad.store.sqlite import open_sqlite
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send
 from postroad.transport.http_limits import ServerLimits
@@ -64,15 +65,12 @@ class RunningNode:
         self,
         config: Config,
         sockets: Sequence[socket.socket] | None = None,
-        *,
-        leads: bool = True,
-        predecessors: tuple[int, ...] = (),
+        place: Place | None = None,
     ) -> None:
-        """`predecessors` are processes whose place is taken: only their work is taken up then."""
+        """`place` says which of several processes this is; None: it is the only one."""
         self.config = config
         self._sockets = list(sockets) if sockets is not None else listen(config)
-        self._leads = leads
-        self._predecessors = predecessors
+        self._place = place
         self.serving: Serving = serving(config, [one.getsockname()[:2] for one in self._sockets])
         self._watched: Watched[tuple[TlsIdentity | None, ...]] = watch_tls(config)
         self._tls = [
@@ -105,9 +103,9 @@ class RunningNode:
         self._watching = asyncio.create_task(self._watch_tls())
 
     def _process(self, store: Store) -> Node:
-        if not self._predecessors:
-            return Node(self.config, store, leads=self._leads)
-        return _Successor(self.config, store, self._leads, self._predecessors)
+        if self._place is None:
+            return Node(self.config, store)
+        return Process(self.config, store, self._place)
 
     async def stop(self, drain: float = DRAIN, wind_up: float = WIND_UP) -> None:
         """Accept nothing more, finish what is under way, close the store."""
@@ -154,28 +152,6 @@ class RunningNode:
                 _log.info("reloaded", extra={"what": "certificates of the doors"})
         for problem in problems:
             _log.error("not reloaded, the old stays in force", extra={"detail": problem})
-
-
-class _Successor(Node):
-    """A process in the place of one that died while others of the same node live on."""
-
-    def __init__(
-        self, config: Config, store: Store, leads: bool, predecessors: tuple[int, ...]
-    ) -> None:
-        super().__init__(config, store, leads=leads)
-        self._left_by = [f"{self.name}/{pid}-" for pid in predecessors]
-
-    async def start(self) -> None:
-        """What the dead one had claimed is free again."""
-        await self.context.store.run(self._release)
-        await super().start()
-
-    def _release(self, tx: Transaction) -> None:
-        for owner in self._left_by:
-            tx.release_work(owner)
-
-    async def _recover(self) -> None:
-        """What the others have claimed is theirs."""
 
 
 def _limits(http: Http) -> ServerLimits:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from postroad.agreement.loading import Problem
+from postroad.api.process import Place, forget_counters
 from postroad.api.running import STOP_SIGNALS, RunningNode, listen, live, run_in_loop
 from postroad.api.serving import (
     ServeError,
@@ -169,6 +170,7 @@ class Workers:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         for number in (*STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
+        forget_counters(self._config.data)
         self._workers[0].due = 0.0
         try:
             self._watch()
@@ -312,12 +314,8 @@ class Workers:
 def _child(config: Config, worker: _Worker, ready: Callable[[], None], *, parent: int) -> int:
     try:
         with _told_as_one():
-            running = RunningNode(
-                config,
-                worker.sockets,
-                leads=worker.number == 0,
-                predecessors=worker.predecessors,
-            )
+            place = Place(worker.number, worker.predecessors)
+            running = RunningNode(config, worker.sockets, place)
             run_in_loop(live(running, ready, parent=parent))
     except ServeError as error:
         for line in str(error).splitlines():

@@ -1,11 +1,11 @@
 """`postroad demo`: the whole story in one go, on this machine."""
 
 import json
+import shutil
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -13,12 +13,15 @@ from rich.table import Table
 
 from postroad.cli.problems import fail
 
+_MARK: Final = ".postroad-demo"
+"""Stands in a folder that a demo made, and that the next one may therefore remove."""
+
 
 def demo(
     folder: Annotated[
-        Path | None,
-        typer.Option("--dir", help="Where the companies' folders go; default: a temporary one."),
-    ] = None,
+        Path,
+        typer.Option("--dir", help="Where the companies' folders go; made anew each time."),
+    ] = Path("demo"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print nothing but one JSON object with the totals.")
     ] = False,
@@ -33,25 +36,32 @@ def demo(
     from postroad.cli.demo_scenes import Story
 
     console = Console(highlight=False, quiet=as_json)
-    work = folder or Path(mkdtemp(prefix="postroad-demo-"))
     try:
-        work.mkdir(parents=True, exist_ok=True)
-        if any((work / name).exists() for name in ("buyer", "seller")):
-            fail(f"{work} holds a buyer or a seller already; name another folder with --dir")
+        _make_anew(folder)
         with ExitStack() as stack:
-            story = Story(work, console, stack, datetime.now(UTC))
+            story = Story(folder, console, stack, datetime.now(UTC))
             story.tell()
     except OSError as error:
-        fail(f"{work}: {error.strerror or error}")
+        fail(f"{folder}: {error.strerror or error}")
     except NotStarted as error:
         fail(str(error), code=1)
     totals = story.totals()
     if as_json:
         typer.echo(json.dumps(totals))
     else:
-        _summary(console, totals, work)
+        _summary(console, totals, folder)
     if story.surprises:
         fail(f"not everything was as it should be: {'; '.join(story.surprises)}", code=1)
+
+
+def _make_anew(folder: Path) -> None:
+    """An empty folder; one that somebody else filled is left alone."""
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / _MARK).exists():
+            fail(f"{folder} holds something else; name another folder with --dir")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).touch()
 
 
 def _summary(console: Console, totals: dict[str, object], work: Path) -> None:
@@ -63,5 +73,7 @@ def _summary(console: Console, totals: dict[str, object], work: Path) -> None:
     typer.echo(
         f"\nLook for yourself:\n"
         f"  postroad inspect {work}/evidence-1.zip --trust {work}/buyer/keys/authority.pem\n"
+        f"  postroad inspect {work}/messages/good.http --trust {work}/messages/authority.pem"
+        f" --key {work}/messages/seller.pem\n"
         f"  postroad serve -c {work}/seller/postroad.yaml"
     )

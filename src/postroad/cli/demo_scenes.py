@@ -18,6 +18,7 @@ from rich.console import Console
 from postroad.agreement.matching import Match
 from postroad.api.client import Client
 from postroad.api.client_values import ApiError, Event, Payload
+from postroad.cli.demo_messages import tell_messages_apart
 from postroad.cli.demo_nodes import BadRoad, RunningNode, disk_bytes, flip_one_bit, free_port
 from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_form
 from postroad.node.agreements import load_expectation
@@ -69,6 +70,7 @@ class Story:
         self._stranger()
         self._tampered()
         self._proofs()
+        self._bad_company()
 
     def _open(self) -> None:
         """A folder, keys and a node for each company."""
@@ -182,6 +184,12 @@ class Story:
             if not good:
                 self.surprises.append(f"the evidence of {sent.story} does not hold")
 
+    def _bad_company(self) -> None:
+        """What an attacker or an accident makes of a captured message, told by inspection."""
+        self._say("In bad company", f"messages in {self._work / 'messages'}, told apart")
+        folder = self._work / "messages"
+        self.surprises += tell_messages_apart(folder, self._console, self._now)
+
     def _send(
         self, story: str, payloads: Sequence[Payload | Path], *, delivered: bool = True
     ) -> None:
@@ -208,8 +216,10 @@ class Story:
         until = monotonic() + _PATIENCE
         while True:
             last = done()
-            self._new_events(self._buyer.client, "buyer", sent.message_id, sent.sender)
-            self._new_events(self._seller.client, "seller", sent.message_id, sent.receiver)
+            self._print(
+                self._new_events(self._buyer.client, "buyer", sent.message_id, sent.sender),
+                self._new_events(self._seller.client, "seller", sent.message_id, sent.receiver),
+            )
             if last:
                 return
             if monotonic() > until:
@@ -217,18 +227,26 @@ class Story:
                 return
             threading.Event().wait(_LOOK_AGAIN)
 
-    def _new_events(self, client: Client, who: str, message_id: str, seen: list[Event]) -> None:
+    def _new_events(
+        self, client: Client, who: str, message_id: str, seen: list[Event]
+    ) -> list[tuple[Event, str]]:
         try:
-            events = client.events(message_id)
+            events = client.events(message_id)[len(seen) :]
         except ApiError:
-            return
-        for event in events[len(seen) :]:
+            return []
+        seen += events
+        return [(event, who) for event in events]
+
+    def _print(self, *sides: list[tuple[Event, str]]) -> None:
+        every = [one for side in sides for one in side]
+        for event, who in sorted(every, key=lambda one: one[0].at):
             colour = "red" if event.severity == "failure" else "cyan"
             detail = f"  {event.error_code or ''} {event.detail}" if event.detail else ""
             self._console.print(
-                f"  {event.at:%H:%M:%S.%f}  {who:<7}[{colour}]{event.event}[/]{detail[:150]}"
+                f"  {event.at:%H:%M:%S.%f}  {who:<7} [{colour}]{event.event:<16}[/]{detail}",
+                no_wrap=True,
+                overflow="ellipsis",
             )
-            seen.append(event)
 
     def _say(self, title: str, text: str) -> None:
         self._console.print(f"\n[bold]{title}[/]: {text}")

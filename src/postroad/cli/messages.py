@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +20,18 @@ from rich.progress import (
 )
 from typer.core import TyperCommand
 
-from postroad.api.client import Event, Message, Payload, Property
+from postroad.api.client import ApiError, Client, Event, Message, Payload, Property
 from postroad.cli.file_names import safe_name
-from postroad.cli.node_options import ConfigFile, Json, MessageId, SideName, Token, Url, node
+from postroad.cli.node_options import (
+    ConfigFile,
+    Json,
+    MessageId,
+    SideName,
+    Token,
+    Url,
+    is_away,
+    node,
+)
 from postroad.cli.problems import fail
 from postroad.cli.showing import (
     as_data,
@@ -41,6 +51,8 @@ _ARRIVED: Final = ("acknowledged", "sent")
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 _PART: Final = re.compile(r";(type|name)=([^;]*)$")
 _LARGE: Final = 8 * MIB
+_PAUSE: Final = 0.5
+"""Seconds between two looks for a node that is away."""
 
 
 class WaitsByDefault(TyperCommand):
@@ -135,7 +147,7 @@ def send(
             fail(f"{error.filename or 'a payload'}: {error.strerror or error}")
         if not as_json:
             typer.echo(sent.message_id)
-        message = sent.message if wait is None else client.wait(sent.message_id, wait)
+        message = sent.message if wait is None else _settled(client, sent.message_id, wait)
     if as_json:
         print_json({**as_data(message), "repeated": sent.repeated})
     if wait is not None:
@@ -251,7 +263,7 @@ def resend(
     with node(config, url, token) as client:
         message = client.resend(message_id)
         if wait is not None:
-            message = client.wait(message_id, wait)
+            message = _settled(client, message_id, wait)
     if as_json:
         print_json(as_data(message))
     else:
@@ -320,6 +332,18 @@ def _row(message: Message) -> tuple[Any, ...]:
 
 def _short(party: str | None) -> str:
     return (party or "").rpartition("::")[2]
+
+
+def _settled(client: Client, message_id: str, wait: float) -> Message:
+    """The message once it is no longer on its way; a node that restarts meanwhile is waited for."""
+    end = time.monotonic() + wait
+    while True:
+        try:
+            return client.wait(message_id, max(0.0, end - time.monotonic()))
+        except ApiError as error:
+            if not is_away(error) or time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE)
 
 
 def _must_have_arrived(message: Message, wait: float) -> None:

@@ -74,13 +74,18 @@ class _Where:
 def node(config: Path | None, url: str | None, token: str | None) -> Iterator[Client]:
     """The node that the options name; what it refuses is told in one line."""
     where = _where(config, url, token)
-    with Client(where.url, token=where.token, verify=where.verify) as client:
+    with Client(where.url, token=where.token, verify=where.verify, retries=1) as client:
         try:
             yield client
         except ApiError as error:
-            if error.status == 0 and "Is it running?" in error.detail:
+            if is_away(error):
                 fail(f"no node answers at {where.url}; start it with: {where.start}", code=1)
             fail(_told(error), code=1)
+
+
+def is_away(error: ApiError) -> bool:
+    """Whether nobody answers."""
+    return error.status == 0 and "Is it running?" in error.detail
 
 
 def _told(error: ApiError) -> str:

@@ -11,6 +11,7 @@ from cryptography import x509
 from postroad.agreement.algorithms import strength
 from postroad.agreement.conformity import PartFacts, check_user_message
 from postroad.agreement.matching import Match, PModes
+from postroad.agreement.places import sides
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_security import X509, Security
 from postroad.agreement.pmode_security import UsernameToken as AgreedToken
@@ -40,6 +41,8 @@ class Terms:
     material: "Material"
     match: Match | None = None
     """The P-Mode of the user message, where it has one."""
+    signers: frozenset[str] = frozenset()
+    """What a certificate that only an authority vouches for must be named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class Material:
     """The key that this side signs with."""
     answering: tuple[x509.Certificate, ...] = ()
     """The certificates of who signs receipts and errors."""
+    subjects: frozenset[str] = frozenset()
+    """The names that the signer's certificate may have; empty: those of the party."""
+    policies: frozenset[str] = frozenset()
+    """Certificate policies, one of which the signer's certificate must carry."""
 
     def __add__(self, other: "Material") -> "Material":
         return Material(
@@ -110,7 +117,8 @@ class Expectation:
             return Terms(None, frozenset(), None, NOTHING)
         security = match.leg.security
         material = self.material(match)
-        return Terms(match.pmode.id, _named(security), _raw(security), material, match)
+        signers = material.subjects or frozenset(one.value for one in message.from_party.party_ids)
+        return Terms(match.pmode.id, _named(security), _raw(security), material, match, signers)
 
     def answer_terms(self, match: Match) -> Terms:
         """The terms of a receipt or an error about a message that was sent.
@@ -120,7 +128,9 @@ class Expectation:
         own = self.material(match)
         pins = own.answering or own.recipients
         material = Material(pins=pins, anchors=() if pins else own.anchors)
-        return Terms(match.pmode.id, _named(match.leg.security), None, material)
+        partner = sides(match.pmode, match.number - 1)[1]
+        signers = frozenset(one.id for one in (partner and partner.party) or ())
+        return Terms(match.pmode.id, _named(match.leg.security), None, material, match, signers)
 
     def material(self, match: Match) -> Material:
         return self.materials.get((match.pmode.id, match.number), NOTHING)

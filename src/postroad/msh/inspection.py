@@ -8,6 +8,7 @@ walk; only the lens is stricter for the node.
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 
 from cryptography import x509
 from lxml import etree
@@ -22,7 +23,7 @@ from postroad.security.decrypt import NOT_ENCRYPTED, Decryption, decrypt
 from postroad.security.ids import Ids
 from postroad.security.keys import KeyPair
 from postroad.security.timestamps import check_timestamp, read_security_timestamp
-from postroad.security.trust import Trust, is_authority
+from postroad.security.trust import Trust, check_subject, is_authority
 from postroad.security.username import read_username_token
 from postroad.security.verify import (
     Verification,
@@ -92,6 +93,23 @@ def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:
     return look.found
 
 
+@lru_cache(maxsize=1024)
+def _trust_in(
+    pins: tuple[x509.Certificate, ...],
+    anchors: tuple[x509.Certificate, ...],
+    policies: frozenset[str],
+    legacy: bool,
+) -> Trust:
+    """Made once: it remembers the paths that it found."""
+    return Trust(
+        anchors=tuple(one for one in anchors if is_authority(one)),
+        pinned=pins,
+        min_rsa_bits=1024 if legacy else 2048,
+        allow_sha1=legacy,
+        policies=policies,
+    )
+
+
 def _unchecked(uri: str) -> EbmsError:
     return EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
 
@@ -142,6 +160,8 @@ class Look:
         self._algorithms = Algorithms(legacy=lens.legacy)
         self._raw_attachments: bool | None = None
         self._material = NOTHING
+        self._signers: frozenset[str] = frozenset()
+        """Names of the party that should have signed."""
         self._bound: list[etree._Element] = []
         """Header elements that a signature should cover beside eb:Messaging and Body."""
 
@@ -218,6 +238,7 @@ class Look:
         self._algorithms = Algorithms(terms.algorithms, legacy=self._lens.legacy)
         self._raw_attachments = terms.raw_attachments
         self._material = terms.material
+        self._signers = terms.signers
 
     def _security_headers(self) -> None:
         """The Security header for us, its timestamp and username tokens."""
@@ -382,12 +403,7 @@ class Look:
             pins = anchors = self._lens.trusted
         if not (pins or anchors):
             return None
-        return Trust(
-            anchors=tuple(one for one in anchors if is_authority(one)),
-            pinned=pins,
-            min_rsa_bits=1024 if self._lens.legacy else 2048,
-            allow_sha1=self._lens.legacy,
-        )
+        return _trust_in(pins, anchors, own.policies, self._lens.legacy)
 
     def _trust(self, verification: Verification, certificate: x509.Certificate) -> None:
         trust = self._trusting()
@@ -397,6 +413,8 @@ class Look:
         try:
             companions = verification.companions or self._lens.known
             self._found.chain = trust.verify(certificate, companions, self._lens.at)
+            if self._lens.receiving and certificate not in self._material.pins:
+                check_subject(certificate, self._signers)
             self._found.trusted = True
         except EbmsError as error:
             error.location = error.location or "certificate"

@@ -1,6 +1,6 @@
 """P-Modes from files, with the certificates and keys that they name beside them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -62,8 +62,9 @@ def load_agreements(path: Path, *, password: bytes | None = None) -> Agreements:
         for name, data in sources
         for pmode in load_pmodes(data, name).pmodes
     ]
+    read = _Reading(password)
     materials = {
-        (pmode.id, number): _material(folder, leg.security, password)
+        (pmode.id, number): _material(folder, leg.security, read)
         for folder, pmode in loaded
         for number, leg in enumerate(pmode.legs, 1)
         if leg.security is not None
@@ -72,7 +73,7 @@ def load_agreements(path: Path, *, password: bytes | None = None) -> Agreements:
     return Agreements(Expectation(PModes(result.pmodes), materials), folders)
 
 
-def _material(folder: Path, security: Security, password: bytes | None) -> Material:
+def _material(folder: Path, security: Security, read: "_Reading") -> Material:
     """What a Security group names, which lies relative to the folder of its file."""
     terms = security.x509 or X509()
     signature, encryption = terms.signature, terms.encryption
@@ -82,15 +83,15 @@ def _material(folder: Path, security: Security, password: bytes | None) -> Mater
     keys: list[NamedKeyPair] = []
     if signature is not None:
         named = [*([signature.certificate] if signature.certificate else ()), *signature.pins]
-        pins = _all(folder, named, load_certificates)
-        anchors = _all(folder, signature.trust_anchors, load_certificates)
+        pins = read.certificates(folder, named)
+        anchors = read.certificates(folder, signature.trust_anchors)
     if encryption is not None and encryption.certificate:
-        recipients = _all(folder, [encryption.certificate], load_certificates)
+        recipients = read.certificates(folder, [encryption.certificate])
     if encryption is not None and encryption.key:
-        keys = _all(folder, [encryption.key], lambda data: load_key_pairs(data, password))
+        keys = read.keys(folder, [encryption.key])
     signing: list[NamedKeyPair] = []
     if signature is not None and signature.key:
-        signing = _all(folder, [signature.key], lambda data: load_key_pairs(data, password))
+        signing = read.keys(folder, [signature.key])
     receipt = security.send_receipt
     answering = [receipt.certificate] if receipt and receipt.certificate else []
     return Material(
@@ -99,19 +100,40 @@ def _material(folder: Path, security: Security, password: bytes | None) -> Mater
         tuple(recipients),
         tuple(named.pair for named in keys),
         signing[0].pair if signing else None,
-        tuple(_all(folder, answering, load_certificates)),
+        tuple(read.certificates(folder, answering)),
+        frozenset((signature.subjects if signature else None) or ()),
+        frozenset((signature.policies if signature else None) or ()),
     )
 
 
-def _all(
-    folder: Path, names: list[str] | tuple[str, ...], load: Callable[[bytes], tuple[_T, ...]]
-) -> list[_T]:
-    found: list[_T] = []
-    for name in names:
+class _Reading:
+    """Reads certificates and keys, each file once: opening a key store takes its time."""
+
+    def __init__(self, password: bytes | None) -> None:
+        self._certificates: dict[Path, tuple[x509.Certificate, ...]] = {}
+        self._keys: dict[Path, tuple[NamedKeyPair, ...]] = {}
+        self._password = password
+
+    def certificates(self, folder: Path, names: Iterable[str]) -> list[x509.Certificate]:
+        files = [folder / name for name in names]
+        return [one for file in files for one in _once(file, self._certificates, load_certificates)]
+
+    def keys(self, folder: Path, names: Iterable[str]) -> list[NamedKeyPair]:
+        files = [folder / name for name in names]
+        return [one for file in files for one in _once(file, self._keys, self._load_keys)]
+
+    def _load_keys(self, data: bytes) -> tuple[NamedKeyPair, ...]:
+        return load_key_pairs(data, self._password)
+
+
+def _once(
+    file: Path, known: dict[Path, tuple[_T, ...]], load: Callable[[bytes], tuple[_T, ...]]
+) -> tuple[_T, ...]:
+    if file not in known:
         try:
-            found += load((folder / name).read_bytes())
+            known[file] = load(file.read_bytes())
         except OSError as error:
-            raise AgreementError(f"{folder / name}: {error.strerror or error}") from None
+            raise AgreementError(f"{file}: {error.strerror or error}") from None
         except KeyStoreError as error:
-            raise AgreementError(f"{folder / name}: {error}") from None
-    return found
+            raise AgreementError(f"{file}: {error}") from None
+    return known[file]

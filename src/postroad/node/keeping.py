@@ -69,6 +69,7 @@ def keep(
 ) -> Callable[[Transaction], Given]:
     """The step that takes a message over: stored, delivered and answered, or known already."""
     now, found = arrival.now, arrival.found
+    checked = context.clock()
     message_id = message.message_info.message_id
     payloads = next(iter(found.payloads.values()), ())
     state = State.RECEIVED if match.test else State.DELIVERED
@@ -95,7 +96,7 @@ def keep(
             )
         ]
         if state is State.DELIVERED:
-            events.append(about(kept, "delivered", now))
+            events.append(about(kept, "delivered", checked))
         given = None
         if answer is not None:
             stored = tx.keep(answer.envelope)
@@ -106,7 +107,7 @@ def keep(
                     about(
                         kept,
                         "receipt_sent",
-                        now,
+                        checked,
                         signal_id=answer.signal_id,
                         peer=arrival.peer,
                         evidence=place(stored),
@@ -257,7 +258,7 @@ def reject(
         refused = replace(
             _message(context, tx, arrival, message, match, State.REJECTED, ()),
             error_code=first.code,
-            detail=str(first)[:2000],
+            detail=told(first),
         )
         before = tx.message(Side.RECEIVING, refused.message_id)
         known = before is not None and before.state is not State.REJECTED
@@ -269,7 +270,7 @@ def reject(
                 replace(
                     _sent_signal(refused, answer, stored, now),
                     error_code=first.code,
-                    detail=first.detail[:2000],
+                    detail=told(first),
                 )
             )
         tx.record(
@@ -280,7 +281,7 @@ def reject(
                     now,
                     error_code=one.code,
                     severity=one.severity.value,
-                    detail=str(one)[:2000],
+                    detail=told(one),
                     signal_id=answer.signal_id,
                     peer=arrival.peer,
                 )
@@ -288,13 +289,7 @@ def reject(
             ]
         )
         if not known:
-            tx.record(
-                (
-                    about(
-                        refused, "rejected", now, error_code=first.code, detail=first.detail[:2000]
-                    ),
-                )
-            )
+            tx.record((about(refused, "rejected", now, error_code=first.code, detail=told(first)),))
         if back is not None:
             tx.add_work(back.work)
         if before is None:
@@ -304,6 +299,12 @@ def reject(
     return step
 
 
+def told(problem: EbmsError) -> str:
+    """What is wrong and where, for people; the code stands beside it."""
+    place = f" ({problem.location})" if problem.location else ""
+    return f"{problem.detail}{place}"[:2000]
+
+
 def about_nothing(context: Context, problem: EbmsError, arrival: Arrival) -> Event:
     return Event(
         arrival.now,
@@ -311,7 +312,7 @@ def about_nothing(context: Context, problem: EbmsError, arrival: Arrival) -> Eve
         "error_raised",
         error_code=problem.code,
         severity=problem.severity.value,
-        detail=str(problem)[:2000],
+        detail=told(problem),
         peer=arrival.peer,
     )
 

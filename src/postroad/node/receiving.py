@@ -95,6 +95,7 @@ class Receiver:
         except EbmsError as wrong:
             status = 415 if wrong.location == "HTTP" and wrong.code == "EBMS:0007" else 400
             return await self._unreadable(wrong, now, request.peer, status)
+        now = self._context.clock()
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
         try:
             if size <= AT_ONCE:

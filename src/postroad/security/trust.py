@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, padding, rsa
-from cryptography.x509.oid import ExtensionOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 from postroad.security.distinguished import (
     REMEMBERED,
@@ -563,6 +563,37 @@ def _read_crl(crl: x509.CertificateRevocationList) -> _Revoked:
         covers_users=point is None or not point.only_contains_ca_certs,
         covers_authorities=point is None or not point.only_contains_user_certs,
     )
+
+
+def check_subject(certificate: x509.Certificate, names: frozenset[str]) -> None:
+    """An authority vouches for many: the certificate must name the very party, or EBMS:0101.
+
+    A name is a common name, a whole distinguished name, or an alternative name of the subject.
+    """
+    if names & subject_names(certificate):
+        return
+    wanted = " or ".join(repr(name) for name in sorted(names)) or "nobody"
+    raise EbmsError(
+        "EBMS:0101",
+        f"the certificate {certificate.subject.rfc4514_string()[:200]} is trusted, but does not "
+        f"name {wanted}",
+        location="certificate",
+    )
+
+
+@lru_cache(maxsize=1024)
+def subject_names(certificate: x509.Certificate) -> frozenset[str]:
+    """All names of a certificate's subject."""
+    subject = certificate.subject
+    found = {subject.rfc4514_string()}
+    found |= {str(one.value) for one in subject.get_attributes_for_oid(NameOID.COMMON_NAME)}
+    try:
+        others = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return frozenset(found)
+    for kind in (x509.DNSName, x509.UniformResourceIdentifier, x509.RFC822Name):
+        found |= set(others.get_values_for_type(kind))
+    return frozenset(found)
 
 
 def is_authority(certificate: x509.Certificate) -> bool:

@@ -135,22 +135,28 @@ class GroupCommit:
         """Run the steps of the next group; what came of each of those that were taken.
 
         A step that fails after it has changed something takes its neighbours back with it. They
-        are run again then, each behind a savepoint: too costly for every day.
+        are run again then, and the rest of the group too, each behind a savepoint: too costly for
+        every day.
         """
         try:
             transaction = self._writer.transaction()
             outcomes: list[_Outcome] = []
+            careful = False
             while self._waiting and len(taken) < GROUP_STEPS and not self._writer.full:
                 waiting = self._waiting.popleft()
                 if waiting.future.done():
                     continue
                 taken.append(waiting)
+                if careful:
+                    outcomes.append(self._run_carefully(transaction, waiting))
+                    continue
                 outcome, harmed = self._run(transaction, waiting)
                 outcomes.append(outcome)
                 if harmed:
+                    careful = True
                     self._writer.rewind()
-                    outcomes = self._execute_carefully(taken)
-                    break
+                    transaction = self._writer.transaction()
+                    outcomes = [self._run_carefully(transaction, one) for one in taken]
             if self._writer.group.changed:
                 self._writer.finish_steps()
         except sqlite3.Error as error:
@@ -175,18 +181,15 @@ class GroupCommit:
         group.changed |= changed
         return outcome, harmed
 
-    def _execute_carefully(self, taken: list[_Waiting]) -> list[_Outcome]:
-        transaction = self._writer.transaction()
-        outcomes = []
-        for waiting in taken:
-            mark = self._writer.savepoint()
-            outcome, harmed = self._run(transaction, waiting)
-            if harmed:
-                self._writer.back_to(mark)
-            else:
-                self._writer.release()
-            outcomes.append(outcome)
-        return outcomes
+    def _run_carefully(self, transaction: SqliteTransaction, waiting: _Waiting) -> _Outcome:
+        """What came of a step; nothing of it is left if it failed."""
+        mark = self._writer.savepoint()
+        outcome, harmed = self._run(transaction, waiting)
+        if harmed:
+            self._writer.back_to(mark)
+        else:
+            self._writer.release()
+        return outcome
 
     async def _commit(self) -> list[str]:
         return await self._hand.do(self._writer.commit)

@@ -1,0 +1,460 @@
+"""The bench: two nodes, corners two and three, a relay between them, and their applications."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from postroad.api.client import ApiError, Client, Event, Message, SentMessage
+from postroad.api.running import RunningNode, listen
+from postroad.node.config import load_config
+from postroad.node.devpki import issue
+from postroad.node.initializing import Plan, Station, initialize
+from postroad.security.keys import KeyPair
+from tests.as4.foreign import Identity, Letter
+from tests.as4.reading import Seen, read
+
+T = TypeVar("T")
+PATIENCE: Final = 30.0
+"""Seconds after which a test is taken to hang; nothing waits for it when all is well."""
+C2, C3 = "c2", "c3"
+PARTIES: Final = {name: f"urn:example:{name}" for name in (C2, C3)}
+SERVICE: Final = "urn:example:as4"
+
+
+class Loop:
+    """An event loop in a thread of its own, so that tests are ordinary code."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, scenario: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(scenario, self._loop).result(PATIENCE)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP response."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    @property
+    def seen(self) -> Seen:
+        return read(self.content_type, self.body)
+
+    @property
+    def codes(self) -> list[str]:
+        """The error codes in it."""
+        return [one["errorCode"] for one in self.seen.errors]
+
+
+NOTHING: Final = Answer(202, "", b"")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request and its response, as they went over the wire."""
+
+    content_type: str
+    body: bytes
+    answer: Answer
+
+    @property
+    def seen(self) -> Seen:
+        return read(self.content_type, self.body)
+
+
+Serve = Callable[[dict[str, str], bytes], Awaitable[Answer]]
+
+
+class Listener:
+    """A plain HTTP server that hands requests to a function."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        self._server.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[1:-2]
+                fields = {
+                    name.lower(): value.strip()
+                    for name, _, value in (line.partition(":") for line in head)
+                }
+                body = await reader.readexactly(int(fields["content-length"]))
+                answer = await self._serve(fields, body)
+                kind = f"Content-Type: {answer.content_type}\r\n" if answer.content_type else ""
+                writer.write(
+                    f"HTTP/1.1 {answer.status} -\r\n{kind}"
+                    f"Content-Length: {len(answer.body)}\r\n\r\n".encode()
+                    + answer.body
+                )
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@dataclass
+class Intercepted:
+    """What the relay does to the messages that hold a mark."""
+
+    request: Callable[[bytes], bytes] | None = None
+    answer: Callable[[Answer], Answer] | None = None
+
+
+class Relay(Listener):
+    """Passes everything on, keeps a copy, and alters what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(self._pass_on)
+        self.target = ""
+        self.exchanges: list[Exchange] = []
+        self._intercepted: dict[bytes, Intercepted] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/msh"
+
+    def intercept(
+        self,
+        mark: str,
+        *,
+        request: Callable[[bytes], bytes] | None = None,
+        answer: Callable[[Answer], Answer] | None = None,
+    ) -> None:
+        """Alter messages in whose bytes the mark stands, or the answers to them."""
+        self._intercepted[mark.encode()] = Intercepted(request, answer)
+
+    def let_pass(self, mark: str) -> None:
+        del self._intercepted[mark.encode()]
+
+    def about(self, message_id: str) -> list[Exchange]:
+        """The exchanges in whose request the id stands, in their order."""
+        return [one for one in self.exchanges if message_id.encode() in one.body]
+
+    async def _pass_on(self, fields: dict[str, str], body: bytes) -> Answer:
+        what = next((w for mark, w in self._intercepted.items() if mark in body), Intercepted())
+        if what.request is not None:
+            body = what.request(body)
+        answer = await post(self.target, fields["content-type"], body)
+        if what.answer is not None:
+            answer = what.answer(answer)
+        self.exchanges.append(Exchange(fields["content-type"], body, answer))
+        return answer
+
+
+class Application(Listener):
+    """An application that is told by webhook what became of its messages."""
+
+    def __init__(self) -> None:
+        super().__init__(self._take)
+        self._told: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+
+    async def _take(self, _fields: dict[str, str], body: bytes) -> Answer:
+        with self._changed:
+            self._told.append(json.loads(body))
+            self._changed.notify_all()
+        return Answer(204, "", b"")
+
+    def about(self, message_id: str) -> list[dict[str, Any]]:
+        with self._changed:
+            return [one for one in self._told if one["message_id"] == message_id]
+
+    def told(self, message_id: str) -> dict[str, Any]:
+        """The first thing that it is told about a message; waits for it."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: any(one["message_id"] == message_id for one in self._told), PATIENCE
+            )
+        found = self.about(message_id)
+        assert found, f"the application was not told about {message_id} within {PATIENCE:g} s"
+        return found[0]
+
+
+async def post(url: str, content_type: str, body: bytes) -> Answer:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
+        reply = await client.post(url, content=body, headers={"Content-Type": content_type})
+    return Answer(reply.status_code, reply.headers.get("content-type", ""), reply.content)
+
+
+@dataclass
+class Corner:
+    """A running node, as its applications and operators see it."""
+
+    name: str
+    folder: Path
+    application: Application = field(default_factory=Application)
+    running: RunningNode | None = None
+
+    @property
+    def url(self) -> str:
+        assert self.running is not None
+        return self.running.serving.doors[0].url + "/msh"
+
+    @property
+    def client(self) -> Client:
+        assert self.running is not None
+        token = (self.folder / "keys" / "api.token").read_text().strip()
+        return Client(self.running.serving.api_url or "", token=token)
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate((self.folder / f"keys/{self.name}.pem").read_bytes())
+
+    @property
+    def key(self) -> rsa.RSAPrivateKey:
+        return self.identity.key
+
+    @property
+    def identity(self) -> Identity:
+        pair = _pair(self.folder / f"keys/{self.name}.p12")
+        assert isinstance(pair.private_key, rsa.RSAPrivateKey)
+        return Identity(pair.private_key, pair.certificate)
+
+    def send(self, pmode: str, *payloads: Any, **more: Any) -> SentMessage:
+        """Submit a message, and wait until it is settled."""
+        with self.client as client:
+            return client.send(pmode=pmode, payloads=payloads, wait=PATIENCE, **more)
+
+    def status(self, message_id: str) -> Message:
+        with self.client as client:
+            return client.status(message_id)
+
+    def events(self, message_id: str) -> list[Event]:
+        with self.client as client:
+            return list(client.events(message_id))
+
+    def journal(self, message_id: str) -> list[str]:
+        """The names of the events about a message; nothing when it is not known."""
+        try:
+            return [one.event for one in self.events(message_id)]
+        except ApiError as error:
+            assert error.status == 404
+            return []
+
+    def delivered(self, message_id: str) -> Message | None:
+        """The message in the inbox, if it is there."""
+        try:
+            with self.client as client:
+                return client.received(message_id)
+        except ApiError as error:
+            assert error.status == 404
+            return None
+
+    def payloads(self, message_id: str) -> list[bytes]:
+        """The payloads as the application gets them, in their order."""
+        with self.client as client:
+            count = len(client.received(message_id).parts)
+            return [client.part(message_id, number) for number in range(1, count + 1)]
+
+
+def _pair(path: Path) -> KeyPair:
+    key, certificate, more = pkcs12.load_key_and_certificates(path.read_bytes(), None)
+    assert key is not None
+    assert certificate is not None
+    return KeyPair(key, certificate, tuple(more))
+
+
+@dataclass
+class Bench:
+    """Everything that a test needs."""
+
+    loop: Loop
+    c2: Corner
+    c3: Corner
+    relay: Relay
+
+    def post(self, letter: Letter) -> Answer:
+        """Send a stranger's message straight to corner three."""
+        return self.loop.run(post(self.c3.url, *letter.wire()))
+
+    def exchange(self, message_id: str) -> Exchange:
+        """The one exchange about a message that corner two sent."""
+        [found] = self.relay.about(message_id)
+        return found
+
+    def stranger(self, name: str = "stranger") -> Identity:
+        """Somebody whose certificate the authority of both corners issued."""
+        authority = _pair(self.c2.folder / "keys" / "authority.p12")
+        return _issued(authority, name)
+
+
+def _issued(authority: KeyPair, name: str) -> Identity:
+    now = datetime.now(UTC)
+    made = issue(authority, name, begin=now - timedelta(days=1), end=now + timedelta(days=1))
+    assert isinstance(made.private_key, rsa.RSAPrivateKey)
+    return Identity(made.private_key, made.certificate)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A P-Mode in the words of the tests; each has an action, or a service, of its own."""
+
+    name: str
+    sign: bool = True
+    encrypt: bool = False
+    compress: bool = False
+    non_repudiation: bool | None = None
+    """None: where the message is signed."""
+    receipt: str = "response"
+    errors_to_callback: bool = False
+    key: str = C2
+    """Whose key the sender signs with."""
+    anchored: bool = False
+    """The receiver trusts an authority instead of a certificate, and takes any initiator."""
+    agreement: str | None = None
+    service: str | None = SERVICE
+    action: str | None = ""
+    """Empty: the name."""
+    roles: tuple[str, str] | None = None
+    known_to: tuple[str, ...] = (C2, C3)
+    address: str | None = None
+    key_reference: str | None = None
+
+    def pmode(self, corner: str, relay: str, back: str) -> dict[str, Any]:
+        """The P-Mode for a corner's folder."""
+        sends = corner == C2
+        initiator: dict[str, Any] = {"party": PARTIES[C2]}
+        responder: dict[str, Any] = {"party": PARTIES[C3]}
+        if self.roles is not None:
+            initiator["role"], responder["role"] = self.roles
+        if self.anchored and not sends:
+            del initiator["party"]
+        business: dict[str, Any] = {}
+        if self.service is not None:
+            business["service"] = self.service
+        if self.action is not None:
+            business["action"] = self.action or self.name
+        report: dict[str, Any] = {"as_response": True, "process_error_notify_consumer": True}
+        if self.errors_to_callback:
+            report |= {"as_response": False, "receiver_errors_to": [back]}
+        leg: dict[str, Any] = {
+            "protocol": {"address": self.address or relay, "soap_version": "1.2"},
+            "business_info": business,
+            "error_handling": {"report": report},
+            "security": self._security(sends, back),
+        }
+        if self.compress:
+            leg["payload_service"] = {"compression_type": "gzip"}
+        whole = {"id": self.name, "mep": "oneWay", "mep_binding": "push"}
+        whole |= {"initiator": initiator, "responder": responder, "legs": [leg]}
+        if self.agreement is not None:
+            whole["agreement"] = {"value": self.agreement}
+        return {key: value for key, value in whole.items() if value}
+
+    def _security(self, sends: bool, back: str) -> dict[str, Any]:
+        asked: dict[str, Any] = {"reply_pattern": self.receipt}
+        if self.receipt == "callback":
+            asked["reply_to"] = back
+        proof = self.sign if self.non_repudiation is None else self.non_repudiation
+        security: dict[str, Any] = {"send_receipt": asked}
+        if self.sign or self.encrypt:
+            security |= {"wss_version": "1.1", "x509": {}}
+        if self.sign:
+            signature: dict[str, Any] = {
+                "algorithm": "rsa-sha256",
+                "hash_function": "sha256",
+                "certificate": "../keys/c2.pem",
+            }
+            if self.key_reference is not None:
+                signature["key_reference"] = self.key_reference
+            if self.anchored:
+                del signature["certificate"]
+                signature["trust_anchors"] = ["../keys/authority.pem"]
+            if sends:
+                signature["key"] = f"../keys/{self.key}.p12"
+            security["x509"] |= {"sign": True, "signature": signature}
+            asked["certificate"] = "../keys/c3.pem"
+            asked["non_repudiation"] = proof
+        if self.encrypt:
+            security["x509"]["encryption"] = {
+                "encrypt": True,
+                "certificate": "../keys/c3.pem",
+                "algorithm": "aes128-gcm",
+                "key_transport": "rsa-oaep",
+                "digest": "sha256",
+                "mgf": "mgf1sha256",
+            }
+        return security
+
+
+async def start(
+    folder: Path, terms: tuple[Terms, ...], stack: AsyncExitStack
+) -> tuple[Corner, Corner, Relay]:
+    """Both corners with their files, running until the stack is closed."""
+    initialize(
+        Plan(Station(C2, folder / C2, 18080), Station(C3, folder / C3, 18081)),
+        now=datetime.now(UTC),
+    )
+    relay, corners = Relay(), (Corner(C2, folder / C2), Corner(C3, folder / C3))
+    for listener in (relay, *(one.application for one in corners)):
+        await listener.start()
+        stack.push_async_callback(listener.stop)
+    _strange_key(folder / C2 / "keys")
+    sockets = {}
+    for corner in corners:
+        file = corner.folder / "postroad.yaml"
+        settings = yaml.safe_load(file.read_text())
+        settings["listen"] = [{"address": "127.0.0.1:0", "path": "/msh"}]
+        settings["webhook"] = {"url": f"http://127.0.0.1:{corner.application.port}/"}
+        file.write_text(yaml.safe_dump(settings))
+        sockets[corner.name] = listen(load_config(file))
+    ports = {name: found[0].getsockname()[1] for name, found in sockets.items()}
+    relay.target = f"http://127.0.0.1:{ports[C3]}/msh"
+    back = f"http://127.0.0.1:{ports[C2]}/msh"
+    for corner in corners:
+        for sample in (corner.folder / "pmodes").iterdir():
+            sample.unlink()
+        mine = [one for one in terms if corner.name in one.known_to]
+        made = [one.pmode(corner.name, relay.url, back) for one in mine]
+        (corner.folder / "pmodes" / "all.yaml").write_text(yaml.safe_dump({"pmodes": made}))
+        config = load_config(corner.folder / "postroad.yaml")
+        corner.running = RunningNode(config, sockets[corner.name])
+        await stack.enter_async_context(corner.running)
+    return corners[0], corners[1], relay
+
+
+def _strange_key(folder: Path) -> None:
+    """A key that the authority issued, and no P-Mode knows: `wrong.p12`."""
+    from cryptography.hazmat.primitives.serialization import NoEncryption
+
+    wrong = _issued(_pair(folder / "authority.p12"), "wrong")
+    octets = pkcs12.serialize_key_and_certificates(
+        b"wrong", wrong.key, wrong.certificate, None, NoEncryption()
+    )
+    (folder / "wrong.p12").write_bytes(octets)
+
+
+def renamed(terms: Terms, name: str) -> Terms:
+    return replace(terms, name=name)
