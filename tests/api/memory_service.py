@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any, Final
 
+from msgspec import structs
+
 from postroad.node.service import (
     Health,
     PModeSummary,
@@ -243,7 +245,7 @@ class MemoryService:
         await self.change(message, state=state)
 
     async def change(self, message: Message, **changes: Any) -> Message:
-        changed = replace(message, **changes, updated_at=datetime.now(UTC))
+        changed = structs.replace(message, **changes, updated_at=datetime.now(UTC))
         async with self._changed:
             self._messages[message.side, message.message_id] = changed
             self._changed.notify_all()

@@ -3,11 +3,11 @@
 import base64
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from postroad.api.streaming import attachment, safe_name
 from postroad.node.service import Service
@@ -70,7 +70,7 @@ def test_what_was_not_delivered_is_not_in_the_inbox(
 
     async def message(*asked: Any) -> Message | None:
         found = await service.message(*asked)
-        return found and replace(found, state=state)
+        return found and structs.replace(found, state=state)
 
     serve(Faulty(service, message=message))
     assert http.get(f"{INBOX}/{name}").status_code == 404

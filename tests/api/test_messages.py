@@ -1,14 +1,13 @@
 """Where a message is, what happened to it, and the proof."""
 
-import dataclasses
 import io
 import threading
 import zipfile
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from postroad.api.segments import id_of, kept_apart, segment_of
 from postroad.node.service import Service
@@ -123,7 +122,7 @@ def test_waiting_has_its_bounds(http: httpx.Client, wait: str) -> None:
 def test_an_event_has_the_columns_of_the_journal(http: httpx.Client, service: Service) -> None:
     _submit(http, "m-1@x")
     [event, *_] = http.get(f"{PATH}/m-1@x/events").json()["events"]
-    columns = {field.name for field in dataclasses.fields(Event)} | {"node", "epoch", "seq"}
+    columns = set(Event.__struct_fields__) | {"node", "epoch", "seq"}
     assert event.keys() == columns
     assert event["event"] == "submitted"
     assert (event["epoch"], event["node"]) == (1, service.name)
@@ -172,7 +171,9 @@ def test_no_key_is_ever_shown(http: httpx.Client, serve: Serve, service: Service
 
     async def message(*asked: Any) -> Message | None:
         found = await service.message(*asked)
-        return found and replace(found, seal=Seal("aes", secret, ()), fingerprint="fingerprint")
+        return found and structs.replace(
+            found, seal=Seal("aes", secret, ()), fingerprint="fingerprint"
+        )
 
     serve(Faulty(service, message=message))
     shown = http.get(f"{PATH}/m-1@x", params={"side": Side.SENDING})

@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,7 +14,7 @@ import httpx
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
 
 from postroad.api.client import ApiError, Client, Event, Message, SentMessage
 from postroad.api.running import RunningNode, listen
@@ -297,7 +297,11 @@ class Bench:
 
     def post(self, letter: Letter) -> Answer:
         """Send a stranger's message straight to corner three."""
-        return self.loop.run(post(self.c3.url, *letter.wire()))
+        return self.deliver(letter.wire())
+
+    def deliver(self, wire: tuple[str, bytes]) -> Answer:
+        """The same with the message written down already."""
+        return self.loop.run(post(self.c3.url, *wire))
 
     def exchange(self, message_id: str) -> Exchange:
         """The one exchange about a message that corner two sent."""
@@ -447,14 +451,9 @@ async def start(
 
 def _strange_key(folder: Path) -> None:
     """A key that the authority issued, and no P-Mode knows: `wrong.p12`."""
-    from cryptography.hazmat.primitives.serialization import NoEncryption
-
     wrong = _issued(_pair(folder / "authority.p12"), "wrong")
     octets = pkcs12.serialize_key_and_certificates(
         b"wrong", wrong.key, wrong.certificate, None, NoEncryption()
     )
     (folder / "wrong.p12").write_bytes(octets)
 
-
-def renamed(terms: Terms, name: str) -> Terms:
-    return replace(terms, name=name)

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import uvloop
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from postroad.api.app import create_app
 from postroad.api.endpoint import msh_app
 from postroad.node.config import Config, load_config
 from postroad.node.node import Node
-from postroad.security.algorithms import ECDSA_SHA256
+from postroad.security.algorithms import ECDSA_SHA256, RSA_SHA256
 from postroad.security.attachments import Attachment
 from postroad.security.keys import KeyPair
 from postroad.security.secure import Lifetime, secure
@@ -477,8 +478,8 @@ def signal_message(
     """A receipt or an error as a request of its own, signed by whom one likes or not at all."""
     how = None
     if signer is not None:
-        rsa = hasattr(signer.private_key, "decrypt")
-        how = Signing(signer) if rsa else Signing(signer, ECDSA_SHA256)
+        is_rsa = isinstance(signer.private_key, RSAPrivateKey)
+        how = Signing(signer, RSA_SHA256 if is_rsa else ECDSA_SHA256)
     made = secure(
         VERSION,
         [Block("_messaging", write_messaging(Messaging((signal,), id="_messaging"), VERSION))],

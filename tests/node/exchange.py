@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import structs
 
 from postroad.msh.answers import sent_message
 from postroad.msh.capture import Incoming
@@ -166,7 +168,7 @@ class Exchange:
         self.clock.wait(1)
         state = await self.hear(message, response)
         assert state is State.ACKNOWLEDGED
-        return replace(message, state=state)
+        return structs.replace(message, state=state)
 
     async def evidence(self, party: str, message_id: str) -> Iterator[bytes]:
         """As the node's door gives it."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner
 
 import postroad
@@ -399,6 +400,31 @@ HOSTILE: dict[str, Callable[[Files], bytes]] = {
 }
 
 
+SAID = {
+    "name climbs out": "a file of this name",
+    "name is absolute": "a file of this name",
+    "name with a backslash": "a file of this name",
+    "name is long": "a file of this name",
+    "file not listed": "does not list it",
+    "bomb": "a bomb",
+    "many files": "more than 4000 files",
+    "large directory": "directory of the zip is too large",
+    "list is no JSON": "cannot be read",
+    "list is deep": "cannot be read",
+    "deep unknown value": "cannot be read",
+    "list of a later format": "a newer Postroad",
+    "list says nothing": "format",
+    "part of no media type": "media type",
+    "one file as many parts": "one after the other",
+    "part is another file": "one after the other",
+    "signal of another kind": "one after the other",
+    "cut short": "not a zip",
+    "no zip at all": "not a zip",
+    "empty zip": "has no evidence.json",
+}
+"""What is told of each."""
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_zip_made_to_do_harm_is_refused_in_little_memory(
@@ -412,6 +438,7 @@ def test_a_zip_made_to_do_harm_is_refused_in_little_memory(
     tracemalloc.stop()
     assert facts["holds"] is False
     assert codes(facts)
+    assert SAID[name] in str(facts["errors"])
     assert peak < 24 << 20
     assert list(tmp_path.iterdir()) == []
 
@@ -553,7 +580,9 @@ def test_a_receipt_that_was_not_believed_is_shown_and_does_not_count(folder: Pat
         assert await exchange.hear(message, response) is State.ACKNOWLEDGED
         return b"".join(await exchange.evidence(BUYER, "twice@buyer.example"))
 
-    facts = postroad.inspect(run(scenario()))
+    data = run(scenario())
+    assert json.loads(unzipped(data)["verdict.json"])["holds"] is True
+    facts = postroad.inspect(data)
     first, second = facts["receipts"]
     assert (first["believed"], first["holds"]) == (False, False)
     assert (second["believed"], second["holds"]) == (True, True)
@@ -565,7 +594,7 @@ def test_what_was_never_packaged_has_no_evidence(folder: Path) -> None:
     async def scenario() -> None:
         exchange = Exchange(folder, {BUYER: await open_memory(node=BUYER)})
         message = await exchange.send("never@buyer.example", *PAYLOADS)
-        bare = replace(message, envelope=None, state=State.SUBMITTED)
+        bare = structs.replace(message, envelope=None, state=State.SUBMITTED)
         with pytest.raises(Refused) as refused:
             evidence_zip(exchange.contexts[BUYER], bare, [], [])
         assert refused.value.status == 409
@@ -594,8 +623,8 @@ def _written(folder: Path, file: Path, size: int) -> int:
         message = await exchange.send("large@buyer.example", *PAYLOADS, kind="plain")
         real = store.content
         store.content = lambda one: _Large(size) if one.place == "large" else real(one)
-        part = replace(message.parts[2], stored=Stored("large", 0, size))
-        changed = replace(message, parts=(*message.parts[:2], part))
+        part = structs.replace(message.parts[2], stored=Stored("large", 0, size))
+        changed = structs.replace(message, parts=(*message.parts[:2], part))
         largest = 0
         with file.open("wb") as written:
             for piece in evidence_zip(exchange.contexts[BUYER], changed, [], []):

@@ -365,6 +365,21 @@ async def test_what_is_told_later_is_what_was_so_at_the_time(folder: Path) -> No
 
 
 @in_loop
+async def test_each_failure_is_told_with_its_own_reason(folder: Path) -> None:
+    app = Application([500])
+    async with world(folder, app) as node:
+        await node.happened(State.FAILED, events=[("delivery_failed", {"detail": "first"})])
+        node.clock.wait(1)
+        await node.happened(State.FAILED, events=[("delivery_failed", {"detail": "second"})])
+        await node.work()
+        node.clock.wait(5)
+        await node.work()
+        await node.work()
+    assert [one["detail"] for one in app.told] == ["first", "first", "second"]
+    assert len({one["delivery_id"] for one in app.told}) == 2
+
+
+@in_loop
 async def test_a_message_that_is_gone_is_still_told_of(folder: Path) -> None:
     app = Application()
     async with world(folder, app) as node:

@@ -1,10 +1,11 @@
 """The contract of every backend: messages, lists, signals and purging."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import NODEFAULT, structs
 
 from postroad.store.interface import Store, Transaction
 from postroad.store.records import Message, Side, State, Wanted
@@ -33,9 +34,9 @@ def test_a_message_comes_back_as_it_was_added(tell: Tell) -> None:
         kept = await found(store, added.message_id, Side.SENDING)
         assert kept is not None
         assert kept.key > 0
-        assert replace(kept, key=0) == added
-        for one in fields(Message):
-            default = None if one.default is MISSING else one.default
+        assert structs.replace(kept, key=0) == added
+        for one in structs.fields(Message):
+            default = None if one.default is NODEFAULT else one.default
             assert getattr(kept, one.name) != default, f"the sample leaves {one.name} as it is"
 
     tell(story)
@@ -83,7 +84,7 @@ def test_a_message_changes_only_from_an_expected_state(tell: Tell) -> None:
         assert (unchanged.state, unchanged.updated_at) == (State.DELIVERED, START)
         assert await store.run(change(State.RECEIVED, State.DELIVERED))
         changed = await found(store, "m1@here")
-        assert changed == replace(
+        assert changed == structs.replace(
             unchanged, state=State.CONSUMED, updated_at=after(5), attempts=2, pmode="orders"
         )
         assert not await store.run(change(State.DELIVERED))
@@ -273,7 +274,10 @@ def test_messages_that_did_not_change_for_long_are_purged_with_all_they_have(tel
                 message(
                     name,
                     envelope=kept[0],
-                    parts=(replace(parts[0], stored=kept[1]), replace(parts[1], stored=kept[2])),
+                    parts=(
+                        structs.replace(parts[0], stored=kept[1]),
+                        structs.replace(parts[1], stored=kept[2]),
+                    ),
                     **given,
                 )
             )

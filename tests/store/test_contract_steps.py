@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from postroad.store.interface import Store, StoreDamaged, StoreError, Transaction
 from postroad.store.records import Figures, Message, Side, State, Wanted
@@ -106,7 +107,7 @@ def test_content_that_is_not_there_is_damage(tell: Tell) -> None:
         stored = await store.run(lambda tx: tx.keep(b"here"))
         for place in ("s0123456789ab-9", "f0123456789ab-9", "nonsense"):
             with pytest.raises(StoreDamaged, match=place):
-                store.content(replace(stored, place=place))
+                store.content(structs.replace(stored, place=place))
 
     tell(story)
 

@@ -1,9 +1,9 @@
 """The contract of every backend: work and the journal."""
 
 import asyncio
-from dataclasses import fields, replace
 
 import pytest
+from msgspec import structs
 
 from postroad.store.interface import Store, Transaction
 from postroad.store.records import Event
@@ -40,7 +40,7 @@ def test_work_comes_back_as_it_was_added(tell: Tell) -> None:
         given = work("signal", "m1@here", data=b'{"a":1}', attempt=4)
         id = await store.run(lambda tx: tx.add_work(given))
         [back] = await store.run(lambda tx: tx.claim_work(KINDS, START, "me", after(9), 1))
-        assert back == replace(given, id=id, owner="me", lease_until=after(9))
+        assert back == structs.replace(given, id=id, owner="me", lease_until=after(9))
 
     tell(story)
 
@@ -229,7 +229,7 @@ def test_an_event_comes_back_as_it_was_recorded(tell: Tell) -> None:
         assert [sent.event, heartbeat.event] == given
         assert (sent.node, sent.epoch, sent.seq) == ("station", 1, 1)
         assert heartbeat.seq == 2
-        assert all(getattr(sent.event, one.name) is not None for one in fields(Event))
+        assert all(getattr(sent.event, name) is not None for name in Event.__struct_fields__)
 
     tell(story)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 from pydantic import BaseModel, Field
 
 from postroad.node.service import Health, PModeSummary
@@ -273,7 +274,10 @@ def _shown(message: Message) -> dict[str, Any]:
 
 def event_view(recorded: Recorded) -> EventView:
     return EventView(
-        node=recorded.node, epoch=recorded.epoch, seq=recorded.seq, **asdict(recorded.event)
+        node=recorded.node,
+        epoch=recorded.epoch,
+        seq=recorded.seq,
+        **msgspec.structs.asdict(recorded.event),
     )
 
 

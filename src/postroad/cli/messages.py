@@ -427,9 +427,9 @@ def _show(message: Message) -> None:
 
 
 def _timeline(events: tuple[Event, ...]) -> Iterator[tuple[str, ...]]:
-    """Each event with the time since the one before."""
+    """Each event with the time since the one before; two sides may tell in any order."""
     before = None
-    for one in events:
+    for one in sorted(events, key=lambda one: one.at):
         after = "" if before is None else f"+{(one.at - before).total_seconds():.3f} s"
         before = one.at
         time = f"{one.at.astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]

@@ -7,7 +7,7 @@ all bytes in it are as they were signed, with other tools.
 import hashlib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -246,7 +246,7 @@ def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
 def _row(recorded: Recorded) -> dict[str, object]:
     """An event with the journal's names of columns."""
     identity = {"node": recorded.node, "epoch": recorded.epoch, "seq": recorded.seq}
-    return {**identity, **asdict(recorded.event)}
+    return {**identity, **msgspec.structs.asdict(recorded.event)}
 
 
 def _json(value: object) -> bytes:

@@ -1,10 +1,12 @@
 """How what came in is kept: the steps that take a message over, or refuse it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
 from typing import Any, Final
+
+from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
@@ -22,6 +24,10 @@ from postroad.wire.ebms3 import UserMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime import Part
 from postroad.wire.soap import SoapVersion
+
+
+_LONGEST_ID: Final = 1000
+"""Characters of a message id, and of what is remembered of a header that was refused."""
 
 
 @dataclass(slots=True)
@@ -42,16 +48,24 @@ class Given:
     state: State
     answer: tuple[Stored, str, int] | None
     duplicate: bool = False
+    contradicts: bool = False
+    """Another message has the same id: nothing was done."""
 
 
 def unsupported(found: Inspection) -> list[EbmsError]:
-    """What the specifications allow and this node does not do yet."""
-    messages = found.messaging.user_messages if found.messaging else ()
+    """What holds in itself, but cannot be taken here."""
+    if found.messaging is None:
+        said = "there is no eb:Messaging header: this is not an ebMS message"
+        return [EbmsError("EBMS:0009", said, location="S12:Envelope")]
+    messages = found.messaging.user_messages
+    if any(len(one.message_info.message_id) > _LONGEST_ID for one in messages):
+        said = f"a message id has at most {_LONGEST_ID} characters here"
+        return [EbmsError("EBMS:0009", said, location="eb:MessageInfo/eb:MessageId")]
     if found.fragment is not None:
         said = "message fragments are not taken here"
     elif len(messages) > 1:
         said = "several user messages in one envelope are not taken here"
-    elif found.messaging is not None and found.messaging.signals:
+    elif found.messaging.signals:
         said = "signals bundled with a user message are not taken here"
     else:
         return []
@@ -77,6 +91,8 @@ def keep(
     def step(tx: Transaction) -> Given:
         before = tx.message(Side.RECEIVING, message_id)
         if before is not None and before.state is not State.REJECTED:
+            if not _is_copy(message, payloads, before):
+                return Given(before.state, None, contradicts=True)
             tx.record((about(before, "duplicate", now, peer=arrival.peer),))
             return Given(before.state, _first_answer(tx, before), duplicate=True)
         kept = _message(context, tx, arrival, message, match, state, payloads)
@@ -84,6 +100,8 @@ def keep(
             tx.add_message(kept)
         else:
             tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **_fields(kept))
+            if before.envelope is not None:
+                tx.drop(before.envelope)
         events = [
             about(
                 kept,
@@ -121,6 +139,19 @@ def keep(
         return Given(state, given if as_response else None)
 
     return step
+
+
+def _is_copy(message: UserMessage, payloads: Sequence[Payload], before: Message) -> bool:
+    """Whether a message under an id that is known says the same as the first one.
+
+    An id is no secret: who sends something else under it must neither get the first one's receipt
+    nor take its place.
+    """
+    digests = tuple([f"sha256:{one.sha256.hex()}" for one in payloads if one.sha256])
+    said = _header_fields(message)
+    return before.payload_digests == digests and all(
+        getattr(before, name) == value for name, value in said.items()
+    )
 
 
 def _first_answer(tx: Transaction, before: Message) -> tuple[Stored, str, int] | None:
@@ -174,6 +205,38 @@ def _message(
         parts=parts,
         peer=arrival.peer,
         **_header_fields(message),
+    )
+
+
+def _refused(
+    context: Context,
+    arrival: Arrival,
+    message: UserMessage,
+    match: Match | None,
+    problem: EbmsError,
+) -> Message:
+    """What is remembered of a message that was not taken: little, since anybody can send some."""
+    version = arrival.found.envelope.version if arrival.found.envelope else SoapVersion.SOAP_12
+    said = {
+        name: value[:_LONGEST_ID] if isinstance(value, str) else value
+        for name, value in _header_fields(message).items()
+    }
+    said["properties"] = ()
+    return Message(
+        Side.RECEIVING,
+        message.message_info.message_id,
+        State.REJECTED,
+        arrival.now,
+        arrival.now,
+        pmode=match.pmode.id if match else None,
+        leg=match.number if match else 1,
+        party=context.party,
+        wire_bytes=arrival.size,
+        soap=version.number,
+        peer=arrival.peer,
+        error_code=problem.code,
+        detail=told(problem),
+        **said,
     )
 
 
@@ -253,22 +316,17 @@ def reject(
     """The step that refuses: a row to be found by, the events, and the answer."""
     now = arrival.now
     first = problems[0]
+    refused = _refused(context, arrival, message, match, first)
 
     def step(tx: Transaction) -> None:
-        refused = replace(
-            _message(context, tx, arrival, message, match, State.REJECTED, ()),
-            error_code=first.code,
-            detail=told(first),
-        )
         before = tx.message(Side.RECEIVING, refused.message_id)
         known = before is not None and before.state is not State.REJECTED
         if before is None:
-            tx.add_message(refused)
-        stored = tx.keep(answer.envelope)
+            tx.add_message(changed(refused, envelope=tx.keep(arrival.capture.envelope)))
         if not known:
             tx.add_signal(
-                replace(
-                    _sent_signal(refused, answer, stored, now),
+                changed(
+                    _sent_signal(refused, answer, tx.keep(answer.envelope), now),
                     error_code=first.code,
                     detail=told(first),
                 )

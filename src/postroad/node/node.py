@@ -7,9 +7,10 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec.structs import replace as changed
 
 from postroad.msh.compression import Unzipped
 from postroad.node.calling import Calling
@@ -232,7 +233,7 @@ class Node:
         now = self.context.clock()
 
         def step(tx: Transaction) -> Message | None:
-            changed = tx.change_message(
+            is_ours = tx.change_message(
                 Side.SENDING,
                 message_id,
                 (State.FAILED, State.IN_DOUBT, State.SENT, State.WAITING),
@@ -240,12 +241,12 @@ class Node:
                 updated_at=now,
             )
             message = tx.message(Side.SENDING, message_id)
-            if not changed or message is None:
+            if not is_ours or message is None:
                 return message
             if message.envelope is None:
                 raise Refused(422, f"{message_id} was never packaged: {message.detail}")
             tx.add_work(Work("send", message_id, now))
-            return replace(message, state=State.READY)
+            return changed(message, state=State.READY)
 
         message = await self.context.store.run(step)
         if message is None:

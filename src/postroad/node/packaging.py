@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import header
 from postroad.msh.outbound import (
@@ -123,7 +124,7 @@ def ready(
     context: Context, tx: Transaction, message: Message, made: Package, boundary: str | None
 ) -> Message:
     """The message once it is packaged, with everything kept that sending it takes."""
-    return replace(
+    return changed(
         message,
         state=State.READY,
         envelope=tx.keep(made.envelope),
@@ -186,8 +187,8 @@ class Packaging:
                     tx.drop(before.stored)
                 else:
                     named = tuple((one.name, one.value, one.type) for one in part.properties)
-                    kept.append(replace(before, properties=named))
-            changed = tx.change_message(
+                    kept.append(changed(before, properties=named))
+            is_ours = tx.change_message(
                 Side.SENDING,
                 message.message_id,
                 (State.SUBMITTED,),
@@ -198,7 +199,7 @@ class Packaging:
                 boundary=boundary,
                 updated_at=context.clock(),
             )
-            if changed:
+            if is_ours:
                 tx.add_work(Work("send", message.message_id, context.clock()))
             tx.finish_work(work.id)
 

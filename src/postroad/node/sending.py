@@ -8,9 +8,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage, receipt_is_response, sent_message, wants_receipt
 from postroad.msh.capture import Capture, Incoming
@@ -99,7 +101,7 @@ class Sender:
 
     def claimed(self, work: Work, now: datetime) -> Work:
         """The work as this process has it."""
-        return replace(work, owner=self._context.owner, lease_until=now + LEASE)
+        return changed(work, owner=self._context.owner, lease_until=now + LEASE)
 
     def take(self, outgoing: Outgoing) -> None:
         self._queue.put_nowait(outgoing)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage
 from postroad.msh.outbound import Draft, DraftPayload, check_draft
@@ -58,7 +59,7 @@ class Submitting:
                 return _again(before, mark)
         draft = self._draft(submission, now)
         self._check(draft, sending, now)
-        message = replace(drafted(self._context, draft, sending, now), fingerprint=mark)
+        message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
         if message.bytes > AT_ONCE:
             return await self._keep_for_later(message, draft)
         return await self._keep_ready(message, draft, sending, now)
@@ -93,7 +94,7 @@ class Submitting:
         context.count("messages", side="sending", event="submitted")
         if taken:
             sent = SentMessage(made.user_message, made.references)
-            sender.take(Outgoing(kept, replace(work, id=number), sent, made))
+            sender.take(Outgoing(kept, changed(work, id=number), sent, made))
         else:
             context.work_came.set()
         return Submitted(kept, False)
@@ -110,7 +111,7 @@ class Submitting:
         work = Work("package", message.message_id, message.created_at, msgspec.json.encode(plan))
 
         def step(tx: Transaction) -> Kept:
-            kept = replace(message, parts=tuple([unpacked(tx, one) for one in payloads]))
+            kept = changed(message, parts=tuple([unpacked(tx, one) for one in payloads]))
             if not tx.add_message(kept):
                 for part in kept.parts:
                     tx.drop(part.stored)

@@ -2,9 +2,11 @@
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec.structs import replace as changed
 
 from postroad.store.contents import Batch
 from postroad.store.queries import query
@@ -116,12 +118,12 @@ class SqliteTransaction(SqliteReader):
         message = message_of(rows[0])
         if message.state not in expected:
             return False
-        changed = replace(message, **changes)
+        after = changed(message, **changes)
         self._group.changed = True
-        self._cursor.execute(_CHANGE_MESSAGE, (*message_changes(changed), message.key))
-        if changed.state is not message.state:
+        self._cursor.execute(_CHANGE_MESSAGE, (*message_changes(after), message.key))
+        if after.state is not message.state:
             self._count_message(message, -1)
-            self._count_message(changed, 1)
+            self._count_message(after, 1)
         return True
 
     def _count_message(self, message: Message, more: int) -> None:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec.structs import replace as changed
 
 from postroad.store.failures import lost
 from postroad.store.interface import Reader, StoreError, Transaction
@@ -123,7 +124,7 @@ class _MemoryTransaction(_MemoryReader):
         key = (message.side, message.message_id)
         if key in self._tables.messages:
             return False
-        self._put(self._tables.messages, key, replace(message, key=next(self._tables.numbers)))
+        self._put(self._tables.messages, key, changed(message, key=next(self._tables.numbers)))
         return True
 
     def change_message(
@@ -134,7 +135,7 @@ class _MemoryTransaction(_MemoryReader):
         message = self._tables.messages.get((side, message_id))
         if message is None or message.state not in expected:
             return False
-        self._put(self._tables.messages, (side, message_id), replace(message, **changes))
+        self._put(self._tables.messages, (side, message_id), changed(message, **changes))
         return True
 
     def add_signal(self, signal: Signal) -> None:
@@ -143,7 +144,7 @@ class _MemoryTransaction(_MemoryReader):
 
     def add_work(self, work: Work) -> int:
         id = next(self._tables.numbers)
-        self._put(self._tables.work, id, replace(work, id=id))
+        self._put(self._tables.work, id, changed(work, id=id))
         return id
 
     def claim_work(
@@ -155,7 +156,7 @@ class _MemoryTransaction(_MemoryReader):
             if work.due_at <= now and (work.lease_until is None or work.lease_until <= now)
         ]
         due.sort(key=lambda work: (work.due_at, work.id))
-        claimed = [replace(work, owner=owner, lease_until=lease_until) for work in due[:limit]]
+        claimed = [changed(work, owner=owner, lease_until=lease_until) for work in due[:limit]]
         for work in claimed:
             self._put(self._tables.work, work.id, work)
         return claimed
@@ -167,7 +168,7 @@ class _MemoryTransaction(_MemoryReader):
         work = self._tables.work.get(id)
         if work is None:
             return
-        later = replace(
+        later = changed(
             work,
             due_at=due_at,
             data=work.data if data is None else data,
@@ -184,9 +185,9 @@ class _MemoryTransaction(_MemoryReader):
             if work.owner is not None and work.owner.startswith(owner_prefix)
         ]
         for work in held:
-            self._put(self._tables.work, work.id, replace(work, owner=None, lease_until=None))
+            self._put(self._tables.work, work.id, changed(work, owner=None, lease_until=None))
         held.sort(key=lambda work: (work.due_at, work.id))
-        return [replace(work, owner=None, lease_until=None) for work in held]
+        return [changed(work, owner=None, lease_until=None) for work in held]
 
     def record(self, events: Iterable[Event]) -> None:
         journal = self._tables.journal

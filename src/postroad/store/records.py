@@ -1,8 +1,15 @@
-"""What the store keeps, as values: messages, their signals, outgoing work and journal events."""
+"""What the store keeps, as values: messages, their signals, outgoing work and journal events.
+
+These are made several times for every message, so they are structs of msgspec: many times quicker
+to make and to change than dataclasses. `msgspec.structs.replace` makes a copy with
+other fields.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
 
 from postroad.security.encrypt import Seal
 
@@ -38,8 +45,7 @@ class State(StrEnum):
     REJECTED = "rejected"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """Where durable content lies."""
 
     place: str
@@ -48,8 +54,7 @@ class Stored:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPart:
+class StoredPart(Struct, frozen=True):
     """One payload of a message, as it is signed: decrypted, and still compressed if it came so."""
 
     content_id: str | None
@@ -69,8 +74,7 @@ class StoredPart:
     file_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message on one side. What lists are filtered by is a field, the rest is in `parts`."""
 
     side: Side
@@ -114,8 +118,7 @@ class Message:
     """Grows with time; the order of lists, and their cursor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Struct, frozen=True):
     """A receipt or an error about a message, with its bytes."""
 
     side: Side
@@ -136,8 +139,7 @@ class Signal:
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
@@ -152,8 +154,7 @@ class Work:
     id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One event of the journal; node, epoch and seq are the store's. Names are those of JOURNAL."""
 
     at: datetime
@@ -188,8 +189,7 @@ class Event:
     evidence: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """An event as it stands in the journal."""
 
     node: str

@@ -3,7 +3,6 @@
 Plain tuples in the order of the columns, because every message passes here several times.
 """
 
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final
@@ -74,7 +73,7 @@ _decode_details: Final = msgspec.json.Decoder(_Details).decode
 _decode_signal: Final = msgspec.json.Decoder(Signal).decode
 _decode: Final = msgspec.json.Decoder().decode
 
-_AFTER_AT: Final = tuple(one.name for one in fields(Event))[1:]
+_AFTER_AT: Final = Event.__struct_fields__[1:]
 """The columns of the journal after the first, `at`. New ones are added to the end."""
 _after_at: Final = attrgetter(*_AFTER_AT)
 _SIDE: Final = _AFTER_AT.index("side")

@@ -1,0 +1,54 @@
+"""The bench, started once for all cases."""
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import Final
+
+import pytest
+
+from tests.as4.bench import C2, Bench, Loop, Terms, start
+from tests.as4.foreign import Identity
+from tests.as4.reading import EB3
+
+ESENS: Final = "http://www.esens.eu/as4/conformancetest"
+TERMS: Final = (
+    Terms("plain", sign=False),
+    Terms("compressed", sign=False, compress=True),
+    Terms("signed"),
+    Terms("encrypted", sign=False, encrypt=True),
+    Terms("compressed-signed", compress=True),
+    Terms("compressed-encrypted", sign=False, encrypt=True, compress=True),
+    Terms("signed-encrypted", encrypt=True),
+    Terms("edelivery", encrypt=True, compress=True),
+    Terms("ping", encrypt=True, compress=True, service=f"{EB3}service", action="test"),
+    Terms("by-issuer-serial", encrypt=True, compress=True, key_reference="issuer_serial"),
+    Terms("by-key-identifier", encrypt=True, compress=True, key_reference="subject_key_identifier"),
+    Terms("anchored", anchored=True),
+    Terms("receipt-called-back", receipt="callback"),
+    Terms("wrongly-signed", key="wrong"),
+    Terms("wrongly-signed-called-back", key="wrong", errors_to_callback=True),
+    Terms("unknown-to-c3", known_to=(C2,)),
+    Terms("agreed", encrypt=True, compress=True, agreement="http://example.com/a/1", service=None,
+          action=None),
+    Terms("SIMPLE_ONEWAY", encrypt=True, compress=True, service=ESENS,
+          roles=(f"{ESENS}/testdriver", f"{ESENS}/sut")),
+    Terms("ONEWAY_ONLY_SIGN", service=ESENS, roles=(f"{ESENS}/testdriver", f"{ESENS}/sut")),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Both corners, a relay between them, and their applications."""
+    loop, stack = Loop(), AsyncExitStack()
+    try:
+        c2, c3, relay = loop.run(start(tmp_path_factory.mktemp("bench"), TERMS, stack))
+        yield Bench(loop, c2, c3, relay)
+    finally:
+        loop.run(stack.aclose())
+        loop.close()
+
+
+@pytest.fixture(scope="session")
+def partner(bench: Bench) -> Identity:
+    """Corner two's own key, in the hands of somebody else's software."""
+    return bench.c2.identity
