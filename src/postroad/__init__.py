@@ -7,8 +7,16 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from postroad.api.client import AsyncClient, Client
     from postroad.node.inspecting import inspect
+    from postroad.node.webhook_signature import WebhookRefused, verify_webhook
 
-__all__ = ["AsyncClient", "Client", "__version__", "inspect"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "WebhookRefused",
+    "__version__",
+    "inspect",
+    "verify_webhook",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from postroad.api import client
 
         return getattr(client, name)
+    if name in ("WebhookRefused", "verify_webhook"):
+        from postroad.node import webhook_signature
+
+        return getattr(webhook_signature, name)
     raise AttributeError(f"module 'postroad' has no attribute {name!r}")

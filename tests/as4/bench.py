@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -66,6 +67,11 @@ class Answer:
     def codes(self) -> list[str]:
         """The error codes in it."""
         return [one["errorCode"] for one in self.seen.errors]
+
+    @property
+    def ref(self) -> str:
+        """The message that it is about."""
+        return self.seen.text("//eb:SignalMessage/eb:MessageInfo/eb:RefToMessageId")
 
 
 NOTHING: Final = Answer(202, "", b"")
@@ -138,6 +144,7 @@ class Relay(Listener):
     def __init__(self) -> None:
         super().__init__(self._pass_on)
         self.target = ""
+        self.http = httpx.AsyncClient(trust_env=False, timeout=PATIENCE, verify=False)
         self.exchanges: list[Exchange] = []
         self._intercepted: dict[bytes, Intercepted] = {}
 
@@ -166,7 +173,7 @@ class Relay(Listener):
         what = next((w for mark, w in self._intercepted.items() if mark in body), Intercepted())
         if what.request is not None:
             body = what.request(body)
-        answer = await post(self.target, fields["content-type"], body)
+        answer = await post(self.http, self.target, fields["content-type"], body)
         if what.answer is not None:
             answer = what.answer(answer)
         self.exchanges.append(Exchange(fields["content-type"], body, answer))
@@ -202,9 +209,8 @@ class Application(Listener):
         return found[0]
 
 
-async def post(url: str, content_type: str, body: bytes) -> Answer:
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
-        reply = await client.post(url, content=body, headers={"Content-Type": content_type})
+async def post(http: httpx.AsyncClient, url: str, content_type: str, body: bytes) -> Answer:
+    reply = await http.post(url, content=body, headers={"Content-Type": content_type})
     return Answer(reply.status_code, reply.headers.get("content-type", ""), reply.content)
 
 
@@ -222,7 +228,7 @@ class Corner:
         assert self.running is not None
         return self.running.serving.doors[0].url + "/msh"
 
-    @property
+    @cached_property
     def client(self) -> Client:
         assert self.running is not None
         token = (self.folder / "keys" / "api.token").read_text().strip()
@@ -236,7 +242,7 @@ class Corner:
     def key(self) -> rsa.RSAPrivateKey:
         return self.identity.key
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         pair = _pair(self.folder / f"keys/{self.name}.p12")
         assert isinstance(pair.private_key, rsa.RSAPrivateKey)
@@ -244,16 +250,13 @@ class Corner:
 
     def send(self, pmode: str, *payloads: Any, **more: Any) -> SentMessage:
         """Submit a message, and wait until it is settled."""
-        with self.client as client:
-            return client.send(pmode=pmode, payloads=payloads, wait=PATIENCE, **more)
+        return self.client.send(pmode=pmode, payloads=payloads, wait=PATIENCE, **more)
 
     def status(self, message_id: str) -> Message:
-        with self.client as client:
-            return client.status(message_id)
+        return self.client.status(message_id)
 
     def events(self, message_id: str) -> list[Event]:
-        with self.client as client:
-            return list(client.events(message_id))
+        return list(self.client.events(message_id))
 
     def journal(self, message_id: str) -> list[str]:
         """The names of the events about a message; nothing when it is not known."""
@@ -266,17 +269,15 @@ class Corner:
     def delivered(self, message_id: str) -> Message | None:
         """The message in the inbox, if it is there."""
         try:
-            with self.client as client:
-                return client.received(message_id)
+            return self.client.received(message_id)
         except ApiError as error:
             assert error.status == 404
             return None
 
     def payloads(self, message_id: str) -> list[bytes]:
         """The payloads as the application gets them, in their order."""
-        with self.client as client:
-            count = len(client.received(message_id).parts)
-            return [client.part(message_id, number) for number in range(1, count + 1)]
+        count = len(self.client.received(message_id).parts)
+        return [self.client.part(message_id, number) for number in range(1, count + 1)]
 
 
 def _pair(path: Path) -> KeyPair:
@@ -301,7 +302,7 @@ class Bench:
 
     def deliver(self, wire: tuple[str, bytes]) -> Answer:
         """The same with the message written down already."""
-        return self.loop.run(post(self.c3.url, *wire))
+        return self.loop.run(post(self.relay.http, self.c3.url, *wire))
 
     def exchange(self, message_id: str) -> Exchange:
         """The one exchange about a message that corner two sent."""
@@ -425,6 +426,7 @@ async def start(
     for listener in (relay, *(one.application for one in corners)):
         await listener.start()
         stack.push_async_callback(listener.stop)
+    stack.push_async_callback(relay.http.aclose)
     _strange_key(folder / C2 / "keys")
     sockets = {}
     for corner in corners:
@@ -446,6 +448,7 @@ async def start(
         config = load_config(corner.folder / "postroad.yaml")
         corner.running = RunningNode(config, sockets[corner.name])
         await stack.enter_async_context(corner.running)
+        stack.callback(corner.client.close)
     return corners[0], corners[1], relay
 
 

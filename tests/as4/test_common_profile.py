@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from postroad.api.client import Payload, Property
-from tests.as4.bench import NOTHING, Bench
+from tests.as4.bench import NOTHING, PATIENCE, Bench
 from tests.as4.foreign import Identity, Letter, Named, Part, compressed
 from tests.as4.reading import (
     EB3,
@@ -112,7 +112,7 @@ def test_as4_cp_ta07_a_message_with_a_leading_xml_is_delivered_with_all_its_part
     )
     answer = bench.post(letter)
     assert answer.status == 200
-    assert answer.seen.text("//eb:SignalMessage/eb:MessageInfo/eb:RefToMessageId") == "ta07@stranger"
+    assert answer.ref == "ta07@stranger"
     assert len(answer.seen.all("//ebbp:MessagePartNRInformation/ds:Reference")) == 4
     assert bench.c3.payloads("ta07@stranger") == [XML, BINARY]
 
@@ -128,7 +128,7 @@ def test_as4_cp_ta08_a_payload_by_hyperlink_is_refused_on_the_response(
     assert error["errorCode"] == "EBMS:0011"
     assert error["severity"] == "failure"
     assert error["refToMessageInError"] == "ta08@stranger"
-    assert answer.seen.text("//eb:SignalMessage/eb:MessageInfo/eb:RefToMessageId") == "ta08@stranger"
+    assert answer.ref == "ta08@stranger"
     assert bench.c3.delivered("ta08@stranger") is None
     assert "delivered" not in bench.c3.journal("ta08@stranger")
 
@@ -151,8 +151,8 @@ def test_as4_cp_ta10_the_same_message_twice_is_delivered_once_and_has_one_receip
     journal = bench.c3.journal("ta10@stranger")
     assert journal.count("delivered") == 1
     assert journal[-1] == "duplicate"
-    with bench.c3.client as client:
-        assert [one.message_id for one in client.inbox()].count("ta10@stranger") == 1
+    inbox = [one.message_id for one in bench.c3.client.inbox()]
+    assert inbox.count("ta10@stranger") == 1
 
 
 def test_as4_cp_ta10_a_lost_receipt_is_sent_again_and_the_message_delivered_once(
@@ -163,9 +163,8 @@ def test_as4_cp_ta10_a_lost_receipt_is_sent_again_and_the_message_delivered_once
     sent = bench.c2.send("edelivery", Payload(XML, "application/xml"), message_id="ta10@c2")
     assert (sent.state, sent.message.error_code) == ("in_doubt", "EBMS:0301")
     bench.relay.let_pass("ta10@c2")
-    with bench.c2.client as client:
-        client.resend("ta10@c2")
-        assert client.wait("ta10@c2", 30).state == "acknowledged"
+    bench.c2.client.resend("ta10@c2")
+    assert bench.c2.client.wait("ta10@c2", PATIENCE).state == "acknowledged"
     lost, answered = bench.relay.about("ta10@c2")
     assert lost.body == answered.body
     check_nonrepudiation(answered.answer.seen, answered.seen, "ta10@c2", bench.c3.certificate)

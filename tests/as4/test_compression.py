@@ -37,9 +37,7 @@ def assert_accepted(bench: Bench, letter: Letter, *payloads: bytes) -> None:
     if letter.signed_by is not None:
         seen = read(*wire)
         check_nonrepudiation(answer.seen, seen, letter.message_id, bench.c3.certificate)
-    assert answer.seen.text("//eb:SignalMessage/eb:MessageInfo/eb:RefToMessageId") == (
-        letter.message_id
-    )
+    assert answer.ref == letter.message_id
     assert bench.c3.payloads(letter.message_id) == list(payloads)
 
 

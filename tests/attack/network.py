@@ -288,10 +288,9 @@ class Town:
     def say(self, raw: bytes, who: str = "seller") -> Answer:
         """One request on a connection of its own, and what is answered."""
         with self.connect(who) as connection:
-            try:
+            # It may be answered before all of it was sent.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(raw)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # It was answered before all of it was sent.
             return hear(connection)
 
     def post(self, package: Package, who: str = "seller", head: str = "") -> Answer:
@@ -324,11 +323,7 @@ class Town:
 
     def journal(self, after: int = 0, who: str = "seller") -> list[Recorded]:
         store = self.houses[who].store
-        found: list[Recorded] = []
-        while more := self.run(store.look(lambda r: r.journal(after, 1000))):
-            found += more
-            after = more[-1].seq
-        return found
+        return self.run(store.look(lambda reader: reader.journal(after, 100_000)))
 
     def mark(self, who: str = "seller") -> int:
         """Where the journal is now."""
@@ -395,14 +390,10 @@ def closed(connection: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def town(
-    folder: Path, more: str = "", limits: ServerLimits | None = None
-) -> Iterator[Town]:
+def town(folder: Path, more: str = "", limits: ServerLimits | None = None) -> Iterator[Town]:
     """Buyer and seller in service; `more` stands in both configurations."""
     sockets = {name: listening_socket("127.0.0.1", 0) for name in ("buyer", "seller")}
-    doors = {
-        name: f"http://127.0.0.1:{sock.getsockname()[1]}" for name, sock in sockets.items()
-    }
+    doors = {name: f"http://127.0.0.1:{sock.getsockname()[1]}" for name, sock in sockets.items()}
     write_folders(folder, doors, more)
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -472,9 +463,7 @@ def order(name: str, content: bytes = b"one hundred apples", **more: Any) -> Pac
     return write(name, (payload("one", content),), **more)
 
 
-def signal_message(
-    signal: SignalMessage, signer: KeyPair | None, *, at: datetime = NOW
-) -> bytes:
+def signal_message(signal: SignalMessage, signer: KeyPair | None, *, at: datetime = NOW) -> bytes:
     """A receipt or an error as a request of its own, signed by whom one likes or not at all."""
     how = None
     if signer is not None:

@@ -106,12 +106,13 @@ def test_an_interface_that_others_reach_needs_a_token(run: Run, config: Path) ->
     assert "api.token_file" in line
 
 
-def test_broken_pmodes_are_lines(run: Run, config: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_broken_pmodes_are_lines(run: Run, config: Path, workers: str) -> None:
     free = config.read_text().replace("address: 127.0.0.1:", "address: 127.0.0.1:0 # ")
     config.write_text(free)
     [file, *_] = sorted((config.parent / "pmodes").iterdir())
     file.write_text(file.read_text().replace("mep: oneWay", "mep: sideWays"))
-    result = run("serve", "-c", config)
+    result = run("serve", "-c", config, "--workers", workers)
     assert result.exit_code == 1
     assert any(f"{file}:" in line and "sideWays" in line for line in lines(result.stderr)), (
         result.stderr

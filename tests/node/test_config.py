@@ -73,7 +73,7 @@ def test_a_minimal_file_gets_sensible_defaults(file: Path) -> None:
     assert config.retention.journal is None
     assert config.clock_skew == timedelta(minutes=5)
     assert config.limits.wire == DEFAULT
-    assert config.send.parallel == 32
+    assert config.send.parallel == 128
     assert config.webhook is None
 
 

@@ -47,6 +47,14 @@ def test_a_restored_database_starts_the_next_epoch(tmp_path: Path) -> None:
     assert asyncio.run(recorded(tmp_path, 1)) == (3, [1])
 
 
+def test_a_database_from_elsewhere_starts_the_next_epoch(tmp_path: Path) -> None:
+    """Of a node of the same name, and with more events than the mark tells."""
+    asyncio.run(recorded(tmp_path / "here", 2))
+    asyncio.run(recorded(tmp_path / "there", 5))
+    shutil.copy(tmp_path / "there" / "postroad.db", tmp_path / "here" / "postroad.db")
+    assert asyncio.run(recorded(tmp_path / "here", 1)) == (2, [1])
+
+
 def test_the_history_of_a_message_spans_epochs(tmp_path: Path) -> None:
     async def story() -> None:
         store = await open_sqlite(tmp_path, "station")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroad.store import contents
-from postroad.store.interface import Store
+from postroad.store.interface import Store, Transaction
 from postroad.store.records import State, Stored
 from postroad.store.sqlite import SqliteStore, open_sqlite
 from postroad.wire.content import Content
@@ -25,7 +25,7 @@ def unfinished(folder: Path) -> list[str]:
     return [name for name in files(folder, "incoming") if name != "lock"]
 
 
-async def kept(store: Store, content: Content) -> Stored:
+async def kept(store: Store, content: bytes | Content) -> Stored:
     return await store.run(lambda tx: tx.keep(content))
 
 
@@ -218,6 +218,30 @@ def test_many_contents_need_few_open_files(tmp_path: Path) -> None:
         open_files = len(list(Path("/proc/self/fd").iterdir()))
         assert open_files < contents._OPENED + 60
         await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_closed_store_holds_no_file_open(tmp_path: Path) -> None:
+    def failing(tx: Transaction) -> None:
+        tx.keep(b"x")
+        raise ValueError("no")
+
+    def opened() -> set[str]:
+        paths = Path("/proc/self/fd").iterdir()
+        return {str(path.readlink()) for path in paths if path.is_symlink()}
+
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station")
+        for content in (b"small", Pattern(400_000)):
+            stored = await kept(store, content)
+            assert bytes_of(store.content(stored))
+        await store.look(lambda reader: reader.figures())
+        with pytest.raises(ValueError, match="no"):
+            await store.run(failing)
+        assert {path for path in opened() if str(tmp_path) in path}
+        await store.close()
+        assert {path for path in opened() if str(tmp_path) in path} == set()
 
     asyncio.run(story())
 

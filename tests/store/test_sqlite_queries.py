@@ -5,6 +5,7 @@ import contextlib
 import re
 import sqlite3
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,15 @@ ALLOWED = {
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
     folder = tmp_path_factory.mktemp("store")
 
     async def make() -> None:
         await (await open_sqlite(folder, "station")).close()
 
     asyncio.run(make())
-    return sqlite3.connect(folder / "postroad.db", check_same_thread=False)
+    with contextlib.closing(sqlite3.connect(folder / "postroad.db")) as database:
+        yield database
 
 
 @pytest.mark.parametrize("name", sorted(queries()))

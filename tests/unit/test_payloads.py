@@ -11,7 +11,7 @@ import pytest
 from postroad.msh.payloads import Payload, open_payloads, root_type_problems, unlisted
 from postroad.node.example import order_message
 from postroad.security.attachments import Attachment
-from postroad.wire.content import BytesContent, BytesSink, read_all
+from postroad.wire.content import BytesContent, read_all
 from postroad.wire.ebms3 import (
     CHARACTER_SET,
     COMPRESSION_TYPE,
@@ -65,7 +65,6 @@ def opened(
         WHERE,
         {one.content_id: one for one in attachments},
         parse(body.encode()),
-        new_sink=BytesSink,
         limits=limits or Limits(),
         closed=closed,
         envelope_only=envelope_only,

@@ -90,7 +90,8 @@ class RunningNode:
         except BaseException:
             await store.close()
             raise
-        msh, rest = msh_app(self.node), _Rest(self.node)
+        msh = msh_app(self.node)
+        rest = _Rest(self.node) if self.serving.api_url else None
         for door, sock, tls in zip(config.listen, self._sockets, self._tls, strict=True):
             server = HttpServer(
                 _behind(door, msh, rest),
@@ -169,32 +170,33 @@ class _Rest:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._token: str | None = None
-        self._app: ASGIApp | None = None
+        self._make()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = self._node.context.in_force.keyring.api_token
-        if self._app is None or token != self._token:
-            limits = self._node.config.limits
-            self._token = token
-            self._app = create_app(
-                self._node,
-                token=token,
-                limits=ApiLimits(upload_bytes=limits.message_bytes, parts=limits.parts),
-            )
+        if self._node.context.in_force.keyring.api_token != self._token:
+            self._make()
         await self._app(scope, receive, send)
 
+    def _make(self) -> None:
+        limits = self._node.config.limits
+        self._token = self._node.context.in_force.keyring.api_token
+        self._app = create_app(
+            self._node,
+            token=self._token,
+            limits=ApiLimits(upload_bytes=limits.message_bytes, parts=limits.parts),
+        )
 
-def _behind(door: Listen, msh: ASGIApp, rest: ASGIApp) -> ASGIApp:
+
+def _behind(door: Listen, msh: ASGIApp, rest: ASGIApp | None) -> ASGIApp:
     """What is behind a door, by path."""
     path = door.path if "msh" in door.serve else None
-    has_api = "api" in door.serve
+    api = rest if "api" in door.serve else None
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == path:
             await msh(scope, receive, send)
-        elif has_api:
-            await rest(scope, receive, send)
+        elif api is not None:
+            await api(scope, receive, send)
         else:
             await say(send, 404, "There is nothing here.")
 

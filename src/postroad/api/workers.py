@@ -31,6 +31,7 @@ from postroad.api.serving import (
     write_serving,
 )
 from postroad.node.config import Config, ConfigError, load_config
+from postroad.node.in_force import InForce
 from postroad.node.keyring import load_keyring, load_tls
 from postroad.node.log import set_up_logging
 from postroad.node.reloading import Unloadable
@@ -47,7 +48,6 @@ PATIENCE: Final = 40.0
 """Seconds for the processes to end by themselves; then they are killed."""
 SHORT: Final = 1.0
 """For so long the connections of a process that died wait for the next; then others get them."""
-REFUSED: Final = 2
 _log = logging.getLogger("postroad.serve")
 
 
@@ -64,6 +64,8 @@ def serve(path: Path, *, workers: int | None = None, verbose: bool = False) -> i
     try:
         if count == 1:
             return _alone(config)
+        with _told_as_one():
+            InForce(config, config.limits.wire)
         return Workers(config, count).run()
     finally:
         lock.close()
@@ -320,5 +322,5 @@ def _child(config: Config, worker: _Worker, ready: Callable[[], None], *, parent
     except ServeError as error:
         for line in str(error).splitlines():
             _log.error(line)
-        return REFUSED
+        return 1
     return 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
+import httpx
 import typer
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -84,8 +85,9 @@ def node(config: Path | None, url: str | None, token: str | None) -> Iterator[Cl
 
 
 def is_away(error: ApiError) -> bool:
-    """Whether nobody answers."""
-    return error.status == 0 and "Is it running?" in error.detail
+    """Whether nobody answers; who is not believed does answer."""
+    cause = error.__cause__
+    return isinstance(cause, httpx.TransportError) and "certificate" not in str(cause).lower()
 
 
 def _told(error: ApiError) -> str:

@@ -60,6 +60,12 @@ def wants_receipt(leg: Leg) -> bool:
     return bool(asked and asked.enabled)
 
 
+def _wants_proof(leg: Leg) -> bool:
+    """Whether the receipt of a signed message repeats its digests: yes, where nobody says no."""
+    asked = leg.security.send_receipt if leg.security else None
+    return asked is None or asked.non_repudiation is not False
+
+
 def receipt_is_response(leg: Leg) -> bool:
     asked = leg.security.send_receipt if leg.security else None
     return asked is None or asked.reply_pattern in (None, "response")
@@ -76,12 +82,11 @@ def receipt(
 ) -> SignalMessage:
     """The receipt that a message's P-Mode asks for.
 
-    A signed message is answered by the digests of its signature, whatever else is agreed
-    (AS4 5.1.8); an unsigned one by a copy of its eb:UserMessage.
+    A signed message is answered by the digests of its signature (AS4 5.1.8), unless the P-Mode
+    says otherwise; an unsigned one by a copy of its eb:UserMessage.
     """
     info = MessageInfo(now, signal_id, message.message_info.message_id)
-    asked = match.leg.security.send_receipt if match.leg.security else None
-    if found.verification is not None and (asked is None or asked.non_repudiation is not False):
+    if found.verification is not None and _wants_proof(match.leg):
         return nonrepudiation_receipt(found.verification.signed_references, message_info=info)
     return awareness_receipt(message, message_info=info)
 
@@ -160,11 +165,12 @@ def receipt_problems(
     problems = [one for one in found.problems if one.severity is Severity.FAILURE]
     if signs(match.leg):
         problems += _unproven(found)
+    references = sent.references if _wants_proof(match.leg) else ()
     try:
         check_receipt(
             signal,
             sent_message_id=sent.user_message.message_info.message_id,
-            sent_references=sent.references or None,
+            sent_references=references or None,
             sent_user_message=sent.user_message,
         )
     except EbmsError as invalid:

@@ -106,5 +106,22 @@ class Unzipped:
         return _pieces(self._content, "")
 
 
+class Measured:
+    """A sink for what is inflated that keeps none of it: it can be inflated again."""
+
+    def __init__(self, compressed: Content) -> None:
+        self._compressed = compressed
+        self.size = 0
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        self.size += len(data)
+
+    def finish(self) -> Content:
+        return Unzipped(self._compressed, self.size)
+
+    def discard(self) -> None:
+        pass
+
+
 def _failed(why: str, location: str) -> EbmsError:
     return EbmsError("EBMS:0303", f"the GZIP payload cannot be opened: {why}", location=location)

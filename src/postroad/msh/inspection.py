@@ -574,7 +574,7 @@ class Look:
         if self._found.fragment is not None:
             listed.append(self._found.fragment.href)
         messages = 0
-        opening = Opening(self._envelope.body, self._lens.new_sink, self._lens.limits)
+        opening = Opening(self._envelope.body, self._found.attachments, self._lens.limits)
         for place, unit in enumerate(messaging.units if messaging else ()):
             if not isinstance(unit, UserMessage):
                 continue
@@ -584,7 +584,6 @@ class Look:
                 self._unit_path(messages),
                 self._found.attachments,
                 self._envelope.body,
-                new_sink=self._lens.new_sink,
                 limits=self._lens.limits,
                 opening=opening,
                 closed=closed,

@@ -5,12 +5,12 @@ comes back, are the node's and `answers`'.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import quote
 
 from postroad.agreement.conformity import PartFacts, check_user_message
-from postroad.agreement.matching import Match, header
+from postroad.agreement.matching import Header, Match, header
 from postroad.agreement.pmode import Leg
 from postroad.msh.compression import gzipped
 from postroad.msh.expectation import Material
@@ -119,10 +119,9 @@ class Package:
 
 
 def user_message(
-    draft: Draft, match: Match, parts: Sequence[PartInfo], now: datetime
+    draft: Draft, match: Match, parts: Sequence[PartInfo], now: datetime, agreed: Header
 ) -> UserMessage:
-    """The header of a message: what the P-Mode says, and the application's own."""
-    agreed = header(match.pmode, match.number)
+    """The header of a message: what the P-Mode says (`agreed`), and the application's own."""
     service = Service(draft.service, agreed.service.type) if draft.service else agreed.service
     action = draft.action or agreed.action
     if draft.test:
@@ -132,26 +131,33 @@ def user_message(
         agreed.from_party,
         agreed.to_party,
         CollaborationInfo(service, action, draft.conversation_id, agreed.agreement_ref),
-        tuple(Property(*one) for one in draft.properties),
+        tuple([Property(*one) for one in draft.properties]),
         tuple(parts),
         agreed.mpc if match.leg.business_info and match.leg.business_info.mpc else None,
     )
 
 
-def check_draft(draft: Draft, match: Match, now: datetime) -> list[EbmsError]:
-    """In what a draft breaks its P-Mode: told to the application before anything is taken over."""
+def draft_problems(draft: Draft, match: Match, message: UserMessage) -> list[EbmsError]:
+    """In what a draft, and the header made of it, breaks its P-Mode."""
+    facts = [
+        PartFacts(info.href, one.media_type, one.content.size)
+        for info, one in zip(message.part_infos, draft.payloads, strict=True)
+    ]
+    return check_user_message(replace(match, test=draft.test), message, facts)
+
+
+def check_draft(
+    draft: Draft, match: Match, now: datetime, agreed: Header | None = None
+) -> list[EbmsError]:
+    """In what a draft breaks its P-Mode, before it is packaged; ValueError if it cannot be sent."""
     infos = [
         PartInfo(cid_url(one.content_id), (Property(MIME_TYPE, one.media_type),))
         for one in draft.payloads
     ]
-    facts = [
-        PartFacts(info.href, one.media_type, one.content.size)
-        for info, one in zip(infos, draft.payloads, strict=True)
-    ]
-    message = user_message(draft, match, infos, now)
+    said = agreed or header(match.pmode, match.number)
+    message = user_message(draft, match, infos, now, said)
     write_messaging(Messaging((message,), id=MESSAGING_ID), soap_version(match.leg))
-    test = Match(match.pmode, match.leg, match.number, draft.test)
-    return check_user_message(test, message, facts)
+    return draft_problems(draft, match, message)
 
 
 def package(
@@ -161,14 +167,19 @@ def package(
     *,
     now: datetime,
     entropy: Entropy,
+    agreed: Header | None = None,
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
-    """The message as it goes over the wire. ValueError when keys and algorithms do not fit."""
+    """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
+
+    `agreed` is `header` of the P-Mode's leg, where that is known already.
+    """
     leg = match.leg
     version = soap_version(leg)
     parts = tuple(_compress(payload, leg, new_sink) for payload in draft.payloads)
-    message = user_message(draft, match, [_part_info(part) for part in parts], now)
+    infos = [_part_info(part) for part in parts]
+    message = user_message(draft, match, infos, now, agreed or header(match.pmode, match.number))
     role = NEXT_MSH if leg.protocol and leg.protocol.add_actor_or_role_attribute else None
     block = write_messaging(Messaging((message,), id=MESSAGING_ID, role=role), version)
     secured = secure(

@@ -1,16 +1,18 @@
 """Where the payloads of a user message are, and whether header, MIME and compression agree."""
 
 import codecs
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Final
 
 from lxml import etree
 
-from postroad.msh.compression import Zipped, gunzip
+from postroad.msh.compression import Measured, Zipped, gunzip
 from postroad.security.attachments import Attachment, signed_form
 from postroad.security.ids import Ids
-from postroad.wire.content import BytesContent, Content, NewSink
+from postroad.wire.content import BytesContent, Content
 from postroad.wire.ebms3 import (
     CHARACTER_SET,
     COMPRESSION_TYPE,
@@ -25,6 +27,8 @@ from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime_headers import content_id_of
 from postroad.wire.names import XENC
 from postroad.wire.xml import canonical
+
+_encoding_name: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +51,21 @@ class Opening:
     """What all units of one message share while their payloads are opened.
 
     The ids of the Body are found once, and no attachment is inflated twice: a small header could
-    name one thousands of times.
+    name one thousands of times. What they grow to is counted over all of them: many small bombs
+    are a large one.
     """
 
-    def __init__(self, body: etree._Element, new_sink: NewSink, limits: Limits = DEFAULT) -> None:
+    def __init__(
+        self,
+        body: etree._Element,
+        attachments: Mapping[str, Attachment],
+        limits: Limits = DEFAULT,
+    ) -> None:
         self.body = body
         self.ids = Ids(body)
-        self._new_sink = new_sink
         self._limits = limits
+        size = sum(one.content.size for one in attachments.values())
+        self._left = max(size * limits.decompression_ratio, limits.decompression_floor)
         self._inflated: dict[str, Zipped | EbmsError] = {}
         self._written: dict[etree._Element, Zipped] = {}
 
@@ -62,15 +73,18 @@ class Opening:
         """The attachment decompressed; EBMS:0303 when that cannot be done."""
         name = attachment.content_id
         if name not in self._inflated:
+            sink = Measured(attachment.content)
+            most = min(self._limits.decompressed_bytes, self._left)
             try:
                 self._inflated[name] = gunzip(
                     attachment.content,
-                    new_sink=self._new_sink,
+                    new_sink=lambda: sink,
                     location=f"cid:{name}",
-                    limits=self._limits,
+                    limits=replace(self._limits, decompressed_bytes=most),
                 )
             except EbmsError as error:
                 self._inflated[name] = error
+            self._left -= sink.size
         outcome = self._inflated[name]
         if isinstance(outcome, EbmsError):
             raise EbmsError(outcome.code, outcome.detail, location=outcome.location)
@@ -92,7 +106,6 @@ def open_payloads(
     attachments: Mapping[str, Attachment],
     body: etree._Element,
     *,
-    new_sink: NewSink,
     limits: Limits = DEFAULT,
     opening: Opening | None = None,
     closed: frozenset[str] = frozenset(),
@@ -107,7 +120,7 @@ def open_payloads(
     payloads: list[Payload] = []
     problems: list[EbmsError] = []
     if opening is None:
-        opening = Opening(body, new_sink, limits)
+        opening = Opening(body, attachments, limits)
     for number, part_info in enumerate(message.part_infos, 1):
         place = f"{where}/eb:PayloadInfo/eb:PartInfo[{number}]"
         try:
@@ -241,11 +254,13 @@ def _compression_problems(
 
 
 def _is_charset(name: str) -> bool:
+    """Whether XML could declare it (XML 1.0, 4.3.3) and it is known; codecs are more lenient."""
+    if not _encoding_name(name):
+        return False
     try:
-        codecs.lookup(name)
+        return codecs.lookup(name)._is_text_encoding
     except (LookupError, ValueError):
         return False
-    return True
 
 
 def _elsewhere(href: str | None, place: str, opening: Opening) -> Zipped | None:

@@ -28,6 +28,10 @@ _BY_RECIPIENT: Final = (
 )
 
 
+class Unsecurable(ValueError):
+    """The P-Mode asks for what there is no key or certificate for."""
+
+
 def signs(leg: Leg) -> bool:
     terms = leg.security.x509 if leg.security else None
     return bool(terms and terms.sign and terms.sign.enabled)
@@ -36,12 +40,12 @@ def signs(leg: Leg) -> bool:
 def signing(leg: Leg, key: KeyPair | None) -> Signing | None:
     """How messages of a leg, and the answers to them, are signed; None when they are not.
 
-    ValueError when there is no key. What the P-Mode leaves open follows from the key.
+    `Unsecurable` when there is no key. What the P-Mode leaves open follows from the key.
     """
     if not signs(leg):
         return None
     if key is None:
-        raise ValueError(
+        raise Unsecurable(
             "the P-Mode asks for a signature, and there is no key to sign with: set Signature.Key "
             "in the P-Mode, or keys.signing in postroad.yaml"
         )
@@ -84,7 +88,7 @@ def encryption(leg: Leg, material: Material) -> Encryption | None:
     if agreed is None or not (agreed.encrypt and agreed.encrypt.enabled):
         return None
     if not material.recipients:
-        raise ValueError(
+        raise Unsecurable(
             "the P-Mode asks for encryption, and names no certificate of the receiver: set "
             "Encryption.Certificate"
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from postroad.agreement.matching import Match, PModes
+from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, sides
 from postroad.agreement.pmode import PMode
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -31,6 +31,8 @@ class Sending:
     """All that is needed to send with a P-Mode."""
 
     match: Match
+    agreed: Header
+    """What the messages' headers say."""
     material: Material
     address: str
     tls: TlsProfile | None
@@ -109,9 +111,11 @@ class InForce:
 
     def sending(self, pmode: str) -> Sending:
         """What a message to be sent with this P-Mode needs; `Refused` says why it cannot be."""
-        if pmode not in self._sending:
-            self._sending[pmode] = self._find_sending(pmode)
-        return self._sending[pmode]
+        # Held first: what is found in the midst of a reload must not outlive it.
+        known = self._sending
+        if pmode not in known:
+            known[pmode] = self._find_sending(pmode)
+        return known[pmode]
 
     def _find_sending(self, name: str) -> Sending:
         match = self.match(name, 1)
@@ -133,7 +137,7 @@ class InForce:
         material = self.expectation.material(match)
         if material.signing is None:
             material = replace(material, signing=self.keyring.signing)
-        return Sending(match, material, protocol.address, self.tls(name))
+        return Sending(match, header(pmode, 1), material, protocol.address, self.tls(name))
 
     def tls(self, name: str) -> TlsProfile | None:
         """How a P-Mode's partner is spoken to over TLS, where the P-Mode says."""

@@ -25,8 +25,7 @@ from postroad.wire.errors import EbmsError
 from postroad.wire.mime import Part
 from postroad.wire.soap import SoapVersion
 
-
-_LONGEST_ID: Final = 1000
+LONGEST_ID: Final = 1000
 """Characters of a message id, and of what is remembered of a header that was refused."""
 
 
@@ -58,8 +57,8 @@ def unsupported(found: Inspection) -> list[EbmsError]:
         said = "there is no eb:Messaging header: this is not an ebMS message"
         return [EbmsError("EBMS:0009", said, location="S12:Envelope")]
     messages = found.messaging.user_messages
-    if any(len(one.message_info.message_id) > _LONGEST_ID for one in messages):
-        said = f"a message id has at most {_LONGEST_ID} characters here"
+    if any(len(one.message_info.message_id) > LONGEST_ID for one in messages):
+        said = f"a message id has at most {LONGEST_ID} characters here"
         return [EbmsError("EBMS:0009", said, location="eb:MessageInfo/eb:MessageId")]
     if found.fragment is not None:
         said = "message fragments are not taken here"
@@ -217,8 +216,8 @@ def _refused(
 ) -> Message:
     """What is remembered of a message that was not taken: little, since anybody can send some."""
     version = arrival.found.envelope.version if arrival.found.envelope else SoapVersion.SOAP_12
-    said = {
-        name: value[:_LONGEST_ID] if isinstance(value, str) else value
+    said: dict[str, Any] = {
+        name: value[:LONGEST_ID] if isinstance(value, str) else value
         for name, value in _header_fields(message).items()
     }
     said["properties"] = ()

@@ -19,6 +19,7 @@ from postroad.node.context import Context, utc_now
 from postroad.node.evidence import evidence_zip
 from postroad.node.in_force import InForce
 from postroad.node.journaling import about
+from postroad.node.notifying import Notifier
 from postroad.node.packaging import Packaging
 from postroad.node.receiving import Receiver, Request, Response
 from postroad.node.sending import Sender
@@ -90,6 +91,7 @@ class Node:
             {
                 "package": Packaging(self.context).perform,
                 "signal": Calling(self.context, self._client).perform,
+                "notify": Notifier(self.context, self._client).perform,
             },
         )
         self._tasks: list[asyncio.Task[None]] = []

@@ -12,7 +12,6 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace as changed
 
-from postroad.agreement.matching import header
 from postroad.msh.outbound import (
     Draft,
     DraftPayload,
@@ -22,9 +21,11 @@ from postroad.msh.outbound import (
     package,
     soap_version,
 )
+from postroad.msh.securing import Unsecurable
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
+from postroad.node.notifying import notification
 from postroad.node.service import Refused
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, StoredPart, Work
@@ -44,7 +45,7 @@ class Plan:
 
 def drafted(context: Context, draft: Draft, sending: Sending, now: datetime) -> Message:
     """The message of a draft, before it is packaged."""
-    agreed = header(sending.match.pmode, sending.match.number)
+    agreed = sending.agreed
     return Message(
         Side.SENDING,
         draft.message_id,
@@ -113,11 +114,14 @@ def make_package(context: Context, draft: Draft, sending: Sending, now: datetime
             sending.material,
             now=now,
             entropy=context.entropy,
+            agreed=sending.agreed,
             new_sink=context.store.new_sink,
             limits=context.limits,
         )
-    except ValueError as error:
+    except Unsecurable as error:
         raise Refused(422, str(error)) from None
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
 
 
 def ready(
@@ -247,5 +251,7 @@ def _given_up(
         )
         tx.record((about(message, "delivery_failed", now, detail=detail, severity="failure"),))
         tx.finish_work(work.id)
+        for notice in notification(context, message, State.FAILED, now):
+            tx.add_work(notice)
 
     return step

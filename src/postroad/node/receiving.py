@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from postroad.agreement.matching import Match
@@ -25,11 +25,13 @@ from postroad.msh.answers import (
 )
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.inspection import Look
-from postroad.msh.securing import answer_signing
+from postroad.msh.lens import Inspection
+from postroad.msh.securing import answer_signing, signs
 from postroad.node.calling import call_back
 from postroad.node.context import Context
 from postroad.node.hearing import judged, settle
 from postroad.node.keeping import (
+    LONGEST_ID,
     Arrival,
     about_nothing,
     keep,
@@ -52,6 +54,10 @@ from postroad.wire.soap import SoapVersion
 AT_ONCE: Final = 1 << 20
 """Bodies up to this size are looked at on the loop, larger ones beside it."""
 _IN_ONE_PIECE: Final = 64 * 1024
+_MAY_GROW: Final = 16 * 1024
+"""Bytes of payloads that could become a hundred milliseconds' worth by decompression."""
+_LEAST_MEMORY: Final = timedelta(days=1)
+_SECURITY: Final = ("EBMS:0101", "EBMS:0103")
 _log = logging.getLogger("postroad.receive")
 
 
@@ -138,7 +144,10 @@ class Receiver:
             return await self._unreadable(look.found.problems[0], now, request.peer, 400)
         found = look.found
         if found.messaging is None or found.messaging.user_messages:
-            look.judge(look.terms())
+            if _may_grow(capture):
+                await asyncio.to_thread(look.judge, look.terms())
+            else:
+                look.judge(look.terms())
             return await self._user_message(Arrival(found, capture, request.peer, size, now))
         return await self._signals(look, capture, request.peer, now)
 
@@ -161,9 +170,20 @@ class Receiver:
         if not problems and match is not None and not self._context.in_force.receives(match):
             said = f"this is {self._context.party}, not the receiver {messages[0].to_party}"
             problems = [EbmsError("EBMS:0010", said, location="eb:To")]
+        if not problems and match is not None:
+            problems = self._too_old(messages[0], arrival.now)
         if problems or match is None:
-            return await self._refuse(arrival, match, problems)
+            return await self._refuse(arrival, match if _proven(found) else None, problems)
         return await self._accept(arrival, messages[0], match)
+
+    def _too_old(self, message: UserMessage, now: datetime) -> list[EbmsError]:
+        """What is older than our memory may be a copy of a message that was removed since."""
+        memory = self._context.config.retention.messages
+        made = message.message_info.timestamp
+        if memory is None or now - made <= max(memory, _LEAST_MEMORY):
+            return []
+        said = f"the message was made at {made:%Y-%m-%d}, longer ago than messages are kept here"
+        return [EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:Timestamp")]
 
     async def _accept(self, arrival: Arrival, message: UserMessage, match: Match) -> Response:
         context, now = self._context, arrival.now
@@ -177,6 +197,10 @@ class Receiver:
         given = await context.store.run(
             keep(context, arrival, message, match, answer, as_response, back)
         )
+        if given.contradicts:
+            said = "another message was received under this id; give this one an id of its own"
+            problem = EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:MessageId")
+            return await self._refuse(arrival, None, [problem])
         if back is not None:
             context.work_came.set()
         event = "duplicate" if given.duplicate else given.state.value
@@ -216,13 +240,17 @@ class Receiver:
     async def _refuse(
         self, arrival: Arrival, match: Match | None, problems: Sequence[EbmsError]
     ) -> Response:
-        """Nothing is delivered; the sender is told why, and the journal too."""
+        """Nothing is delivered; the sender is told why, and the journal too.
+
+        `match` says how the error is signed and where it goes. A sender who proved nothing gets
+        it unsigned and at once: what we sign could be shown to who really sent under that id.
+        """
         context, found, now = self._context, arrival.found, arrival.now
         messages = found.messaging.user_messages if found.messaging else ()
         ref = messages[0].message_info.message_id if messages else None
         signal = error(problems, signal_id=context.new_id(now), ref=ref, now=now)
         answer = self._written(arrival, signal, match)
-        if not messages:
+        if not ref or len(ref) > LONGEST_ID:
             await context.store.run(
                 lambda tx: tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
             )
@@ -324,6 +352,23 @@ class Receiver:
         signal = error([problem], signal_id=self._context.new_id(now), ref=ref, now=now)
         answer = write_answer(signal, SoapVersion.SOAP_12, None, now)
         return Response(503, answer.content_type, answer.envelope)
+
+
+def _may_grow(capture: Capture) -> bool:
+    """Whether opening the payloads could take long, however small they came.
+
+    Which of them are compressed is known for sure only after decryption.
+    """
+    return sum(one.content.size for one in capture.attachments) > _MAY_GROW
+
+
+def _proven(found: Inspection) -> bool:
+    """Whether the partner signed what is refused now, or nothing is signed in the first place."""
+    if found.match is not None and not signs(found.match.leg):
+        return True
+    return found.trusted is True and not any(
+        one.code in _SECURITY and one.severity is Severity.FAILURE for one in found.problems
+    )
 
 
 def _looked(look: Look) -> bool:

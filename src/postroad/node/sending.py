@@ -292,20 +292,21 @@ class Sender:
             tried = {"attempts": attempt, "wire_bytes": wire_bytes or 0}
             if outcome.hearing is not None and outcome.hearing.heard:
                 state = settle(tx, message, outcome.hearing, now, peer, **tried)
-            if state is None:
-                tx.change_message(
-                    Side.SENDING,
-                    message.message_id,
-                    (State.READY,),
-                    state=outcome.state,
-                    error_code=outcome.error_code,
-                    detail=outcome.detail,
-                    updated_at=now,
-                    **tried,
-                )
+            if state is None and tx.change_message(
+                Side.SENDING,
+                message.message_id,
+                (State.READY,),
+                state=outcome.state,
+                error_code=outcome.error_code,
+                detail=outcome.detail,
+                updated_at=now,
+                **tried,
+            ):
+                # Else a receipt came by another way meanwhile, and the message is at rest.
+                state = outcome.state
                 tx.record(closing)
             tx.finish_work(outgoing.work.id)
-            for work in notification(context, message, state or outcome.state, now):
+            for work in notification(context, message, state, now) if state else ():
                 tx.add_work(work)
 
         return step

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage
-from postroad.msh.outbound import Draft, DraftPayload, check_draft
+from postroad.msh.outbound import Draft, DraftPayload, check_draft, draft_problems
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
@@ -58,9 +58,9 @@ class Submitting:
             if before is not None:
                 return _again(before, mark)
         draft = self._draft(submission, now)
-        self._check(draft, sending, now)
         message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
         if message.bytes > AT_ONCE:
+            self._check(draft, sending, now)
             return await self._keep_for_later(message, draft)
         return await self._keep_ready(message, draft, sending, now)
 
@@ -75,6 +75,7 @@ class Submitting:
         """Package, keep, and hand over to the sender in one go."""
         context, sender = self._context, self._sender
         made = make_package(context, draft, sending, now)
+        _refuse(draft_problems(draft, sending.match, made.user_message))
         boundary = new_boundary(context, made)
         work = Work("send", message.message_id, now)
         taken = sender.has_room()
@@ -179,13 +180,17 @@ class Submitting:
 
     def _check(self, draft: Draft, sending: Sending, now: datetime) -> None:
         try:
-            problems = check_draft(draft, sending.match, now)
+            _refuse(check_draft(draft, sending.match, now, sending.agreed))
         except ValueError as error:
             raise Refused(400, str(error)) from None
-        failures = [one for one in problems if one.severity is Severity.FAILURE]
-        if failures:
-            said = "; ".join(one.detail for one in failures)
-            raise Refused(422, said, code=failures[0].code)
+
+
+def _refuse(problems: list[EbmsError]) -> None:
+    """The application is told what breaks the P-Mode, before anything is taken over."""
+    failures = [one for one in problems if one.severity is Severity.FAILURE]
+    if failures:
+        said = "; ".join(one.detail for one in failures)
+        raise Refused(422, said, code=failures[0].code)
 
 
 def _check_properties(submission: Submission) -> None:

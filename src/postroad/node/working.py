@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -12,23 +13,28 @@ from postroad.node.sending import LEASE, Outgoing, Sender
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, Side, Work
 
-_KINDS: Final = ("package", "signal", "notify")
+_AT_ONCE: Final = {"package": 2, "signal": 16, "notify": 16}
+"""How much of each kind is done at a time: who is slow holds up only his own kind."""
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
-_AT_ONCE: Final = 16
+_LATER: Final = timedelta(minutes=1)
+_RENEWAL: Final = LEASE / 3
 _log = logging.getLogger("postroad.work")
 
 Perform = Callable[[Work], Awaitable[None]]
+Claimed = list[tuple[Work, Message | None]]
 
 
 class WorkLoop:
     """Claims due work. A process that dies leaves work that another picks up."""
 
-    def __init__(self, context: Context, sender: Sender, performers: dict[str, Perform]) -> None:
+    def __init__(self, context: Context, sender: Sender, performers: Mapping[str, Perform]) -> None:
         self._context = context
         self._sender = sender
         self._performers = performers
         self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: Counter[str] = Counter()
+        self._renewed = self._swept = context.clock()
 
     async def run(self) -> None:
         """Until cancelled: look what is due, claim it, hand it out."""
@@ -49,46 +55,56 @@ class WorkLoop:
 
     async def _round(self) -> float:
         """One look; how long until the next is worth it."""
-        context = self._context
-        now = context.clock()
-        kinds = [kind for kind in self._performers if len(self._tasks) < _AT_ONCE]
-        if self._sender.room():
-            kinds.append("send")
-        if not kinds:
+        now = self._context.clock()
+        await self._renew(now)
+        room = self._room()
+        if not room:
             return _SHORTEST
-        due = await context.store.look(lambda reader: reader.next_due(kinds))
-        if due is None:
-            return _LONGEST
-        if due > now:
-            return min(max((due - now).total_seconds(), _SHORTEST), _LONGEST)
-        claimed = await context.store.run(lambda tx: self._claim(tx, kinds, now))
+        due = await self._context.store.look(lambda reader: reader.next_due(tuple(room)))
+        # What an owner that is gone had claimed is not told as due: look for it now and then.
+        if now - self._swept < _LATER:
+            if due is None:
+                return _LONGEST
+            if due > now:
+                return min(max((due - now).total_seconds(), _SHORTEST), _LONGEST)
+        self._swept = now
+        claimed = await self._context.store.run(lambda tx: self._claim(tx, room, now))
         for work, message in claimed:
-            if work.kind == "send":
-                assert message is not None
+            if message is not None:
                 self._sender.take(Outgoing(message, work))
             else:
-                self._perform(work)
+                self._begin(work)
         return _SHORTEST
 
-    def _claim(
-        self, tx: Transaction, kinds: list[str], now: datetime
-    ) -> list[tuple[Work, Message | None]]:
+    async def _renew(self, now: datetime) -> None:
+        """A long transfer keeps its claim."""
+        if now - self._renewed < _RENEWAL:
+            return
+        self._renewed = now
+        await self._context.store.run(lambda tx: tx.renew_work(self._context.owner, now + LEASE))
+
+    def _room(self) -> dict[str, int]:
+        """How much more of each kind can be taken."""
+        room = {kind: _AT_ONCE[kind] - self._busy[kind] for kind in self._performers}
+        room["send"] = self._sender.room()
+        return {kind: free for kind, free in room.items() if free > 0}
+
+    def _claim(self, tx: Transaction, room: Mapping[str, int], now: datetime) -> Claimed:
         owner, until = self._context.owner, now + LEASE
-        found: list[tuple[Work, Message | None]] = []
-        if "send" in kinds:
-            for work in tx.claim_work(("send",), now, owner, until, self._sender.room()):
-                message = tx.message(Side.SENDING, work.message_id)
-                if message is None:
-                    tx.finish_work(work.id)
-                else:
-                    found.append((work, message))
-        others = [kind for kind in kinds if kind != "send"]
-        if others:
-            free = _AT_ONCE - len(self._tasks)
-            found += ((work, None) for work in tx.claim_work(others, now, owner, until, free))
+        found: Claimed = []
+        for kind, free in room.items():
+            for work in tx.claim_work((kind,), now, owner, until, free):
+                message = None
+                if kind == "send":
+                    message = tx.message(Side.SENDING, work.message_id)
+                    if message is None:
+                        tx.finish_work(work.id)
+                        continue
+                found.append((work, message))
         return found
 
-    def _perform(self, work: Work) -> None:
+    def _begin(self, work: Work) -> None:
+        self._busy[work.kind] += 1
         task = asyncio.create_task(self._performed(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -104,7 +120,8 @@ class WorkLoop:
         except Exception:
             _log.exception(f"{work.kind} failed", extra={"message_id": work.message_id})
             with contextlib.suppress(StoreError):
-                later = self._context.clock() + timedelta(minutes=1)
+                later = self._context.clock() + _LATER
                 await self._context.store.run(lambda tx: tx.postpone_work(work.id, later))
         finally:
+            self._busy[work.kind] -= 1
             self._context.work_came.set()

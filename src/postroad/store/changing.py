@@ -42,6 +42,7 @@ _EXPIRED_WORK_IN_ORDER: Final = query("expired_work_in_order")
 _FINISH_WORK: Final = query("finish_work")
 _POSTPONE_WORK: Final = query("postpone_work")
 _RELEASE_WORK: Final = query("release_work")
+_RENEW_WORK: Final = query("renew_work")
 _ADD_EVENT: Final = query("add_event")
 _ADD_FILE: Final = query("add_file")
 _REMOVE_FILE: Final = query("remove_file")
@@ -166,6 +167,10 @@ class SqliteTransaction(SqliteReader):
     def postpone_work(self, id: int, due_at: datetime, data: bytes | None = None) -> None:
         self._group.changed = True
         self._cursor.execute(_POSTPONE_WORK, (microseconds(due_at), data, id))
+
+    def renew_work(self, owner: str, lease_until: datetime) -> None:
+        values = (microseconds(lease_until), owner)
+        self._group.changed |= self._cursor.execute(_RENEW_WORK, values).rowcount > 0
 
     def release_work(self, owner_prefix: str) -> list[Work]:
         rows = sorted(self._rows(_RELEASE_WORK, {"prefix": owner_prefix}), key=_due_and_id)

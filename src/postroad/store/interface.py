@@ -103,6 +103,10 @@ class Transaction(Reader, Protocol):
         """Try again later: the attempt is counted, the lease given back."""
         ...
 
+    def renew_work(self, owner: str, lease_until: datetime) -> None:
+        """The owner is still at it, with all that it has claimed."""
+        ...
+
     def release_work(self, owner_prefix: str) -> list[Work]:
         """Give back the leases of owners that are gone; what they had claimed."""
         ...

@@ -178,6 +178,11 @@ class _MemoryTransaction(_MemoryReader):
         )
         self._put(self._tables.work, id, later)
 
+    def renew_work(self, owner: str, lease_until: datetime) -> None:
+        for work in list(self._tables.work.values()):
+            if work.owner == owner:
+                self._put(self._tables.work, work.id, changed(work, lease_until=lease_until))
+
     def release_work(self, owner_prefix: str) -> list[Work]:
         held = [
             work

@@ -180,6 +180,7 @@ class Writer:
             self._contents.finish(segment.place)
         del self.removed[: len(self._striking)]
         self._group = None
+        self._closing = []
         return group.trash
 
     def abort(self) -> None:
@@ -190,6 +191,8 @@ class Writer:
         except sqlite3.Error as error:
             raise told(error, self.path) from error
         finally:
+            self._group = None
+            self._closing = []
             self._lock.give_back()
 
     def rewind(self) -> None:

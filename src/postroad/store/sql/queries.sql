@@ -202,6 +202,10 @@ UPDATE work SET
     due_at = ?, data = coalesce(?, data), attempt = attempt + 1, owner = NULL, lease_until = NULL
 WHERE id = ?
 
+-- name: renew_work
+-- The owner is still at it.
+UPDATE work SET lease_until = ? WHERE owner = ?
+
 -- name: release_work
 -- The owners whose names start so are gone.
 UPDATE work SET owner = NULL, lease_until = NULL

@@ -1,0 +1,231 @@
+"""The profiles beside the common one: four corners, dynamic receiver, ENTSOG, the Minder bench."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from postroad.api.client import Payload, Property
+from tests.as4.bench import NOTHING, Bench
+from tests.as4.conftest import ESENS
+from tests.as4.foreign import Identity, Letter, Part
+from tests.as4.reading import (
+    EB3,
+    Seen,
+    check_nonrepudiation,
+    decrypted,
+    must_be_signed,
+    read,
+    signed,
+)
+from tests.pki import authority, issue
+
+XML: Final = b'<order xmlns="urn:example:order"><id>1</id></order>'
+CORNERS: Final = [
+    Property("originalSender", "urn:example:c1", "urn:example:party-type"),
+    Property("finalRecipient", "urn:example:c4", "urn:example:party-type"),
+]
+AS4: Final = "http://docs.oasis-open.org/ebxml-msg/as4/200902"
+
+
+def told(properties: list[Property]) -> list[tuple[str, str, str | None]]:
+    return [(one.name, one.value, one.type) for one in properties]
+
+
+def test_as4_4ct_ta01_the_outer_corners_are_named_by_properties(bench: Bench) -> None:
+    """AS4_4CT_TA01: originalSender and finalRecipient go along as message properties."""
+    sent = bench.c2.send("edelivery", Payload(XML), properties=CORNERS)
+    seen = bench.exchange(sent.message_id).seen
+    assert seen.properties == told(CORNERS)
+    received = bench.c3.delivered(sent.message_id)
+    assert received is not None
+    assert received.properties == tuple(CORNERS)
+
+
+def test_as4_4ct_ta02_the_tracking_identifier_is_kept(bench: Bench) -> None:
+    """AS4_4CT_TA02: a trackingIdentifier of the first corner reaches the last one unchanged."""
+    given = [*CORNERS, Property("trackingIdentifier", "c1-tracks-4711")]
+    sent = bench.c2.send("edelivery", Payload(XML), properties=given)
+    assert bench.exchange(sent.message_id).seen.properties == told(given)
+    received = bench.c3.delivered(sent.message_id)
+    assert received is not None
+    assert received.properties == tuple(given)
+
+
+def test_as4_4ct_ta03_from_and_to_are_the_access_points(bench: Bench) -> None:
+    """AS4_4CT_TA03: From and To name corners two and three, never the end parties."""
+    sent = bench.c2.send("edelivery", Payload(XML), properties=CORNERS)
+    seen = bench.exchange(sent.message_id).seen
+    parties = seen.texts("//eb:UserMessage/eb:PartyInfo//eb:PartyId")
+    assert parties == ["urn:example:c2", "urn:example:c3"]
+
+
+def test_as4_dr_ta01_a_certificate_that_chains_to_the_anchor_is_taken(bench: Bench) -> None:
+    """AS4_DR_TA01: any initiator whose certificate chains to the trust anchor gets its NRR."""
+    somebody = bench.stranger("somebody-new")
+    letter = Letter(
+        "dr-ta01@stranger",
+        "anchored",
+        (Part("order@stranger", XML),),
+        sender="urn:example:somebody-new",
+        signed_by=somebody,
+    )
+    wire = letter.wire()
+    answer = bench.deliver(wire)
+    check_nonrepudiation(answer.seen, read(*wire), "dr-ta01@stranger", bench.c3.certificate)
+    assert bench.c3.payloads("dr-ta01@stranger") == [XML]
+    received = bench.c3.delivered("dr-ta01@stranger")
+    assert received is not None
+    assert received.from_party == "urn:example:somebody-new"
+
+
+def other_authority(_: Bench) -> Identity:
+    made = issue(authority("Somebody else's authority"), "somebody-new", key="rsa")
+    return Identity(made.private_key, made.certificate)  # type: ignore[arg-type]
+
+
+def self_signed(_: Bench) -> Identity:
+    made = issue(None, "somebody-new", key="rsa")
+    return Identity(made.private_key, made.certificate)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("whose", [other_authority, self_signed])
+def test_as4_dr_ta02_a_certificate_that_does_not_chain_is_refused(
+    bench: Bench, whose: Callable[[Bench], Identity]
+) -> None:
+    """AS4_DR_TA02: a certificate that leads to no trust anchor gets an ebMS error."""
+    message_id = f"dr-ta02-{whose.__name__}@stranger"
+    letter = Letter(
+        message_id,
+        "anchored",
+        (Part("order@stranger", XML),),
+        sender="urn:example:somebody-new",
+        signed_by=whose(bench),
+    )
+    answer = bench.post(letter)
+    assert answer.status == 200
+    assert answer.codes == ["EBMS:0101"]
+    assert answer.seen.errors[0]["severity"] == "failure"
+    assert not answer.seen.all("//eb:Receipt")
+    assert bench.c3.delivered(message_id) is None
+
+
+def of_gas(bench: Bench, **more: str) -> Seen:
+    """A message by a P-Mode that names an agreement, and neither service, action nor roles."""
+    sent = bench.c2.send("agreed", Payload(XML, "application/xml"), **more)
+    assert sent.state == "acknowledged"
+    assert bench.c3.payloads(sent.message_id) == [XML]
+    return bench.exchange(sent.message_id).seen
+
+
+def test_as4_entsog_ta01_only_the_default_mpc_is_used(bench: Bench) -> None:
+    """AS4_ENTSOG_TA01: the mpc attribute is absent, or that of the default channel."""
+    assert of_gas(bench).attributes("//eb:UserMessage/@mpc") in ([], [f"{EB3}defaultMPC"])
+
+
+def test_as4_entsog_ta06_the_action_is_the_default_one(bench: Bench) -> None:
+    """AS4_ENTSOG_TA06: without another one, Action is the default of AS4; so is Service here."""
+    seen = of_gas(bench)
+    assert seen.text("//eb:CollaborationInfo/eb:Action") == f"{AS4}/action"
+    assert seen.text("//eb:CollaborationInfo/eb:Service") == f"{AS4}/service"
+
+
+def test_as4_entsog_ta08_the_roles_are_the_default_ones(bench: Bench) -> None:
+    """AS4_ENTSOG_TA08: without another one, the roles are initiator and responder."""
+    seen = of_gas(bench)
+    assert seen.text("//eb:PartyInfo/eb:From/eb:Role") == f"{EB3}initiator"
+    assert seen.text("//eb:PartyInfo/eb:To/eb:Role") == f"{EB3}responder"
+
+
+def test_as4_entsog_ta09_the_agreement_is_named(bench: Bench) -> None:
+    """AS4_ENTSOG_TA09: AgreementRef is there and holds the agreement."""
+    seen = of_gas(bench)
+    assert seen.text("//eb:CollaborationInfo/eb:AgreementRef") == "http://example.com/a/1"
+
+
+def test_as4_entsog_ta10_an_empty_conversation_id_is_sent_and_taken(
+    bench: Bench, partner: Identity
+) -> None:
+    """AS4_ENTSOG_TA10: ConversationId is there, and empty where the community says so."""
+    seen = of_gas(bench, conversation_id="")
+    element = seen.one("//eb:CollaborationInfo/eb:ConversationId")
+    assert not (element.text or "")
+    letter = Letter("ta10@gas", "signed", conversation_id="", signed_by=partner)
+    assert not bench.post(letter).codes
+    assert bench.c3.delivered("ta10@gas") is not None
+
+
+MINDER_PAYLOADS: Final = (
+    Payload(XML, "application/xml", content_id="xmlpayload@minder"),
+    Payload(XML, "application/xml", content_id="xmlpayload2@minder"),
+    Payload(bytes(range(256)), "application/octet-stream", content_id="custompayload@minder"),
+)
+
+
+def check_minder_header(seen: Seen, action: str) -> None:
+    assert seen.text("//eb:PartyInfo/eb:From/eb:Role") == f"{ESENS}/testdriver"
+    assert seen.text("//eb:PartyInfo/eb:To/eb:Role") == f"{ESENS}/sut"
+    assert seen.text("//eb:CollaborationInfo/eb:Service") == ESENS
+    assert seen.text("//eb:CollaborationInfo/eb:Action") == action
+    assert seen.text("//eb:CollaborationInfo/eb:ConversationId") == "conv-1"
+    assert seen.properties == told(CORNERS)
+
+
+@pytest.mark.parametrize("profile", ["SIMPLE_ONEWAY", "ONEWAY_ONLY_SIGN"])
+def test_minder_as4_basic_one_way_and_oneway_sign_only(bench: Bench, profile: str) -> None:
+    """Minder AS4_basic_one_way and OnewaySignOnly: submit, deliver, notify, as the bench does."""
+    message_id = f"{profile}@minder"
+    sent = bench.c2.send(
+        profile,
+        *MINDER_PAYLOADS,
+        message_id=message_id,
+        conversation_id="conv-1",
+        properties=CORNERS,
+    )
+    exchange = bench.exchange(message_id)
+    seen = exchange.seen
+    check_minder_header(seen, profile)
+    sealed = profile == "SIMPLE_ONEWAY"
+    opened = decrypted(seen, bench.c3.key) if sealed else {}
+    assert bool(seen.all("//xenc:EncryptedData")) == sealed
+    assert signed(seen, opened).keys() >= must_be_signed(seen)
+    check_nonrepudiation(exchange.answer.seen, seen, message_id, bench.c3.certificate)
+    assert sent.state == "acknowledged"
+
+    received = bench.c3.delivered(message_id)
+    assert received is not None
+    assert [one.content_id for one in received.parts] == seen.content_ids
+    assert bench.c3.payloads(message_id) == [one.content for one in MINDER_PAYLOADS]
+    notified = bench.c2.application.told(message_id)
+    assert (notified["event"], notified["error_code"]) == ("receipt", None)
+    assert bench.c3.application.told(message_id)["event"] == "received"
+
+
+def test_minder_ping(bench: Bench) -> None:
+    """Minder PING: the twin for the test service is acknowledged, and nothing is delivered."""
+    sent = bench.c2.send("ping", Payload(XML, "application/xml"), test=True)
+    exchange = bench.exchange(sent.message_id)
+    check_nonrepudiation(exchange.answer.seen, exchange.seen, sent.message_id, bench.c3.certificate)
+    assert sent.state == "acknowledged"
+    assert bench.c3.delivered(sent.message_id) is None
+
+
+def test_minder_an_error_is_notified_to_the_producer(bench: Bench) -> None:
+    """Minder's Notify with SignalType Error: the interceptor damages the message on its way."""
+    bench.relay.intercept("damaged@minder", request=lambda octets: octets.replace(b"conv-1", b"c"))
+    sent = bench.c2.send(
+        "SIMPLE_ONEWAY", Payload(XML), message_id="damaged@minder", conversation_id="conv-1"
+    )
+    assert (sent.state, sent.message.error_code) == ("failed", "EBMS:0101")
+    notified = bench.c2.application.told("damaged@minder")
+    assert (notified["event"], notified["error_code"]) == ("failed", "EBMS:0101")
+    assert notified["detail"]
+    assert bench.c3.delivered("damaged@minder") is None
+
+
+def test_minder_a_null_reply_leaves_the_message_in_doubt(bench: Bench) -> None:
+    """Minder's interceptor answers with nothing: no receipt is believed, and the producer told."""
+    bench.relay.intercept("null@minder", answer=lambda _: NOTHING)
+    sent = bench.c2.send("SIMPLE_ONEWAY", Payload(XML), message_id="null@minder")
+    assert (sent.state, sent.message.error_code) == ("in_doubt", "EBMS:0301")
+    assert bench.c2.application.told("null@minder")["state"] == "in_doubt"
