@@ -172,14 +172,13 @@ class GroupCommit:
         group = self._writer.group
         changed, group.changed = group.changed, False
         try:
-            outcome = _Outcome(result=waiting.step(transaction))
+            return _Outcome(result=waiting.step(transaction)), False
         except Exception as error:
             if isinstance(error, sqlite3.Error) and not is_mistake(error):
                 raise
-            outcome = _Outcome(error=error)
-        harmed = outcome.error is not None and group.changed
-        group.changed |= changed
-        return outcome, harmed
+            return _Outcome(error=error), group.changed
+        finally:
+            group.changed |= changed
 
     def _run_carefully(self, transaction: SqliteTransaction, waiting: _Waiting) -> _Outcome:
         """What came of a step; nothing of it is left if it failed."""

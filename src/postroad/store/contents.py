@@ -158,6 +158,7 @@ class Segment:
                 self.path.unlink()
             elif self.file is not None:
                 os.ftruncate(self.file.fd, self.end)
+        self.file = None
 
 
 class Batch:
@@ -354,8 +355,10 @@ class Contents:
 
     def close_segment(self) -> None:
         """Nothing more is written to the current segment; the next commit tells the database."""
-        if self._segment is not None and self._segment.end:
-            self.finished.append(self._segment)
+        if self._segment is not None:
+            self._segment.file = None
+            if self._segment.end:
+                self.finished.append(self._segment)
         self._segment = None
 
     def abandon(self, segment: Segment) -> None:
@@ -408,7 +411,7 @@ class Contents:
     def close(self) -> None:
         with self._opening:
             self._opened.clear()
-        self._segment = None
+        self.close_segment()
         self.finished.clear()
 
 
