@@ -14,7 +14,6 @@ Not here, and why:
 - AS4_CP_TA11, TA18, TA46: not testable by their own account. TA18 is easy to see, so it is here.
 - AS4_CP_TA39, TA41, TA42: in tests/transport; TA40 and TA43 also here, between whole nodes.
 - AS4_SBDH_TA01, TA02: what is inside payloads is the application's.
-- AS4_DR_TA03, TA04: certificate policies, and a party id that the certificate must name.
 - AS4_DS_TA01 to TA03, as4net 8.1.19 and 8.1.20: dynamic discovery.
 - AS4_ENTSOG_TA02 to TA05, TA07, TA11, TA12: what a trading community puts into its P-Modes.
 - as4net 8.1.14, 8.1.15, 8.3.17 and 8.3.18: how that product is submitted to and delivers.

@@ -14,13 +14,14 @@ from typing import Any, Final, TypeVar
 import httpx
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
+from cryptography.x509.oid import NameOID
 
 from postroad.api.client import ApiError, Client, Event, Message, SentMessage
 from postroad.api.running import RunningNode, listen
 from postroad.node.config import load_config
-from postroad.node.devpki import issue
 from postroad.node.initializing import Plan, Station, initialize
 from postroad.security.keys import KeyPair
 from tests.as4.foreign import Identity, Letter
@@ -309,17 +310,34 @@ class Bench:
         [found] = self.relay.about(message_id)
         return found
 
-    def stranger(self, name: str = "stranger") -> Identity:
+    def stranger(self, name: str, *policies: str) -> Identity:
         """Somebody whose certificate the authority of both corners issued."""
-        authority = _pair(self.c2.folder / "keys" / "authority.p12")
-        return _issued(authority, name)
+        return issued(_pair(self.c2.folder / "keys" / "authority.p12"), name, *policies)
 
 
-def _issued(authority: KeyPair, name: str) -> Identity:
+def issued(authority: KeyPair | None, name: str, *policies: str) -> Identity:
+    """A key with its certificate, from an authority or signed by itself."""
+    key = rsa.generate_private_key(65537, 2048)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer = authority.private_key if authority else key
+    assert isinstance(signer, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey)
     now = datetime.now(UTC)
-    made = issue(authority, name, begin=now - timedelta(days=1), end=now + timedelta(days=1))
-    assert isinstance(made.private_key, rsa.RSAPrivateKey)
-    return Identity(made.private_key, made.certificate)
+    builder = (
+        x509.CertificateBuilder(
+            issuer_name=authority.certificate.subject if authority else subject,
+            subject_name=subject,
+            public_key=key.public_key(),
+            serial_number=x509.random_serial_number(),
+            not_valid_before=now - timedelta(days=1),
+            not_valid_after=now + timedelta(days=1),
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    if policies:
+        held = [x509.PolicyInformation(x509.ObjectIdentifier(one), None) for one in policies]
+        builder = builder.add_extension(x509.CertificatePolicies(held), critical=False)
+    return Identity(key, builder.sign(signer, hashes.SHA256()))
 
 
 @dataclass(frozen=True)
@@ -338,6 +356,10 @@ class Terms:
     """Whose key the sender signs with."""
     anchored: bool = False
     """The receiver trusts an authority instead of a certificate, and takes any initiator."""
+    policies: tuple[str, ...] = ()
+    """Certificate policies that the receiver then asks for."""
+    demands: str | None = None
+    """A message property that the receiver asks for, and the sender does not know of."""
     agreement: str | None = None
     service: str | None = SERVICE
     action: str | None = ""
@@ -361,6 +383,8 @@ class Terms:
             business["service"] = self.service
         if self.action is not None:
             business["action"] = self.action or self.name
+        if self.demands is not None and not sends:
+            business["properties"] = [{"name": self.demands, "required": True}]
         report: dict[str, Any] = {"as_response": True, "process_error_notify_consumer": True}
         if self.errors_to_callback:
             report |= {"as_response": False, "receiver_errors_to": [back]}
@@ -397,6 +421,8 @@ class Terms:
             if self.anchored:
                 del signature["certificate"]
                 signature["trust_anchors"] = ["../keys/authority.pem"]
+                if self.policies:
+                    signature["policies"] = list(self.policies)
             if sends:
                 signature["key"] = f"../keys/{self.key}.p12"
             security["x509"] |= {"sign": True, "signature": signature}
@@ -454,7 +480,7 @@ async def start(
 
 def _strange_key(folder: Path) -> None:
     """A key that the authority issued, and no P-Mode knows: `wrong.p12`."""
-    wrong = _issued(_pair(folder / "authority.p12"), "wrong")
+    wrong = issued(_pair(folder / "authority.p12"), "wrong")
     octets = pkcs12.serialize_key_and_certificates(
         b"wrong", wrong.key, wrong.certificate, None, NoEncryption()
     )

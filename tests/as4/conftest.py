@@ -11,6 +11,7 @@ from tests.as4.foreign import Identity
 from tests.as4.reading import EB3
 
 ESENS: Final = "http://www.esens.eu/as4/conformancetest"
+POLICY: Final = "1.3.6.1.4.1.99999.1"
 TERMS: Final = (
     Terms("plain", sign=False),
     Terms("compressed", sign=False, compress=True),
@@ -23,10 +24,11 @@ TERMS: Final = (
     Terms("ping", encrypt=True, compress=True, service=f"{EB3}service", action="test"),
     Terms("by-issuer-serial", encrypt=True, compress=True, key_reference="issuer_serial"),
     Terms("by-key-identifier", encrypt=True, compress=True, key_reference="subject_key_identifier"),
-    Terms("anchored", anchored=True),
+    Terms("anchored", anchored=True, policies=(POLICY,)),
     Terms("receipt-called-back", receipt="callback"),
     Terms("wrongly-signed", key="wrong"),
     Terms("wrongly-signed-called-back", key="wrong", errors_to_callback=True),
+    Terms("refused-called-back", demands="urgency", receipt="callback", errors_to_callback=True),
     Terms("unknown-to-c3", known_to=(C2,)),
     Terms("agreed", encrypt=True, compress=True, agreement="http://example.com/a/1", service=None,
           action=None),

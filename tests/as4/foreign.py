@@ -67,6 +67,7 @@ class Letter:
     parts: tuple[Part, ...] = ()
     service: str = "urn:example:as4"
     sender: str = "urn:example:c2"
+    sender_type: str | None = None
     receiver: str = "urn:example:c3"
     conversation_id: str = "1"
     properties: tuple[Named, ...] = ()
@@ -114,8 +115,10 @@ def _part_info(part: Part) -> str:
 def _envelope(letter: Letter, security: Sequence[str]) -> etree._Element:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
     infos = "".join(map(_part_info, letter.parts))
-    header = "" if letter.signed_by is None and not security else "".join(security)
+    header = "".join(security)
     secured = letter.signed_by is not None or security
+    kind = f" type={quoteattr(letter.sender_type)}" if letter.sender_type else ""
+    sender = f"<eb:PartyId{kind}>{escape(letter.sender)}</eb:PartyId>"
     text = f"""<s:Envelope xmlns:s="{NS["s"]}" xmlns:eb="{NS["eb"]}" xmlns:wsu="{NS["wsu"]}">
   <s:Header>
     {f'<wsse:Security xmlns:wsse="{NS["wsse"]}" s:mustUnderstand="true">{header}</wsse:Security>'
@@ -127,7 +130,7 @@ def _envelope(letter: Letter, security: Sequence[str]) -> etree._Element:
           <eb:MessageId>{escape(letter.message_id)}</eb:MessageId>
         </eb:MessageInfo>
         <eb:PartyInfo>
-          <eb:From><eb:PartyId>{letter.sender}</eb:PartyId><eb:Role>{INITIATOR}</eb:Role></eb:From>
+          <eb:From>{sender}<eb:Role>{INITIATOR}</eb:Role></eb:From>
           <eb:To><eb:PartyId>{letter.receiver}</eb:PartyId><eb:Role>{RESPONDER}</eb:Role></eb:To>
         </eb:PartyInfo>
         <eb:CollaborationInfo>

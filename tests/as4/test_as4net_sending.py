@@ -11,7 +11,7 @@ import yaml
 from cryptography import x509
 from typer.testing import CliRunner
 
-from postroad.api.client import ApiError, Payload, Property
+from postroad.api.client import ApiError, Payload, Property, SentMessage
 from postroad.cli.main import app
 from tests.as4.bench import C2, Answer, Bench, Terms
 from tests.as4.reading import (
@@ -21,10 +21,11 @@ from tests.as4.reading import (
     must_be_signed,
     signed,
     signer,
+    xmlsec_verifies,
 )
 
 XML: Final = b'<order xmlns="urn:example:order">' + b"<line>paper</line>" * 50 + b"</order>"
-TEXT: Final = b"sealing wax, red\n" * 100
+TEXT: Final = b"sealing wax, red\r\n" * 100
 SECURED: Final = {
     3: "compressed",
     4: "signed",
@@ -186,18 +187,34 @@ def test_as4net_8_1_12_a_forged_receipt_is_not_believed(bench: Bench, forge: obj
 def test_as4net_8_1_13_a_wrongly_signed_message_is_refused_and_the_producer_told(
     bench: Bench, pmode: str
 ) -> None:
-    """AS4.NET 8.1.13: the receiver's error, on the response or called back, reaches the producer."""
+    """AS4.NET 8.1.13: the receiver's error about the signature reaches the producer.
+
+    It is the response even where errors are to be called back: who proved nothing is not called.
+    """
     sent = bench.c2.send(pmode, payload())
+    assert bench.exchange(sent.message_id).answer.codes == ["EBMS:0101"]
+    check_failed(bench, sent, "EBMS:0101")
+
+
+def test_as4net_8_1_13_an_error_that_is_called_back_is_told_to_the_producer(bench: Bench) -> None:
+    """AS4.NET 8.1.13, the way back: the error comes later, as a request of the receiver's."""
+    sent = bench.c2.send("refused-called-back", payload())
     exchange = bench.exchange(sent.message_id)
-    if pmode.endswith("called-back"):
-        assert exchange.answer.body == b""
-        assert 200 <= exchange.answer.status < 300
-    else:
-        assert exchange.answer.codes == ["EBMS:0101"]
-    assert (sent.state, sent.message.error_code) == ("failed", "EBMS:0101")
+    assert (exchange.answer.status, exchange.answer.body) == (202, b"")
+    check_failed(bench, sent, "EBMS:0010")
+    [signal] = bench.c2.client.signals(sent.message_id)
+    assert (signal.kind, signal.valid) == ("error", True)
+    error = Seen(bench.c2.client.signal(sent.message_id, signal.signal_id))
+    assert error.text("//eb:SignalMessage/eb:MessageInfo/eb:RefToMessageId") == sent.message_id
+    assert xmlsec_verifies(error, bench.c3.certificate)
+
+
+def check_failed(bench: Bench, sent: SentMessage, code: str) -> None:
+    """The message has failed with this code, and everybody knows."""
+    assert (sent.state, sent.message.error_code) == ("failed", code)
     assert bench.c2.journal(sent.message_id)[-2:] == ["error_received", "delivery_failed"]
     told = bench.c2.application.told(sent.message_id)
-    assert (told["event"], told["error_code"]) == ("failed", "EBMS:0101")
+    assert (told["event"], told["error_code"]) == ("failed", code)
     assert bench.c3.delivered(sent.message_id) is None
 
 

@@ -1,13 +1,12 @@
 """The profiles beside the common one: four corners, dynamic receiver, ENTSOG, the Minder bench."""
 
-from collections.abc import Callable
 from typing import Final
 
 import pytest
 
 from postroad.api.client import Payload, Property
-from tests.as4.bench import NOTHING, Bench
-from tests.as4.conftest import ESENS
+from tests.as4.bench import NOTHING, Bench, issued
+from tests.as4.conftest import ESENS, POLICY
 from tests.as4.foreign import Identity, Letter, Part
 from tests.as4.reading import (
     EB3,
@@ -18,7 +17,7 @@ from tests.as4.reading import (
     read,
     signed,
 )
-from tests.pki import authority, issue
+from tests.pki import authority
 
 XML: Final = b'<order xmlns="urn:example:order"><id>1</id></order>'
 CORNERS: Final = [
@@ -60,54 +59,65 @@ def test_as4_4ct_ta03_from_and_to_are_the_access_points(bench: Bench) -> None:
     assert parties == ["urn:example:c2", "urn:example:c3"]
 
 
-def test_as4_dr_ta01_a_certificate_that_chains_to_the_anchor_is_taken(bench: Bench) -> None:
-    """AS4_DR_TA01: any initiator whose certificate chains to the trust anchor gets its NRR."""
-    somebody = bench.stranger("somebody-new")
-    letter = Letter(
-        "dr-ta01@stranger",
-        "anchored",
-        (Part("order@stranger", XML),),
-        sender="urn:example:somebody-new",
-        signed_by=somebody,
-    )
-    wire = letter.wire()
-    answer = bench.deliver(wire)
-    check_nonrepudiation(answer.seen, read(*wire), "dr-ta01@stranger", bench.c3.certificate)
-    assert bench.c3.payloads("dr-ta01@stranger") == [XML]
-    received = bench.c3.delivered("dr-ta01@stranger")
-    assert received is not None
-    assert received.from_party == "urn:example:somebody-new"
+PARTY_TYPE: Final = "urn:example:party-names"
 
 
-def other_authority(_: Bench) -> Identity:
-    made = issue(authority("Somebody else's authority"), "somebody-new", key="rsa")
-    return Identity(made.private_key, made.certificate)  # type: ignore[arg-type]
-
-
-def self_signed(_: Bench) -> Identity:
-    made = issue(None, "somebody-new", key="rsa")
-    return Identity(made.private_key, made.certificate)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("whose", [other_authority, self_signed])
-def test_as4_dr_ta02_a_certificate_that_does_not_chain_is_refused(
-    bench: Bench, whose: Callable[[Bench], Identity]
-) -> None:
-    """AS4_DR_TA02: a certificate that leads to no trust anchor gets an ebMS error."""
-    message_id = f"dr-ta02-{whose.__name__}@stranger"
-    letter = Letter(
+def from_anyone(message_id: str, name: str, signed_by: Identity) -> Letter:
+    """A message whose initiator the receiver has never heard of."""
+    return Letter(
         message_id,
         "anchored",
         (Part("order@stranger", XML),),
-        sender="urn:example:somebody-new",
-        signed_by=whose(bench),
+        sender=name,
+        sender_type=PARTY_TYPE,
+        signed_by=signed_by,
     )
+
+
+def assert_not_authenticated(bench: Bench, letter: Letter) -> None:
     answer = bench.post(letter)
     assert answer.status == 200
     assert answer.codes == ["EBMS:0101"]
     assert answer.seen.errors[0]["severity"] == "failure"
     assert not answer.seen.all("//eb:Receipt")
-    assert bench.c3.delivered(message_id) is None
+    assert bench.c3.delivered(letter.message_id) is None
+
+
+def test_as4_dr_ta01_a_certificate_that_chains_to_the_anchor_is_taken(bench: Bench) -> None:
+    """AS4_DR_TA01: the certificate chains, has the policy and names the party: NRR."""
+    newcomer = bench.stranger("newcomer", POLICY)
+    wire = from_anyone("dr-ta01@stranger", "newcomer", newcomer).wire()
+    answer = bench.deliver(wire)
+    check_nonrepudiation(answer.seen, read(*wire), "dr-ta01@stranger", bench.c3.certificate)
+    assert bench.c3.payloads("dr-ta01@stranger") == [XML]
+    received = bench.c3.delivered("dr-ta01@stranger")
+    assert received is not None
+    assert received.from_party == f"{PARTY_TYPE}::newcomer"
+
+
+@pytest.mark.parametrize("whose", ["another authority's", "its own"])
+def test_as4_dr_ta02_a_certificate_that_does_not_chain_is_refused(bench: Bench, whose: str) -> None:
+    """AS4_DR_TA02: a certificate that leads to no trust anchor gets an ebMS error."""
+    issuer = None if whose == "its own" else authority("Another authority")
+    newcomer = issued(issuer, "newcomer", POLICY)
+    message_id = f"dr-ta02-{len(whose)}@stranger"
+    assert_not_authenticated(bench, from_anyone(message_id, "newcomer", newcomer))
+
+
+@pytest.mark.parametrize("policies", [(), ("1.3.6.1.4.1.99999.2",)], ids=["none", "another"])
+def test_as4_dr_ta03_a_certificate_without_the_policy_is_refused(
+    bench: Bench, policies: tuple[str, ...]
+) -> None:
+    """AS4_DR_TA03: it chains, but lacks the certificate policy that is asked for."""
+    newcomer = bench.stranger("newcomer", *policies)
+    message_id = f"dr-ta03-{len(policies)}@stranger"
+    assert_not_authenticated(bench, from_anyone(message_id, "newcomer", newcomer))
+
+
+def test_as4_dr_ta04_a_certificate_that_names_another_party_is_refused(bench: Bench) -> None:
+    """AS4_DR_TA04: it chains and has the policy, but its subject is not the party of From."""
+    newcomer = bench.stranger("newcomer", POLICY)
+    assert_not_authenticated(bench, from_anyone("dr-ta04@stranger", "somebody-else", newcomer))
 
 
 def of_gas(bench: Bench, **more: str) -> Seen:
@@ -143,16 +153,23 @@ def test_as4_entsog_ta09_the_agreement_is_named(bench: Bench) -> None:
     assert seen.text("//eb:CollaborationInfo/eb:AgreementRef") == "http://example.com/a/1"
 
 
-def test_as4_entsog_ta10_an_empty_conversation_id_is_sent_and_taken(
-    bench: Bench, partner: Identity
-) -> None:
-    """AS4_ENTSOG_TA10: ConversationId is there, and empty where the community says so."""
+@pytest.mark.xfail(
+    strict=True, reason="the REST interface refuses an empty conversation_id (api/metadata.py)"
+)
+def test_as4_entsog_ta10_an_empty_conversation_id_is_sent(bench: Bench) -> None:
+    """AS4_ENTSOG_TA10: ConversationId is there, and empty because the community says so."""
     seen = of_gas(bench, conversation_id="")
     element = seen.one("//eb:CollaborationInfo/eb:ConversationId")
     assert not (element.text or "")
+
+
+def test_as4_entsog_ta10_an_empty_conversation_id_is_taken(bench: Bench, partner: Identity) -> None:
+    """AS4_ENTSOG_TA10, the receiver's side of it."""
     letter = Letter("ta10@gas", "signed", conversation_id="", signed_by=partner)
     assert not bench.post(letter).codes
-    assert bench.c3.delivered("ta10@gas") is not None
+    received = bench.c3.delivered("ta10@gas")
+    assert received is not None
+    assert not received.conversation_id
 
 
 MINDER_PAYLOADS: Final = (

@@ -380,6 +380,16 @@ def hear(connection: socket.socket) -> Answer:
     return Answer(response.status, headers, response.read())
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something to become true."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE / 0.005)):
+        if condition():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it never came")
+
+
 def closed(connection: socket.socket) -> bytes:
     """What still comes until the other end closes."""
     found = b""

@@ -205,6 +205,21 @@ def test_the_leases_of_owners_that_are_gone_are_given_back(tell: Tell) -> None:
     tell(story)
 
 
+def test_an_owner_that_is_still_at_it_keeps_all_that_it_has_claimed(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> None:
+            for name, owner in (("a", "node/1"), ("b", "node/1"), ("c", "node/10")):
+                tx.add_work(work("send", name, owner=owner, lease_until=after(60)))
+            tx.add_work(work("send", "free", due=70))
+
+        await store.run(step)
+        await store.run(lambda tx: tx.renew_work("node/1", after(200)))
+        assert await claimed(store, now=199, lease=999, owner="other") == ["c", "free"]
+        assert await claimed(store, now=200, lease=999, owner="other") == ["a", "b"]
+
+    tell(story)
+
+
 def test_it_is_told_when_the_next_unclaimed_work_is_due(tell: Tell) -> None:
     async def story(store: Store) -> None:
         def step(tx: Transaction) -> None:

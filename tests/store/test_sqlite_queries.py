@@ -17,6 +17,7 @@ from tests.conftest import PROJECT
 STORE = PROJECT / "src" / "postroad" / "store"
 SMALL_TABLES = {"node", "counts", "trash", "migrations"}
 ALLOWED = {
+    "renew_work": {"SCAN work USING INDEX work_leased"},
     "release_work": {"SCAN work USING COVERING INDEX work_leased"},
     "expired_work": {"USE TEMP B-TREE FOR ORDER BY"},
     "expired_work_in_order": {"USE TEMP B-TREE FOR ORDER BY"},

@@ -14,7 +14,7 @@ import msgspec
 
 from postroad.node.config import Config
 from postroad.node.node import Node
-from postroad.store.interface import Store, Transaction
+from postroad.store.interface import Store
 
 _FOLDER: Final = "counters"
 _EVERY: Final = 1.0
@@ -40,14 +40,12 @@ class Process(Node):
     """A node's process beside others."""
 
     def __init__(self, config: Config, store: Store, place: Place) -> None:
-        super().__init__(config, store, leads=place.leads)
-        self._left_by = [f"{self.name}/{pid}-" for pid in place.predecessors]
+        left_by = [f"{config.node}/{pid}-" for pid in place.predecessors]
+        super().__init__(config, store, leads=place.leads, left_by=left_by or None)
         self._shared = SharedCounters(config.data, place.number, self.context.counters)
         self._sharing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """What those who died in this place had claimed is free again."""
-        await self.context.store.run(self._release)
         await super().start()
         self._sharing = asyncio.create_task(self._share())
 
@@ -59,15 +57,6 @@ class Process(Node):
     def metrics(self) -> Mapping[str, float]:
         """Of all processes, whichever is asked."""
         return self._shared.total()
-
-    def _release(self, tx: Transaction) -> None:
-        for owner in self._left_by:
-            tx.release_work(owner)
-
-    async def _recover(self) -> None:
-        """At the first start everything is taken up; later what others have claimed is theirs."""
-        if not self._left_by:
-            await super()._recover()
 
     async def _share(self) -> None:
         while True:

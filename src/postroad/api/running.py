@@ -26,6 +26,7 @@ from postroad.node.config_groups import Http, Listen
 from postroad.node.keyring import TlsIdentity
 from postroad.node.node import Node
 from postroad.node.reloading import Change, Watched, watch_tls
+from postroad.node.tuning import tune_process
 from postroad.store.interface import Store
 from postroad.store.sqlite import open_sqlite
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send
@@ -244,5 +245,6 @@ def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):
         from uvloop import new_event_loop as factory
+    tune_process()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main)

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from postroad.api.endpoint import msh_app
+from postroad.api.running import run_in_loop
 from postroad.cli.bench_wire import Measure
 from postroad.node.config import load_config
 from postroad.node.initializing import Plan, Station, initialize
@@ -42,7 +43,7 @@ from postroad.wire.limits import MIB
 GOALS: Final = {"signed": 0.45, "unsigned": 0.30}
 PAYLOAD: Final = 10 * 1024
 _PER_COMMIT: Final = 50
-_IN_FLIGHT: Final = 128
+_IN_FLIGHT: Final = 512
 _WARM_UP: Final = 1.0
 _PMODES: Final = {"signed": "buyer-to-seller-signed", "unsigned": "buyer-to-seller-plain"}
 _LARGE: Final = "buyer-to-seller-order"
@@ -334,13 +335,11 @@ def _main(role: str, *arguments: str) -> None:
     if role == "floor":
         _run_floor(Path(arguments[0]), arguments[1], float(arguments[2]))
         return
-    import uvloop
-
     if role == "receiver":
-        uvloop.run(_run_receiver(Path(arguments[0]), int(arguments[1])))
-    else:
-        kind, seconds, mib, stored = arguments[1:]
-        uvloop.run(_run_sender(Path(arguments[0]), kind, float(seconds), int(mib), int(stored)))
+        run_in_loop(_run_receiver(Path(arguments[0]), int(arguments[1])))
+        return
+    kind, seconds, mib, stored = arguments[1:]
+    run_in_loop(_run_sender(Path(arguments[0]), kind, float(seconds), int(mib), int(stored)))
 
 
 if __name__ == "__main__":

@@ -413,7 +413,9 @@ class Look:
         try:
             companions = verification.companions or self._lens.known
             self._found.chain = trust.verify(certificate, companions, self._lens.at)
-            if self._lens.receiving and certificate not in self._material.pins:
+            # Without a P-Mode nobody is expected to have signed, and the message is refused for it.
+            expected = self._lens.receiving and self._found.match is not None
+            if expected and certificate not in self._material.pins:
                 check_subject(certificate, self._signers)
             self._found.trusted = True
         except EbmsError as error:

@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import secrets
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -48,13 +46,15 @@ from postroad.store.records import (
 from postroad.transport.http_client import HttpClient
 from postroad.wire.content import Content, Sink
 
-_SWITCH_INTERVAL: Final = 0.0005
-_YOUNG_OBJECTS: Final = 50_000
 ON_ITS_WAY: Final = (State.SUBMITTED, State.READY, State.SENDING, State.WAITING)
 
 
 class Node:
-    """One process of a node. `start` it, use it, `stop` it."""
+    """One process of a node. `start` it, use it, `stop` it.
+
+    One of several `leads`: it beats and cleans for all. `left_by` are the owners that are gone and
+    whose work is taken up; without it the one that leads takes up everything.
+    """
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Node:
         store: Store,
         *,
         leads: bool = True,
+        left_by: Sequence[str] | None = None,
         clock: Callable[[], datetime] = utc_now,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -70,6 +71,8 @@ class Node:
         self.name = config.node
         self.party = config.party_name
         self._leads = leads
+        everybody = (f"{config.node}/",) if leads else ()
+        self._left_by = everybody if left_by is None else tuple(left_by)
         self.context = Context(
             config,
             store,
@@ -98,14 +101,8 @@ class Node:
 
     async def start(self) -> None:
         """Take up what was left behind, then begin."""
-        # The thread that commits must not wait long for its turn while the loop is busy.
-        sys.setswitchinterval(_SWITCH_INTERVAL)
-        # Messages leave no cycles behind; looking for some all the time costs a tenth.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(_YOUNG_OBJECTS, 20, 50)
+        await self._recover()
         if self._leads:
-            await self._recover()
             await self._upkeep.heartbeat()
         self._sender.start()
         self._tasks = [
@@ -130,7 +127,7 @@ class Node:
         now = self.context.clock()
 
         def step(tx: Transaction) -> None:
-            for work in tx.release_work(f"{self.name}/"):
+            for work in (one for owner in self._left_by for one in tx.release_work(owner)):
                 message = tx.message(Side.SENDING, work.message_id)
                 if work.kind != "send" or message is None or message.state is not State.READY:
                     continue

@@ -7,8 +7,9 @@ journal's events are committed together.
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -63,6 +64,8 @@ class Outcome:
     detail: str | None = None
     closing: str | None = None
     """The event that ends the message: delivery_failed or in_doubt."""
+    peer: str | None = None
+    wire_bytes: int = 0
 
 
 class Sender:
@@ -77,51 +80,61 @@ class Sender:
             connect=http.connect_timeout.total_seconds(),
             answer=http.answer_timeout.total_seconds(),
         )
-        self._queue: asyncio.Queue[Outgoing] = asyncio.Queue()
-        self._busy = 0
-        self._workers: list[asyncio.Task[None]] = []
+        self._waiting: deque[Outgoing] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._on_the_wire = 0
+        self._open = False
 
     def start(self) -> None:
-        self._workers = [asyncio.create_task(self._work()) for _ in range(self._parallel)]
+        self._open = True
 
     async def stop(self) -> None:
         """Finish what is being sent; what was not begun stays for the next start."""
-        while self._busy:
-            await asyncio.sleep(0.01)
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._open = False
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def has_room(self) -> bool:
-        return bool(self._workers) and self._queue.qsize() < 4 * self._parallel
+        return self._open and len(self._waiting) < 4 * self._parallel
 
     def room(self) -> int:
         """How many more messages could be taken now."""
-        return max(0, 2 * self._parallel - self._queue.qsize())
+        return max(0, 2 * self._parallel - len(self._waiting)) if self._open else 0
 
     def claimed(self, work: Work, now: datetime) -> Work:
         """The work as this process has it."""
         return changed(work, owner=self._context.owner, lease_until=now + LEASE)
 
     def take(self, outgoing: Outgoing) -> None:
-        self._queue.put_nowait(outgoing)
+        """Send it as soon as there is a place on the wire."""
+        self._waiting.append(outgoing)
+        self._next()
 
-    async def _work(self) -> None:
-        while True:
-            outgoing = await self._queue.get()
-            self._busy += 1
+    def _next(self) -> None:
+        while self._open and self._waiting and self._on_the_wire < self._parallel:
+            self._on_the_wire += 1
+            task = asyncio.create_task(self._send(self._waiting.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, outgoing: Outgoing) -> None:
+        """One message: the place on the wire is free again before the outcome is durable."""
+        began = self._context.clock()
+        try:
             try:
-                await self.perform(outgoing)
-            except StoreError as error:
-                _log.error(
-                    "not recorded, it will be sent again",
-                    extra={"message_id": outgoing.message.message_id, "detail": str(error)},
-                )
-            except Exception:
-                _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
-                await self._later(outgoing.work)
+                outcome = await self._outcome(outgoing)
             finally:
-                self._busy -= 1
+                self._on_the_wire -= 1
+                self._next()
+            await self._settle(outgoing, outcome, began)
+        except StoreError as error:
+            _log.error(
+                "not recorded, it will be sent again",
+                extra={"message_id": outgoing.message.message_id, "detail": str(error)},
+            )
+        except Exception:
+            _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
+            await self._later(outgoing.work)
 
     async def _later(self, work: Work) -> None:
         """Something went wrong that should not: the message stays, and is tried again."""
@@ -129,31 +142,35 @@ class Sender:
         with contextlib.suppress(StoreError):
             await self._context.store.run(lambda tx: tx.postpone_work(work.id, due))
 
-    async def perform(self, outgoing: Outgoing) -> None:
-        """One attempt, from the bytes that were kept to the state that comes of it."""
-        context, message = self._context, outgoing.message
+    async def _outcome(self, outgoing: Outgoing) -> Outcome | None:
+        """One attempt, from the bytes that were kept to what comes back; None if none is due."""
+        message = outgoing.message
         if message.state is not State.READY:
+            return None
+        try:
+            sending = self._context.in_force.sending(message.pmode or "")
+        except Refused as refused:
+            return _never(refused.detail, message.peer)
+        form = self._form(outgoing)
+        outcome = await self._attempt(outgoing, sending, form)
+        return replace(outcome, peer=sending.address, wire_bytes=form.length)
+
+    async def _settle(self, outgoing: Outgoing, outcome: Outcome | None, began: datetime) -> None:
+        """Make the outcome durable, and tell those who wait for it."""
+        context, message = self._context, outgoing.message
+        if outcome is None:
             await context.store.run(lambda tx: tx.finish_work(outgoing.work.id))
             return
-        began = context.clock()
-        wire_bytes = 0
-        try:
-            sending = context.in_force.sending(message.pmode or "")
-        except Refused as refused:
-            outcome = _never(refused.detail)
-            peer = message.peer
-        else:
-            form = self._form(outgoing)
-            wire_bytes, peer = form.length, sending.address
-            outcome = await self._attempt(outgoing, sending, form)
-        await context.store.run(
-            self._record(outgoing, outcome, began, peer, wire_bytes if wire_bytes else None)
-        )
+        await context.store.run(self._record(outgoing, outcome, began))
         context.count("send_attempts", outcome=outcome.state.value)
         context.settled.tell(message.message_id)
         _log.info(
             outcome.state.value,
-            extra={"message_id": message.message_id, "peer": peer, "detail": outcome.detail},
+            extra={
+                "message_id": message.message_id,
+                "peer": outcome.peer,
+                "detail": outcome.detail,
+            },
         )
 
     def _form(self, outgoing: Outgoing) -> WireForm:
@@ -248,15 +265,11 @@ class Sender:
         return sent_message(envelope, self._context.limits)
 
     def _record(
-        self,
-        outgoing: Outgoing,
-        outcome: Outcome,
-        began: datetime,
-        peer: str | None,
-        wire_bytes: int | None,
+        self, outgoing: Outgoing, outcome: Outcome, began: datetime
     ) -> Callable[[Transaction], None]:
-        context, message = self._context, outgoing.message
+        context, message, peer = self._context, outgoing.message, outcome.peer
         attempt = message.attempts + 1
+        left = outcome.event != "send_failed"
         now = context.clock()
         events: list[Event] = [
             about(
@@ -265,9 +278,9 @@ class Sender:
                 began,
                 attempt=attempt,
                 peer=peer,
-                envelope=None if outcome.event == "send_failed" else message.message_id,
-                wire_bytes=None if outcome.event == "send_failed" else wire_bytes,
-                detail=outcome.detail if outcome.event == "send_failed" else None,
+                envelope=message.message_id if left else None,
+                wire_bytes=outcome.wire_bytes if left else None,
+                detail=None if left else outcome.detail,
             )
         ]
         closing = (
@@ -289,7 +302,7 @@ class Sender:
         def step(tx: Transaction) -> None:
             tx.record(events)
             state: State | None = None
-            tried = {"attempts": attempt, "wire_bytes": wire_bytes or 0}
+            tried = {"attempts": attempt, "wire_bytes": outcome.wire_bytes}
             if outcome.hearing is not None and outcome.hearing.heard:
                 state = settle(tx, message, outcome.hearing, now, peer, **tried)
             if state is None and tx.change_message(
@@ -312,11 +325,10 @@ class Sender:
         return step
 
 
-def _never(detail: str) -> Outcome:
+def _never(detail: str, peer: str | None = None) -> Outcome:
     """Not a byte left: the message has failed, and that is certain."""
-    return Outcome(
-        "send_failed", State.FAILED, None, "EBMS:0005", detail, closing="delivery_failed"
-    )
+    closing = "delivery_failed"
+    return Outcome("send_failed", State.FAILED, None, "EBMS:0005", detail, closing, peer)
 
 
 def _spoken(name: str, hearing: Hearing, status: int) -> Outcome:

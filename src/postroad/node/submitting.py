@@ -146,7 +146,7 @@ class Submitting:
         _check_properties(submission)
         return Draft(
             message_id,
-            submission.conversation_id or message_id,
+            message_id if submission.conversation_id is None else submission.conversation_id,
             payloads,
             submission.ref_to_message_id,
             submission.service,

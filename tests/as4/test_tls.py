@@ -1,0 +1,192 @@
+"""eDelivery Common Profile, AS4_CP_TA40 and TA43, between whole nodes over TLS."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+import yaml
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    pkcs12,
+)
+
+from postroad.api.client import Payload
+from postroad.api.running import RunningNode, listen
+from postroad.node.config import load_config
+from postroad.node.initializing import Plan, Station, initialize
+from tests.as4.bench import C2, C3, PATIENCE, Corner, Loop
+
+AES128: Final = "ECDHE-ECDSA-AES128-GCM-SHA256"
+AES256: Final = "ECDHE-ECDSA-AES256-GCM-SHA384"
+OTHER: Final = "ECDHE-ECDSA-CHACHA20-POLY1305"
+XML: Final = b"<order/>"
+
+
+@dataclass
+class Pair:
+    """Two corners that show certificates to each other."""
+
+    loop: Loop
+    c2: Corner
+    c3: Corner
+
+    @property
+    def door(self) -> str:
+        return self.c3.url
+
+
+def tls_context(folder: Path, *, identified: bool = True) -> ssl.SSLContext:
+    """A client that trusts the development authority; with corner two's certificate or none."""
+    context = ssl.create_default_context(cafile=folder / "keys" / "authority.pem")
+    if identified:
+        key, certificate, _ = pkcs12.load_key_and_certificates(
+            (folder / "keys" / "tls.p12").read_bytes(), None
+        )
+        assert key is not None
+        assert certificate is not None
+        pem = folder / "tls-client.pem"
+        pem.write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            + certificate.public_bytes(Encoding.PEM)
+        )
+        context.load_cert_chain(pem)
+    return context
+
+
+async def start_pair(folder: Path, stack: AsyncExitStack) -> tuple[Corner, Corner]:
+    initialize(
+        Plan(
+            Station(C2, folder / C2, 18080),
+            Station(C3, folder / C3, 18081),
+            tls=True,
+            client_certificates=True,
+        ),
+        now=datetime.now(UTC),
+    )
+    corners, sockets = (Corner(C2, folder / C2), Corner(C3, folder / C3)), {}
+    for corner in corners:
+        file = corner.folder / "postroad.yaml"
+        settings = yaml.safe_load(file.read_text())
+        for door in settings["listen"]:
+            door["address"] = "127.0.0.1:0"
+        settings["listen"][0]["tls"]["ciphers"] = [AES128, AES256]
+        file.write_text(yaml.safe_dump(settings))
+        sockets[corner.name] = listen(load_config(file))
+    port = sockets[C3][0].getsockname()[1]
+    for file in (folder / C2 / "pmodes").iterdir():
+        file.write_text(file.read_text().replace(":18081/", f":{port}/"))
+    for corner in corners:
+        config = load_config(corner.folder / "postroad.yaml")
+        corner.running = RunningNode(config, sockets[corner.name])
+        await stack.enter_async_context(corner.running)
+        stack.callback(corner.client.close)
+    return corners
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    loop, stack = Loop(), AsyncExitStack()
+    try:
+        yield Pair(loop, *loop.run(start_pair(tmp_path_factory.mktemp("tls"), stack)))
+    finally:
+        loop.run(stack.aclose())
+        loop.close()
+
+
+def test_as4_cp_ta43_a_message_travels_over_tls_with_certificates_of_both_ends(pair: Pair) -> None:
+    """AS4_CP_TA43: with a suite of the list, and both certificates, the message is acknowledged."""
+    sent = pair.c2.send(f"{C2}-to-{C3}-order", Payload(XML, "application/xml"))
+    assert sent.state == "acknowledged", sent.message.detail
+    assert pair.c3.payloads(sent.message_id) == [XML]
+
+
+def status(pair: Pair, context: ssl.SSLContext) -> int:
+    with httpx.Client(verify=context, trust_env=False, timeout=PATIENCE) as client:
+        return client.post(pair.door, content=b"", headers={"Content-Type": "text/xml"}).status_code
+
+
+@pytest.mark.parametrize("suite", [AES128, AES256])
+def test_as4_cp_ta43_each_suite_of_the_list_is_accepted(pair: Pair, suite: str) -> None:
+    """AS4_CP_TA43: the server speaks every suite that it is configured with."""
+    context = tls_context(pair.c2.folder)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(suite)
+    # An empty request is no message, but it came through.
+    assert status(pair, context) in (400, 415)
+
+
+def test_as4_cp_ta43_another_suite_or_no_certificate_is_refused(pair: Pair) -> None:
+    """AS4_CP_TA43, turned around: neither another suite nor a client without certificate."""
+    other = tls_context(pair.c2.folder)
+    other.maximum_version = ssl.TLSVersion.TLSv1_2
+    other.set_ciphers(OTHER)
+    for context in (other, tls_context(pair.c2.folder, identified=False)):
+        with pytest.raises(httpx.TransportError):
+            status(pair, context)
+
+
+def old(context: ssl.SSLContext, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A context that knows nothing newer."""
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = version
+    return context
+
+
+OLD: Final = [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1]
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+@pytest.mark.parametrize("version", OLD, ids=["1.0", "1.1"])
+def test_as4_cp_ta40_a_client_with_old_tls_is_refused(pair: Pair, version: ssl.TLSVersion) -> None:
+    """AS4_CP_TA40: a receiving node speaks neither TLS 1.0 nor 1.1."""
+    with pytest.raises(httpx.TransportError):
+        status(pair, old(tls_context(pair.c2.folder), version))
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+@pytest.mark.parametrize("version", OLD, ids=["1.0", "1.1"])
+def test_as4_cp_ta40_nothing_is_sent_to_a_server_with_old_tls(
+    pair: Pair, version: ssl.TLSVersion
+) -> None:
+    """AS4_CP_TA40: a sending node says nothing to such a server, and the message has failed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls_context(pair.c2.folder)
+    context.load_cert_chain(pair.c2.folder / "tls-client.pem")
+    heard: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(1))
+        writer.close()
+
+    async def serve() -> asyncio.Server:
+        return await asyncio.start_server(talk, "127.0.0.1", 0, ssl=old(context, version))
+
+    server = pair.loop.run(serve())
+    name = f"old-{version.name.lower()}"
+    sample = yaml.safe_load((pair.c2.folder / f"pmodes/{C2}-to-{C3}-order.yaml").read_text())
+    sample["id"] = sample["legs"][0]["business_info"]["action"] = name
+    port = server.sockets[0].getsockname()[1]
+    sample["legs"][0]["protocol"]["address"] = f"https://localhost:{port}/msh"
+    (pair.c2.folder / "pmodes" / f"{name}.yaml").write_text(yaml.safe_dump(sample))
+    pair.c2.client.reload()
+    try:
+        sent = pair.c2.send(name, Payload(XML, "application/xml"))
+    finally:
+        pair.loop.run(_closed(server))
+    assert (sent.state, sent.message.error_code) == ("failed", "EBMS:0005")
+    assert "TLS" in (sent.message.detail or "")
+    assert pair.c2.journal(sent.message_id) == ["submitted", "send_failed", "delivery_failed"]
+    assert heard == []
+
+
+async def _closed(server: asyncio.Server) -> None:
+    server.close()
