@@ -26,6 +26,7 @@ from postroad.wire.names import (
 )
 
 LOCATION: Final = "eb:Messaging/eb:UserMessage"
+_MOST_KNOWN: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,7 @@ class PModes:
         ]
         self._by_business: dict[Hashable, list[Wanted]] = {}
         self._by_parties: dict[Hashable, list[Wanted]] = {}
+        self._known: dict[Hashable, Match] = {}
         for leg in self.legs:
             sender, receiver = _first(leg.criteria[1]), _first(leg.criteria[2])
             business = (leg.criteria[3], leg.criteria[4], sender, receiver)
@@ -204,6 +206,26 @@ class PModes:
 
     def match(self, message: UserMessage) -> Match:
         """The most specific P-Mode that the message fits; EBMS:0010 when there is none."""
+        business = message.collaboration_info
+        # All that criteria look at: a partner's messages are alike in it.
+        key = (
+            message.from_party,
+            message.to_party,
+            business.service,
+            business.action,
+            business.agreement_ref,
+            message.mpc,
+            message.message_info.ref_to_message_id is None,
+        )
+        known = self._known.get(key)
+        if known is None:
+            known = self._find(message)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+    def _find(self, message: UserMessage) -> Match:
         matching = [leg for leg in self.candidates(message) if not differences(leg, message)]
         if not matching:
             raise EbmsError(

@@ -288,7 +288,7 @@ class Look:
 
     def _decryption(self) -> None:
         """Open what is encrypted, with the keys at hand."""
-        if self._security is None and not xml.mentions(self._capture.envelope, b"EncryptedData"):
+        if not xml.mentions(self._capture.envelope, b"Encrypted"):
             self._found.decryption = NOT_ENCRYPTED
             return
         result = decrypt(
