@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import httpx
+import uvloop
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -39,7 +40,7 @@ class Loop:
     """An event loop in a thread of its own, so that tests are ordinary code."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -261,24 +262,26 @@ class Corner:
 
     def journal(self, message_id: str) -> list[str]:
         """The names of the events about a message; nothing when it is not known."""
-        try:
-            return [one.event for one in self.events(message_id)]
-        except ApiError as error:
-            assert error.status == 404
-            return []
+        return [one.event for one in _there(self.client.events, message_id) or ()]
 
     def delivered(self, message_id: str) -> Message | None:
         """The message in the inbox, if it is there."""
-        try:
-            return self.client.received(message_id)
-        except ApiError as error:
-            assert error.status == 404
-            return None
+        return _there(self.client.received, message_id)
 
     def payloads(self, message_id: str) -> list[bytes]:
         """The payloads as the application gets them, in their order."""
         count = len(self.client.received(message_id).parts)
         return [self.client.part(message_id, number) for number in range(1, count + 1)]
+
+
+def _there(ask: Callable[[str], T], message_id: str) -> T | None:
+    """What the node says of a message; None when it knows of none."""
+    try:
+        return ask(message_id)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
 
 
 def _pair(path: Path) -> KeyPair:
@@ -396,7 +399,7 @@ class Terms:
         }
         if self.compress:
             leg["payload_service"] = {"compression_type": "gzip"}
-        whole = {"id": self.name, "mep": "oneWay", "mep_binding": "push"}
+        whole: dict[str, Any] = {"id": self.name, "mep": "oneWay", "mep_binding": "push"}
         whole |= {"initiator": initiator, "responder": responder, "legs": [leg]}
         if self.agreement is not None:
             whole["agreement"] = {"value": self.agreement}
@@ -485,4 +488,3 @@ def _strange_key(folder: Path) -> None:
         b"wrong", wrong.key, wrong.certificate, None, NoEncryption()
     )
     (folder / "wrong.p12").write_bytes(octets)
-

@@ -1,7 +1,8 @@
 """The bench, started once for all cases."""
 
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -38,16 +39,30 @@ TERMS: Final = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Both corners, a relay between them, and their applications."""
+@contextmanager
+def running(folder: Path, terms: tuple[Terms, ...]) -> Iterator[Bench]:
+    """Both corners with these P-Modes, a relay between them, and their applications."""
     loop, stack = Loop(), AsyncExitStack()
     try:
-        c2, c3, relay = loop.run(start(tmp_path_factory.mktemp("bench"), TERMS, stack))
-        yield Bench(loop, c2, c3, relay)
+        yield Bench(loop, *loop.run(start(folder, terms, stack)))
     finally:
         loop.run(stack.aclose())
         loop.close()
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """The bench of nearly all cases."""
+    with running(tmp_path_factory.mktemp("bench"), TERMS) as both:
+        yield both
+
+
+@pytest.fixture(scope="session")
+def twinless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A bench with a few P-Modes, none of which is for the test service."""
+    few = tuple(one for one in TERMS if one.name in ("plain", "signed", "edelivery"))
+    with running(tmp_path_factory.mktemp("twinless"), few) as both:
+        yield both
 
 
 @pytest.fixture(scope="session")

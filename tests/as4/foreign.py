@@ -121,8 +121,11 @@ def _envelope(letter: Letter, security: Sequence[str]) -> etree._Element:
     sender = f"<eb:PartyId{kind}>{escape(letter.sender)}</eb:PartyId>"
     text = f"""<s:Envelope xmlns:s="{NS["s"]}" xmlns:eb="{NS["eb"]}" xmlns:wsu="{NS["wsu"]}">
   <s:Header>
-    {f'<wsse:Security xmlns:wsse="{NS["wsse"]}" s:mustUnderstand="true">{header}</wsse:Security>'
-     if secured else ""}
+    {
+        f'<wsse:Security xmlns:wsse="{NS["wsse"]}" s:mustUnderstand="true">{header}</wsse:Security>'
+        if secured
+        else ""
+    }
     <eb:Messaging s:mustUnderstand="true" wsu:Id="header-1">
       <eb:UserMessage>
         <eb:MessageInfo>
@@ -153,7 +156,7 @@ def _signed(envelope: etree._Element, parts: Sequence[Part], by: Identity) -> et
     targets = [("#header-1", "//eb:Messaging"), ("#body-1", "//s:Body")]
     wanted = []
     for uri, path in targets:
-        [element] = envelope.xpath(path, namespaces=NS)
+        [element] = reading.find(envelope, path)
         wanted.append((uri, reading.EXCLUSIVE, reading.canonical(element)))
     wanted += [(f"cid:{one.content_id}", reading.CONTENT_SIGNED, one.content) for one in parts]
     listed = "".join(
@@ -171,7 +174,7 @@ def _signed(envelope: etree._Element, parts: Sequence[Part], by: Identity) -> et
     octets = reading.canonical(info)
     value = by.key.sign(octets, padding.PKCS1v15(), hashes.SHA256())
     der = base64.b64encode(by.certificate.public_bytes(Encoding.DER)).decode()
-    [security] = envelope.xpath("//wsse:Security", namespaces=NS)
+    [security] = reading.find(envelope, "//wsse:Security")
     token = etree.fromstring(
         f'<wsse:BinarySecurityToken xmlns:wsse="{NS["wsse"]}" xmlns:wsu="{NS["wsu"]}"'
         f' wsu:Id="token-1" EncodingType="{reading.BASE64}" ValueType="{reading.X509_TOKEN}">'
@@ -222,7 +225,7 @@ def _sealed(
         f'<xenc:EncryptionMethod Algorithm="{reading.RSA_OAEP}">'
         f'<ds:DigestMethod Algorithm="{reading.SHA256}"/>'
         f'<xenc11:MGF xmlns:xenc11="{NS["xenc11"]}" Algorithm="{reading.MGF1_SHA256}"/>'
-        f'</xenc:EncryptionMethod><ds:KeyInfo><wsse:SecurityTokenReference'
+        f"</xenc:EncryptionMethod><ds:KeyInfo><wsse:SecurityTokenReference"
         f' xmlns:wsse="{NS["wsse"]}"><ds:X509Data><ds:X509IssuerSerial>'
         f"<ds:X509IssuerName>{issuer}</ds:X509IssuerName>"
         f"<ds:X509SerialNumber>{certificate.serial_number}</ds:X509SerialNumber>"

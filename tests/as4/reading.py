@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.parser import BytesParser
 from email.policy import HTTP
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import xmlsec
@@ -47,6 +47,13 @@ BASE64: Final = (
 )
 
 
+def find(root: etree._Element, path: str) -> list[Any]:
+    """What an XPath selects, with the usual prefixes."""
+    found: Any = root.xpath(path, namespaces=NS)
+    assert isinstance(found, list)
+    return found
+
+
 @dataclass(frozen=True)
 class MimePart:
     content_id: str
@@ -69,9 +76,7 @@ class Seen:
         object.__setattr__(self, "root", etree.fromstring(self.envelope, parser))
 
     def all(self, path: str) -> list[etree._Element]:
-        found = self.root.xpath(path, namespaces=NS)
-        assert isinstance(found, list)
-        return found
+        return find(self.root, path)
 
     def one(self, path: str) -> etree._Element:
         found = self.all(path)

@@ -159,8 +159,7 @@ def test_as4_entsog_ta09_the_agreement_is_named(bench: Bench) -> None:
 def test_as4_entsog_ta10_an_empty_conversation_id_is_sent(bench: Bench) -> None:
     """AS4_ENTSOG_TA10: ConversationId is there, and empty because the community says so."""
     seen = of_gas(bench, conversation_id="")
-    element = seen.one("//eb:CollaborationInfo/eb:ConversationId")
-    assert not (element.text or "")
+    assert seen.text("//eb:CollaborationInfo/eb:ConversationId") == ""
 
 
 def test_as4_entsog_ta10_an_empty_conversation_id_is_taken(bench: Bench, partner: Identity) -> None:

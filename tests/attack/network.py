@@ -7,6 +7,7 @@ why, the journal too, nothing was delivered, and the next good message passes.
 
 import asyncio
 import contextlib
+import hashlib
 import http.client
 import itertools
 import shutil
@@ -26,6 +27,7 @@ from postroad.api.app import create_app
 from postroad.api.endpoint import msh_app
 from postroad.node.config import Config, load_config
 from postroad.node.node import Node
+from postroad.node.service import Submission, SubmittedPayload
 from postroad.security.algorithms import ECDSA_SHA256, RSA_SHA256
 from postroad.security.attachments import Attachment
 from postroad.security.keys import KeyPair
@@ -103,7 +105,7 @@ listen: [{{address: "127.0.0.1:0"}}]
 {more}"""
 
 
-def _pmode(
+def pmode(
     name: str,
     action: str,
     address: str,
@@ -143,12 +145,12 @@ def write_folders(folder: Path, doors: dict[str, str], more: str = "") -> None:
     """Configuration, keys and P-Modes of buyer and seller, with the addresses of their doors."""
     to = f"{doors['seller']}/msh"
     pmodes = {
-        "order": _pmode("order", ORDER, to),
-        "status": _pmode("status", STATUS, to),
-        "prices": _pmode("prices", PRICES, to, signed=False),
-        "later": _pmode("later", LATER, to, reply_to=f"{doors['buyer']}/msh"),
-        "rival": _pmode("rival", ORDER, to, sender=RIVAL, pin="rival.pem"),
-        "anybody": _pmode("anybody", ANYBODY, to, pin=None),
+        "order": pmode("order", ORDER, to),
+        "status": pmode("status", STATUS, to),
+        "prices": pmode("prices", PRICES, to, signed=False),
+        "later": pmode("later", LATER, to, reply_to=f"{doors['buyer']}/msh"),
+        "rival": pmode("rival", ORDER, to, sender=RIVAL, pin="rival.pem"),
+        "anybody": pmode("anybody", ANYBODY, to, pin=None),
     }
     for name, party, pair in (("buyer", BUYER, buyer()), ("seller", SELLER, seller())):
         keys = folder / name / "keys"
@@ -171,9 +173,10 @@ class Passing:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
+        self.ahead = timedelta(0)
 
     def __call__(self) -> datetime:
-        return NOW + timedelta(seconds=time.monotonic() - self._began)
+        return NOW + timedelta(seconds=time.monotonic() - self._began) + self.ahead
 
 
 @dataclass
@@ -194,6 +197,7 @@ class House:
     store: SqliteStore
     server: HttpServer
     seconds: Seconds
+    clock: Passing
 
     @property
     def url(self) -> str:
@@ -211,12 +215,13 @@ def _app(node: Node) -> ASGIApp:
 
 async def _open(config: Config, sock: socket.socket, limits: ServerLimits) -> House:
     store = await open_sqlite(config.data, config.node)
-    node = Node(config, store, clock=Passing())
+    clock = Passing()
+    node = Node(config, store, clock=clock)
     await node.start()
     seconds = Seconds()
     server = HttpServer(_app(node), sock=sock, limits=limits, clock=seconds)
     await server.start()
-    return House(node, store, server, seconds)
+    return House(node, store, server, seconds, clock)
 
 
 @dataclass(frozen=True)
@@ -307,6 +312,24 @@ class Town:
         assert answer.signal.message_info.ref_to_message_id == name
         assert self.events(name) == ["received", "delivered", "receipt_sent"]
         return name
+
+    def submit(self, name: str, content: bytes = b"one hundred apples", **more: Any) -> str:
+        """The buyer's application sends a message; its id."""
+        node = self.buyer.node
+
+        async def give() -> str:
+            sink = node.new_sink()
+            sink.write(content)
+            one = SubmittedPayload(sink.finish(), hashlib.sha256(content).digest())
+            return (await node.submit(Submission(name, (one,), **more))).message.message_id
+
+        return self.run(give())
+
+    def settled(self, message_id: str) -> Message:
+        """The buyer's message once it is no longer on its way."""
+        found = self.run(self.buyer.node.settled(message_id, PATIENCE / 2))
+        assert found is not None
+        return found
 
     # What the nodes know
 
@@ -422,6 +445,60 @@ def town(folder: Path, more: str = "", limits: ServerLimits | None = None) -> It
         thread.join(PATIENCE)
         loop.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Partner:
+    """A server that answers the buyer's messages with whatever a test likes."""
+
+    def __init__(self, place: Town) -> None:
+        self._place = place
+        self.requests: list[tuple[bytes, bytes]] = []
+        self.answer: Callable[[bytes], bytes] = lambda _: http_answer(202)
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server = place.run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+                self.requests.append((head, await reader.readexactly(length)))
+                writer.write(self.answer(self.requests[-1][1]))
+                await writer.drain()
+        writer.close()
+
+    def agree(self, name: str, *, called_back: bool = False) -> None:
+        """The buyer sends to this server with a P-Mode of that name."""
+        back = f"{self._place.buyer.url}/msh" if called_back else None
+        text = pmode(name, name.title(), f"{self.url}/msh", reply_to=back)
+        (self._place.folder / "buyer" / "pmodes" / f"{name}.yaml").write_text(text)
+        assert self._place.run(self._place.buyer.node.reload()).ok
+
+    def hang_up(self) -> None:
+        """Break all connections off."""
+
+        async def end() -> None:
+            for writer in self._writers:
+                writer.transport.abort()
+
+        self._place.run(end())
+
+    def close(self) -> None:
+        self.hang_up()
+        self._place.loop.call_soon_threadsafe(self._server.close)
+
+
+def http_answer(status: int, body: bytes = b"", *headers: str) -> bytes:
+    """The bytes of an answer; a SOAP envelope unless a header says otherwise."""
+    kind = (
+        []
+        if any(one.lower().startswith("content-type") for one in headers) or not body
+        else [f"Content-Type: {VERSION.media_type}; charset=UTF-8"]
+    )
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *kind, *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
 
 
 # What is sent

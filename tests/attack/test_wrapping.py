@@ -170,10 +170,9 @@ def test_a_wrapping_that_leaves_only_the_original_still_holds(lax: Tools) -> Non
 
 def test_a_careless_receiver_is_fooled(monkeypatch: pytest.MonkeyPatch, lax: Tools) -> None:
     """The attacks are real: without the defences the named classes get through."""
-    inspection = "postroad.msh.inspection"
-    monkeypatch.setattr(f"{inspection}.missing_coverage", lambda *_: [])
+    monkeypatch.setattr("postroad.msh.protection.missing_coverage", lambda *_: [])
     monkeypatch.setattr(
-        f"{inspection}.find_messaging",
+        "postroad.msh.inspection.find_messaging",
         lambda envelope: envelope.header.find(MESSAGING),
     )
     monkeypatch.setattr("postroad.security.verify._misplaced", lambda _: False)

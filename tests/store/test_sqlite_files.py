@@ -13,7 +13,7 @@ from postroad.store.interface import Store, Transaction
 from postroad.store.records import State, Stored
 from postroad.store.sqlite import SqliteStore, open_sqlite
 from postroad.wire.content import Content
-from tests.store.samples import Pattern, adding, after, bytes_of, message, written
+from tests.store.samples import Pattern, adding, after, bytes_of, event, message, written
 from tests.store.test_sqlite_processes import assert_nothing_is_left_over
 
 
@@ -224,6 +224,7 @@ def test_many_contents_need_few_open_files(tmp_path: Path) -> None:
 
 def test_a_closed_store_holds_no_file_open(tmp_path: Path) -> None:
     def failing(tx: Transaction) -> None:
+        tx.record([event()])
         tx.keep(b"x")
         raise ValueError("no")
 

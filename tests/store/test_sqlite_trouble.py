@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from postroad.store import contents
+from postroad.store.failures import busy
 from postroad.store.interface import StoreBusy, StoreDamaged, StoreError, StoreFull, Transaction
 from postroad.store.locks import TurnLock
 from postroad.store.records import Side, Wanted
@@ -265,6 +266,7 @@ def test_a_database_locked_by_a_stranger_is_busy_until_it_is_free(tmp_path: Path
                 await store.check()
             assert await names(store) == ["before"]
             stranger.execute("COMMIT")
+        store._writer.patience = 60
         await store.run(adding("m1"))
         assert await names(store) == ["before", "m1"]
         await store.close()
@@ -288,6 +290,28 @@ def test_steps_wait_for_a_stranger_who_is_quick(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_who_has_not_waited_long_is_not_told_that_the_database_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait that ends may have begun for a step that came long before."""
+
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station", patience=60)
+        begin, tries = store._writer.begin, iter([True, False])
+
+        def busy_once() -> None:
+            if next(tries):
+                raise busy(tmp_path, 60)
+            begin()
+
+        monkeypatch.setattr(store._writer, "try_begin", lambda: False)
+        monkeypatch.setattr(store._writer, "begin", busy_once)
+        assert await store.run(adding("m1"))
+        await store.close()
+
+    asyncio.run(story())
+
+
 def test_a_neighbour_that_holds_the_lock_too_long_is_told_and_outlasted(tmp_path: Path) -> None:
     async def story() -> None:
         store = await open_sqlite(tmp_path, "station", patience=0.1)
@@ -297,6 +321,7 @@ def test_a_neighbour_that_holds_the_lock_too_long_is_told_and_outlasted(tmp_path
             *[store.run(adding(f"m{n}")) for n in range(3)], return_exceptions=True
         )
         assert [type(result) for result in results] == [StoreBusy] * 3
+        store._writer.patience = 60
         late = asyncio.ensure_future(store.run(adding("late")))
         await asyncio.sleep(0)
         neighbour.give_back()

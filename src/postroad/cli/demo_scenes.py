@@ -212,20 +212,20 @@ class Story:
             self.surprises.append(f"{story} was delivered")
 
     def _follow(self, sent: Sent, done: Callable[[], bool]) -> None:
-        """Print the events of both sides as they happen."""
+        """Wait until a message is at rest, and print what both sides tell, in the order of time."""
         until = monotonic() + _PATIENCE
+        told: list[tuple[Event, str]] = []
         while True:
             last = done()
-            self._print(
-                self._new_events(self._buyer.client, "buyer", sent.message_id, sent.sender),
-                self._new_events(self._seller.client, "seller", sent.message_id, sent.receiver),
-            )
+            told += self._new_events(self._buyer.client, "buyer", sent.message_id, sent.sender)
+            told += self._new_events(self._seller.client, "seller", sent.message_id, sent.receiver)
             if last:
-                return
+                break
             if monotonic() > until:
                 self.surprises.append(f"{sent.story} did not come to rest")
-                return
+                break
             threading.Event().wait(_LOOK_AGAIN)
+        self._print(told)
 
     def _new_events(
         self, client: Client, who: str, message_id: str, seen: list[Event]
@@ -237,9 +237,8 @@ class Story:
         seen += events
         return [(event, who) for event in events]
 
-    def _print(self, *sides: list[tuple[Event, str]]) -> None:
-        every = [one for side in sides for one in side]
-        for event, who in sorted(every, key=lambda one: one[0].at):
+    def _print(self, told: list[tuple[Event, str]]) -> None:
+        for event, who in sorted(told, key=lambda one: one[0].at):
             colour = "red" if event.severity == "failure" else "cyan"
             detail = f"  {event.error_code or ''} {event.detail}" if event.detail else ""
             self._console.print(

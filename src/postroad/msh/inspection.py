@@ -6,32 +6,16 @@ walk; only the lens is stricter for the node.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
 
-from cryptography import x509
 from lxml import etree
 
 from postroad.msh.capture import Capture, read_capture
-from postroad.msh.expectation import NOTHING, Facts, Terms
+from postroad.msh.expectation import Facts, Terms
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_problems, unlisted
-from postroad.security.algorithms import Algorithms
+from postroad.msh.protection import Protection, warning
 from postroad.security.attachments import Attachment
-from postroad.security.decrypt import NOT_ENCRYPTED, Decryption, decrypt
-from postroad.security.ids import Ids
-from postroad.security.keys import KeyPair
-from postroad.security.timestamps import check_timestamp, read_security_timestamp
-from postroad.security.trust import Trust, check_subject, is_authority
-from postroad.security.username import read_username_token
-from postroad.security.verify import (
-    Verification,
-    missing_coverage,
-    security_headers,
-    signatures,
-    verify,
-)
 from postroad.wire import names, xml
 from postroad.wire.ebms3 import SignalMessage, Unit, UserMessage
 from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
@@ -93,44 +77,6 @@ def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:
     return look.found
 
 
-@lru_cache(maxsize=1024)
-def _trust_in(
-    pins: tuple[x509.Certificate, ...],
-    anchors: tuple[x509.Certificate, ...],
-    policies: frozenset[str],
-    legacy: bool,
-) -> Trust:
-    """Made once: it remembers the paths that it found."""
-    return Trust(
-        anchors=tuple(one for one in anchors if is_authority(one)),
-        pinned=pins,
-        min_rsa_bits=1024 if legacy else 2048,
-        allow_sha1=legacy,
-        policies=policies,
-    )
-
-
-def _unchecked(uri: str) -> EbmsError:
-    return EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
-
-
-def _already_open(result: Decryption, attachments: Mapping[str, Attachment]) -> Decryption:
-    """What was encrypted, where attachments are given in plain; only the Body stays closed.
-
-    That nobody has the key, or that the cipher is weak, is no matter then; nonsense still is.
-    """
-    return replace(
-        result,
-        decrypted=result.present and not result.body,
-        attachments=attachments,
-        problems=tuple(
-            one
-            for one in result.problems
-            if one.severity is Severity.FAILURE and one.code == "EBMS:0102"
-        ),
-    )
-
-
 def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
     """Each problem once, and not more than anybody reads."""
     told = list({str(problem): problem for problem in problems}.values())
@@ -156,12 +102,8 @@ class Look:
         self._capture = capture
         self._problems = self._found.problems
         self._messaging_element: etree._Element | None = None
-        self._security: etree._Element | None = None
-        self._algorithms = Algorithms(legacy=lens.legacy)
-        self._raw_attachments: bool | None = None
-        self._material = NOTHING
-        self._signers: frozenset[str] = frozenset()
-        """Names of the party that should have signed."""
+        self._closed: frozenset[str] = frozenset()
+        """Attachments that are encrypted and stayed so."""
         self._bound: list[etree._Element] = []
         """Header elements that a signature should cover beside eb:Messaging and Body."""
 
@@ -188,12 +130,15 @@ class Look:
 
     def judge(self, terms: Terms | None) -> None:
         """Whether what it says is to be believed, and is as it must be."""
-        self._agree(terms)
-        self._security_headers()
-        self._decryption()
-        self._signature()
+        if terms is not None:
+            self._found.pmode, self._found.match = terms.pmode, terms.match
+        protection = Protection(self._found, self._lens, self._capture, self._envelope, terms)
+        protection.headers()
+        protection.decryption()
+        protection.signature()
         self._other_headers()
-        self._coverage()
+        protection.coverage(self._messaging_element, self._bound)
+        self._closed = protection.closed()
         self._payloads()
         self._kind()
         self._receipts()
@@ -228,214 +173,6 @@ class Look:
                 name, Attachment(name, part.content, part.content_type.media_type, part.sha256)
             )
         self._found.attachments = attachments
-
-    def _agree(self, terms: Terms | None) -> None:
-        """The P-Mode says whom to trust and which weak algorithms to take after all."""
-        if terms is None:
-            return
-        self._found.pmode = terms.pmode
-        self._found.match = terms.match
-        self._algorithms = Algorithms(terms.algorithms, legacy=self._lens.legacy)
-        self._raw_attachments = terms.raw_attachments
-        self._material = terms.material
-        self._signers = terms.signers
-
-    def _security_headers(self) -> None:
-        """The Security header for us, its timestamp and username tokens."""
-        try:
-            headers = security_headers(self._envelope.header)
-        except EbmsError as error:
-            self._problems.append(error)
-            return
-        self._security = next((headers[role] for role in _OURS if role in headers), None)
-        tokens = []
-        for role, header in headers.items():
-            if role not in (*_OURS, _EBMS_ROLE):
-                continue
-            for element in header.iterchildren(_USERNAME_TOKEN):
-                try:
-                    tokens.append(read_username_token(element))
-                except EbmsError as error:
-                    self._problems.append(error)
-                    break
-        self._found.username_tokens = tuple(tokens)
-        if self._security is not None:
-            self._timestamp(self._security)
-            self._unknown_pieces(self._security)
-
-    def _unknown_pieces(self, security: etree._Element) -> None:
-        """What is not understood in the Security header protects nothing."""
-        for element in xml.elements(security):
-            if xml.local(element) not in _SECURITY_PIECES:
-                self._warn(
-                    "EBMS:0103",
-                    f"<{xml.local(element)[:80]}> in the Security header is not known here",
-                    element,
-                )
-                return
-
-    def _timestamp(self, security: etree._Element) -> None:
-        timestamp, problems = read_security_timestamp(security)
-        self._problems += problems
-        self._found.timestamp = timestamp
-        if timestamp is None:
-            return
-        self._bound.append(timestamp.element)
-        for problem in check_timestamp(timestamp, self._lens.at):
-            if not self._lens.time_counts:
-                problem.severity = Severity.WARNING
-            self._problems.append(problem)
-
-    def _decryption(self) -> None:
-        """Open what is encrypted, with the keys at hand."""
-        if not xml.mentions(self._capture.envelope, b"Encrypted"):
-            self._found.decryption = NOT_ENCRYPTED
-            return
-        result = decrypt(
-            self._security,
-            self._envelope.body,
-            self._found.attachments,
-            () if self._lens.opened else self._lens.keys + self._material.keys,
-            ids=Ids(self._envelope.root),
-            algorithms=self._algorithms,
-            new_sink=self._lens.new_sink,
-            envelope_only=self._capture.envelope_only,
-            limits=self._lens.limits,
-        )
-        if self._lens.opened:
-            result = _already_open(result, self._found.attachments)
-        self._found.decryption = result
-        self._found.attachments = result.attachments
-        self._problems += result.problems
-
-    def _signature(self) -> None:
-        """Verify the signature, and whether its signer is trusted."""
-        self._misplaced_signatures()
-        present = signatures(self._security) if self._security is not None else []
-        if not present:
-            return
-        if len(present) > 1:
-            self._problems.append(
-                EbmsError(
-                    "EBMS:0103",
-                    f"{len(present)} signatures, exactly one is expected; only the first counts",
-                    location=xml.path(present[1]),
-                )
-            )
-        verification = verify(
-            present[0],
-            Ids(self._envelope.root),
-            self._found.attachments,
-            known=self._known(),
-            algorithms=self._algorithms,
-            raw_attachments=self._raw_attachments,
-            unseen=self._unseen,
-            sealed=self._sealed_elements(),
-            limits=self._lens.limits,
-        )
-        self._found.verification = verification
-        self._problems += verification.problems
-        if self._lens.receiving:
-            self._problems += map(_unchecked, verification.unseen)
-        if verification.certificate is not None:
-            self._trust(verification, verification.certificate)
-
-    def _closed(self) -> frozenset[str]:
-        """Attachments that are encrypted and stayed so: their digests cannot be known."""
-        result = self._found.decryption
-        if result is None or result.decrypted or self._lens.opened:
-            return frozenset()
-        sealed = {
-            name
-            for name in result.content_ids
-            if self._found.attachments[name].content is self._sent(name)
-        }
-        return frozenset(sealed)
-
-    def _sealed_elements(self) -> list[etree._Element]:
-        body = self._envelope.body
-        return [body] if body.find(f"{{{names.XENC}}}EncryptedData") is not None else []
-
-    def _unseen(self, content_id: str) -> str | None:
-        """Why an attachment cannot be looked at, if it cannot."""
-        if content_id in self._closed():
-            return "it is encrypted and was not opened"
-        if self._capture.envelope_only and content_id not in self._found.attachments:
-            return "only the envelope was captured"
-        return None
-
-    def _sent(self, content_id: str) -> object:
-        return next(
-            (p.content for p in self._capture.attachments if p.content_id == content_id), None
-        )
-
-    def _misplaced_signatures(self) -> None:
-        header = self._envelope.header
-        for element in header.iter(_SIGNATURE) if header is not None else ():
-            parent = element.getparent()
-            if parent is None or parent.tag != _SECURITY or parent.getparent() is not header:
-                self._problems.append(
-                    EbmsError(
-                        "EBMS:0101",
-                        "this signature is not a child of a Security header, so it proves nothing",
-                        location=xml.path(element),
-                    )
-                )
-                return
-
-    def _known(self) -> list[x509.Certificate]:
-        """Certificates that a message can name without holding them."""
-        own = self._material
-        pairs = [key for key in self._lens.keys + own.keys if isinstance(key, KeyPair)]
-        return [
-            *own.pins,
-            *own.anchors,
-            *self._lens.trusted,
-            *(one.certificate for one in pairs),
-            *self._lens.known,
-        ]
-
-    def _trusting(self) -> Trust | None:
-        """Whom to trust for this message: those that its P-Mode names, else those at hand."""
-        own = self._material
-        pins, anchors = own.pins, own.anchors
-        if not (pins or anchors):
-            pins = anchors = self._lens.trusted
-        if not (pins or anchors):
-            return None
-        return _trust_in(pins, anchors, own.policies, self._lens.legacy)
-
-    def _trust(self, verification: Verification, certificate: x509.Certificate) -> None:
-        trust = self._trusting()
-        if trust is None:
-            self._note_validity(certificate)
-            return
-        try:
-            companions = verification.companions or self._lens.known
-            self._found.chain = trust.verify(certificate, companions, self._lens.at)
-            # Without a P-Mode nobody is expected to have signed, and the message is refused for it.
-            expected = self._lens.receiving and self._found.match is not None
-            if expected and certificate not in self._material.pins:
-                check_subject(certificate, self._signers)
-            self._found.trusted = True
-        except EbmsError as error:
-            error.location = error.location or "certificate"
-            self._found.trusted = False
-            self._problems.append(error)
-
-    def _note_validity(self, certificate: x509.Certificate) -> None:
-        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        if begin <= self._lens.at <= end:
-            return
-        when = f"expired on {end:%Y-%m-%d}" if self._lens.at > end else f"starts {begin:%Y-%m-%d}"
-        self._problems.append(
-            EbmsError(
-                "EBMS:0101",
-                f"the signer's certificate is not valid at {self._lens.at:%Y-%m-%d} ({when})",
-                location="certificate",
-                severity=Severity.FAILURE if self._lens.time_counts else Severity.WARNING,
-            )
-        )
 
     def _messaging(self) -> None:
         """Read eb:Messaging: the very element that the signature covers, if there is one."""
@@ -533,46 +270,11 @@ class Look:
             self._found.fragment, problems = read_message_fragment(block)
             self._problems += problems
 
-    def _coverage(self) -> None:
-        """What must be signed once anything is: header, Body, attachments, time."""
-        verification = self._found.verification
-        if verification is None:
-            return
-        required = [*self._bound]
-        if self._messaging_element is not None:
-            required.insert(0, self._messaging_element)
-        body = self._envelope.body
-        if len(body) or (body.text or "").strip():
-            required.append(body)
-        elif not verification.covers(body):
-            self._warn("EBMS:0103", "the signature does not cover the (empty) Body", body)
-        pointed = {c.element for c in verification.references if c.element is not None}
-        attempted = {c.content_id for c in verification.references}
-        self._problems += missing_coverage(
-            verification,
-            [element for element in required if element not in pointed],
-            [name for name in self._found.attachments if name not in attempted],
-        )
-        routed = [
-            block.element
-            for block in self._envelope.blocks
-            if block.element.tag in ROUTING_INPUT_TAGS
-            or str(block.element.tag).startswith(f"{{{names.WSA}}}")
-        ]
-        self._problems += missing_coverage(
-            verification, [one for one in routed[:_MOST_ALIKE] if one not in pointed], []
-        )
-
-    def _warn(self, code: str, detail: str, element: etree._Element) -> None:
-        self._problems.append(
-            EbmsError(code, detail, location=xml.path(element), severity=Severity.WARNING)
-        )
-
     def _payloads(self) -> None:
         """Find and open the payloads of each user message; nothing may be left over."""
         messaging = self._found.messaging
         listed: list[str | None] = []
-        closed = self._closed()
+        closed = self._closed
         if self._found.fragment is not None:
             listed.append(self._found.fragment.href)
         messages = 0
@@ -642,10 +344,12 @@ class Look:
         if messaging is None or self._messaging_element is None or self._found.verification:
             return
         if any(unit.receipt and unit.receipt.non_repudiation for unit in messaging.signals):
-            self._warn(
-                "EBMS:0103",
-                "a receipt with non-repudiation information proves nothing without a signature",
-                self._messaging_element,
+            self._problems.append(
+                warning(
+                    "EBMS:0103",
+                    "a receipt with non-repudiation information proves nothing without a signature",
+                    self._messaging_element,
+                )
             )
 
     def _facts(self, payloads: tuple[Payload, ...]) -> Facts:

@@ -33,6 +33,8 @@ class Context:
     counters: Counter[str] = field(default_factory=Counter)
     work_came: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when work was added that nobody has claimed yet."""
+    let_go: set[int] = field(default_factory=set)
+    """Claimed work whose outcome could not be stored: to be given back, and done again."""
     settled: "Waiting" = field(default_factory=lambda: Waiting())
     host: str = ""
 

@@ -70,7 +70,10 @@ class InForce:
         return self._agreements.current.expectation
 
     def refresh(self) -> Reloaded:
-        """Look at the files; what cannot be loaded leaves the old in force, and is told once."""
+        """Look at the files; what cannot be loaded leaves the old in force.
+
+        The log tells it once, the answer as long as it is so.
+        """
         problems: list[str] = []
         with self._refreshing:
             for watched, what in ((self._keyring, "keys"), (self._agreements, "P-Modes")):
@@ -81,7 +84,8 @@ class InForce:
                     _log.info("reloaded", extra={"what": what})
         for problem in problems:
             _log.error("not reloaded, the old stays in force", extra={"detail": problem})
-        return Reloaded(not problems, len(self._by_id), tuple(problems))
+        standing = self._keyring.problems + self._agreements.problems
+        return Reloaded(not standing, len(self._by_id), standing)
 
     def lens(self, now: datetime, new_sink: NewSink) -> Lens:
         """With what incoming messages are looked at."""

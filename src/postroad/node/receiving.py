@@ -108,7 +108,8 @@ class Receiver:
                 return await self._look(look, capture, request, size, now)
             return await self._look_aside(look, capture, request, size, now)
         except StoreError as full:
-            return await self._not_stored(look, full, now)
+            # What a traceback holds on to, the parts of the message too, would outlive it.
+            return await self._not_stored(look, full.with_traceback(None), now)
 
     async def _read(self, request: Request) -> tuple[Capture, int]:
         """The body cut into its parts, as it comes."""

@@ -67,6 +67,8 @@ class Watched(Generic[T]):
     """A value from files, as it was when they last could be loaded."""
 
     current: T
+    problems: tuple[str, ...] = ()
+    """Why the files as they are now are not used; empty when they are."""
 
     def __init__(self, load: Load[T]) -> None:
         """Load for the first time; what is wrong then is raised as it is."""
@@ -98,6 +100,7 @@ class Watched(Generic[T]):
             self._remember(after)
             return UNCHANGED
         self._remember({path: after[path] for path in paths})
+        self.problems = problems or ()
         if problems is not None:
             return Outcome(Change.FAILED, problems)
         self.current = value

@@ -5,7 +5,6 @@ journal's events are committed together.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -132,6 +131,7 @@ class Sender:
                 "not recorded, it will be sent again",
                 extra={"message_id": outgoing.message.message_id, "detail": str(error)},
             )
+            self._context.let_go.add(outgoing.work.id)
         except Exception:
             _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
             await self._later(outgoing.work)
@@ -139,8 +139,10 @@ class Sender:
     async def _later(self, work: Work) -> None:
         """Something went wrong that should not: the message stays, and is tried again."""
         due = self._context.clock() + _AFTER_TROUBLE
-        with contextlib.suppress(StoreError):
+        try:
             await self._context.store.run(lambda tx: tx.postpone_work(work.id, due))
+        except StoreError:
+            self._context.let_go.add(work.id)
 
     async def _outcome(self, outgoing: Outgoing) -> Outcome | None:
         """One attempt, from the bytes that were kept to what comes back; None if none is due."""

@@ -66,6 +66,7 @@ class Upkeep:
         now = self._context.clock()
         event = Event(now, self._context.party, "heartbeat", detail=detail)
         await self._context.store.run(lambda tx: tx.record((event,)))
+        await self._context.store.mark()
 
     async def purge(self, age: timedelta | None) -> int:
         """Remove messages past their retention, a few at a time; how many there were."""

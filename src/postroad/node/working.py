@@ -56,6 +56,7 @@ class WorkLoop:
     async def _round(self) -> float:
         """One look; how long until the next is worth it."""
         now = self._context.clock()
+        await self._give_back(now)
         await self._renew(now)
         room = self._room()
         if not room:
@@ -75,6 +76,19 @@ class WorkLoop:
             else:
                 self._begin(work)
         return _SHORTEST
+
+    async def _give_back(self, now: datetime) -> None:
+        """What could not be finished for want of room is due again once there is some."""
+        given = tuple(self._context.let_go)
+        if not given:
+            return
+
+        def step(tx: Transaction) -> None:
+            for number in given:
+                tx.postpone_work(number, now)
+
+        await self._context.store.run(step)
+        self._context.let_go.difference_update(given)
 
     async def _renew(self, now: datetime) -> None:
         """A long transfer keeps its claim."""
@@ -117,11 +131,14 @@ class WorkLoop:
                 "not recorded, it will be done again",
                 extra={"message_id": work.message_id, "detail": str(error)},
             )
+            self._context.let_go.add(work.id)
         except Exception:
             _log.exception(f"{work.kind} failed", extra={"message_id": work.message_id})
-            with contextlib.suppress(StoreError):
-                later = self._context.clock() + _LATER
+            later = self._context.clock() + _LATER
+            try:
                 await self._context.store.run(lambda tx: tx.postpone_work(work.id, later))
+            except StoreError:
+                self._context.let_go.add(work.id)
         finally:
             self._busy[work.kind] -= 1
             self._context.work_came.set()

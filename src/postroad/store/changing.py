@@ -93,12 +93,12 @@ class SqliteTransaction(SqliteReader):
 
     def __init__(
         self,
-        database: sqlite3.Connection,
+        cursor: sqlite3.Cursor,
         node: str,
         bytes_on_disk: Callable[[], int],
         group: Group,
     ) -> None:
-        super().__init__(database, node, bytes_on_disk)
+        super().__init__(cursor, node, bytes_on_disk)
         self._group = group
 
     def add_message(self, message: Message) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from postroad.store.changing import SqliteTransaction
 from postroad.store.failures import again, busy, is_mistake, told
 from postroad.store.hand import Hand
-from postroad.store.interface import StoreError, Transaction
+from postroad.store.interface import StoreBusy, StoreError, Transaction
 from postroad.store.writing import Writer
 
 T = TypeVar("T")
@@ -76,6 +76,10 @@ class GroupCommit:
     async def _group(self) -> None:
         try:
             await self._begin()
+        except StoreBusy as error:
+            # Who came later has not waited long enough to be told so; another try is made.
+            self._fail(self._impatient(), error)
+            return
         except StoreError as error:
             self._fail(self._take(len(self._waiting)), error)
             return

@@ -44,12 +44,13 @@ _LISTS: Final = {
 
 
 class SqliteReader:
-    """The questions of `Reader`, on one connection."""
+    """The questions of `Reader`.
 
-    def __init__(
-        self, database: sqlite3.Connection, node: str, bytes_on_disk: Callable[[], int]
-    ) -> None:
-        self._cursor = database.cursor()
+    Who gives the cursor closes it: as long as it is open, so is the file of the database.
+    """
+
+    def __init__(self, cursor: sqlite3.Cursor, node: str, bytes_on_disk: Callable[[], int]) -> None:
+        self._cursor = cursor
         self._node = node
         self._bytes_on_disk = bytes_on_disk
 

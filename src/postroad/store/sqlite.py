@@ -110,7 +110,10 @@ class SqliteStore:
         clean_up(database, self._contents)
         undo.callback(self._close_readers)
         self._quick_database = self._reader()
-        self._quick = _QuickReader(self._quick_database, self.node, self._bytes_on_disk)
+        cursor = self._quick_database.cursor()
+        undo.callback(cursor.close)
+        self._quick_cursor = cursor
+        self._quick = _QuickReader(cursor, self.node, self._bytes_on_disk)
         database.execute("PRAGMA busy_timeout = 0")
         self._writer = Writer(
             database, self._path, self.node, self._contents, lock, patience, self._bytes_on_disk
@@ -143,7 +146,9 @@ class SqliteStore:
             if database is None:
                 database = self._reading.database = self._reader()
                 database.execute(f"PRAGMA busy_timeout = {_READER_PATIENCE}")
-            return _asked(database, SqliteReader(database, self.node, self._bytes_on_disk), ask)
+            with contextlib.closing(database.cursor()) as cursor:
+                reader = SqliteReader(cursor, self.node, self._bytes_on_disk)
+                return _asked(database, reader, ask)
         except sqlite3.Error as error:
             raise told(error, self._path) from error
 
@@ -182,6 +187,7 @@ class SqliteStore:
             with self._writer.alone() as database:
                 settle_folder(database, self._contents, self._contents.own)
             self._write_mark()
+        self._quick_cursor.close()
         self._close_readers()
         # The last connection to the database brings all of it into one file.
         self._writer.close()

@@ -51,6 +51,7 @@ class Writer:
         self.removed: list[str] = []
         """Files that are gone, and that the next commit strikes from the trash."""
         self._database = database
+        self._cursor = database.cursor()
         self._node = node
         self._contents = contents
         self._bytes_on_disk = bytes_on_disk
@@ -105,7 +106,7 @@ class Writer:
         except sqlite3.Error as error:
             raise told(error, self.path) from error
         self._group = Group(epoch, seq, self._contents.batch())
-        return SqliteTransaction(self._database, self._node, self._bytes_on_disk, self._group)
+        return SqliteTransaction(self._cursor, self._node, self._bytes_on_disk, self._group)
 
     @property
     def group(self) -> Group:
@@ -216,6 +217,7 @@ class Writer:
 
     def close(self) -> None:
         self._lock.close()
+        self._cursor.close()
         self._database.close()
 
 

@@ -157,15 +157,14 @@ class MultipartReader:
     def close(self) -> Multipart:
         """All bytes were fed: the parts and what is wrong with them."""
         try:
-            if self._whole:
-                return self._result()
-            self._advance(self._rest, True)
-            if self._open is not None:
-                self._end_part()
+            if not self._whole:
+                self._advance(self._rest, True)
+                if self._open is not None:
+                    self._end_part()
             return self._result()
-        except BaseException:
+        finally:
+            # A reader is part of a cycle; what it holds on to, a file too, would outlive its use.
             self.abort()
-            raise
 
     def abort(self) -> None:
         """Give up: nothing of a half-read message stays behind, and `close` will raise."""

@@ -1,0 +1,421 @@
+"""Whose message is it? Copies, borrowed ids, and what others say about messages that we sent."""
+
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+import pytest
+
+from postroad.msh.answers import SentMessage, sent_message
+from postroad.security.keys import KeyPair
+from postroad.store.records import Message, Side, State
+from postroad.wire.ebms3 import Error, MessageInfo, SignalMessage
+from postroad.wire.names import WSA
+from postroad.wire.receipts import awareness_receipt, nonrepudiation_receipt
+from tests.attack.forging import resigned
+from tests.attack.messages import NOW, buyer, seller, soap
+from tests.attack.network import (
+    LATER,
+    ORDER,
+    PRICES,
+    RIVAL,
+    Partner,
+    Town,
+    http_answer,
+    order,
+    renamed,
+    rival,
+    signal_message,
+    stranger,
+    town,
+    until,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> None:
+    """Here connections are what it is about."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    with town(tmp_path_factory.mktemp("town") / "folder") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def partner(place: Town) -> Iterator[Partner]:
+    """In the seller's stead: `captured` is called back, `answered` is answered."""
+    made = Partner(place)
+    made.agree("captured", called_back=True)
+    made.agree("answered")
+    yield made
+    made.close()
+
+
+# Copies
+
+
+def test_a_captured_message_is_delivered_once_and_answered_the_same(place: Town) -> None:
+    name = place.new_id()
+    message = order(name)
+    first = place.post(message)
+    assert first.is_receipt
+    for head in ("", "X-Forwarded-For: 10.0.0.1\r\n", 'SOAPAction: "again"\r\n'):
+        again = place.post(message, head=head)
+        assert (again.status, again.body) == (200, first.body)
+    assert place.events(name) == ["received", "delivered", "receipt_sent", *["duplicate"] * 3]
+
+
+def test_copies_that_come_at_once_are_delivered_once(place: Town) -> None:
+    name = place.new_id()
+    data = order(name).wire()
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(place.say, [data] * 10))
+    assert {one.status for one in answers} == {200}
+    assert len({one.body for one in answers}) == 1
+    assert sorted(place.events(name)) == sorted(
+        ["received", "delivered", "receipt_sent", *["duplicate"] * 9]
+    )
+
+
+def test_a_message_that_its_sender_signed_anew_is_still_the_same(place: Town) -> None:
+    name = place.new_id()
+    first = place.post(order(name))
+    again = place.post(resigned(order(name)))
+    assert again.body == first.body
+    assert place.events(name).count("delivered") == 1
+
+
+def test_a_copy_that_is_older_than_our_memory_is_not_taken_for_new(place: Town) -> None:
+    """Once a message was removed by its age, nobody could tell a copy from it."""
+    name = place.good()
+    message = order(name)
+    clock = place.seller.clock
+    clock.ahead = timedelta(days=91)
+    try:
+        assert place.run(place.seller.node.purge()) > 0
+        assert place.message(name) is None
+        answer = place.post(message)
+        assert answer.codes == ["EBMS:0003"]
+        assert name not in place.inbox()
+    finally:
+        clock.ahead = timedelta(0)
+    place.good()
+
+
+# Borrowed ids
+
+
+BORROWED: Final[dict[str, Callable[[str], object]]] = {
+    "another partner": lambda name: order(name, sender=RIVAL, signer=rival()),
+    "another partner, other content": lambda name: order(
+        name, b"nothing", sender=RIVAL, signer=rival()
+    ),
+    "the same partner, other content": lambda name: order(name, b"two hundred apples"),
+    "the same partner, another action": lambda name: order(name, action=LATER),
+    "nobody, unsigned as is agreed": lambda name: order(name, signed=False, action=PRICES),
+}
+
+
+@pytest.mark.parametrize("who", BORROWED)
+def test_who_borrows_an_id_gets_no_receipt_and_changes_nothing(place: Town, who: str) -> None:
+    name = place.new_id()
+    first = place.post(order(name))
+    before = place.message(name)
+    answer = place.refuses(BORROWED[who](name), "EBMS:0003")  # type: ignore[arg-type]
+    assert first.body not in answer.body
+    assert not answer.is_signed, "it could be shown to who really sent it"
+    assert place.message(name) == before
+    assert place.events(name) == ["received", "delivered", "receipt_sent", "error_raised"]
+    assert [one.kind for one in place.signals(name, Side.RECEIVING)] == ["receipt"]
+    assert place.post(order(name)).body == first.body
+
+
+def test_who_takes_an_id_before_its_owner_gets_no_receipt_for_the_owner(place: Town) -> None:
+    """The owner is told, and nothing of it counts as received."""
+    name = place.new_id()
+    assert place.post(order(name, signed=False, action=PRICES)).is_receipt
+    answer = place.post(order(name))
+    assert answer.codes == ["EBMS:0003"]
+    assert place.events(name).count("delivered") == 1
+
+
+def test_a_refused_message_does_not_block_the_good_one(place: Town) -> None:
+    name = place.new_id()
+    place.refuses(order(name, signer=stranger()), "EBMS:0101")
+    assert place.post(order(name)).is_receipt
+    assert place.events(name)[-3:] == ["received", "delivered", "receipt_sent"]
+    found = place.message(name)
+    assert found is not None
+    assert (found.state, found.error_code, found.detail) == (State.DELIVERED, None, None)
+
+
+# Ways that a message asks for
+
+
+def test_no_address_in_a_message_is_ever_called(place: Town) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/evil"
+        block = f'<wsa:To xmlns:wsa="{WSA}">{url}</wsa:To>' + "".join(
+            f'<wsa:{name} xmlns:wsa="{WSA}"><wsa:Address>{url}</wsa:Address></wsa:{name}>'
+            for name in ("ReplyTo", "FaultTo", "From")
+        )
+        for action, signed in ((ORDER, True), (LATER, True), (ORDER, False)):
+            message = order(place.new_id(), signed=signed, action=action)
+            attack = message.replaced("</S12:Header>", f"{block}</S12:Header>")
+            place.post(attack)
+        place.good()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_who_proved_nothing_makes_us_call_nobody(place: Town) -> None:
+    """Errors of this P-Mode go to the partner's address, but not on a stranger's word."""
+    mark = place.mark("buyer")
+    for attack in (
+        order(place.new_id(), action=LATER, signed=False),
+        order(place.new_id(), action=LATER, signer=stranger()),
+        order(place.new_id(), action=LATER, signer=rival()),
+    ):
+        answer = place.refuses(attack, "EBMS:0101", "EBMS:0103")
+        assert answer.status == 200
+    assert place.run(place.seller.node.health()).figures.work.get("signal", 0) == 0
+    assert place.told(mark, "buyer") == []
+
+
+# What others say about what we sent
+
+
+def _error(ref: str) -> SignalMessage:
+    said = Error("EBMS:0004", "failure", "Content", "ebMS", "Other", ref_to_message_in_error=ref)
+    return SignalMessage(MessageInfo(NOW, f"error-about-{ref}", ref), errors=(said,))
+
+
+def _proof(sent: SentMessage) -> SignalMessage:
+    ref = sent.user_message.message_info.message_id
+    info = MessageInfo(NOW, f"receipt-for-{ref}", ref)
+    return nonrepudiation_receipt(sent.references, message_info=info)
+
+
+def _sent(place: Town, pmode: str) -> tuple[str, SentMessage]:
+    """A message that the buyer sent and waits for, and what is in it."""
+    name = place.submit(pmode)
+    return name, sent_message(place.run(_kept(place, name)))
+
+
+async def _kept(place: Town, name: str) -> bytes:
+    node = place.buyer.node
+    message = await node.message(name, Side.SENDING)
+    assert message is not None
+    assert message.envelope is not None
+    return b"".join(place.buyer.store.content(message.envelope).chunks())
+
+
+def _state(place: Town, name: str) -> Message:
+    found = place.message(name, Side.SENDING)
+    assert found is not None
+    return found
+
+
+Forge = Callable[[SentMessage, SentMessage], tuple[SignalMessage, KeyPair | None]]
+"""From the message and another one: what is said about it, and by whom."""
+
+FORGED: Final[dict[str, Forge]] = {
+    "a receipt that nobody signed": lambda sent, _: (_proof(sent), None),
+    "a receipt of a stranger": lambda sent, _: (_proof(sent), stranger()),
+    "a receipt of another partner": lambda sent, _: (_proof(sent), rival()),
+    "a receipt of our own making": lambda sent, _: (_proof(sent), buyer()),
+    "the proof of another message": lambda sent, other: (
+        renamed(_proof(other), ref_to_message_id=sent.user_message.message_info.message_id),
+        seller(),
+    ),
+    "a proof that leaves something out": lambda sent, _: (
+        _proof(replace(sent, references=sent.references[1:])),
+        seller(),
+    ),
+    "a receipt without a proof": lambda sent, _: (
+        awareness_receipt(sent.user_message, message_info=_proof(sent).message_info),
+        seller(),
+    ),
+    "an error that nobody signed": lambda sent, _: (
+        _error(sent.user_message.message_info.message_id),
+        None,
+    ),
+    "an error of a stranger": lambda sent, _: (
+        _error(sent.user_message.message_info.message_id),
+        stranger(),
+    ),
+    "an error of another partner": lambda sent, _: (
+        _error(sent.user_message.message_info.message_id),
+        rival(),
+    ),
+    "an error of our own making": lambda sent, _: (
+        _error(sent.user_message.message_info.message_id),
+        buyer(),
+    ),
+}
+
+
+def test_what_the_partner_says_later_settles_the_message(place: Town, partner: Partner) -> None:
+    """Else the forgeries below would prove nothing."""
+    name, sent = _waiting(place, partner)
+    place.say(soap(signal_message(_proof(sent), seller())), "buyer")
+    assert _state(place, name).state is State.ACKNOWLEDGED
+    assert place.events(name, "buyer") == ["submitted", "sent", "receipt_received"]
+    place.say(soap(signal_message(_error(name), seller())), "buyer")
+    assert _state(place, name).state is State.ACKNOWLEDGED, "who acknowledged cannot take it back"
+    name, sent = _waiting(place, partner)
+    place.say(soap(signal_message(_error(name), seller())), "buyer")
+    assert _state(place, name).state is State.FAILED
+    assert place.events(name, "buyer")[-2:] == ["error_received", "delivery_failed"]
+
+
+def _waiting(place: Town, partner: Partner) -> tuple[str, SentMessage]:
+    partner.answer = lambda _: http_answer(202)
+    name, sent = _sent(place, "captured")
+    until(lambda: _state(place, name).state is State.WAITING)
+    return name, sent
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_forged_signal_settles_nothing(place: Town, partner: Partner, how: str) -> None:
+    name, sent = _waiting(place, partner)
+    _, other = _waiting(place, partner)
+    signal, signer = FORGED[how](sent, other)
+    with place.harmless(who="buyer"):
+        answer = place.say(soap(signal_message(signal, signer)), "buyer")
+        assert answer.status == 202
+    assert _state(place, name).state is State.WAITING
+    [event] = [one.event for one in place.recorded(name, "buyer")][2:]
+    assert (event.event, event.side) == ("error_raised", Side.SENDING)
+    assert "not believed" in (event.detail or "")
+    assert [one.valid for one in place.signals(name, Side.SENDING)] == [False]
+    place.say(soap(signal_message(_proof(sent), seller())), "buyer")
+    assert _state(place, name).state is State.ACKNOWLEDGED
+
+
+def test_a_signed_receipt_that_was_changed_settles_nothing(place: Town, partner: Partner) -> None:
+    name, sent = _waiting(place, partner)
+    other, proof = _waiting(place, partner)
+    changed = signal_message(_proof(sent), seller()).replace(name.encode(), other.encode())
+    with place.harmless(who="buyer"):
+        place.say(soap(changed), "buyer")
+    assert {_state(place, one).state for one in (name, other)} == {State.WAITING}
+    assert proof.references
+
+
+def test_a_signal_about_no_message_of_ours_is_written_down(place: Town) -> None:
+    for ref in ("unknown@buyer.example", "x" * 10_000):
+        with place.harmless("EBMS:0003", who="buyer"):
+            assert place.say(soap(signal_message(_error(ref), seller())), "buyer").status == 202
+
+
+def test_the_error_that_a_stranger_provoked_is_no_weapon(place: Town, partner: Partner) -> None:
+    """Who knows an id sends rubbish under it to the seller, and the answer to the buyer."""
+    name, _ = _waiting(place, partner)
+    for attack in (
+        order(name, action=LATER, signed=False),
+        order(name, signer=stranger()),
+        order(name, b"x", sender=RIVAL, signer=stranger()),
+    ):
+        answer = place.post(attack)
+        assert answer.signal.message_info.ref_to_message_id == name
+        with place.harmless(who="buyer"):
+            place.say(soap(answer.body), "buyer")
+        assert _state(place, name).state is State.WAITING
+
+
+# What a partner's server answers
+
+
+def _answered(place: Town, partner: Partner, answer: Callable[[bytes], bytes]) -> str:
+    partner.answer = answer
+    name = place.submit("answered")
+    place.settled(name)
+    return name
+
+
+@pytest.mark.parametrize("how", [name for name in FORGED if "receipt" in name or "proof" in name])
+def test_a_forged_receipt_in_the_answer_settles_nothing(
+    place: Town, partner: Partner, how: str
+) -> None:
+    other = _sent(place, "status")[1]
+
+    def answer(body: bytes) -> bytes:
+        envelope = body[body.index(b"<?xml") : body.index(b"</S12:Envelope>") + 15]
+        signal, signer = FORGED[how](sent_message(envelope), other)
+        return http_answer(200, signal_message(signal, signer))
+
+    name = _answered(place, partner, answer)
+    assert _state(place, name).state is State.IN_DOUBT
+    assert place.events(name, "buyer") == ["submitted", "sent", "error_raised", "in_doubt"]
+
+
+HOSTILE: Final[dict[str, tuple[bytes, State]]] = {
+    "a redirect": (http_answer(307, b"", "Location: {evil}"), State.IN_DOUBT),
+    "another redirect": (http_answer(302, b"moved", "Location: {evil}"), State.IN_DOUBT),
+    "a page": (http_answer(200, b"<html>", "Content-Type: text/html"), State.IN_DOUBT),
+    "an empty envelope": (http_answer(200, b"<x/>"), State.IN_DOUBT),
+    "an envelope with a DTD": (
+        http_answer(200, b'<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'),
+        State.IN_DOUBT,
+    ),
+    "nothing": (http_answer(200), State.IN_DOUBT),
+    "no HTTP": (b"220 mail.example ESMTP\r\n", State.IN_DOUBT),
+    "more than it may be": (
+        http_answer(200).replace(b"Content-Length: 0", b"Content-Length: 99999999999"),
+        State.IN_DOUBT,
+    ),
+    "an encoded answer": (
+        http_answer(200, b"\x1f\x8b\x08", "Content-Encoding: gzip"),
+        State.IN_DOUBT,
+    ),
+    "server trouble": (http_answer(500, b"oops", "Content-Type: text/plain"), State.IN_DOUBT),
+    "not found": (http_answer(404, b"what?", "Content-Type: text/plain"), State.FAILED),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_strange_answer_acknowledges_nothing_and_leads_nowhere(
+    place: Town, partner: Partner, how: str
+) -> None:
+    said, state = HOSTILE[how]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        evil = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        name = _answered(place, partner, lambda _: said.replace(b"{evil}", evil.encode()))
+        assert _state(place, name).state is state
+        assert len(place.events(name, "buyer")) == 3
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_a_receipt_that_overtakes_the_answer_is_the_last_word(
+    place: Town, partner: Partner
+) -> None:
+    """The partner calls back before it answers, and then its connection breaks."""
+    receipts: list[bytes] = []
+
+    def answer(body: bytes) -> bytes:
+        envelope = body[body.index(b"<?xml") : body.index(b"</S12:Envelope>") + 15]
+        receipts.append(soap(signal_message(_proof(sent_message(envelope)), seller())))
+        return b""
+
+    partner.answer = answer
+    name = place.submit("captured")
+    until(lambda: bool(receipts))
+    place.say(receipts[0], "buyer")
+    assert _state(place, name).state is State.ACKNOWLEDGED
+    partner.hang_up()
+    until(lambda: "sent" in place.events(name, "buyer"))
+    assert place.events(name, "buyer") == ["submitted", "receipt_received", "sent"]
+    assert _state(place, name).state is State.ACKNOWLEDGED

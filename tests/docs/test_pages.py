@@ -1,0 +1,93 @@
+"""Every command and every piece of Python that the documentation shows does what it shows."""
+
+import re
+from urllib.parse import unquote
+
+import pytest
+
+from tests.conftest import PROJECT
+from tests.docs.conftest import Sit
+from tests.docs.pages import Block, Command, blocks, commands, not_shown, pages
+from tests.docs.terminal import Output, Terminal
+
+ONLY_READ = ("text", "yaml", "json", "ini")
+"""Blocks of these languages are there to be read."""
+_LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_the_page_does_what_it_shows(page: str, sit: Sit) -> None:
+    terminal = sit(page)
+    for block in blocks(page):
+        if block.file is not None:
+            (terminal.folder / block.file).write_text(block.text)
+        elif block.language == "console":
+            _console(terminal, block)
+        elif block.language == "sh":
+            _succeeds(terminal.shell(block.text), block.place)
+        elif block.language == "python":
+            terminal.python(block.text, block.place)
+        else:
+            assert block.language in ONLY_READ, block.place
+
+
+def _console(terminal: Terminal, block: Block) -> None:
+    for command in commands(block.text):
+        output = terminal.type(command)
+        where = f"{block.place}: {command.text}"
+        if command.may_fail:
+            assert output.code != 0, f"{where}\n{output.text}"
+        else:
+            _succeeds(output, where)
+        missing = not_shown(command.shown, output.text)
+        assert not missing, "\n".join((where, *missing, "--- is not in:", output.text))
+
+
+def _succeeds(output: Output, where: str) -> None:
+    assert output.code == 0, f"{where}\n{output.text}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_of_the_page_leads_somewhere(page: str) -> None:
+    here = PROJECT / page
+    for path, anchor in _LINK.findall(here.read_text(encoding="utf-8")):
+        if path.startswith(("http:", "https:")):
+            continue
+        target = here.parent / unquote(path) if path else here
+        assert target.exists(), path
+        if anchor:
+            assert anchor in _anchors(target.read_text(encoding="utf-8")), f"{path}#{anchor}"
+
+
+def _anchors(text: str) -> set[str]:
+    """The names under which a page's headings are linked to."""
+    headings = [re.sub(r"[^\w\- ]", "", one.lower()) for one in _HEADING.findall(text)]
+    return {one.replace(" ", "-") for one in headings}
+
+
+def test_all_pages_stand_in_the_index() -> None:
+    index = (PROJECT / "docs/README.md").read_text(encoding="utf-8")
+    for page in pages()[1:]:
+        assert page == "docs/README.md" or f"({page.removeprefix('docs/')})" in index, page
+
+
+def test_an_output_that_differs_only_in_names_and_times_is_the_one_that_is_shown() -> None:
+    shown = (
+        "time   id",
+        "2026-01-01 08:00:00  0190aaaa-0000-7000-8000-0123456789ab@buyer",
+        "…",
+        "rest …",
+    )
+    output = "time                 id\n2026-02-02 09:09:09  0190bbbb-0000-7000-8000-ba9876543210@buyer\nrest of it\n"
+    assert not_shown(shown, output) == []
+
+
+@pytest.mark.parametrize("line", ["acknowledged", "rest", "time"])
+def test_an_output_without_a_shown_line_is_told(line: str) -> None:
+    assert not_shown(("time  id", line), "time  id\nrest of it\n") == [line]
+
+
+def test_commands_are_told_from_their_output() -> None:
+    text = "$ one \\\n    two\nshown\n\n$ three   # why\n"
+    assert list(commands(text)) == [Command("one two", ("shown",)), Command("three   # why", ())]
