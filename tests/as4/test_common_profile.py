@@ -208,10 +208,6 @@ def test_as4_cp_ta17_a_ping_is_acknowledged_and_not_delivered(bench: Bench) -> N
     assert bench.c3.application.about(sent.message_id) == []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="of several P-Modes of a partner the first takes every ping, whatever its security",
-)
 def test_as4_cp_ta17_every_pmode_of_a_partner_can_be_pinged(twinless: Bench) -> None:
     """AS4_CP_TA17: eDelivery gives each P-Mode a twin for the test service, with its security."""
     states = {

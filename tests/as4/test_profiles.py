@@ -153,9 +153,6 @@ def test_as4_entsog_ta09_the_agreement_is_named(bench: Bench) -> None:
     assert seen.text("//eb:CollaborationInfo/eb:AgreementRef") == "http://example.com/a/1"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the REST interface refuses an empty conversation_id (api/metadata.py)"
-)
 def test_as4_entsog_ta10_an_empty_conversation_id_is_sent(bench: Bench) -> None:
     """AS4_ENTSOG_TA10: ConversationId is there, and empty because the community says so."""
     seen = of_gas(bench, conversation_id="")

@@ -56,6 +56,7 @@ from tests.attack.network import (
     rival,
     stranger,
     town,
+    until,
     write,
 )
 
@@ -492,6 +493,49 @@ def test_many_refusals_under_one_id_leave_one_envelope(place: Town) -> None:
 def _files(place: Town) -> set[Path]:
     folder = place.folder / "seller" / "data" / "payloads"
     return {one for one in folder.rglob("*") if one.is_file()}
+
+
+@pytest.mark.parametrize("size", [700_000, 2_000_000])
+def test_a_refused_message_leaves_no_spool_file(place: Town, size: int) -> None:
+    """However large it was, and without waiting for anybody to collect garbage."""
+    incoming = place.folder / "seller" / "data" / "incoming"
+    for _ in range(3):
+        attack = order(place.new_id(), bytes(size), signed=False)
+        assert "EBMS:0103" in place.post(attack).codes
+        until(lambda: not [one for one in incoming.rglob("t*-*") if one.is_file()])
+
+
+# File names are said by nobody who signs
+
+
+NAMES: Final[dict[str, str | None]] = {
+    'attachment; filename="../../etc/passwd"': "../../etc/passwd",
+    "attachment; filename*=UTF-8''%E2%82%AC.txt": "€.txt",
+    "attachment; filename*1*": None,
+    "attachment; filename*=idna''xn--name": "xn--name",
+    "attachment; filename*=utf-16''%": "\ufffd",
+    "attachment; filename=" + "(" * 8000: None,
+    "attachment; " + "a=b;" * 3900: None,
+    "attachment; " + "filename*0*=a;" * 1100: None,
+    'attachment; filename="\x1b[2J"': None,
+}
+
+
+@pytest.mark.parametrize("number", range(len(NAMES)))
+def test_no_file_name_makes_a_good_message_a_bad_one(place: Town, number: int) -> None:
+    value, expected = list(NAMES.items())[number]
+    name = place.new_id()
+    made = order(name)
+    [part] = made.parts
+    headers = (*part.headers, ("Content-Disposition", value))
+    answer = place.post(made.with_parts(replace(part, headers=headers)))
+    if "\x1b" in value:
+        assert "EBMS:0007" in answer.codes
+        return
+    assert answer.is_receipt, answer.errors
+    found = place.message(name)
+    assert found is not None
+    assert [one.file_name for one in found.parts] == [expected]
 
 
 # What an error tells to a stranger

@@ -4,15 +4,18 @@ import asyncio
 import contextlib
 import gzip
 import socket
+import threading
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import pytest
 
+from postroad.msh import payloads
+from postroad.msh.compression import Zipped, gunzip
 from postroad.transport.http_limits import ServerLimits
 from postroad.wire.ebms3 import GZIP
 from postroad.wire.limits import MIB
-from tests.attack.messages import VERSION, payload, soap
+from tests.attack.messages import VERSION, for_seller, payload, soap
 from tests.attack.network import Answer, Town, closed, hear, order, town, until, write
 
 SOAP: Final = VERSION.media_type
@@ -317,21 +320,23 @@ def test_who_does_not_read_the_answer_keeps_nobody_waiting_and_its_message_stays
     place.good()
 
 
-def test_a_bomb_does_not_keep_others_waiting(place: Town) -> None:
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "encrypted"])
+def test_a_bomb_does_not_keep_others_waiting(
+    place: Town, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
     """It is opened beside the loop, which goes on serving."""
-    parts = [payload(f"p{n}", gzip.compress(bytes(8 * MIB), mtime=0), GZIP) for n in range(40)]
-    attack = write(place.new_id(), parts, signed=False).wire()
-    turns = 0
-    with place.connect() as connection:
-        connection.sendall(attack)
-        connection.setblocking(False)
-        while True:
-            try:
-                begun = connection.recv(1)
-                break
-            except BlockingIOError:
-                place.run(asyncio.sleep(0))
-                turns += 1
-    assert begun == b"H"
-    assert turns > 20, "the loop stood still"
-    place.good()
+    threads = set()
+
+    def noted(*values: Any, **named: Any) -> Zipped:
+        threads.add(threading.get_ident())
+        return gunzip(*values, **named)
+
+    async def loops_own() -> int:
+        return threading.get_ident()
+
+    monkeypatch.setattr(payloads, "gunzip", noted)
+    parts = [payload(f"p{n}", gzip.compress(bytes(8 * MIB), mtime=0), GZIP) for n in range(9)]
+    how = for_seller() if sealed else None
+    place.refuses(write(place.new_id(), parts, encryption=how), "EBMS:0303")
+    assert threads
+    assert place.run(loops_own()) not in threads

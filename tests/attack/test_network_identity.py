@@ -16,7 +16,7 @@ from postroad.wire.ebms3 import Error, MessageInfo, SignalMessage
 from postroad.wire.names import WSA
 from postroad.wire.receipts import awareness_receipt, nonrepudiation_receipt
 from tests.attack.forging import resigned
-from tests.attack.messages import NOW, buyer, seller, soap
+from tests.attack.messages import NOW, Package, buyer, seller, soap
 from tests.attack.network import (
     LATER,
     ORDER,
@@ -110,7 +110,7 @@ def test_a_copy_that_is_older_than_our_memory_is_not_taken_for_new(place: Town) 
 # Borrowed ids
 
 
-BORROWED: Final[dict[str, Callable[[str], object]]] = {
+BORROWED: Final[dict[str, Callable[[str], Package]]] = {
     "another partner": lambda name: order(name, sender=RIVAL, signer=rival()),
     "another partner, other content": lambda name: order(
         name, b"nothing", sender=RIVAL, signer=rival()
@@ -126,7 +126,7 @@ def test_who_borrows_an_id_gets_no_receipt_and_changes_nothing(place: Town, who:
     name = place.new_id()
     first = place.post(order(name))
     before = place.message(name)
-    answer = place.refuses(BORROWED[who](name), "EBMS:0003")  # type: ignore[arg-type]
+    answer = place.refuses(BORROWED[who](name), "EBMS:0003")
     assert first.body not in answer.body
     assert not answer.is_signed, "it could be shown to who really sent it"
     assert place.message(name) == before

@@ -61,7 +61,7 @@ class Traffic:
         self.up.set()
 
     def run(self) -> None:
-        with ThreadPoolExecutor(4) as pool:
+        with self._pair.buyer.client() as self._client, ThreadPoolExecutor(4) as pool:
             for _ in pool.map(self._submit, self._names):
                 pass
 
@@ -71,8 +71,7 @@ class Traffic:
         for _ in range(50):
             assert self.up.wait(PATIENCE)
             try:
-                with self._pair.buyer.client() as client:
-                    client.send(pmode=pmode, payloads=[content(name)], message_id=name)
+                self._client.send(pmode=pmode, payloads=[content(name)], message_id=name)
             except ApiError as error:
                 if error.status not in (0, 503):
                     raise

@@ -14,13 +14,14 @@ _BLOCK: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _VARYING: Final = (
-    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?|\d\d:\d\d:\d\d\.\d+"), "TIME"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?|\d\d:\d\d:\d\d(?:\.\d+)?"), "TIME"),
     (re.compile(r"\d{4}-\d\d-\d\d"), "DATE"),
     (re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"\b(?:[0-9a-f]{24,}|\d{14,})\b"), "NUMBER"),
     (re.compile(r"\+\d+\.\d+ s\b"), "LATER"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:B|kB|MB|bytes)(?= on the wire)"), "SIZE"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"\bpid=\d+"), "PROCESS"),
     (re.compile(r" {2,}"), "  "),
 )
 """What is different each time, and what takes its place before outputs are compared."""

@@ -9,9 +9,9 @@ import io
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,10 +23,8 @@ from typer.testing import CliRunner
 from postroad.cli.main import app
 from tests.conftest import PROJECT
 from tests.docs.pages import Command
-from tests.e2e.nodes import ENVIRONMENT, Pair, Served, free_ports
+from tests.e2e.nodes import ENVIRONMENT, Pair, free_ports
 
-_SHELL: Final = re.compile(r"[|<>*&;$`]")
-"""What only a shell understands."""
 _ASSIGNMENT: Final = re.compile(r"([A-Z_]+)=(.*)", re.DOTALL)
 _TOOLS: Final = Path(sys.executable).parent
 
@@ -50,7 +48,7 @@ class Terminal:
 
     def type(self, command: Command) -> Output:
         """Run a command as it stands."""
-        text = self._with_real_ports(command.text)
+        text = self._real(command.text)
         name, _, value = text.removeprefix("export ").partition("=")
         if text.startswith("export "):
             self.environment[name] = self.shell(f"printf %s {value}").text
@@ -62,15 +60,16 @@ class Terminal:
             words = words[1:]
         if words[0] == "make":
             return self._make(words[1:])
-        if Path(words[0]).name != "postroad" or _SHELL.search(text):
+        if Path(words[0]).name != "postroad" or _needs_shell(text):
             return self.shell(text)
-        if words[1] in ("init", "serve", "bench"):
-            return {"init": self._init, "serve": self._serve, "bench": _parse}[words[1]](words[1:])
+        special = {"init": self._init, "serve": self._serve, "demo": self._demo, "bench": _parse}
+        if words[1] in special:
+            return special[words[1]](words[1:])
         return self._postroad(words[1:], self.folder, given)
 
     def shell(self, text: str) -> Output:
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
+            ["bash", "-euo", "pipefail", "-c", self._real(text)],
             cwd=self.folder,
             env={**_clean(), **self.environment},
             stdout=subprocess.PIPE,
@@ -88,15 +87,13 @@ class Terminal:
             mock.patch.dict(os.environ, self.environment),
             contextlib.redirect_stdout(printed),
         ):
-            exec(compile(text, place, "exec"), self.names)
+            exec(compile(self._real(text), place, "exec"), self.names)
         return printed.getvalue()
 
-    def _with_real_ports(self, text: str) -> str:
-        for usual, node in (
-            ("127.0.0.1:8080", self.pair.buyer),
-            ("127.0.0.1:8081", self.pair.seller),
-        ):
-            text = text.replace(usual, f"127.0.0.1:{node.serving.doors[0].port}")
+    def _real(self, text: str) -> str:
+        """The text with the ports that the nodes really have."""
+        for port, node in ((8080, self.pair.buyer), (8081, self.pair.seller)):
+            text = text.replace(f"http://127.0.0.1:{port}", node.serving.api_url or "")
         return text
 
     def _postroad(self, words: list[str], folder: Path, given: dict[str, str]) -> Output:
@@ -107,7 +104,7 @@ class Terminal:
 
     def _init(self, words: list[str]) -> Output:
         """Make other folders than those of the nodes that run."""
-        elsewhere = self._elsewhere("init")
+        elsewhere = Path(tempfile.mkdtemp(dir=self.folder))
         ports = dict(zip(("--port", "--partner-port"), map(str, free_ports()), strict=True))
         options = [word for pair in ports.items() for word in pair]
         made = self._postroad([*words, *options], elsewhere, {})
@@ -117,41 +114,28 @@ class Terminal:
         return made
 
     def _serve(self, words: list[str]) -> Output:
-        """The nodes of the pair run already; with other options a copy is started and ended."""
+        """The nodes of the pair run already; what they told is in their logs."""
         _parse(words)
         name = Path(words[words.index("-c") + 1]).parent.name
         node = {"buyer": self.pair.buyer, "seller": self.pair.seller}[name]
-        options = words[words.index("-c") + 2 :]
-        if not options:
-            node.ready()
-            return Output(0, node.log)
-        copy = Served(name, self._elsewhere("serve") / name)
-        shutil.copytree(node.folder, copy.folder, ignore=shutil.ignore_patterns("data", "log"))
-        text = copy.config.read_text()
-        copy.config.write_text(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", text))
-        try:
-            copy.start(*options)
-            return Output(copy.end(), copy.log)
-        finally:
-            if copy.process is not None:
-                copy.process.kill()
+        node.ready()
+        return Output(0, node.log)
 
     def _make(self, words: list[str]) -> Output:
-        """The target exists; the demo was made once for all."""
+        """The target exists."""
         done = subprocess.run(
             ["make", "--dry-run", *words], cwd=PROJECT, capture_output=True, text=True, check=False
         )
         if words == ["demo"]:
             assert done.stdout.splitlines()[-1] == ".venv/bin/postroad demo"
-            assert self.demo is not None
-            return self.demo
+            return self._demo(words)
         return Output(done.returncode, done.stdout + done.stderr)
 
-    def _elsewhere(self, name: str) -> Path:
-        number = sum(1 for _ in self.folder.glob(f"{name}-*"))
-        made = self.folder / f"{name}-{number}"
-        made.mkdir()
-        return made
+    def _demo(self, words: list[str]) -> Output:
+        """It was made once for all."""
+        assert words == ["demo"]
+        assert self.demo is not None
+        return self.demo
 
 
 def run_demo(folder: Path) -> Output:
@@ -161,6 +145,12 @@ def run_demo(folder: Path) -> Output:
         command, cwd=folder, env=_clean(), capture_output=True, text=True, check=False
     )
     return Output(done.returncode, done.stdout + done.stderr)
+
+
+def _needs_shell(text: str) -> bool:
+    """Whether pipes or patterns stand in it, and not in quotes."""
+    tokens = shlex.shlex(text, posix=True, punctuation_chars=True)
+    return any(token[0] in "|<>&;()" for token in tokens if token) or "*" in text or "$" in text
 
 
 def _parse(words: list[str]) -> Output:

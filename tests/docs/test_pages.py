@@ -74,12 +74,16 @@ def test_all_pages_stand_in_the_index() -> None:
 
 def test_an_output_that_differs_only_in_names_and_times_is_the_one_that_is_shown() -> None:
     shown = (
-        "time   id",
+        "time  id",
         "2026-01-01 08:00:00  0190aaaa-0000-7000-8000-0123456789ab@buyer",
-        "…",
         "rest …",
     )
-    output = "time                 id\n2026-02-02 09:09:09  0190bbbb-0000-7000-8000-ba9876543210@buyer\nrest of it\n"
+    output = (
+        "time                 id\n"
+        "2026-02-02 09:09:09  0190bbbb-0000-7000-8000-ba9876543210@buyer\n"
+        "between\n"
+        "rest of it\n"
+    )
     assert not_shown(shown, output) == []
 
 

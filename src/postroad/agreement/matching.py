@@ -9,7 +9,7 @@ to the same values.
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from postroad.agreement.places import initiator_sends, sides
 from postroad.agreement.pmode import Leg, Partner, PMode
@@ -39,6 +39,13 @@ class Match:
     """Counted from one, as in `PMode[1]`."""
     test: bool = False
     """The message is for the test service: it is processed, but not delivered."""
+
+
+class Protected(NamedTuple):
+    """How a message is protected."""
+
+    signed: bool
+    encrypted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +211,11 @@ class PModes:
         for key in product((info.service, None), (info.action, None), senders, receivers):
             yield from self._by_business.get(key, ())
 
-    def match(self, message: UserMessage) -> Match:
-        """The most specific P-Mode that the message fits; EBMS:0010 when there is none."""
+    def match(self, message: UserMessage, protected: Protected | None = None) -> Match:
+        """The most specific P-Mode that the message fits; EBMS:0010 when there is none.
+
+        Of several that a ping fits, the one counts whose messages are `protected` like it.
+        """
         business = message.collaboration_info
         # All that criteria look at: a partner's messages are alike in it.
         key = (
@@ -216,16 +226,17 @@ class PModes:
             business.agreement_ref,
             message.mpc,
             message.message_info.ref_to_message_id is None,
+            protected if business.action == TEST_ACTION else None,
         )
         known = self._known.get(key)
         if known is None:
-            known = self._find(message)
+            known = self._find(message, protected)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = known
         return known
 
-    def _find(self, message: UserMessage) -> Match:
+    def _find(self, message: UserMessage, protected: Protected | None) -> Match:
         matching = [leg for leg in self.candidates(message) if not differences(leg, message)]
         if not matching:
             raise EbmsError(
@@ -235,7 +246,14 @@ class PModes:
                 ref=message.message_info.message_id,
             )
         test = is_test(message)
-        best = max(matching, key=lambda leg: (test and _names_test(leg), _specificity(leg)))
+        best = max(
+            matching,
+            key=lambda leg: (
+                test and _names_test(leg),
+                test and protected == _protection(leg.leg),
+                _specificity(leg),
+            ),
+        )
         return Match(best.pmode, best.leg, best.index + 1, test)
 
     def _no_match(self, message: UserMessage) -> str:
@@ -278,6 +296,15 @@ def differences(leg: Wanted, message: UserMessage) -> list[tuple[str, Any, Any]]
     if leg.index == 1 and message.message_info.ref_to_message_id is None:
         found.append(("RefToMessageId", "that of the request", None))
     return found
+
+
+def _protection(leg: Leg) -> Protected:
+    terms = leg.security.x509 if leg.security else None
+    encryption = terms.encryption if terms else None
+    return Protected(
+        bool(terms and terms.sign and terms.sign.enabled),
+        bool(encryption and encryption.encrypt and encryption.encrypt.enabled),
+    )
 
 
 def _names_test(leg: Wanted) -> bool:

@@ -66,6 +66,7 @@ Word = Annotated[
     str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_on_one_line)
 ]
 """An id or a name: one line."""
+Conversation = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_on_one_line)]
 Value = Annotated[str, StringConstraints(max_length=16_384), AfterValidator(_in_xml)]
 """The value of a property."""
 
@@ -126,7 +127,11 @@ class Metadata(_Given):
         "lost reply does no harm; other content under this id is a conflict (409).",
         examples=["order-4711@buyer.example"],
     )
-    conversation_id: Word | None = Field(default=None, examples=["2026-4711"])
+    conversation_id: Conversation | None = Field(
+        default=None,
+        description="Left out: the message id. Empty where the partner asks for that.",
+        examples=["2026-4711"],
+    )
     ref_to_message_id: Word | None = Field(
         default=None, description="The message that this one answers."
     )

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from postroad.agreement.algorithms import strength
 from postroad.agreement.conformity import PartFacts, check_user_message
-from postroad.agreement.matching import Match, PModes
+from postroad.agreement.matching import Match, PModes, Protected
 from postroad.agreement.places import sides
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_security import X509, Security
@@ -105,14 +105,14 @@ class Expectation:
     materials: Mapping[tuple[str, int], Material] = field(default_factory=dict)
     """By P-Mode id and number of the leg: one partner's certificate proves nothing of another."""
 
-    def terms(self, message: UserMessage | None) -> Terms:
+    def terms(self, message: UserMessage | None, protected: Protected | None = None) -> Terms:
         """The terms of the message's P-Mode; those of all P-Modes for a signal."""
         if message is None:
             legs = [wanted.leg for wanted in self.pmodes.legs]
             named = frozenset().union(*(_named(leg.security) for leg in legs))
             return Terms(None, named, None, sum(self.materials.values(), NOTHING))
         try:
-            match = self.pmodes.match(message)
+            match = self.pmodes.match(message, protected)
         except EbmsError:
             return Terms(None, frozenset(), None, NOTHING)
         security = match.leg.security
@@ -203,7 +203,7 @@ def _encryption(terms: X509, facts: Facts, material: Material) -> Iterator[EbmsE
     encryption, found = terms.encryption, facts.decryption
     wanted = encryption.encrypt.enabled if encryption and encryption.encrypt else None
     present = found is not None and found.present
-    if wanted and not present:
+    if wanted and not present and facts.payloads:
         yield _policy("the P-Mode asks for encryption, and the message is not encrypted")
     if wanted is False and present:
         yield _policy("the message is encrypted, which the P-Mode does not allow")

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from lxml import etree
 
+from postroad.agreement.matching import Protected
 from postroad.msh.capture import Capture, read_capture
 from postroad.msh.expectation import Facts, Terms
 from postroad.msh.lens import Inspection, Lens
@@ -126,7 +127,11 @@ class Look:
         if expectation is None:
             return None
         message = next(iter(messaging.user_messages), None) if messaging else None
-        return expectation.terms(message)
+        envelope = self._capture.envelope
+        protected = Protected(
+            xml.mentions(envelope, b"Signature"), xml.mentions(envelope, b"Encrypted")
+        )
+        return expectation.terms(message, protected)
 
     def judge(self, terms: Terms | None) -> None:
         """Whether what it says is to be believed, and is as it must be."""

@@ -48,6 +48,11 @@ class Context:
     def new_id(self, now: datetime) -> str:
         return new_message_id(now, self.entropy, self.host)
 
+    def told(self) -> None:
+        """Something happened that the application may want to know: its call is due now."""
+        if self.config.webhook is not None:
+            self.work_came.set()
+
     def count(self, name: str, **labels: str) -> None:
         """One more of something, under its Prometheus name."""
         said = ",".join(f'{key}="{value}"' for key, value in labels.items())

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from email.message import EmailMessage
 from typing import Any, Final
 
 from msgspec.structs import replace as changed
@@ -23,6 +22,7 @@ from postroad.wire.content import Content
 from postroad.wire.ebms3 import UserMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime import Part
+from postroad.wire.mime_headers import file_name
 from postroad.wire.soap import SoapVersion
 
 LONGEST_ID: Final = 1000
@@ -377,11 +377,7 @@ def about_nothing(context: Context, problem: EbmsError, arrival: Arrival) -> Eve
 def _file_name(part: Part) -> str | None:
     """The name that the sender gave a file; only ever shown, never used as one."""
     value = part.headers.get("content-disposition")
-    if not value:
-        return None
-    message = EmailMessage()
-    message["Content-Disposition"] = value
-    name = message.get_filename()
+    name = file_name(value) if value else None
     return name[:255] if name else None
 
 

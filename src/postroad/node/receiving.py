@@ -206,6 +206,7 @@ class Receiver:
             context.work_came.set()
         event = "duplicate" if given.duplicate else given.state.value
         context.count("messages", side="receiving", event=event)
+        context.told()
         _log.info(event, extra={"message_id": message.message_info.message_id})
         if given.answer is None:
             return NO_CONTENT
@@ -267,6 +268,7 @@ class Receiver:
             context.work_came.set()
         context.count("messages", side="receiving", event="rejected")
         context.count("ebms_errors", code=problems[0].code, direction="raised")
+        context.told()
         _log.warning(
             "rejected", extra={"message_id": ref, "peer": arrival.peer, "detail": str(problems[0])}
         )
@@ -308,6 +310,7 @@ class Receiver:
 
         await context.store.run(step)
         context.settled.tell(message.message_id)
+        context.told()
         return NO_CONTENT
 
     async def _unreadable(

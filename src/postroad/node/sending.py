@@ -166,6 +166,7 @@ class Sender:
         await context.store.run(self._record(outgoing, outcome, began))
         context.count("send_attempts", outcome=outcome.state.value)
         context.settled.tell(message.message_id)
+        context.told()
         _log.info(
             outcome.state.value,
             extra={

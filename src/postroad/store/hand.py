@@ -43,6 +43,8 @@ class Hand:
             # Nobody is left to be told when the loop was closed meanwhile.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(tell, result, problem)
+            # An error and the frame that it came through hold on to each other, and to contents.
+            del result, problem
 
         self._calls.put(work)
         return future

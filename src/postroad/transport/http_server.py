@@ -40,7 +40,8 @@ def listening_socket(host: str, port: int, *, reuse_port: bool = False) -> socke
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP, or asyncio would leave its connections waiting to fill their packets.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:

@@ -112,6 +112,20 @@ def _parse_content_type(value: str) -> ContentType:
     return ContentType(media_type, tuple(params.items()))
 
 
+def file_name(disposition: str) -> str | None:
+    """The file name of a Content-Disposition, its extended form first (RFC 6266); or none."""
+    text = _without_comments(disposition) if "(" in disposition else disposition
+    kind, semicolon, _ = text.partition(";")
+    if not semicolon:
+        return None
+    try:
+        given = [one for name, one in _parameters(text, len(kind), text) if name == "filename"]
+    except EbmsError:
+        return None
+    found = "".join(c for c in given[-1] if c.isprintable()) if given else ""
+    return found or None
+
+
 def _hopeless(value: str, why: str) -> EbmsError:
     shown = value if len(value) <= 120 else value[:120] + "…"
     detail = f"the Content-Type {shown!r} cannot be read: {why}"
