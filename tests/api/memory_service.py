@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any, Final
@@ -34,6 +33,7 @@ from postroad.store.records import (
 )
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import BytesContent, Content, Sink
+from tests.changing import replace
 
 ON_THE_WAY: Final = (State.SUBMITTED, State.READY, State.SENDING, State.WAITING)
 FILTERS: Final = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")

@@ -1,7 +1,6 @@
 """Health, readiness, metrics, and what those who run the node can do."""
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.api.conftest import Serve
 from tests.api.site import Site
 from tests.api.uploads import PATH, body, metadata, post
 from tests.api.world import Faulty, World
+from tests.changing import replace
 
 ADMIN = "/api/v1/admin"
 SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="[^"\n]*"(,[a-z]+="[^"\n]*")*\})? [0-9.e+-]+')

@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
@@ -19,6 +19,7 @@ from lxml import etree
 
 from tests.as4 import reading
 from tests.as4.reading import EB3, NS
+from tests.changing import replace
 
 INITIATOR: Final = f"{EB3}initiator"
 RESPONDER: Final = f"{EB3}responder"

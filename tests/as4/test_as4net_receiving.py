@@ -3,7 +3,6 @@
 import gzip
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -12,6 +11,7 @@ from postroad.api.client import Payload
 from tests.as4.bench import Answer, Bench
 from tests.as4.foreign import Identity, Letter, Part, compressed
 from tests.as4.reading import EB3, Seen, check_nonrepudiation, read
+from tests.changing import replace
 
 XML: Final = b'<order xmlns="urn:example:order">' + b"<line>paper</line>" * 50 + b"</order>"
 TEXT: Final = b"sealing wax, red\r\n" * 100

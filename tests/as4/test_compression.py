@@ -1,7 +1,6 @@
 """eDelivery Common Profile, AS4_CP_TA23 to TA38: compression, alone and with security."""
 
 import gzip
-from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -10,6 +9,7 @@ from postroad.api.client import Payload, Property
 from tests.as4.bench import Answer, Bench
 from tests.as4.foreign import Identity, Letter, Named, Part, compressed
 from tests.as4.reading import check_nonrepudiation, decrypted, read, signed
+from tests.changing import replace
 
 XML: Final = b'<order xmlns="urn:example:order">' + b"<line>paper</line>" * 50 + b"</order>"
 TEXT: Final = b"sealing wax, red\n" * 100

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -15,6 +15,7 @@ from postroad.security.keys import KeyPair
 from postroad.security.rawsign import sign_bytes
 from postroad.wire.names import DS, EXC_C14N, WSSE, WSU, X509_PROFILE
 from tests.attack.messages import Package, buyer
+from tests.changing import replace
 
 TOKEN_ID: Final = "_signature-token"
 

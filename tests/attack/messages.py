@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -38,6 +38,7 @@ from postroad.wire.mime_headers import cid_url
 from postroad.wire.names import INITIATOR_ROLE, RESPONDER_ROLE
 from postroad.wire.soap import SoapVersion
 from tests import pki
+from tests.changing import replace
 
 Report = dict[str, Any]
 

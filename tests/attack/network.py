@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -69,6 +69,7 @@ from tests.attack.messages import (
     payload,
     seller,
 )
+from tests.changing import replace
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 import base64
 import gzip
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -26,6 +25,7 @@ from tests.attack.messages import (
     write_mime,
 )
 from tests.attack.wrapping import FORGED_CONTENT
+from tests.changing import replace
 
 XML = b'<o:Order xmlns:o="urn:example:order"><o:Pay>100</o:Pay></o:Order>'
 

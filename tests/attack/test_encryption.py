@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -40,6 +39,7 @@ from tests.attack.messages import (
     write_pmode,
 )
 from tests.attack.wrapping import FORGED_CONTENT, FORGED_PAY, consumed_is_forged
+from tests.changing import replace
 
 DATA = f"{{{XENC}}}EncryptedData"
 KEY = f"{{{XENC}}}EncryptedKey"

@@ -3,7 +3,6 @@
 import gzip
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -59,6 +58,7 @@ from tests.attack.network import (
     until,
     write,
 )
+from tests.changing import replace
 
 Attack = Callable[[str], bytes | Package]
 """What is sent, given an id for it."""

@@ -5,7 +5,6 @@ import io
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -34,6 +33,7 @@ from tests.attack.messages import (
     seller,
     write_mime,
 )
+from tests.changing import replace
 
 BOUND = 30 * MIB
 

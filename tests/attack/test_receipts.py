@@ -1,6 +1,5 @@
 """Receipts that prove something else than they should."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -24,6 +23,7 @@ from tests.attack.messages import (
     make,
     soap,
 )
+from tests.changing import replace
 
 FIRST = "order-1@buyer.example"
 SECOND = "order-2@buyer.example"

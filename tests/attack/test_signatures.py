@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,6 +56,7 @@ from tests.attack.messages import (
     rsa_signing,
     write_pmode,
 )
+from tests.changing import replace
 
 ENVELOPED = DS + "enveloped-signature"
 XPATH = "http://www.w3.org/TR/1999/REC-xpath-19991116"

@@ -7,7 +7,6 @@ that nothing here depends on how fast or how busy the machine is.
 import gzip
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -26,6 +25,7 @@ from tests.attack.messages import (
     payload,
     seller,
 )
+from tests.changing import replace
 
 MANY = 30_000
 FACTOR = 60

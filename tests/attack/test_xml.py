@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from tests.attack.messages import (
     payload,
     soap,
 )
+from tests.changing import replace
 
 SECRET = "the-secret-of-the-file"
 

@@ -9,7 +9,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from typing import Final
@@ -18,6 +18,7 @@ from lxml import etree
 
 from postroad.wire.names import DS, EB3, S12, WSSE, WSU
 from tests.attack.messages import FORGED_ACTION, Package, Part
+from tests.changing import replace
 
 FORGED_PAY: Final = "999999"
 FORGED_CONTENT: Final = b"pay 999999 to Eve"

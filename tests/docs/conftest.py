@@ -1,5 +1,7 @@
 """Two nodes and a demo, made once; and a folder for the reader of each page."""
 
+import fcntl
+import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,9 +53,18 @@ def _busy(pair: Pair) -> Pair:
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Output]:
-    """A folder in which `make demo` was run, and what it printed."""
-    folder = tmp_path_factory.mktemp("demo")
-    return folder / "demo", run_demo(folder)
+    """A folder in which `make demo` was run, and what it printed: once for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    printed = folder / "demo.txt"
+    with (folder / "demo.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not printed.exists():
+            done = run_demo(folder)
+            assert done.code == 0, done.text
+            printed.write_text(done.text, encoding="utf-8")
+    return folder / "demo", Output(0, printed.read_text(encoding="utf-8"))
 
 
 @pytest.fixture

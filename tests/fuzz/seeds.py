@@ -6,7 +6,6 @@ Keys come from labels and entropy from a counter, so that every run sees the sam
 import gzip
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from itertools import count
@@ -48,6 +47,7 @@ from postroad.wire.receipts import awareness_receipt, nonrepudiation_receipt
 from postroad.wire.soap import SoapVersion, value_namespaces, write_body, write_envelope
 from postroad.wire.soap_faults import must_understand_fault, write_fault
 from postroad.wire.wsa import Addressing, EndpointReference, RelatesTo, write_addressing
+from tests.changing import replace
 from tests.pki import NOW, authority, issue, p12, pem, pem_certificates
 from tests.unit.test_keys import _jks as jks
 

@@ -70,7 +70,6 @@ def test_a_minimal_file_gets_sensible_defaults(file: Path) -> None:
     assert config.listen[0].serve == ("msh", "api")
     assert config.http.header_timeout == timedelta(seconds=20)
     assert config.retention.messages == timedelta(days=90)
-    assert config.retention.journal is None
     assert config.clock_skew == timedelta(minutes=5)
     assert config.limits.wire == DEFAULT
     assert config.send.parallel == 128
@@ -111,8 +110,8 @@ def test_one_item_stands_for_a_list(file: Path) -> None:
 
 
 def test_null_keeps_for_ever(file: Path) -> None:
-    retention = loaded(file, MINIMAL + "retention: {messages: null, journal: ~}\n").retention
-    assert (retention.messages, retention.journal) == (None, None)
+    retention = loaded(file, MINIMAL + "retention: {messages: null}\n").retention
+    assert retention.messages is None
 
 
 def test_anchors_stand_in_keys_of_ones_own(file: Path) -> None:

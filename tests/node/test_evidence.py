@@ -7,7 +7,7 @@ import shutil
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.limits import Limits
 from postroad.wire.soap import SoapVersion
 from tests import pki
+from tests.changing import replace
 from tests.node.exchange import BEGIN, BUYER, SELLER, Exchange, make_parties, run
 
 Files = dict[str, bytes]

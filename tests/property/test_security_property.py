@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final
@@ -35,6 +35,7 @@ from postroad.wire.mime import (
 )
 from postroad.wire.soap import SoapVersion
 from tests import pki
+from tests.changing import replace
 from tests.property import strategies
 
 Report = dict[str, Any]

@@ -1,7 +1,6 @@
 """The contract of every backend: messages, lists, signals and purging."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from msgspec import NODEFAULT, structs
 
 from postroad.store.interface import Store, Transaction
 from postroad.store.records import Message, Side, State, Wanted
+from tests.changing import replace
 from tests.store.samples import (
     START,
     Pattern,

@@ -1,7 +1,6 @@
 """The contract of every backend: steps, contents and all else."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
@@ -9,6 +8,7 @@ from msgspec import structs
 from postroad.store.interface import Store, StoreDamaged, StoreError, Transaction
 from postroad.store.records import Figures, Message, Side, State, Wanted
 from postroad.wire.content import BytesContent
+from tests.changing import replace
 from tests.store.samples import (
     START,
     Pattern,

@@ -8,7 +8,6 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from postroad.transport.tls import (
     server_context,
 )
 from tests import pki
+from tests.changing import replace
 from tests.transport.wires import (
     Clock,
     Seen,

@@ -1,6 +1,5 @@
 """Writing eb:Messaging: what is sent is exact, and what cannot be sent faithfully is refused."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -31,6 +30,7 @@ from postroad.wire.ebms3_reader import read_messaging
 from postroad.wire.ebms3_writer import write_messaging, write_reference, write_timestamp
 from postroad.wire.names import DS, EB3, EBBP, EXC_C14N, NEXT_MSH, S11, S12, XENC
 from postroad.wire.soap import SoapVersion
+from tests.changing import replace
 
 V11, V12 = SoapVersion.SOAP_11, SoapVersion.SOAP_12
 NOW = datetime(2026, 11, 15, 5, 40, 37, 123000, UTC)

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -41,6 +41,7 @@ from postroad.wire.names import DS, DSIG11, DSIG_MORE_2001, DSIG_MORE_2021, WSSE
 from postroad.wire.soap import Envelope, SoapVersion, read_envelope
 from postroad.wire.xml import parse
 from tests import pki
+from tests.changing import replace
 
 CA: Final = pki.authority("Recipients")
 ATTACHMENTS: Final = (

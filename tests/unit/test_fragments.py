@@ -1,7 +1,5 @@
 """mf:MessageFragment: what is read, what is refused, what is written."""
 
-from dataclasses import replace
-
 import pytest
 
 from postroad.wire.fragments import (
@@ -17,6 +15,7 @@ from postroad.wire.fragments import (
 from postroad.wire.names import MF, NEXT_MSH, S12_ULTIMATE_RECEIVER
 from postroad.wire.soap import HeaderBlock, SoapVersion, read_envelope, write_body, write_envelope
 from postroad.wire.xml import parse
+from tests.changing import replace
 
 HEADER = MessageHeader("MIME_boundary", "text/xml", "car-data@cars.example.com")
 FRAGMENT = MessageFragment(

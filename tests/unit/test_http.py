@@ -4,7 +4,6 @@ import gzip
 import tracemalloc
 import zlib
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from postroad.wire.http import HttpHead, body_chunks, read_head
 from postroad.wire.limits import DEFAULT, KIB, MIB, Limits
 from postroad.wire.mime import Multipart, MultipartReader
 from postroad.wire.mime_headers import Headers
+from tests.changing import replace
 
 XML = b"<?xml version='1.0'?><e/>"
 

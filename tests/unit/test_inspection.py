@@ -1,6 +1,5 @@
 """What an inspection makes of messages that it can only see in part."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
@@ -26,6 +25,7 @@ from postroad.wire.names import EXC_C14N, XENC
 from postroad.wire.receipts import nonrepudiation_receipt
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
 from tests import pki
+from tests.changing import replace
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 

@@ -5,7 +5,6 @@ import email.policy
 import hashlib
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from postroad.wire.mime import (
 )
 from postroad.wire.mime_headers import parse_headers
 from postroad.wire.mime_whole import is_small, whole_parts
+from tests.changing import replace
 
 SOAP = "application/soap+xml"
 OUTER = ContentType("multipart/related", (("boundary", "b"), ("type", SOAP)))

@@ -1,7 +1,6 @@
 """Routing input: read, written, inferred, and which of several counts."""
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,6 +48,7 @@ from postroad.wire.soap import (
 )
 from postroad.wire.wsa import read_addressing
 from postroad.wire.xml import canonical, parse
+from tests.changing import replace
 from tests.conftest import PROJECT
 
 BUYER = Party((PartyId("123456789", "urn:duns"), PartyId("b", "urn:gln")), "Buyer")

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -25,6 +24,7 @@ from postroad.wire.limits import MIB, Limits
 from postroad.wire.names import S12, WSU
 from postroad.wire.xml import parse
 from tests import pki
+from tests.changing import replace
 
 WHERE: Final = "eb:UserMessage"
 PLAIN: Final = b"<order>5</order>"

@@ -1,6 +1,5 @@
 """Which P-Mode a message belongs to, and whether it keeps to it."""
 
-import dataclasses
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -33,6 +32,7 @@ from postroad.wire.names import (
     TEST_ACTION,
     TEST_SERVICE,
 )
+from tests.changing import replace
 
 ACME = PartyId("acme", "urn:names")
 GLOBEX = PartyId("urn:globex")
@@ -52,7 +52,7 @@ def message(**changes: Any) -> UserMessage:
         Party(changes.pop("receiver", (GLOBEX,)), changes.pop("receiver_role", "Seller")),
         CollaborationInfo(**info),
     )
-    return dataclasses.replace(made, **changes)
+    return replace(made, **changes)
 
 
 def pmode(id: str = "p", leg: dict[str, Any] | None = None, **general: Any) -> PMode:
@@ -215,11 +215,11 @@ def test_a_test_message_matches_the_pmodes_of_its_partners() -> None:
     assert found.pmode is FULL
     assert found.test
     assert not match([FULL], FITTING).test
-    stranger = dataclasses.replace(given, from_party=Party((PartyId("urn:x"),), "Buyer"))
+    stranger = replace(given, from_party=Party((PartyId("urn:x"),), "Buyer"))
     assert refusal([FULL], stranger)
     assert refusal(
         [FULL],
-        dataclasses.replace(
+        replace(
             FITTING,
             collaboration_info=message(
                 service=Service(TEST_SERVICE), agreement=AgreementRef("urn:agreement")

@@ -55,6 +55,7 @@ def test_the_units_of_a_multi_hop_pmode_share_their_stem() -> None:
     assert only(INIT, RESP.replace("Place", "Cancel"))
 
 
+@pytest.mark.req("P2-2.7.2-13")
 @pytest.mark.parametrize(
     ("old", "new"),
     [

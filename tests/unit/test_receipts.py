@@ -1,6 +1,5 @@
 """Receipts are made from what was received and held against what was sent."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -27,6 +26,7 @@ from postroad.wire.errors import EbmsError
 from postroad.wire.names import DEFAULT_MPC, DS, EBBP, EXC_C14N, SWA, XENC
 from postroad.wire.receipts import awareness_receipt, check_receipt, nonrepudiation_receipt
 from postroad.wire.soap import SoapVersion
+from tests.changing import replace
 
 NOW = datetime(2026, 11, 15, 5, 40, 37, 123456, UTC)
 SENT = UserMessage(

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Final
@@ -65,6 +65,7 @@ from postroad.wire.names import (
 from postroad.wire.soap import Envelope, SoapVersion, read_envelope
 from postroad.wire.xml import parse
 from tests import pki
+from tests.changing import replace
 
 CA: Final = pki.authority("Signers")
 ALICE: Final = pki.issue(CA, "alice")

@@ -1,7 +1,5 @@
 """WS-Addressing headers: what is read, what is refused, what is written."""
 
-from dataclasses import replace
-
 import pytest
 
 from postroad.wire.ebms3 import CollaborationInfo, Party, PartyId, Service
@@ -27,6 +25,7 @@ from postroad.wire.wsa import (
     write_reference_parameters,
 )
 from postroad.wire.xml import canonical, parse
+from tests.changing import replace
 
 ROUTING_INPUT = RoutingInput(
     RoutingUserMessage(

@@ -1,8 +1,9 @@
 """Whether a user message keeps to the P-Mode that it matched: properties, payloads, envelope."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from postroad.agreement.matching import LOCATION, Match
 from postroad.agreement.pmode import BusinessInfo, PayloadDefinition, PayloadProfile, Protocol
@@ -11,8 +12,7 @@ from postroad.wire.ebms3 import COMPRESSION_TYPE, MIME_TYPE, PartInfo, UserMessa
 from postroad.wire.errors import EbmsError
 
 
-@dataclass(frozen=True, slots=True)
-class PartFacts:
+class PartFacts(Struct, frozen=True):
     """What is known of a payload: its reference in the header, its type and its size."""
 
     href: str | None

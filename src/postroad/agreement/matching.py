@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 from postroad.agreement.places import initiator_sends, sides
 from postroad.agreement.pmode import Leg, Partner, PMode
 from postroad.wire.ebms3 import AgreementRef, Party, PartyId, Service, UserMessage
@@ -29,8 +31,7 @@ LOCATION: Final = "eb:Messaging/eb:UserMessage"
 _MOST_KNOWN: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """The P-Mode of a message, and which of its legs the message is."""
 
     pmode: PMode
@@ -48,8 +49,7 @@ class Protected(NamedTuple):
     encrypted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """What a leg says that a message's header holds; AS4's defaults where it says nothing."""
 
     from_party: Party

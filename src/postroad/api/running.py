@@ -185,6 +185,7 @@ class _Rest:
             self._node,
             token=self._token,
             limits=ApiLimits(upload_bytes=limits.message_bytes, parts=limits.parts),
+            open_metrics=self._node.config.api.open_metrics,
         )
 
 

@@ -5,9 +5,10 @@ receipt only when it is signed by the partner and names every digest of what was
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode import Leg
@@ -40,8 +41,7 @@ _NO_AGREEMENT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A signal as it is sent."""
 
     signal_id: str
@@ -135,8 +135,7 @@ def write_answer(
     return Answer(signal.message_info.message_id, kind, version, secured.envelope)
 
 
-@dataclass(frozen=True, slots=True)
-class SentMessage:
+class SentMessage(Struct, frozen=True):
     """What was sent, as far as an answer is held against it."""
 
     user_message: UserMessage

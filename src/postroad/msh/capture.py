@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from postroad.wire.content import NewSink, read_all
 from postroad.wire.errors import EbmsError, Severity
@@ -17,8 +19,7 @@ _BARE = ("application/soap+xml", "text/xml")
 _DELIMITER = re.compile(rb"(?:^|\n)(?:\xef\xbb\xbf)?[ \t]*--[!-~]")
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(Struct, frozen=True):
     """The bytes of a message cut into envelope and attachments, not looked into yet."""
 
     http: HttpHead | None

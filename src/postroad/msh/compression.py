@@ -3,7 +3,8 @@
 import hashlib
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from postroad.wire.content import Content, NewSink, Sink
 from postroad.wire.errors import EbmsError
@@ -15,8 +16,7 @@ _LEVEL = 4
 """Twice as fast as the usual six, for a few per cent more bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Zipped:
+class Zipped(Struct, frozen=True):
     """Content that went through GZIP, one way or the other."""
 
     content: Content

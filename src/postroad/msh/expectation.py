@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from cryptography import x509
+from msgspec import Struct
 
 from postroad.agreement.algorithms import strength
 from postroad.agreement.conformity import PartFacts, check_user_message
@@ -30,8 +31,7 @@ _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9998, 12, 31, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What must be known before a message's security is looked at."""
 
     pmode: str | None
@@ -45,8 +45,7 @@ class Terms:
     """What a certificate that only an authority vouches for must be named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(Struct, frozen=True):
     """The certificates and keys that a leg of a P-Mode names."""
 
     pins: tuple[x509.Certificate, ...] = ()
@@ -75,8 +74,7 @@ class Material:
 NOTHING: Final = Material()
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What was found in a message, to be held against its P-Mode."""
 
     soap_version: str

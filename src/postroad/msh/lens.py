@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from cryptography import x509
+from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.msh.capture import Capture
@@ -28,8 +29,7 @@ from postroad.wire.soap_faults import Fault
 from postroad.wire.wsa import Addressing
 
 
-@dataclass(frozen=True, slots=True)
-class Lens:
+class Lens(Struct, frozen=True):
     """What the one who looks has at hand, and how strict to be."""
 
     at: datetime
@@ -41,6 +41,8 @@ class Lens:
     keys: tuple[KeyPair | BareKey, ...] = ()
     legacy: bool = False
     """Accept weak algorithms and short keys."""
+    skew: timedelta = timedelta(minutes=5)
+    """How far the clock of who made the message may be off."""
     receiving: bool = False
     """The one who looks will act on the message: what cannot be checked is then a failure."""
     opened: bool = False

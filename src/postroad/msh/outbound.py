@@ -5,9 +5,11 @@ comes back, are the node's and `answers`'.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import quote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from postroad.agreement.conformity import PartFacts, check_user_message
 from postroad.agreement.matching import Header, Match, header
@@ -67,8 +69,7 @@ Named = tuple[str, str, str | None]
 """Name, value and type of a property."""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftPayload:
+class DraftPayload(Struct, frozen=True):
     """A payload as the application gave it."""
 
     content: Content
@@ -81,8 +82,7 @@ class DraftPayload:
     """None: as the P-Mode says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """What the application wants to send; what is None is taken from the P-Mode."""
 
     message_id: str
@@ -95,8 +95,7 @@ class Draft:
     test: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PackedPart:
+class PackedPart(Struct, frozen=True):
     """A payload in its signed form, and as the application knows it."""
 
     payload: DraftPayload
@@ -106,8 +105,7 @@ class PackedPart:
     properties: tuple[Property, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """A message ready to be sent, as often as it takes: always the same bytes."""
 
     user_message: UserMessage
@@ -228,8 +226,7 @@ def soap_version(leg: Leg) -> SoapVersion:
     return SoapVersion.SOAP_11 if agreed == "1.1" else SoapVersion.SOAP_12
 
 
-@dataclass(frozen=True, slots=True)
-class WirePart:
+class WirePart(Struct, frozen=True):
     """An attachment as it is sent."""
 
     content_id: str
@@ -238,8 +235,7 @@ class WirePart:
     file_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WireForm:
+class WireForm(Struct, frozen=True):
     """A message as it goes over the wire: its Content-Type, its length, and its bytes in pieces."""
 
     content_type: str

@@ -3,11 +3,12 @@
 import codecs
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Final
 
 from lxml import etree
+from msgspec import Struct
 
 from postroad.msh.compression import Measured, Zipped, gunzip
 from postroad.security.attachments import Attachment, signed_form
@@ -31,8 +32,7 @@ from postroad.wire.xml import canonical
 _encoding_name: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*").fullmatch
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """One payload as its consumer gets it: decrypted and decompressed."""
 
     part_info: PartInfo

@@ -163,7 +163,7 @@ class Protection:
         if timestamp is None:
             return
         self._bound.append(timestamp.element)
-        for problem in check_timestamp(timestamp, self._lens.at):
+        for problem in check_timestamp(timestamp, self._lens.at, skew=self._lens.skew):
             if not self._lens.time_counts:
                 problem.severity = Severity.WARNING
             self._problems.append(problem)

@@ -2,11 +2,11 @@
 
 import base64
 import logging
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
@@ -36,8 +36,7 @@ class Call(msgspec.Struct, frozen=True):
     pmode: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallBack:
+class CallBack(Struct, frozen=True):
     work: Work
 
 

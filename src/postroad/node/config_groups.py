@@ -200,6 +200,7 @@ class Api(Settings):
     token_file: FilePath | None = setting(
         "File with the token that callers show; needed where others than this machine can call."
     )
+    open_metrics: bool = setting("Whether /metrics needs no token.", False)
 
 
 class Webhook(Settings):
@@ -283,7 +284,6 @@ class Retention(Settings):
     """How long things are kept; `null`: for ever."""
 
     messages: Kept = setting("Messages and payloads, from their last event.", "P90D")
-    journal: Kept = setting("Segments of the journal.")
 
 
 class Log(Settings):

@@ -7,13 +7,14 @@ all bytes in it are as they were signed, with other tools.
 import hashlib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec.structs import replace
 
 from postroad.agreement.matching import Match
 from postroad.msh.expectation import Material, Terms

@@ -5,11 +5,12 @@ The same check is made by the node that puts an evidence together, of what it ke
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO, Any, Final
 
 from cryptography import x509
+from msgspec.structs import replace
 
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms

@@ -3,8 +3,10 @@
 import gzip
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from postroad.node.devpki import issue, make_authority
 from postroad.security.algorithms import RSA_SHA256

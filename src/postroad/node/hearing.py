@@ -4,9 +4,10 @@ The same whether they are the response or come later, as a request of the partne
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import SentMessage, error_problems, receipt_problems
@@ -33,8 +34,7 @@ REFUSABLE: Final = (State.READY, State.SENDING, State.WAITING, State.SENT, State
 """States that a partner's error ends. Who acknowledged cannot take it back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """One signal about one message, and why it is not believed, if so."""
 
     signal: SignalMessage
@@ -50,8 +50,7 @@ class Heard:
         return next((one for one in self.signal.errors if one.severity == "failure"), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Hearing:
+class Hearing(Struct, frozen=True):
     """An envelope with signals, looked at once for one message."""
 
     envelope: bytes
@@ -153,7 +152,7 @@ def _signal(
         hearing.content_type,
         valid=not one.problems,
         error_code=failure.error_code if failure else wrong.code if wrong else None,
-        detail=_said(failure) if failure else str(wrong) if wrong else None,
+        detail=told_by(failure) if failure else str(wrong) if wrong else None,
     )
 
 
@@ -188,7 +187,7 @@ def _events(
             now,
             error_code=error.error_code,
             severity=error.severity,
-            detail=_said(error),
+            detail=told_by(error),
             **common,
         )
         for error in one.signal.errors
@@ -206,7 +205,7 @@ def _settled(
     failure = one.failure
     if failure is None:
         return None
-    said = _said(failure)
+    said = told_by(failure)
     told = {**changes, "error_code": failure.error_code, "detail": said}
     state = _change(tx, message, REFUSABLE, State.FAILED, now, told)
     if state is not None:
@@ -239,7 +238,7 @@ def _change(
     return state if changed else None
 
 
-def _said(error: Error) -> str:
+def told_by(error: Error) -> str:
     """What a partner's error says, for people."""
     texts = [error.short_description, error.error_detail]
     if error.error_detail is None and error.description is not None:

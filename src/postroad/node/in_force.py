@@ -3,9 +3,11 @@
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, sides
@@ -94,6 +96,7 @@ class InForce:
             at=now,
             trusted=ring.trust,
             keys=ring.opening,
+            skew=self._config.clock_skew,
             receiving=True,
             expectation=self.expectation,
             new_sink=new_sink,
@@ -149,7 +152,12 @@ class InForce:
         protocol = match.leg.protocol if match else None
         if protocol is None or protocol.security is None:
             return None
-        return profile_from_pmode(protocol.security, self._agreements.current.folders[name])
+        password = self.keyring.password
+        return profile_from_pmode(
+            protocol.security,
+            self._agreements.current.folders[name],
+            key_password=password.decode() if password else None,
+        )
 
     def _sends(self, pmode: PMode) -> bool:
         """Whether this node's party is the sender of the first leg."""

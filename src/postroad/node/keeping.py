@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
@@ -40,8 +41,7 @@ class Arrival:
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """What a message got for an answer, now or the first time it came."""
 
     state: State

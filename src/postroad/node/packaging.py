@@ -6,7 +6,7 @@ came and packaged afterwards, by whoever claims the work.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -174,10 +174,10 @@ class Packaging:
     async def _persisted(self, made: Package) -> Package:
         store = self._context.store
         parts = [
-            replace(one, content=await store.persist(one.content)) if one.compressed else one
+            changed(one, content=await store.persist(one.content)) if one.compressed else one
             for one in made.parts
         ]
-        return replace(made, parts=tuple(parts))
+        return changed(made, parts=tuple(parts))
 
     def _keep(self, work: Work, message: Message, made: Package) -> Callable[[Transaction], None]:
         context = self._context

@@ -8,9 +8,11 @@ and leaves an event in the journal.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import (
@@ -61,8 +63,7 @@ _SECURITY: Final = ("EBMS:0101", "EBMS:0103")
 _log = logging.getLogger("postroad.receive")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What is known of an HTTP request before its body comes."""
 
     content_type: str | None
@@ -70,8 +71,7 @@ class Request:
     body: AsyncIterator[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     status: int
     content_type: str | None = None
     body: bytes = b""

@@ -8,17 +8,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage, receipt_is_response, sent_message, wants_receipt
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
 from postroad.node.context import Context
-from postroad.node.hearing import Hearing, hear, settle
+from postroad.node.hearing import Hearing, hear, settle, told_by
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
 from postroad.node.notifying import notification
@@ -40,8 +40,7 @@ VERSIONS: Final = {version.number: version for version in SoapVersion}
 _log = logging.getLogger("postroad.send")
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A message that this process has claimed, with what is known of it."""
 
     message: Message
@@ -51,8 +50,7 @@ class Outgoing:
     """While it is still in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of an attempt."""
 
     event: str
@@ -155,7 +153,7 @@ class Sender:
             return _never(refused.detail, message.peer)
         form = self._form(outgoing)
         outcome = await self._attempt(outgoing, sending, form)
-        return replace(outcome, peer=sending.address, wire_bytes=form.length)
+        return changed(outcome, peer=sending.address, wire_bytes=form.length)
 
     async def _settle(self, outgoing: Outgoing, outcome: Outcome | None, began: datetime) -> None:
         """Make the outcome durable, and tell those who wait for it."""
@@ -341,7 +339,8 @@ def _spoken(name: str, hearing: Hearing, status: int) -> Outcome:
             return Outcome(name, State.ACKNOWLEDGED, hearing)
     for one in hearing.heard:
         if not one.problems and one.failure is not None:
-            return Outcome(name, State.FAILED, hearing, one.failure.error_code)
+            said = told_by(one.failure)
+            return Outcome(name, State.FAILED, hearing, one.failure.error_code, said)
     wrong = next((p for one in hearing.heard for p in one.problems), None)
     wrong = wrong or next(iter(hearing.problems), None)
     if wrong is not None:

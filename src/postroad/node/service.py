@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from postroad.store.records import Figures, Message, Recorded, Side, Signal, StoredPart, Wanted
 from postroad.wire.content import Content, Sink
 
@@ -26,8 +28,7 @@ class Refused(Exception):
         """An EBMS code where one fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedPayload:
+class SubmittedPayload(Struct, frozen=True):
     """A payload as the application gives it."""
 
     content: Content
@@ -43,8 +44,7 @@ class SubmittedPayload:
     """None: as the P-Mode says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """A message as the application gives it. What is None is taken from the P-Mode."""
 
     pmode: str
@@ -61,8 +61,7 @@ class Submission:
     """To the partner's test service: checked and acknowledged there, and not delivered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     message: Message
     repeated: bool
     """The same was submitted before; this is what became of it."""

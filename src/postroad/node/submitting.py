@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -104,7 +103,7 @@ class Submitting:
         """Keep it as it came: packaging takes its time, and the application need not wait."""
         context = self._context
         payloads = [
-            replace(one, content=await context.store.persist(one.content)) for one in draft.payloads
+            changed(one, content=await context.store.persist(one.content)) for one in draft.payloads
         ]
         plan = Plan(
             draft.service, draft.action, draft.test, tuple(one.compress for one in payloads)

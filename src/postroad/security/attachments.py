@@ -1,9 +1,10 @@
 """Attachments as WS-Security sees them (SwA profile 1.1): content and media type, by Content-ID."""
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from postroad.security.algorithms import SHA256, Digest
 from postroad.wire.content import Content, read_all
@@ -22,8 +23,7 @@ _XML_TYPE: Final = re.compile(r"(text|application)/xml|(application|image)/[^;]+
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Struct, frozen=True):
     content_id: str
     content: Content
     media_type: str

@@ -6,12 +6,13 @@ attachments of this message are read, and a failure is one uniform error (no pad
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from cryptography import x509
 from lxml import etree
+from msgspec.structs import replace
 
 from postroad.security.algorithms import DATA_CIPHERS, STRONG, Algorithms, DataCipher
 from postroad.security.attachments import CIPHERTEXT_TRANSFORM, CONTENT_ONLY, Attachment

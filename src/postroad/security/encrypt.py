@@ -2,7 +2,9 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from postroad.security.algorithms import DATA_CIPHERS
 from postroad.security.attachments import CIPHERTEXT_TRANSFORM, CONTENT_ONLY, Attachment

@@ -1,8 +1,9 @@
 """The way out: sign, then encrypt, then one Security header around it all, in this order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from postroad.security.attachments import Attachment
 from postroad.security.encrypt import Seal, encrypt
@@ -22,16 +23,14 @@ BODY_ID = "_body"
 _TIMESTAMP_ID = "_timestamp"
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """When a message was secured and how long it is good for."""
 
     created: datetime
     validity: timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Secured:
+class Secured(Struct, frozen=True):
     envelope: bytes
     attachments: tuple[Attachment, ...]
     """As they are sent: encrypted where encryption was asked for."""

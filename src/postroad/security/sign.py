@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec import Struct
+
 from postroad.security.algorithms import DIGESTS, SHA256, SIGNATURES
 from postroad.security.attachments import CONTENT_TRANSFORM, Attachment, content_digest
 from postroad.security.keys import KeyPair
@@ -38,16 +40,14 @@ class Signing:
     """Digest attachments as they are whatever their media type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A header block or the Body, in canonical form, and the id by which it is referred to."""
 
     id: str
     xml: str
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
+class Signed(Struct, frozen=True):
     token: str
     signature: str
     references: tuple[Reference, ...]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
+
 from postroad.store.changing import SqliteTransaction
 from postroad.store.failures import again, busy, is_mistake, told
 from postroad.store.hand import Hand
@@ -31,8 +33,7 @@ class _Waiting:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     result: Any = None
     error: Exception | None = None
 

@@ -82,7 +82,8 @@ class SqliteStore:
         self._reading = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            # What lies here is nobody else's business: payloads in plain, keys of what is sent.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.ExitStack() as undo:
                 self._open(patience, undo)
                 sync_folder(folder.parent)

@@ -3,9 +3,10 @@
 Read by `ebms3_reader`, written by `ebms3_writer`. Names are the specification's.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from postroad.wire.names import DEFAULT_MPC
 
@@ -15,16 +16,14 @@ CHARACTER_SET: Final = "CharacterSet"
 GZIP: Final = "application/gzip"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageInfo:
+class MessageInfo(Struct, frozen=True):
     timestamp: datetime
     """Aware, UTC."""
     message_id: str
     ref_to_message_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartyId:
+class PartyId(Struct, frozen=True):
     value: str
     type: str | None = None
 
@@ -32,8 +31,7 @@ class PartyId:
         return f"{self.type}::{self.value}" if self.type else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Party:
+class Party(Struct, frozen=True):
     """The content of eb:From or eb:To."""
 
     party_ids: tuple[PartyId, ...]
@@ -43,8 +41,7 @@ class Party:
         return ", ".join(map(str, self.party_ids))
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     value: str
     type: str | None = None
 
@@ -52,43 +49,37 @@ class Service:
         return f"{self.type}::{self.value}" if self.type else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class AgreementRef:
+class AgreementRef(Struct, frozen=True):
     value: str
     type: str | None = None
     pmode: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CollaborationInfo:
+class CollaborationInfo(Struct, frozen=True):
     service: Service
     action: str
     conversation_id: str
     agreement_ref: AgreementRef | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(Struct, frozen=True):
     name: str
     value: str
     type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Struct, frozen=True):
     location: str
     version: str | None = None
     namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Struct, frozen=True):
     text: str
     lang: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartInfo:
+class PartInfo(Struct, frozen=True):
     href: str | None = None
     """`cid:…` an attachment, `#id` an element of the Body, another URL an external payload,
     None the whole Body."""
@@ -100,8 +91,7 @@ class PartInfo:
         return next((p.value for p in self.properties if p.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class UserMessage:
+class UserMessage(Struct, frozen=True):
     message_info: MessageInfo
     from_party: Party
     to_party: Party
@@ -119,8 +109,7 @@ class UserMessage:
         return next((p.value for p in self.properties if p.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """The selection items of a selective PullRequest; all that are given must match. [P2-5.1-01]"""
 
     ref_to_message_id: str | None = None
@@ -134,8 +123,7 @@ class Selection:
     properties: tuple[Property, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PullRequest:
+class PullRequest(Struct, frozen=True):
     mpc: str | None = None
     selection: Selection | None = None
 
@@ -144,8 +132,7 @@ class PullRequest:
         return self.mpc or DEFAULT_MPC
 
 
-@dataclass(frozen=True, slots=True)
-class Transform:
+class Transform(Struct, frozen=True):
     algorithm: str
     prefixes: tuple[str, ...] = ()
     """The InclusiveNamespaces prefix list of an exclusive canonicalisation."""
@@ -160,15 +147,13 @@ class Reference(NamedTuple):
     digest_value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class NonRepudiationInformation:
+class NonRepudiationInformation(Struct, frozen=True):
     references: tuple[Reference, ...]
     message_part_identifiers: tuple[str, ...] = ()
     """Allowed by the ebBP schema, forbidden by AS4; kept so that it can be reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """Exactly one of the two contents: non-repudiation of receipt, or reception awareness."""
 
     non_repudiation: NonRepudiationInformation | None = None
@@ -176,8 +161,7 @@ class Receipt:
     """The copy of the received eb:UserMessage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+class Error(Struct, frozen=True):
     """An eb:Error as it stands in a message (what the table says of a code is `errors.ERRORS`)."""
 
     error_code: str
@@ -191,8 +175,7 @@ class Error:
     error_detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SignalMessage:
+class SignalMessage(Struct, frozen=True):
     """One signal: a PullRequest, a Receipt, or one or more Errors."""
 
     message_info: MessageInfo
@@ -204,8 +187,7 @@ class SignalMessage:
 Unit = UserMessage | SignalMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Messaging:
+class Messaging(Struct, frozen=True):
     """The eb:Messaging header block with its units in document order."""
 
     units: tuple[Unit, ...]

@@ -14,8 +14,10 @@ A small message that is fed in one piece and is as usual is cut without steps, b
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from postroad.wire.content import BytesContent, BytesSink, NewSink, read_all
 from postroad.wire.errors import EbmsError, Severity
@@ -74,8 +76,7 @@ _UNDECIDED: Final = re.compile(rb"(?:-|(?:--)?[ \t]{0,256}\r?)\Z")
 _TOO_BLANK: Final = re.compile(rb"(?:--)?[ \t]{257}")
 
 
-@dataclass(frozen=True, slots=True)
-class Multipart:
+class Multipart(Struct, frozen=True):
     """A message package: its parts, the one that holds the SOAP envelope, and what is wrong."""
 
     content_type: ContentType

@@ -6,10 +6,11 @@ end, folded or indented lines, blanks), and refuses what could be read in two wa
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote, unquote_to_bytes
+
+from msgspec import Struct
 
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT
@@ -62,8 +63,7 @@ def checked_value(value: str) -> str:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class ContentType:
+class ContentType(Struct, frozen=True):
     """A media type in lower case and its parameters, their names in lower case."""
 
     media_type: str
@@ -200,8 +200,7 @@ def _without_comments(value: str) -> str:
     return "".join(kept)
 
 
-@dataclass(frozen=True, slots=True)
-class Headers:
+class Headers(Struct, frozen=True):
     """Header fields in their order, found by name in any case."""
 
     pairs: tuple[tuple[str, str], ...] = ()

@@ -3,8 +3,9 @@
 import binascii
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from postroad.wire.content import BytesContent, Content, NewSink, Sink
 from postroad.wire.errors import EbmsError, Severity
@@ -21,8 +22,7 @@ PLAIN: Final = ContentType("text/plain")
 UNENCODED: Final = frozenset(("7bit", "8bit", "binary"))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One body part, its content decoded. `index` counts from 0."""
 
     index: int

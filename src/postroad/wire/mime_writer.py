@@ -5,8 +5,9 @@ there will be is known before the first is written.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from postroad.wire.content import CHUNK, BytesContent, Content
 from postroad.wire.errors import EbmsError
@@ -21,8 +22,7 @@ from postroad.wire.mime_headers import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingPart:
+class OutgoingPart(Struct, frozen=True):
     """A part to be written: the content goes out as it is (binary)."""
 
     content_id: str

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lxml import etree
+from msgspec import structs
 
 from postroad.wire.ebms3 import (
     CollaborationInfo,
@@ -150,7 +151,7 @@ def _swapped(message: UserMessage | RoutingUserMessage, suffix: str) -> RoutingU
     return RoutingUserMessage(
         from_party=message.to_party,
         to_party=message.from_party,
-        collaboration_info=replace(info, action=info.action + suffix),
+        collaboration_info=structs.replace(info, action=info.action + suffix),
         properties=message.properties,
     )
 

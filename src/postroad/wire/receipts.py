@@ -6,8 +6,9 @@ Whoever sent the message holds the receipt against the message it kept: EBMS:030
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from postroad.wire.ebms3 import (
     MessageInfo,
