@@ -185,7 +185,9 @@ def test_beyond_its_capacity_the_node_asks_to_come_again() -> None:
     async def scenario() -> None:
         entered, leave = asyncio.Event(), asyncio.Event()
 
-        async def slow(_: Request) -> Response:
+        async def slow(request: Request) -> Response:
+            async for _ in request.body:
+                pass
             entered.set()
             await leave.wait()
             return Response(202)

@@ -260,7 +260,6 @@ def test_a_hundred_half_requests_keep_nobody_out(place: Town) -> None:
     until(lambda: len(_cut_short(place, mark)) == 50)
 
 
-@pytest.mark.xfail(reason="a body that is still to come holds one of 500 places")
 def test_as_many_half_requests_as_there_are_places_keep_nobody_out(place: Town) -> None:
     kind, body = _parted(order(place.new_id()).wire())
     begun = _head(kind, f"Content-Length: {len(body)}") + body[:100]

@@ -107,7 +107,6 @@ def test_a_copy_that_is_older_than_our_memory_is_not_taken_for_new(place: Town) 
     place.good()
 
 
-@pytest.mark.xfail(reason="the first receipt is given in the response, whatever is agreed")
 def test_a_copy_is_answered_the_way_that_is_agreed(place: Town) -> None:
     """The receipt may have been lost: it goes to the partner's address once more."""
     name = place.new_id()

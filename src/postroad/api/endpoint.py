@@ -6,7 +6,7 @@ it comes, and the node's `Response` is written out.
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -40,12 +40,14 @@ class Receiving(Protocol):
 
 
 def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
-    """The endpoint of a node; with `at_once` requests in progress the next is told to wait."""
+    """The endpoint of a node; with `at_once` messages in progress the next is told to wait.
+
+    One whose body is still to come takes no place: slow senders cannot keep others out.
+    """
     limit = node.config.limits.message_bytes
-    in_progress = 0
+    in_progress: set[int] = set()
 
     async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal in_progress
         head = dict(scope["headers"])
         if scope["method"] != "POST":
             said = "Messages are sent here with POST."
@@ -53,17 +55,17 @@ def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
         elif head.get(b"content-encoding", b"").strip().lower() not in _ENCODINGS:
             said = "The body has a Content-Encoding; send it plain and compress payloads instead."
             await say(send, 415, said, [(b"accept-encoding", b"identity")])
-        elif in_progress >= at_once:
+        elif len(in_progress) >= at_once:
             said = "The node is busy; send the message again in a moment."
             await say(send, 503, said, [(b"retry-after", SOON)])
         else:
-            in_progress += 1
+            request = _request(scope, head, receive, limit, lambda: in_progress.add(id(scope)))
             try:
-                await _answer(node, _request(scope, head, receive, limit), send)
+                await _answer(node, request, send)
             except ClientIsGone as gone:
                 _log.info("cut short", extra={"peer": _peer(scope), "detail": str(gone)})
             finally:
-                in_progress -= 1
+                in_progress.discard(id(scope))
 
     return endpoint
 
@@ -74,15 +76,28 @@ async def say(send: Send, status: int, sentence: str, headers: Headers = ()) -> 
     await _write(send, response, headers)
 
 
-def _request(scope: Scope, head: dict[bytes, bytes], receive: Receive, limit: int) -> Request:
+def _request(
+    scope: Scope,
+    head: dict[bytes, bytes],
+    receive: Receive,
+    limit: int,
+    arrived: Callable[[], None],
+) -> Request:
+    """A request whose body is read as it comes; `arrived` is told when all of it did."""
     length = head.get(b"content-length", b"")
     announced = int(length) if length.isdigit() else 0
     kind = head.get(b"content-type")
     return Request(
         kind.decode("latin-1") if kind is not None else None,
         _peer(scope),
-        _too_large(limit) if announced > limit else body_chunks(receive, limit=limit),
+        _too_large(limit) if announced > limit else _body(receive, limit, arrived),
     )
+
+
+async def _body(receive: Receive, limit: int, arrived: Callable[[], None]) -> AsyncIterator[bytes]:
+    async for chunk in body_chunks(receive, limit=limit):
+        yield chunk
+    arrived()
 
 
 async def _too_large(limit: int) -> AsyncIterator[bytes]:

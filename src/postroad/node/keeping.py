@@ -47,6 +47,8 @@ class Given(Struct, frozen=True):
     state: State
     answer: tuple[Stored, str, int] | None
     duplicate: bool = False
+    again: Signal | None = None
+    """The first answer, which is to be sent to the partner's address once more."""
     contradicts: bool = False
     """Another message has the same id: nothing was done."""
 
@@ -93,7 +95,11 @@ def keep(
             if not _is_copy(message, payloads, before):
                 return Given(before.state, None, contradicts=True)
             tx.record((about(before, "duplicate", now, peer=arrival.peer),))
-            return Given(before.state, _first_answer(tx, before), duplicate=True)
+            first = _first_answer(tx, before)
+            if as_response:
+                shown = _shown(first) if first is not None else None
+                return Given(before.state, shown, duplicate=True)
+            return Given(before.state, None, duplicate=True, again=first)
         kept = _message(context, tx, arrival, message, match, state, payloads)
         if before is None:
             tx.add_message(kept)
@@ -153,12 +159,16 @@ def _is_copy(message: UserMessage, payloads: Sequence[Payload], before: Message)
     )
 
 
-def _first_answer(tx: Transaction, before: Message) -> tuple[Stored, str, int] | None:
+def _first_answer(tx: Transaction, before: Message) -> Signal | None:
     """What the first copy was answered with: byte for byte the same again."""
     for signal in tx.signals(Side.RECEIVING, before.message_id):
         if not signal.incoming and signal.kind == "receipt":
-            return signal.envelope, signal.content_type, signal.status
+            return signal
     return None
+
+
+def _shown(signal: Signal) -> tuple[Stored, str, int]:
+    return signal.envelope, signal.content_type, signal.status
 
 
 def _sent_signal(message: Message, answer: Answer, stored: Stored, now: datetime) -> Signal:

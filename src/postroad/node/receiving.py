@@ -45,6 +45,7 @@ from postroad.store.interface import StoreError, StoreFull, Transaction
 from postroad.store.records import (
     Event,
     Side,
+    Signal,
     State,
 )
 from postroad.transport.http_body import TooLarge, Truncated
@@ -202,6 +203,8 @@ class Receiver:
             said = "another message was received under this id; give this one an id of its own"
             problem = EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:MessageId")
             return await self._refuse(arrival, None, [problem])
+        if given.again is not None:
+            await self._answer_again(given.again, message, match)
         if back is not None:
             context.work_came.set()
         event = "duplicate" if given.duplicate else given.state.value
@@ -215,6 +218,16 @@ class Receiver:
             return Response(status, content_type, answer.envelope)
         body = read_all(context.store.content(stored), stored.size)
         return Response(status, content_type, body)
+
+    async def _answer_again(self, first: Signal, message: UserMessage, match: Match) -> None:
+        """The receipt that is not the response may have been lost: it is sent once more."""
+        context = self._context
+        envelope = read_all(context.store.content(first.envelope), first.envelope.size)
+        version = next(one for one in SoapVersion if first.content_type.startswith(one.media_type))
+        answer = Answer(first.signal_id, first.kind, version, envelope)
+        back = call_back(context, match, answer, message)
+        if back is not None:
+            await context.store.run(lambda tx: tx.add_work(back.work))
 
     async def _persisted(self, arrival: Arrival) -> Arrival:
         """Large parts are flushed before the step, so that the step need not wait for the disk."""
