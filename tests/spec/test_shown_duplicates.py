@@ -53,7 +53,6 @@ async def events(exchange: Exchange, message_id: str) -> list[str]:
 
 
 @pytest.mark.req(
-    "OV004-1-04",
     "OV004-1-10",
     "OV004-1-11",
     "RM000-1.3.1.2-01",

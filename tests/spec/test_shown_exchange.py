@@ -89,13 +89,11 @@ class Mailbox(Listener):
         with self._changed:
             return [one for one in self._taken if message_id.encode() in one[1]]
 
-    def taken(self, message_id: str) -> tuple[str, bytes]:
-        """The first thing that came about a message; waits for it."""
+    def taken(self, message_id: str, count: int = 1) -> tuple[str, bytes]:
+        """What came about a message at last, when it is so much; waits for it."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: any(message_id.encode() in body for _, body in self._taken), PATIENCE
-            )
-        return self.about(message_id)[0]
+            self._changed.wait_for(lambda: len(self.about(message_id)) >= count, PATIENCE)
+        return self.about(message_id)[count - 1]
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def messaging(body: bytes) -> etree._Element:
     return found
 
 
-@pytest.mark.req("P2-2.6-01", "P2-6.4.2-02", "P2-2.4.5-07")
+@pytest.mark.req("P2-2.4.5-05", "P2-2.4.5-07", "P2-2.6-01", "P2-6.4.2-02")
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_the_header_is_for_the_next_msh_where_the_pmode_says_so(world: World, version: str) -> None:
     sent = world.c2.send(f"hop-{version}")
@@ -221,14 +219,18 @@ def test_the_edges_of_a_path_are_bound_by_the_uris_of_the_core_and_no_others() -
     assert problems("First-and-Last-Push") == 1
 
 
-@pytest.mark.req("P2-6.7.1-04")
+@pytest.mark.req("P2-6.7.1-04", "OV004-1-11")
 def test_a_receipt_that_is_no_response_goes_to_the_address_for_receipts(world: World) -> None:
     message_id = "reply-to@c2"
     world.c2.client.send(pmode="reply-to", payloads=[ORDER], message_id=message_id)
     seen = read(*world.receipts.taken(message_id))
     assert seen.text("//eb:SignalMessage/eb:MessageInfo/eb:RefToMessageId") == message_id
     seen.one("//eb:SignalMessage/eb:Receipt")
-    assert world.bench.exchange(message_id).answer == NOTHING
+    exchange = world.bench.exchange(message_id)
+    assert exchange.answer == NOTHING
+    copied = world.bench.deliver((exchange.content_type, exchange.body))
+    assert (copied.status, copied.body) == (202, b"")
+    assert world.receipts.taken(message_id, 2) == world.receipts.about(message_id)[0]
 
 
 @pytest.mark.req("P2-6.7.1-05", "P2-3.6.2-02")
@@ -325,6 +327,17 @@ def test_receipts_settle_their_message_however_often_they_come_and_get_no_answer
         assert world.c2.status(message_id).state == "acknowledged"
     assert world.c2.journal(message_id).count("receipt_received") == 2
     assert not world.bench.relay.about(receipt.seen.text("//eb:SignalMessage//eb:MessageId"))
+
+
+@pytest.mark.req("MS098-10.3.1.5-01")
+def test_what_is_sent_again_is_identical(world: World) -> None:
+    message_id = "again@c2"
+    withheld(world, message_id)
+    world.bench.relay.let_pass(message_id)
+    world.c2.client.resend(message_id)
+    assert world.c2.client.wait(message_id, PATIENCE).state == "acknowledged"
+    first, second = world.bench.relay.about(message_id)
+    assert (second.content_type, second.body) == (first.content_type, first.body)
 
 
 @pytest.mark.req("RM001-2.3-09")

@@ -181,6 +181,8 @@ def test_the_default_namespace_can_be_on_the_inclusive_list():
 
 
 def test_what_cannot_be_a_prefix_on_the_inclusive_list_changes_nothing():
+    # From now on lxml takes an empty prefix for that of the default namespace.
+    xml.parse(b'<a xmlns=""/>')
     root = xml.parse(_in_scope("p"))
     for odd in ("", "*", "{", "{urn:p}p", "p:p", "xml", "xmlns", "#other", "\N{SNOWMAN}", "9"):
         assert xml.canonical(root[0], prefixes=(odd,)) == xml.canonical(root[0])

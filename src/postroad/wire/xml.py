@@ -361,7 +361,7 @@ def canonical(
                 method="c14n",
                 exclusive=exclusive,
                 with_comments=with_comments,
-                inclusive_ns_prefixes=list(prefixes) if exclusive and prefixes else None,
+                inclusive_ns_prefixes=list(filter(None, prefixes)) if exclusive else None,
                 with_tail=False,
             ),
         )
