@@ -13,9 +13,9 @@ from msgspec import Struct
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode import Leg
 from postroad.msh.lens import Inspection
-from postroad.msh.outbound import MESSAGING_ID
+from postroad.msh.outbound import MESSAGING_ID, secured_at
 from postroad.msh.securing import signs
-from postroad.security.secure import Lifetime, secure
+from postroad.security.secure import secure
 from postroad.security.sign import Block, Signing
 from postroad.security.verify import references_of, security_headers
 from postroad.wire import xml
@@ -129,7 +129,7 @@ def write_answer(
         [Block(MESSAGING_ID, block)],
         [],
         signing=how,
-        lifetime=Lifetime(now) if how else None,
+        lifetime=secured_at(now) if how else None,
     )
     kind = "receipt" if signal.receipt is not None else "error"
     return Answer(signal.message_info.message_id, kind, version, secured.envelope)

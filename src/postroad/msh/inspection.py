@@ -18,7 +18,7 @@ from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_pro
 from postroad.msh.protection import Protection, warning
 from postroad.security.attachments import Attachment
 from postroad.wire import names, xml
-from postroad.wire.ebms3 import SignalMessage, Unit, UserMessage
+from postroad.wire.ebms3 import Messaging, SignalMessage, Unit, UserMessage
 from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.fragments import (
@@ -32,26 +32,11 @@ from postroad.wire.soap_faults import read_fault
 from postroad.wire.wsa import read_addressing
 
 _SECURITY = f"{{{names.WSSE}}}Security"
-_SIGNATURE = f"{{{names.DS}}}Signature"
-_USERNAME_TOKEN = f"{{{names.WSSE}}}UsernameToken"
-_SECURITY_PIECES = frozenset(
-    (
-        "Timestamp",
-        "BinarySecurityToken",
-        "UsernameToken",
-        "Signature",
-        "SignatureConfirmation",
-        "SecurityTokenReference",
-        "EncryptedKey",
-        "EncryptedData",
-        "ReferenceList",
-    )
-)
 _EVERY_DAY = frozenset((MESSAGING, _SECURITY))
 """The header blocks of a message that goes no special ways."""
 _EBMS_ROLE = "ebms"
 _OURS = (None, names.NEXT_MSH, names.S12_NEXT, names.S11_NEXT)
-"""Whose Security header we look at: the first of these that there is."""
+"""The roles of an MSH, none being that of the ultimate receiver."""
 _ROLES = frozenset((names.S12_ULTIMATE_RECEIVER, names.NEXT_MSH, _EBMS_ROLE))
 _TOMORROW = timedelta(days=1)
 _MOST_ALIKE = 50
@@ -194,8 +179,21 @@ class Look:
         reading = read_messaging(element, self._envelope.version)
         self._found.messaging = reading.messaging
         self._problems += reading.problems
-        for unit in reading.messaging.units[:_MOST_ALIKE] if reading.messaging else ():
+        if reading.messaging is None:
+            return
+        self._addressee(reading.messaging, element)
+        for unit in reading.messaging.units[:_MOST_ALIKE]:
             self._future(unit, element)
+
+    def _addressee(self, messaging: Messaging, element: etree._Element) -> None:
+        """A header block for somebody else is not ours to process (SOAP 1.2, 2.4)."""
+        if messaging.role in _OURS or messaging.role == names.S12_ULTIMATE_RECEIVER:
+            return
+        said = f"eb:Messaging is for {messaging.role!r}, which is not the part of an MSH"
+        severity = Severity.FAILURE if self._lens.receiving else Severity.WARNING
+        self._problems.append(
+            EbmsError("EBMS:0009", said, location=xml.path(element), severity=severity)
+        )
 
     def _future(self, unit: Unit, element: etree._Element) -> None:
         """No unit is made tomorrow; where somebody chose the time, it may be before the message."""

@@ -5,7 +5,7 @@ comes back, are the node's and `answers`'.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -51,6 +51,7 @@ from postroad.wire.soap import SoapVersion
 
 MESSAGING_ID = "_messaging"
 ROOT_ID = "envelope@postroad"
+_A_MOMENT = timedelta(milliseconds=1)
 _PACKED_ALREADY = (
     "application/gzip",
     "application/zip",
@@ -187,11 +188,16 @@ def package(
         signing=signing(leg, material.signing),
         encryption=encryption(leg, material),
         entropy=entropy,
-        lifetime=Lifetime(now) if signs(leg) else None,
+        lifetime=secured_at(now) if signs(leg) else None,
         tokens=username_tokens(leg, now, entropy),
         limits=limits,
     )
     return Package(message, version, secured.envelope, parts, secured.references, secured.seal)
+
+
+def secured_at(made: datetime) -> Lifetime:
+    """A message is secured after its units were made, and says so. [P2-3.2.1-09]"""
+    return Lifetime(made + _A_MOMENT)
 
 
 def _compress(payload: DraftPayload, leg: Leg, new_sink: NewSink) -> PackedPart:

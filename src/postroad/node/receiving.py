@@ -97,11 +97,11 @@ class Receiver:
             raise
         except TooLarge as large:
             return await self._unreadable(
-                EbmsError("EBMS:0007", str(large), location="HTTP"), now, request.peer, 413
+                EbmsError("EBMS:0007", str(large), location="HTTP"), now, request, 413
             )
         except EbmsError as wrong:
             status = 415 if wrong.location == "HTTP" and wrong.code == "EBMS:0007" else 400
-            return await self._unreadable(wrong, now, request.peer, status)
+            return await self._unreadable(wrong, now, request, status)
         now = self._context.clock()
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
         try:
@@ -110,7 +110,7 @@ class Receiver:
             return await self._look_aside(look, capture, request, size, now)
         except StoreError as full:
             # What a traceback holds on to, the parts of the message too, would outlive it.
-            return await self._not_stored(look, full.with_traceback(None), now)
+            return await self._not_stored(look, full.with_traceback(None), now, request)
 
     async def _read(self, request: Request) -> tuple[Capture, int]:
         """The body cut into its parts, as it comes."""
@@ -143,7 +143,7 @@ class Receiver:
         self, look: Look, capture: Capture, request: Request, size: int, now: datetime
     ) -> Response:
         if not look.read():
-            return await self._unreadable(look.found.problems[0], now, request.peer, 400)
+            return await self._unreadable(look.found.problems[0], now, request, 400)
         found = look.found
         if found.messaging is None or found.messaging.user_messages:
             if _may_grow(capture):
@@ -158,7 +158,7 @@ class Receiver:
     ) -> Response:
         """The same for a large message: digests and decryption take their time elsewhere."""
         if not await asyncio.to_thread(_looked, look):
-            return await self._unreadable(look.found.problems[0], now, request.peer, 400)
+            return await self._unreadable(look.found.problems[0], now, request, 400)
         return await self._user_message(Arrival(look.found, capture, request.peer, size, now))
 
     async def _user_message(self, arrival: Arrival) -> Response:
@@ -327,12 +327,12 @@ class Receiver:
         return NO_CONTENT
 
     async def _unreadable(
-        self, wrong: EbmsError, now: datetime, peer: str | None, status: int
+        self, wrong: EbmsError, now: datetime, request: Request, status: int
     ) -> Response:
         """What is no ebMS message is answered by an error about no message."""
-        await self._note(wrong.code, wrong.detail, now, peer)
+        await self._note(wrong.code, wrong.detail, now, request.peer)
         signal = error([wrong], signal_id=self._context.new_id(now), ref=None, now=now)
-        answer = write_answer(signal, SoapVersion.SOAP_12, None, now)
+        answer = write_answer(signal, _spoken(request.content_type), None, now)
         return Response(status, answer.content_type, answer.envelope)
 
     async def _note(self, code: str, detail: str, now: datetime, peer: str | None) -> None:
@@ -353,7 +353,9 @@ class Receiver:
         except StoreError as full:
             _log.error("not recorded", extra={"detail": f"{detail} ({full})"})
 
-    async def _not_stored(self, look: Look, why: StoreError, now: datetime) -> Response:
+    async def _not_stored(
+        self, look: Look, why: StoreError, now: datetime, request: Request
+    ) -> Response:
         """What could not be stored is not acknowledged: the sender may try again."""
         _log.error("not stored", extra={"detail": str(why)})
         self._context.count("store_errors", kind=type(why).__name__)
@@ -367,7 +369,7 @@ class Receiver:
         )
         problem = EbmsError("EBMS:0202", f"{said}; send it again later", ref=ref)
         signal = error([problem], signal_id=self._context.new_id(now), ref=ref, now=now)
-        answer = write_answer(signal, SoapVersion.SOAP_12, None, now)
+        answer = write_answer(signal, _spoken(request.content_type), None, now)
         return Response(503, answer.content_type, answer.envelope)
 
 
@@ -386,6 +388,12 @@ def _proven(found: Inspection) -> bool:
     return found.trusted is True and not any(
         one.code in _SECURITY and one.severity is Severity.FAILURE for one in found.problems
     )
+
+
+def _spoken(content_type: str | None) -> SoapVersion:
+    """The SOAP version of a request that nobody could read: that of its media type."""
+    kind = (content_type or "").lower()
+    return SoapVersion.SOAP_11 if "text/xml" in kind else SoapVersion.SOAP_12
 
 
 def _looked(look: Look) -> bool:
