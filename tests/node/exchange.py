@@ -138,18 +138,18 @@ class Exchange:
     async def hear(self, message: Message, response: Response) -> State | None:
         """The buyer judges what came back, and keeps it."""
         context = self.contexts[BUYER]
-        hearing = self.judge(message, response)
+        hearing = await self.judge(message, response)
         return await context.store.run(
             lambda tx: settle(tx, message, hearing, self.clock(), "127.0.0.1")
         )
 
-    def judge(self, message: Message, response: Response) -> Hearing:
+    async def judge(self, message: Message, response: Response) -> Hearing:
         context = self.contexts[BUYER]
         assert message.envelope is not None
         incoming = Incoming(response.content_type, new_sink=context.store.new_sink)
         incoming.feed(response.body)
         envelope = b"".join(context.store.content(message.envelope).chunks())
-        return hear(
+        return await hear(
             context,
             incoming.close(),
             context.in_force.match(message.pmode, message.leg),

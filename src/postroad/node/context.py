@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from postroad.msh.expectation import Terms
+from postroad.msh.inspection import Look
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
 from postroad.node.in_force import InForce
+from postroad.node.together import Together
 from postroad.store.interface import Store
 from postroad.wire.limits import Limits
 
@@ -35,6 +38,10 @@ class Context:
     """Set when work was added that nobody has claimed yet."""
     let_go: set[int] = field(default_factory=set)
     """Claimed work whose outcome could not be stored: to be given back, and done again."""
+    read: Together[Look, bool] = field(default_factory=lambda: Together(Look.read))
+    judge: Together[tuple[Look, Terms | None], None] = field(
+        default_factory=lambda: Together(lambda both: both[0].judge(both[1]))
+    )
     settled: "Waiting" = field(default_factory=lambda: Waiting())
     host: str = ""
 

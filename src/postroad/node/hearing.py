@@ -61,7 +61,7 @@ class Hearing(Struct, frozen=True):
     fault: str | None = None
 
 
-def hear(
+async def hear(
     context: Context,
     capture: Capture,
     match: Match | None,
@@ -72,8 +72,8 @@ def hear(
 ) -> Hearing:
     """Judge what an envelope says about a message that was sent."""
     look = Look(capture, context.in_force.lens(now, context.store.new_sink))
-    if look.read():
-        look.judge(context.in_force.answer_terms(match))
+    if await context.read(look):
+        await context.judge((look, context.in_force.answer_terms(match)))
     return judged(look.found, capture, match, sent, on_response=on_response)
 
 

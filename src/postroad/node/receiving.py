@@ -41,6 +41,7 @@ from postroad.node.keeping import (
     unsupported,
 )
 from postroad.node.notifying import notification
+from postroad.node.together import Together
 from postroad.store.interface import StoreError, StoreFull, Transaction
 from postroad.store.records import (
     Event,
@@ -86,6 +87,12 @@ class Receiver:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._cut: Together[tuple[str | None, bytes], Capture] = Together(
+            lambda given: self._captured(*given)
+        )
+        self._write: Together[tuple[Arrival, SignalMessage, Match | None], Answer] = Together(
+            lambda given: self._written(*given)
+        )
 
     async def receive(self, request: Request) -> Response:
         """Take one message in; the response is sent when everything is durable."""
@@ -114,42 +121,53 @@ class Receiver:
 
     async def _read(self, request: Request) -> tuple[Capture, int]:
         """The body cut into its parts, as it comes."""
-        incoming = Incoming(
-            request.content_type,
-            new_sink=self._context.store.new_sink,
-            limits=self._context.limits,
-        )
+        incoming: Incoming | None = None
         size = 0
         small = b""
         try:
             async for chunk in request.body:
                 size += len(chunk)
                 if size <= _IN_ONE_PIECE:
-                    # Read quickest when it comes in one piece, as most messages can.
+                    # Most messages are cut quickest in one piece, together with others.
                     small = small + chunk if small else chunk
                     continue
-                if small:
+                if incoming is None:
+                    incoming = self._incoming(request.content_type)
                     incoming.feed(small)
-                    small = b""
                 incoming.feed(chunk)
-            if small:
-                incoming.feed(small)
+        except BaseException:
+            if incoming is not None:
+                incoming.abort()
+            raise
+        if incoming is None:
+            return await self._cut((request.content_type, small)), size
+        return incoming.close(), size
+
+    def _incoming(self, content_type: str | None) -> Incoming:
+        context = self._context
+        return Incoming(content_type, new_sink=context.store.new_sink, limits=context.limits)
+
+    def _captured(self, content_type: str | None, body: bytes) -> Capture:
+        """A body that came whole, cut into its parts."""
+        incoming = self._incoming(content_type)
+        try:
+            incoming.feed(body)
         except BaseException:
             incoming.abort()
             raise
-        return incoming.close(), size
+        return incoming.close()
 
     async def _look(
         self, look: Look, capture: Capture, request: Request, size: int, now: datetime
     ) -> Response:
-        if not look.read():
+        if not await self._context.read(look):
             return await self._unreadable(look.found.problems[0], now, request, 400)
         found = look.found
         if found.messaging is None or found.messaging.user_messages:
             if _may_grow(capture):
                 await asyncio.to_thread(look.judge, look.terms())
             else:
-                look.judge(look.terms())
+                await self._context.judge((look, look.terms()))
             return await self._user_message(Arrival(found, capture, request.peer, size, now))
         return await self._signals(look, capture, request.peer, now)
 
@@ -192,7 +210,7 @@ class Receiver:
         answer = None
         if wants_receipt(match.leg):
             signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
-            answer = self._written(arrival, signal, match)
+            answer = await self._write((arrival, signal, match))
         arrival = await self._persisted(arrival)
         as_response = receipt_is_response(match.leg)
         back = None if as_response or answer is None else call_back(context, match, answer, message)

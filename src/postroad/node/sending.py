@@ -23,6 +23,7 @@ from postroad.node.in_force import Sending
 from postroad.node.journaling import about
 from postroad.node.notifying import notification
 from postroad.node.service import Refused
+from postroad.node.together import Together
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Event, Message, Side, State, Work
 from postroad.transport.http_client import HttpClient
@@ -76,6 +77,9 @@ class Sender:
         self._timeouts = Timeouts(
             connect=http.connect_timeout.total_seconds(),
             answer=http.answer_timeout.total_seconds(),
+        )
+        self._prepare: Together[tuple[Outgoing, Sending], tuple[Request, int]] = Together(
+            lambda given: self._request(*given)
         )
         self._waiting: deque[Outgoing] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -151,9 +155,9 @@ class Sender:
             sending = self._context.in_force.sending(message.pmode or "")
         except Refused as refused:
             return _never(refused.detail, message.peer)
-        form = self._form(outgoing)
-        outcome = await self._attempt(outgoing, sending, form)
-        return changed(outcome, peer=sending.address, wire_bytes=form.length)
+        request, length = await self._prepare((outgoing, sending))
+        outcome = await self._attempt(outgoing, sending, request)
+        return changed(outcome, peer=sending.address, wire_bytes=length)
 
     async def _settle(self, outgoing: Outgoing, outcome: Outcome | None, began: datetime) -> None:
         """Make the outcome durable, and tell those who wait for it."""
@@ -198,31 +202,37 @@ class Sender:
         ]
         return wire_form(VERSIONS[message.soap], envelope, parts, message.boundary)
 
-    async def _attempt(self, outgoing: Outgoing, sending: Sending, form: WireForm) -> Outcome:
+    def _request(self, outgoing: Outgoing, sending: Sending) -> tuple[Request, int]:
+        """What is posted, and how many bytes of it."""
+        form = self._form(outgoing)
+        request = Request(
+            sending.address,
+            form.content_type,
+            _body(form),
+            _headers(form),
+            sending.tls,
+            self._timeouts,
+            reply_bytes=self._context.limits.envelope_bytes,
+        )
+        return request, form.length
+
+    async def _attempt(self, outgoing: Outgoing, sending: Sending, request: Request) -> Outcome:
         attempt = outgoing.message.attempts + 1
         name = "sent" if attempt == 1 else "resent"
         try:
-            reply = await self._client.post(
-                Request(
-                    sending.address,
-                    form.content_type,
-                    _body(form),
-                    _headers(form),
-                    sending.tls,
-                    self._timeouts,
-                    reply_bytes=self._context.limits.envelope_bytes,
-                )
-            )
+            reply = await self._client.post(request)
         except TransportFailure as failure:
             if not failure.transmitted:
                 return _never(failure.reason)
             return Outcome(name, State.IN_DOUBT, detail=failure.reason, closing="in_doubt")
-        return self._answered(outgoing, sending, name, reply)
+        return await self._answered(outgoing, sending, name, reply)
 
-    def _answered(self, outgoing: Outgoing, sending: Sending, name: str, reply: Reply) -> Outcome:
+    async def _answered(
+        self, outgoing: Outgoing, sending: Sending, name: str, reply: Reply
+    ) -> Outcome:
         """What the partner's reply makes of the message."""
         if reply.body and _is_soap(reply.content_type):
-            heard = self._hear(outgoing, sending, reply)
+            heard = await self._hear(outgoing, sending, reply)
             if heard is not None:
                 return _spoken(name, heard, reply.status)
         if reply.status >= 400:
@@ -242,11 +252,11 @@ class Sender:
         said = f"the partner answered HTTP {reply.status} without a receipt"
         return Outcome(name, State.IN_DOUBT, None, "EBMS:0301", said, "in_doubt")
 
-    def _hear(self, outgoing: Outgoing, sending: Sending, reply: Reply) -> Hearing | None:
+    async def _hear(self, outgoing: Outgoing, sending: Sending, reply: Reply) -> Hearing | None:
         context = self._context
         try:
             capture = _captured(reply, context)
-            return hear(
+            return await hear(
                 context,
                 capture,
                 sending.match,

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage
-from postroad.msh.outbound import Draft, DraftPayload, check_draft, draft_problems
+from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
@@ -23,6 +23,7 @@ from postroad.node.packaging import (
 )
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.node.together import Together
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
 from postroad.wire.errors import EbmsError, Severity
@@ -45,6 +46,9 @@ class Submitting:
     def __init__(self, context: Context, sender: Sender) -> None:
         self._context = context
         self._sender = sender
+        self._package: Together[tuple[Draft, Sending, datetime], Package] = Together(
+            lambda given: make_package(context, *given)
+        )
 
     async def submit(self, submission: Submission) -> Submitted:
         """Take a message over; `Refused` says why it is not taken."""
@@ -73,7 +77,7 @@ class Submitting:
     ) -> Submitted:
         """Package, keep, and hand over to the sender in one go."""
         context, sender = self._context, self._sender
-        made = make_package(context, draft, sending, now)
+        made = await self._package((draft, sending, now))
         _refuse(draft_problems(draft, sending.match, made.user_message))
         boundary = new_boundary(context, made)
         work = Work("send", message.message_id, now)
