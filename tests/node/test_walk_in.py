@@ -4,12 +4,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from lxml import etree
 
 from postroad.node.receiving import Receiver, Request, Response
 from postroad.store.memory import open_memory
 from postroad.store.records import Message, Side, State
 from postroad.wire.names import WSU
+from tests import pki
 from tests.node.exchange import BUYER, SELLER, Exchange, make_parties, run
 
 
@@ -97,3 +100,47 @@ def test_a_message_is_secured_after_its_units_were_made(tmp_path: Path) -> None:
             assert all((created.text or "") > unit for unit in units)
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("shown", "taken"),
+    [(None, False), ("stranger", False), ("seller", True)],
+    ids=["nothing shown", "another certificate", "the agreed certificate"],
+)
+@pytest.mark.parametrize("named", ["certificate", "anchor_certificates"])
+def test_who_connects_is_held_against_the_transport_security_of_the_pmode(
+    tmp_path: Path, named: str, shown: str | None, taken: bool
+) -> None:
+    """The certificate itself is agreed, or the authority that issued it."""
+
+    async def scenario() -> None:
+        make_parties(tmp_path)
+        certificate = tmp_path / SELLER / "keys" / "seller.pem"
+        pmode = tmp_path / SELLER / "pmodes" / "buyer-to-seller-plain.yaml"
+        text = pmode.read_text()
+        line = next(line for line in text.splitlines() if line.strip().startswith("address:"))
+        inside = " " * (len(line) - len(line.lstrip()))
+        value = f"../keys/{'authority' if named == 'anchor_certificates' else 'seller'}.pem"
+        client = f"{inside}security: {{protocol: TLS, client: {{{named}: {value}}}}}"
+        secure = line.replace("http://", "https://")
+        pmode.write_text(text.replace(line, f"{secure}\n{client}"))
+        stores = {name: await open_memory(tmp_path, name) for name in (BUYER, SELLER)}
+        exchange = Exchange(tmp_path, stores)
+        message = await exchange.send("m@buyer.example", ("text/plain", b"hello"), kind="plain")
+        kind, body = exchange.wire(message)
+        der = None
+        if shown is not None:
+            der = _stranger() if shown == "stranger" else _der(certificate.read_bytes())
+        request = Request(kind, "127.0.0.1", _pieces(body), der)
+        await Receiver(exchange.contexts[SELLER]).receive(request)
+        assert (await _kept(exchange, message) is State.DELIVERED) is taken
+
+    run(scenario())
+
+
+def _der(pem: bytes) -> bytes:
+    return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
+
+
+def _stranger() -> bytes:
+    return pki.issue(pki.authority("Strangers"), "buyer").certificate.public_bytes(Encoding.DER)

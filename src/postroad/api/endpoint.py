@@ -91,6 +91,7 @@ def _request(
         kind.decode("latin-1") if kind is not None else None,
         _peer(scope),
         _too_large(limit) if announced > limit else _body(receive, limit, arrived),
+        scope.get("extensions", {}).get("tls", {}).get("client_certificate"),
     )
 
 

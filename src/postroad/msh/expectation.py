@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from postroad.msh.payloads import Payload
 from postroad.security.algorithms import DATA_CIPHERS
 from postroad.security.decrypt import Decryption
 from postroad.security.keys import KeyPair
+from postroad.security.trust import Trust
 from postroad.security.username import UsernameToken, check_username_token
 from postroad.security.verify import Verification
 from postroad.wire.ebms3 import SignalMessage, UserMessage
@@ -60,6 +62,10 @@ class Material(Struct, frozen=True):
     """The names that the signer's certificate may have; empty: those of the party."""
     policies: frozenset[str] = frozenset()
     """Certificate policies, one of which the signer's certificate must carry."""
+    tls_clients: tuple[x509.Certificate, ...] = ()
+    """The certificates that the sender shows in the TLS handshake."""
+    tls_anchors: tuple[x509.Certificate, ...] = ()
+    """Who vouches for the one that it shows."""
 
     def __add__(self, other: "Material") -> "Material":
         return Material(
@@ -164,6 +170,29 @@ class Expectation:
             problems += _security(match.leg.security, facts, self.material(match))
         return problems
 
+    def check_client(
+        self, match: Match, certificate: bytes | None, now: datetime
+    ) -> list[EbmsError]:
+        """Whether who connected is whom the P-Mode's transport security names. [P2-6.4.1-01]"""
+        own = self.material(match)
+        if not (own.tls_clients or own.tls_anchors):
+            return []
+        place = "TLS"
+        if certificate is None:
+            said = "the P-Mode asks for a TLS client certificate, and none was shown"
+            return [EbmsError("EBMS:0101", said, location=place)]
+        shown = x509.load_der_x509_certificate(certificate)
+        if shown in own.tls_clients:
+            return []
+        if own.tls_clients:
+            said = "the TLS client certificate is not the one that the P-Mode names"
+            return [EbmsError("EBMS:0101", said, location=place)]
+        try:
+            _tls_trust(own.tls_anchors).verify(shown, (), now)
+        except EbmsError as error:
+            return [EbmsError("EBMS:0101", f"TLS client: {error.detail}", location=place)]
+        return []
+
     def check_receipt(self, signal: SignalMessage) -> list[EbmsError]:
         """Whether the receipt is of a kind that any of the P-Modes asks for."""
         asked = [
@@ -184,6 +213,11 @@ class Expectation:
                 )
             ]
         return []
+
+
+@lru_cache(maxsize=256)
+def _tls_trust(anchors: tuple[x509.Certificate, ...]) -> Trust:
+    return Trust(anchors=anchors, check_key_usage=False)
 
 
 def _security(security: Security, facts: Facts, material: Material) -> Iterator[EbmsError]:

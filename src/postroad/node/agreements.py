@@ -9,6 +9,7 @@ from cryptography import x509
 
 from postroad.agreement.loading import load_pmodes, load_sources
 from postroad.agreement.matching import PModes
+from postroad.agreement.pmode import Leg, TransportIdentity
 from postroad.agreement.pmode_security import X509, Security
 from postroad.msh.expectation import Expectation, Material
 from postroad.security.keys import (
@@ -64,18 +65,20 @@ def load_agreements(path: Path, *, password: bytes | None = None) -> Agreements:
     ]
     read = _Reading(password)
     materials = {
-        (pmode.id, number): _material(folder, leg.security, read)
+        (pmode.id, number): _material(folder, leg, read)
         for folder, pmode in loaded
         for number, leg in enumerate(pmode.legs, 1)
-        if leg.security is not None
     }
     folders = {pmode.id: folder for folder, pmode in loaded}
     return Agreements(Expectation(PModes(result.pmodes), materials), folders)
 
 
-def _material(folder: Path, security: Security, read: "_Reading") -> Material:
-    """What a Security group names, which lies relative to the folder of its file."""
+def _material(folder: Path, leg: Leg, read: "_Reading") -> Material:
+    """What a leg names, which lies relative to the folder of its file."""
+    security = leg.security or Security()
     terms = security.x509 or X509()
+    transport = leg.protocol.security if leg.protocol else None
+    client = (transport.client if transport else None) or TransportIdentity()
     signature, encryption = terms.signature, terms.encryption
     pins: list[x509.Certificate] = []
     anchors: list[x509.Certificate] = []
@@ -103,6 +106,8 @@ def _material(folder: Path, security: Security, read: "_Reading") -> Material:
         tuple(read.certificates(folder, answering)),
         frozenset((signature.subjects if signature else None) or ()),
         frozenset((signature.policies if signature else None) or ()),
+        tuple(read.certificates(folder, [client.certificate] if client.certificate else [])),
+        tuple(read.certificates(folder, client.anchor_certificates)),
     )
 
 
@@ -121,6 +126,9 @@ class _Reading:
     def keys(self, folder: Path, names: Iterable[str]) -> list[NamedKeyPair]:
         files = [folder / name for name in names]
         return [one for file in files for one in _once(file, self._keys, self._load_keys)]
+
+    def _load_certificates(self, data: bytes) -> tuple[x509.Certificate, ...]:
+        return load_certificates(data, self._password)
 
     def _load_keys(self, data: bytes) -> tuple[NamedKeyPair, ...]:
         return load_key_pairs(data, self._password)

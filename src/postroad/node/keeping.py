@@ -39,6 +39,7 @@ class Arrival:
     peer: str | None
     size: int
     now: datetime
+    client_certificate: bytes | None = None
 
 
 class Given(Struct, frozen=True):

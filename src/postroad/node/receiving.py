@@ -71,6 +71,8 @@ class Request(Struct, frozen=True):
     content_type: str | None
     peer: str | None
     body: AsyncIterator[bytes]
+    client_certificate: bytes | None = None
+    """What the other end showed in the TLS handshake, in DER."""
 
 
 class Response(Struct, frozen=True):
@@ -168,7 +170,9 @@ class Receiver:
                 await asyncio.to_thread(look.judge, look.terms())
             else:
                 await self._context.judge((look, look.terms()))
-            return await self._user_message(Arrival(found, capture, request.peer, size, now))
+            return await self._user_message(
+                Arrival(found, capture, request.peer, size, now, request.client_certificate)
+            )
         return await self._signals(look, capture, request.peer, now)
 
     async def _look_aside(
@@ -177,7 +181,9 @@ class Receiver:
         """The same for a large message: digests and decryption take their time elsewhere."""
         if not await asyncio.to_thread(_looked, look):
             return await self._unreadable(look.found.problems[0], now, request, 400)
-        return await self._user_message(Arrival(look.found, capture, request.peer, size, now))
+        return await self._user_message(
+            Arrival(look.found, capture, request.peer, size, now, request.client_certificate)
+        )
 
     async def _user_message(self, arrival: Arrival) -> Response:
         """A user message: refused with errors, or accepted and answered by its receipt."""
@@ -192,6 +198,9 @@ class Receiver:
             problems = [EbmsError("EBMS:0010", said, location="eb:To")]
         if not problems and match is not None:
             problems = self._too_old(messages[0], arrival.now)
+        if not problems and match is not None:
+            expectation, shown = self._context.in_force.expectation, arrival.client_certificate
+            problems = expectation.check_client(match, shown, arrival.now)
         if problems or match is None:
             return await self._refuse(arrival, match if _proven(found) else None, problems)
         return await self._accept(arrival, messages[0], match)
