@@ -35,6 +35,7 @@ fuzz: setup
 
 bench: setup
 	$(BIN)/postroad bench wire
+	$(BIN)/postroad bench push
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
