@@ -64,6 +64,17 @@ def test_the_wire_benchmark_stands_beside_its_floor() -> None:
     assert {"cpu", "cores", "python", "postroad", "lxml", "cryptography"} <= set(found["machine"])
 
 
+def test_the_push_benchmark_sends_from_node_to_node_beside_its_floor() -> None:
+    done = command("bench", "push", "--json", "--seconds", "0.5")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found["measures"]) == {"signed", "unsigned"}
+    for measure in found["measures"].values():
+        assert measure["product"] > 0
+        assert measure["ratio"] == pytest.approx(measure["product"] / measure["floor"])
+        assert measure["peak_rss_mib"] < 250
+
+
 @pytest.mark.parametrize("option", [("--seconds", "0"), ("--size", "0")])
 def test_a_benchmark_without_work_is_refused(run: Run, option: tuple[str, str]) -> None:
     assert run("bench", "wire", *option).exit_code == 2
