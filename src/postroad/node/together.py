@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from postroad.wire.errors import EbmsError
+
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -38,6 +40,9 @@ class Together(Generic[A, R]):
                 continue
             try:
                 result = self._function(item)
+            except EbmsError as error:
+                # A traceback would hold on to everything that waited here.
+                future.set_exception(error.with_traceback(None))
             except Exception as error:
                 future.set_exception(error)
             else:
