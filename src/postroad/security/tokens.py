@@ -101,6 +101,7 @@ def _familiar(text: str) -> Named | None:
         return None
 
 
+@lru_cache(maxsize=256)
 def write_token_reference(
     form: TokenReference,
     certificate: x509.Certificate,
