@@ -36,6 +36,12 @@ class Node:
     requests: list[Request] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
 
+    notes: list[tuple[str, str | None]] = field(default_factory=list)
+
+    async def note(self, code: str, detail: str, peer: str | None) -> None:
+        assert detail
+        self.notes.append((code, peer))
+
     async def receive(self, request: Request) -> Response:
         self.requests.append(request)
         if self.answer is not None:

@@ -72,6 +72,24 @@ def test_each_door_has_what_it_serves(config: Config) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(("setting", "status"), [("", 401), (", open_metrics: true", 200)])
+def test_metrics_are_open_to_all_only_where_that_is_set(
+    folder: Path, setting: str, status: int
+) -> None:
+    file = folder / "postroad.yaml"
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("api:")]
+    given = f"api: {{token_file: keys/api.token{setting}}}"
+    file.write_text("\n".join((*(x for x in lines if "token_file" not in x), given, "")))
+
+    async def scenario() -> None:
+        async with RunningNode(load_config(file)) as running, http() as client:
+            assert running.serving.api_url is not None
+            found = await client.get(f"{running.serving.api_url}/metrics")
+            assert found.status_code == status
+
+    run(scenario())
+
+
 async def shown(url: str) -> str:
     """The digest of the certificate that a door shows."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -56,12 +56,9 @@ def _parted(raw: bytes) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"])
 def test_only_post_is_answered_and_the_rest_is_told_so(place: Town, method: str) -> None:
-    mark = place.mark()
-    with place.connect() as connection:
+    with place.harmless("EBMS:0004"), place.connect() as connection:
         connection.sendall(_head("Content-Length: 0", method=method))
         assert connection.recv(65536).startswith(b"HTTP/1.1 405 ")
-    assert place.told(mark) == []
-    place.good()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip", "GZIP"])
@@ -69,9 +66,9 @@ def test_a_content_encoding_is_refused_unread(place: Town, encoding: str) -> Non
     """A bomb in it is never opened."""
     body = gzip.compress(bytes(10 * MIB))
     lines = (f"Content-Type: {SOAP}", f"Content-Encoding: {encoding}")
-    answer = place.say(_head(*lines, f"Content-Length: {len(body)}") + body)
-    assert answer.status == 415
-    place.good()
+    with place.harmless("EBMS:0007"):
+        answer = place.say(_head(*lines, f"Content-Length: {len(body)}") + body)
+        assert answer.status == 415
 
 
 @pytest.mark.parametrize("kind", [None, "", "text/plain", "application/json", "multipart/mixed"])

@@ -38,6 +38,10 @@ class Receiving(Protocol):
 
     async def receive(self, request: Request) -> Response: ...
 
+    async def note(self, code: str, detail: str, peer: str | None) -> None:
+        """For the journal: what was refused before it could be a message."""
+        ...
+
 
 def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
     """The endpoint of a node; with `at_once` messages in progress the next is told to wait.
@@ -51,9 +55,11 @@ def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
         head = dict(scope["headers"])
         if scope["method"] != "POST":
             said = "Messages are sent here with POST."
+            await node.note("EBMS:0004", f"a {scope['method'][:20]} request: {said}", _peer(scope))
             await say(send, 405, said, [(b"allow", b"POST")])
         elif head.get(b"content-encoding", b"").strip().lower() not in _ENCODINGS:
             said = "The body has a Content-Encoding; send it plain and compress payloads instead."
+            await node.note("EBMS:0007", said, _peer(scope))
             await say(send, 415, said, [(b"accept-encoding", b"identity")])
         elif len(in_progress) >= at_once:
             said = "The node is busy; send the message again in a moment."

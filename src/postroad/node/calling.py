@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
@@ -36,13 +35,7 @@ class Call(msgspec.Struct, frozen=True):
     pmode: str
 
 
-class CallBack(Struct, frozen=True):
-    work: Work
-
-
-def call_back(
-    context: Context, match: Match, answer: Answer, message: UserMessage
-) -> CallBack | None:
+def call_back(context: Context, match: Match, answer: Answer, message: UserMessage) -> Work | None:
     """The work of sending a signal to the partner; None when no P-Mode says where to."""
     url = _receipts_to(match) if answer.kind == "receipt" else _errors_to(match)
     if url is None:
@@ -61,7 +54,7 @@ def call_back(
     )
     now = context.clock()
     data = msgspec.json.encode(call)
-    return CallBack(Work("signal", message.message_info.message_id, now, data))
+    return Work("signal", message.message_info.message_id, now, data)
 
 
 def _receipts_to(match: Match) -> str | None:

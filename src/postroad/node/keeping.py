@@ -13,12 +13,20 @@ from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
-from postroad.node.calling import CallBack
 from postroad.node.context import Context
 from postroad.node.journaling import about, place
 from postroad.node.notifying import notification
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Message, Side, Signal, State, Stored, StoredPart
+from postroad.store.records import (
+    Event,
+    Message,
+    Side,
+    Signal,
+    State,
+    Stored,
+    StoredPart,
+    Work,
+)
 from postroad.wire.content import Content
 from postroad.wire.ebms3 import UserMessage
 from postroad.wire.errors import EbmsError
@@ -81,7 +89,7 @@ def keep(
     match: Match,
     answer: Answer | None,
     as_response: bool,
-    back: CallBack | None,
+    back: Work | None,
 ) -> Callable[[Transaction], Given]:
     """The step that takes a message over: stored, delivered and answered, or known already."""
     now, found = arrival.now, arrival.found
@@ -139,7 +147,7 @@ def keep(
                 )
         tx.record(events)
         if back is not None:
-            tx.add_work(back.work)
+            tx.add_work(back)
         for work in notification(context, kept, state, now):
             tx.add_work(work)
         return Given(state, given if as_response else None)
@@ -321,7 +329,7 @@ def reject(
     match: Match | None,
     problems: Sequence[EbmsError],
     answer: Answer,
-    back: CallBack | None,
+    back: Work | None,
 ) -> Callable[[Transaction], None]:
     """The step that refuses: a row to be found by, the events, and the answer."""
     now = arrival.now
@@ -359,7 +367,7 @@ def reject(
         if not known:
             tx.record((about(refused, "rejected", now, error_code=first.code, detail=told(first)),))
         if back is not None:
-            tx.add_work(back.work)
+            tx.add_work(back)
         if before is None:
             for work in notification(context, refused, State.REJECTED, now):
                 tx.add_work(work)

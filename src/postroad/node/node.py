@@ -154,6 +154,9 @@ class Node:
     async def receive(self, request: Request) -> Response:
         return await self._receiver.receive(request)
 
+    async def note(self, code: str, detail: str, peer: str | None) -> None:
+        await self._receiver.note(code, detail, peer)
+
     def new_sink(self) -> Sink:
         return self.context.store.new_sink()
 

@@ -254,7 +254,7 @@ class Receiver:
         answer = Answer(first.signal_id, first.kind, version, envelope)
         back = call_back(context, match, answer, message)
         if back is not None:
-            await context.store.run(lambda tx: tx.add_work(back.work))
+            await context.store.run(lambda tx: tx.add_work(back))
 
     async def _persisted(self, arrival: Arrival) -> Arrival:
         """Large parts are flushed before the step, so that the step need not wait for the disk."""
@@ -361,6 +361,10 @@ class Receiver:
         signal = error([wrong], signal_id=self._context.new_id(now), ref=None, now=now)
         answer = write_answer(signal, _spoken(request.content_type), None, now)
         return Response(status, answer.content_type, answer.envelope)
+
+    async def note(self, code: str, detail: str, peer: str | None) -> None:
+        """Write down what was refused before it could be a message."""
+        await self._note(code, detail, self._context.clock(), peer)
 
     async def _note(self, code: str, detail: str, now: datetime, peer: str | None) -> None:
         """An event about no message."""

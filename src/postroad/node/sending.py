@@ -232,9 +232,7 @@ class Sender:
     ) -> Outcome:
         """What the partner's reply makes of the message."""
         if reply.body and _is_soap(reply.content_type):
-            heard = await self._hear(outgoing, sending, reply)
-            if heard is not None:
-                return _spoken(name, heard, reply.status)
+            return _spoken(name, await self._hear(outgoing, sending, reply), reply.status)
         if reply.status >= 400:
             said = f"the partner answered HTTP {reply.status}"
             told = reply.status < 500
@@ -252,7 +250,7 @@ class Sender:
         said = f"the partner answered HTTP {reply.status} without a receipt"
         return Outcome(name, State.IN_DOUBT, None, "EBMS:0301", said, "in_doubt")
 
-    async def _hear(self, outgoing: Outgoing, sending: Sending, reply: Reply) -> Hearing | None:
+    async def _hear(self, outgoing: Outgoing, sending: Sending, reply: Reply) -> Hearing:
         context = self._context
         try:
             capture = _captured(reply, context)
