@@ -15,6 +15,7 @@ from postroad.store.sqlite import SqliteStore, open_sqlite
 from postroad.wire.content import Content
 from tests.store.samples import Pattern, adding, after, bytes_of, event, message, written
 from tests.store.test_sqlite_processes import assert_nothing_is_left_over
+from tests.unit.test_spool import open_files
 
 
 def files(folder: Path, kind: str) -> list[str]:
@@ -213,10 +214,10 @@ def test_many_contents_need_few_open_files(tmp_path: Path) -> None:
         store = await open_sqlite(tmp_path, "station")
         data = bytes(contents.SMALL + 1)
         kept = await store.run(lambda tx: [tx.keep(data) for _ in range(contents._OPENED + 20)])
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        before = open_files(tmp_path)
         for stored in kept:
             assert len(next(iter(store.content(stored).chunks()))) > 0
-        opened = len(list(Path("/proc/self/fd").iterdir())) - before
+        opened = open_files(tmp_path) - before
         assert opened <= contents._OPENED + 5
         await store.close()
 
