@@ -36,6 +36,7 @@ fuzz: setup
 bench: setup
 	$(BIN)/postroad bench wire
 	$(BIN)/postroad bench push
+	$(BIN)/postroad bench retry
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -35,7 +35,7 @@ from postroad.store.spool import SpoolSink
 from postroad.wire.content import BytesContent, Content, Sink
 from tests.changing import replace
 
-ON_THE_WAY: Final = (State.SUBMITTED, State.READY, State.SENDING, State.WAITING)
+ON_THE_WAY: Final = (State.SUBMITTED, State.READY, State.WAITING, State.SUSPENDED)
 FILTERS: Final = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
 ORDERS: Final = PModeSummary(
     id="buyer-to-seller-order",

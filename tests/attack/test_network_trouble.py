@@ -244,7 +244,7 @@ def test_a_submission_that_cannot_be_stored_is_not_accepted_and_can_come_again(
 ) -> None:
     name = place.new_id()
     payload = uploads.part("payload", os.urandom(size))
-    note = [{"name": f"note-{number}", "value": "y" * 16_000} for number in range(4)]
+    note = [{"name": f"note-{number}", "value": "y" * 16_000} for number in range(30)]
     mark = place.mark("buyer")
     with TROUBLES[kind](place, place.buyer):
         given = _submit(place, payload, message_id=name, properties=note)

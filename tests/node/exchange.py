@@ -16,9 +16,10 @@ from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_f
 from postroad.node.config import Config, load_config
 from postroad.node.context import Context
 from postroad.node.evidence import evidence_zip
-from postroad.node.hearing import Hearing, hear, settle
+from postroad.node.hearing import Hearing, hear
 from postroad.node.in_force import InForce
 from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.outcome import answered
 from postroad.node.packaging import drafted, new_boundary, ready
 from postroad.node.receiving import Receiver, Request, Response
 from postroad.store.interface import Store
@@ -140,7 +141,7 @@ class Exchange:
         context = self.contexts[BUYER]
         hearing = await self.judge(message, response)
         return await context.store.run(
-            lambda tx: settle(tx, message, hearing, self.clock(), "127.0.0.1")
+            lambda tx: answered(context, tx, message, hearing, self.clock(), "127.0.0.1")
         )
 
     async def judge(self, message: Message, response: Response) -> Hearing:

@@ -501,15 +501,15 @@ def test_the_page_lists_exactly_the_settings_of_the_model() -> None:
 def test_every_default_of_the_table_is_what_a_file_without_it_gets(file: Path) -> None:
     rows = re.findall(r"^\| `([\w.]+)` \| [^|]+ \| `([^`|]+)` \|", settings_table(), re.MULTILINE)
     assert len(rows) > 30
-    nested: dict[str, dict[str, str] | str] = {}
+    nested: dict[str, Any] = {}
     for path, default in rows:
-        group, dot, name = path.rpartition(".")
-        if group in ("webhook",):
+        *groups, name = path.split(".")
+        if groups == ["webhook"]:
             continue
-        if dot:
-            nested.setdefault(group, {})[name] = default  # type: ignore[index]
-        else:
-            nested[name] = default
+        within = nested
+        for group in groups:
+            within = within.setdefault(group, {})
+        within[name] = default
     text = yaml.safe_dump(nested).replace("'null'", "null")
     assert loaded(file, MINIMAL + text) == loaded(file, MINIMAL)
 

@@ -182,4 +182,4 @@ def test_a_receipt_that_comes_after_the_configured_time_is_taken(route: Route) -
     [passed] = route.to_buyer.about(message_id)
     assert route.seller.wait(message_id, PATIENCE / 3).state == "in_doubt"
     assert route.loop.run(route.to_seller.post(passed.answer)).status == 202
-    assert route.seller.status(message_id).state == "acknowledged"
+    assert route.seller.status(message_id).state == "settled"

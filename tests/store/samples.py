@@ -6,7 +6,17 @@ from typing import Any
 
 from postroad.security.encrypt import Seal
 from postroad.store.interface import Store, Transaction
-from postroad.store.records import Event, Message, Side, Signal, State, Stored, StoredPart, Work
+from postroad.store.records import (
+    Event,
+    Message,
+    Notice,
+    Side,
+    Signal,
+    State,
+    Stored,
+    StoredPart,
+    Work,
+)
 from postroad.wire.content import CHUNK, Content
 
 START = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -76,6 +86,13 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         peer="10.0.0.1",
         error_code="EBMS:0004",
         detail="what was \u2028 wrong",
+        tries=2,
+        unanswered=1,
+        first_sent_at=after(3),
+        last_sent_at=after(4.000001),
+        due_at=after(5),
+        decided_by=after(6),
+        timer=2**40,
     )
 
 
@@ -93,6 +110,10 @@ def signal(envelope: Stored, message_id: str = "m1@here", **fields: Any) -> Sign
 
 def work(kind: str = "send", message_id: str = "m1@here", due: float = 0, **fields: Any) -> Work:
     return Work(kind, message_id, after(due), **fields)
+
+
+def notice(message_id: str = "m1@here", event: str = "failed", **fields: Any) -> Notice:
+    return Notice(message_id, START, event, State.FAILED, **fields)
 
 
 def event(name: str = "received", message_id: str | None = "m1@here", **fields: Any) -> Event:

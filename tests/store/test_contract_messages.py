@@ -42,6 +42,18 @@ def test_a_message_comes_back_as_it_was_added(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_message_can_be_in_any_state(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        await store.run(lambda tx: [tx.add_message(message(one, state=one)) for one in State])
+        for state in State:
+            kept = await found(store, state)
+            assert kept is not None
+            assert kept.state is state
+            assert await listed(store, states=(state,)) == [state]
+
+    tell(story)
+
+
 def test_a_second_message_of_the_same_side_and_id_changes_nothing(tell: Tell) -> None:
     async def story(store: Store) -> None:
         assert await store.run(lambda tx: tx.add_message(message(action="first")))
@@ -91,6 +103,23 @@ def test_a_message_changes_only_from_an_expected_state(tell: Tell) -> None:
         assert not await store.run(
             lambda tx: tx.change_message(Side.RECEIVING, "m2@here", State, attempts=1)
         )
+
+    tell(story)
+
+
+def test_a_field_of_a_message_can_be_cleared(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def changing(**changes: Any) -> Callable[[Transaction], bool]:
+            return lambda tx: tx.change_message(Side.RECEIVING, "m1@here", State, **changes)
+
+        await store.run(lambda tx: tx.add_message(message()))
+        before = await found(store, "m1@here")
+        given = {"pmode": "p", "due_at": after(5), "timer": 7, "tries": 3, "detail": "why"}
+        await store.run(changing(**given))
+        kept = await found(store, "m1@here")
+        assert kept == replace(before, **given)
+        await store.run(changing(pmode=None, due_at=None, timer=None, tries=0, detail=None))
+        assert await found(store, "m1@here") == before
 
     tell(story)
 

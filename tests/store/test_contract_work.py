@@ -1,20 +1,16 @@
 """The contract of every backend: work and the journal."""
 
 import asyncio
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from postroad.store.interface import Store, Transaction
 from postroad.store.records import Event
-from tests.store.samples import (
-    START,
-    after,
-    event,
-    full_event,
-    work,
-)
-from tests.store.stories import KINDS, Refusal, Tell, claimed
+from tests.store.samples import START, after, event, full_event, work
+from tests.store.stories import KINDS, Refusal, Tell, added, claimed, due, finish, kept_work, taken
 
 
 def test_due_work_is_claimed_oldest_first(tell: Tell) -> None:
@@ -37,10 +33,12 @@ def test_due_work_is_claimed_oldest_first(tell: Tell) -> None:
 
 def test_work_comes_back_as_it_was_added(tell: Tell) -> None:
     async def story(store: Store) -> None:
-        given = work("signal", "m1@here", data=b'{"a":1}', attempt=4)
-        id = await store.run(lambda tx: tx.add_work(given))
-        [back] = await store.run(lambda tx: tx.claim_work(KINDS, START, "me", after(9), 1))
+        given = work("signal", data=b'{"a":1}', attempt=4, partner="urn:x::them", lane="talk")
+        [id] = await added(store, given)
+        assert await kept_work(store, id) == structs.replace(given, id=id)
+        [back] = await taken(store, now=0, owner="me", lease=9)
         assert back == structs.replace(given, id=id, owner="me", lease_until=after(9))
+        assert await kept_work(store, id) == back
 
     tell(story)
 
@@ -91,57 +89,7 @@ def test_work_can_be_claimed_from_the_start(tell: Tell) -> None:
     tell(story)
 
 
-def test_notifications_about_a_message_are_given_one_at_a_time_in_order(tell: Tell) -> None:
-    async def story(store: Store) -> None:
-        def step(tx: Transaction) -> list[int]:
-            return [
-                tx.add_work(work("notify", "a", due=5, data=b"1")),
-                tx.add_work(work("notify", "a", due=1, data=b"2")),
-                tx.add_work(work("notify", "b", due=9, data=b"3")),
-                tx.add_work(work("notify", "a", due=0, data=b"4")),
-            ]
-
-        first, second, other, third = await store.run(step)
-
-        async def next_ids(now: float) -> list[int]:
-            given = await store.run(
-                lambda tx: tx.claim_work(["notify"], after(now), "me", after(1000), 10)
-            )
-            return [one.id for one in given]
-
-        # The second is due, but behind the first, which is not.
-        assert await next_ids(4) == []
-        assert await store.look(lambda reader: reader.next_due(["notify"])) == after(5)
-        assert await next_ids(10) == [first, other]
-        # The first is being done: nothing of this message is due for anybody.
-        assert await next_ids(10) == []
-        assert await store.look(lambda reader: reader.next_due(["notify"])) is None
-        # It failed and is tried again later: still nothing.
-        await store.run(lambda tx: tx.postpone_work(first, after(50)))
-        assert await next_ids(49) == []
-        assert await next_ids(50) == [first]
-        await store.run(lambda tx: tx.finish_work(first))
-        assert await next_ids(50) == [second]
-        await store.run(lambda tx: tx.finish_work(second))
-        assert await next_ids(50) == [third]
-
-    tell(story)
-
-
-def test_the_lease_of_a_notification_can_be_over_too(tell: Tell) -> None:
-    async def story(store: Store) -> None:
-        def step(tx: Transaction) -> None:
-            for data in (b"1", b"2"):
-                tx.add_work(work("notify", "a", data=data, owner="gone", lease_until=after(5)))
-
-        await store.run(step)
-        given = await store.run(lambda tx: tx.claim_work(KINDS, after(9), "me", after(99), 10))
-        assert [one.data for one in given] == [b"1"]
-
-    tell(story)
-
-
-def test_other_work_for_one_message_needs_no_order(tell: Tell) -> None:
+def test_work_for_one_message_needs_no_order_without_a_lane(tell: Tell) -> None:
     async def story(store: Store) -> None:
         await store.run(lambda tx: [tx.add_work(work()), tx.add_work(work())])
         assert await claimed(store) == ["m1@here", "m1@here"]
@@ -155,6 +103,7 @@ def test_finished_work_is_gone(tell: Tell) -> None:
         await store.run(lambda tx: tx.finish_work(id))
         await store.run(lambda tx: tx.finish_work(id))
         assert await claimed(store) == []
+        assert await store.look(lambda reader: reader.work(id)) is None
         assert (await store.look(lambda reader: reader.figures())).work == {}
 
     tell(story)
@@ -187,6 +136,156 @@ def test_postponed_work_is_free_later_and_counts_the_attempt(tell: Tell) -> None
     tell(story)
 
 
+def test_who_takes_work_over_is_told_who_left_it(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        await added(store, work("send", "left"), work("send", "free", due=60))
+        [first] = await taken(store, now=0, lease=60, owner="a")
+        assert first.left_by is None
+        left, free = await taken(store, now=60, lease=90, owner="b")
+        assert (left.message_id, left.left_by, free.left_by) == ("left", "a", None)
+        [left, _] = await taken(store, now=90, lease=99, owner="c")
+        assert left.left_by == "b"
+
+    tell(story)
+
+
+def test_work_that_was_given_back_was_left_by_nobody(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [postponed, released] = await added(store, work("send", "p"), work("send", "r", due=1))
+        await claimed(store, owner="a")
+        await store.run(lambda tx: tx.postpone_work(postponed, START))
+        [back] = await store.run(lambda tx: tx.release_work("a"))
+        assert (back.id, back.left_by) == (released, None)
+        assert [one.left_by for one in await taken(store, owner="b")] == [None, None]
+
+    tell(story)
+
+
+def test_work_can_be_put_off_until_it_is_woken(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [id] = await added(store, work(data=b"old"))
+        await claimed(store, now=1)
+        await store.run(lambda tx: tx.postpone_work(id, None, b"new"))
+        assert await claimed(store, now=10**9) == []
+        assert await due(store) is None
+        asleep = await kept_work(store, id)
+        assert (asleep.attempt, asleep.owner, asleep.lease_until) == (1, None, None)
+        assert await store.run(lambda tx: tx.wake_work(id, after(50)))
+        assert await due(store) == after(50)
+        assert await claimed(store, now=49) == []
+        [woken] = await taken(store, now=50)
+        assert (woken.id, woken.attempt, woken.data, woken.due_at) == (id, 1, b"new", after(50))
+
+    tell(story)
+
+
+def test_work_that_is_not_due_yet_can_be_woken(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [id] = await added(store, work(due=50))
+        assert await store.run(lambda tx: tx.wake_work(id, after(5)))
+        assert await due(store) == after(5)
+        assert await claimed(store, now=5) == ["m1@here"]
+
+    tell(story)
+
+
+def test_claimed_work_is_not_woken(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [id] = await added(store, work())
+        [mine] = await taken(store, now=1, lease=60)
+        assert not await store.run(lambda tx: tx.wake_work(id, after(50)))
+        assert await kept_work(store, id) == mine
+        assert await claimed(store, now=59) == []
+
+    tell(story)
+
+
+def test_work_that_is_not_there_is_neither_woken_nor_turned(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [id] = await added(store, work())
+        await finish(store, id)
+        assert not await store.run(lambda tx: tx.wake_work(id, START))
+        await store.run(lambda tx: tx.turn_work(id, "send", START))
+        await store.run(lambda tx: tx.postpone_work(id, None))
+        assert await claimed(store) == []
+        assert (await store.look(lambda reader: reader.figures())).work == {}
+
+    tell(story)
+
+
+def test_work_turns_into_work_of_another_kind(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [id] = await added(store, work("package", data=b"plan", attempt=3, partner="p", lane="l"))
+        await claimed(store, now=1)
+        await store.run(lambda tx: tx.turn_work(id, "send", after(7)))
+        assert await kept_work(store, id) == work("send", due=7, id=id, partner="p", lane="l")
+        assert (await store.look(lambda reader: reader.figures())).work == {"send": 1}
+        assert await claimed(store, kinds=["package"]) == []
+        assert await due(store, ["send"]) == after(7)
+        assert await claimed(store, now=7, kinds=["send"]) == ["m1@here"]
+
+    tell(story)
+
+
+def test_work_that_sleeps_is_awake_when_it_was_turned(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [id] = await added(store, work("package"))
+        await store.run(lambda tx: tx.postpone_work(id, None))
+        await store.run(lambda tx: tx.turn_work(id, "send", START))
+        assert await claimed(store, kinds=["send"]) == ["m1@here"]
+
+    tell(story)
+
+
+def test_the_oldest_work_is_that_which_does_not_sleep(tell: Tell) -> None:
+    """Work that sleeps keeps nobody waiting: the age of the oldest would alarm for nothing."""
+
+    async def story(store: Store) -> None:
+        [first, asleep, *_] = await added(
+            store,
+            work("send", due=30, lane="l"),
+            work("send", due=20),
+            work("send", due=10, lane="l"),
+        )
+
+        async def oldest() -> object:
+            return (await store.look(lambda reader: reader.figures())).oldest_work
+
+        assert await oldest() == after(20)
+        await store.run(lambda tx: tx.postpone_work(asleep, None))
+        assert await oldest() == after(30)
+        await store.run(lambda tx: tx.postpone_work(first, None))
+        assert await oldest() is None
+
+    tell(story)
+
+
+def test_work_is_moved_with_a_clock_that_was_set_back(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [free, mine, behind, asleep] = await added(
+            store,
+            work("send", due=3600),
+            work("send", due=3601, lane="l", owner="me", lease_until=after(3700)),
+            work("send", due=3602, lane="l"),
+            work("send", due=3603),
+        )
+        await store.run(lambda tx: tx.postpone_work(asleep, None))
+        await store.run(lambda tx: tx.shift_work(timedelta(hours=1)))
+        assert (await kept_work(store, free)).due_at == after(0)
+        moved = await kept_work(store, mine)
+        assert (moved.due_at, moved.lease_until) == (after(1), after(100))
+        assert (await kept_work(store, behind)).due_at == after(2)
+        # What sleeps goes on sleeping.
+        assert [one.id for one in await taken(store, now=100)] == [free, mine]
+        await finish(store, mine)
+        assert [one.id for one in await taken(store, now=2)] == [behind]
+        assert await due(store) is None
+        assert await store.run(lambda tx: tx.wake_work(asleep, after(5)))
+        assert [one.id for one in await taken(store, now=5)] == [asleep]
+
+    tell(story)
+
+
 def test_the_leases_of_owners_that_are_gone_are_given_back(tell: Tell) -> None:
     async def story(store: Store) -> None:
         def step(tx: Transaction) -> None:
@@ -205,17 +304,25 @@ def test_the_leases_of_owners_that_are_gone_are_given_back(tell: Tell) -> None:
     tell(story)
 
 
-def test_an_owner_that_is_still_at_it_keeps_all_that_it_has_claimed(tell: Tell) -> None:
+def test_an_owner_that_is_still_at_it_keeps_what_it_names(tell: Tell) -> None:
     async def story(store: Store) -> None:
-        def step(tx: Transaction) -> None:
-            for name, owner in (("a", "node/1"), ("b", "node/1"), ("c", "node/10")):
-                tx.add_work(work("send", name, owner=owner, lease_until=after(60)))
-            tx.add_work(work("send", "free", due=70))
+        def claim(owner: str) -> dict[str, Any]:
+            return {"owner": owner, "lease_until": after(60)}
 
-        await store.run(step)
-        await store.run(lambda tx: tx.renew_work("node/1", after(200)))
-        assert await claimed(store, now=199, lease=999, owner="other") == ["c", "free"]
-        assert await claimed(store, now=200, lease=999, owner="other") == ["a", "b"]
+        [mine, _, anothers, free] = await added(
+            store,
+            work("send", "mine", **claim("node/1")),
+            work("send", "forgotten", **claim("node/1")),
+            work("send", "another's", **claim("node/10")),
+            work("send", "free", due=70),
+        )
+        ids = [mine, anothers, free, 10**6]
+        await store.run(lambda tx: tx.renew_work("node/1", ids, after(200)))
+        given = await claimed(store, now=199, lease=999, owner="other")
+        assert given == ["forgotten", "another's", "free"]
+        assert await claimed(store, now=200, lease=999, owner="other") == ["mine"]
+        await store.run(lambda tx: tx.renew_work("other", [], after(2000)))
+        assert len(await claimed(store, now=999)) == 4
 
     tell(story)
 

@@ -88,6 +88,10 @@ def test_steps_that_change_nothing_need_no_commit(tmp_path: Path) -> None:
         await store.run(lambda tx: tx.claim_work(["send"], after(0), "me", after(9), 5))
         await store.run(lambda tx: tx.release_work("me"))
         await store.run(lambda tx: tx.purge(after(-9), State, 5))
+        await store.run(lambda tx: tx.renew_work("me", [7], after(9)))
+        await store.run(lambda tx: tx.turn_work(7, "send", after(9)))
+        await store.run(lambda tx: tx.wake_work(7, after(9)))
+        await store.run(lambda tx: tx.remove_notice(7))
         assert not await store.run(lambda tx: tx.add_message(message("m1")))
         with pytest.raises(ValueError, match="no"):
             await store.run(refusing)

@@ -169,7 +169,12 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
         ("    splitting:\n      fragment_size: 1 MiB\n", 6, "PMode[1].Splitting.FragmentSize"),
         ("    splitting: true\n", 5, "PMode[1].Splitting"),
         ("    splitting: {}\n", 5, "PMode[1].Splitting"),
-        ("    reception_awareness: false\n", 5, "PMode[1].ReceptionAwareness"),
+        (
+            "    security: {send_receipt: true}\n"
+            "    reception_awareness: {duplicate_detection: {parameters: {max_size: 1 MiB}}}\n",
+            6,
+            "PMode[1].ReceptionAwareness.DuplicateDetection.Parameters.maxsize",
+        ),
         ("    bundling: {policy: never}\n", 5, "PMode[1].bundling.policy"),
         ("    reliability: {at_most_once: true}\n", 5, "PMode[1].Reliability.AtMostOnce"),
         (
@@ -184,6 +189,30 @@ def test_a_parameter_without_behaviour_is_refused_by_name(text: str, line: int, 
     problem = only(PLAIN + text)
     assert problem.startswith(f"p.yaml:{line}:")
     assert f" error: {name}: not supported by this version (remove it" in problem
+
+
+@pytest.mark.parametrize("text", ["maxsize=10Mb", "checkwindow=7D; MaxSize=10Mb"])
+def test_a_parameter_without_behaviour_is_refused_in_a_string_too(text: str) -> None:
+    detection = f"{{duplicate_detection: {{parameters: '{text}'}}}}"
+    aware = f"    security: {{send_receipt: true}}\n    reception_awareness: {detection}\n"
+    problem = only(PLAIN + aware)
+    assert "p.yaml:6:49: error: PMode[1].ReceptionAwareness.DuplicateDetection" in problem
+    assert ".Parameters.maxsize: not supported by this version" in problem
+
+
+def test_reception_awareness_is_supported() -> None:
+    aware = """\
+    security: {send_receipt: {reply_pattern: callback, reply_to: https://acme.example/msh}}
+    error_handling: {report: {missing_receipt_notify_producer: true}}
+    reception_awareness:
+      retry: {parameters: {max_retries: 3, timeout: PT10S, persist_duration: P1D}}
+      duplicate_detection: {parameters: {check_window: P7D}}
+      in_order: conversation
+      ack_after_delivery: true
+      strict_ack: false
+"""
+    assert told(PLAIN + aware) == []
+    assert told(PLAIN + "    reception_awareness: false\n") == []
 
 
 def test_a_later_version_only_extends_the_table() -> None:

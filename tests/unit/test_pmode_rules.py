@@ -179,6 +179,7 @@ def test_a_property_or_payload_is_described_once() -> None:
 def test_as_response_does_not_contradict_the_reply_pattern() -> None:
     text = (
         "error_handling:\n  report:\n    receiver_errors: {reply_pattern: %s}\n    as_response: %s"
+        "\n    receiver_errors_to: https://acme.example/errors"
     )
     for pattern, as_response, ok in [
         ("callback", "false", True),
@@ -336,14 +337,6 @@ def test_a_message_that_is_split_does_not_use_sync() -> None:
     assert (line, said) == (5, "PMode.MEPbinding: a message that is split cannot use sync")
 
 
-def test_reception_awareness_needs_receipts() -> None:
-    line, said = breach(leg("protocol: {}\nreception_awareness: true"))
-    assert line == 6
-    assert said.endswith("it waits for receipts, but SendReceipt is not true")
-    assert broken(leg("security: {send_receipt: false}\nreception_awareness: true"))
-    assert broken(leg("security: {send_receipt: true}\nreception_awareness: true")) == []
-
-
 def test_non_repudiation_needs_a_signature() -> None:
     line, _ = breach(leg("security:\n  send_receipt:\n    non_repudiation: true"))
     assert line == 7
@@ -369,6 +362,27 @@ def test_the_receipt_of_a_pulled_message_is_no_response() -> None:
 def test_reply_to_has_no_effect_on_responses() -> None:
     text = "security: {send_receipt: {reply_pattern: response, reply_to: https://a.example}}"
     assert breach(leg(text), Level.WARNING)[0] == 5
+
+
+def test_receipts_that_are_called_back_need_an_address() -> None:
+    text = "security:\n  send_receipt:\n    enabled: %s\n    reply_pattern: callback%s"
+    line, said = breach(leg(text % ("true", "")))
+    assert line == 8
+    assert said.endswith("callback needs SendReceipt.ReplyTo")
+    assert broken(leg(text % ("true", "\n    reply_to: https://acme.example/msh"))) == []
+    assert broken(leg(text % ("true", f"\n    addressing: {EPR}"))) == []
+    assert broken(leg(text % ("false", ""))) == []
+
+
+def test_errors_that_are_called_back_without_an_address_get_a_warning() -> None:
+    text = "error_handling: {report: {as_response: %s}}"
+    line, said = breach(leg(text % "false"), Level.WARNING)
+    assert line == 5
+    assert "errors have no way back" in said
+    errors_to = "false, receiver_errors_to: https://acme.example/errors"
+    assert broken(leg(text % "true")) == broken(leg(text % errors_to)) == []
+    receipts_to = "security: {send_receipt: {reply_pattern: callback, reply_to: https://a.example}}"
+    assert broken(leg(text % "false" + "\n" + receipts_to)) == []
 
 
 def test_how_to_sign_or_encrypt_needs_whether() -> None:

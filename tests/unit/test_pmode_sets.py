@@ -14,13 +14,13 @@ responder: {party: urn:globex, role: Seller}
 legs:
   - protocol: {address: https://hub.example/a, soap_version: 1.2, add_actor_or_role_attribute: true}
     business_info: {service: urn:orders, action: Place}
-    error_handling: {report: {as_response: false}}
+    error_handling: {report: {as_response: false, receiver_errors_to: https://a.example/errors}}
     reliability:
       protocol: wsrm
       at_least_once: {contract: {acks_to: https://a.example}, reply_pattern: Callback}
     security:
       wss_version: 1.1
-      send_receipt: {reply_pattern: callback}
+      send_receipt: {reply_pattern: callback, reply_to: https://a.example/receipts}
 """
 RESP = INIT.replace("orders.init", "orders.resp")
 
@@ -63,7 +63,8 @@ def test_the_units_of_a_multi_hop_pmode_share_their_stem() -> None:
         ("hub.example/a", "hub.example/b"),
         ("as_response: false", "as_response: true"),
         ("reply_pattern: Callback", "reply_pattern: Response"),
-        ("reply_pattern: callback", "reply_pattern: response"),
+        ("callback, reply_to: https://a.example/receipts", "response"),
+        ("https://a.example/receipts", "https://hub.example/receipts"),
         ("acks_to: https://a.example", "acks_to: https://hub.example"),
     ],
 )

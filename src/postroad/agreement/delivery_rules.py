@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
+from postroad.agreement.awareness_rules import AWARENESS_RULES
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.parameters import Path
-from postroad.agreement.places import Rule, addressings, contract_of, numbered, report_of
+from postroad.agreement.places import Rule, addressings, contract_of, is_pulled, numbered, report_of
 from postroad.agreement.pmode import PMode
 from postroad.wire.names import I_CLOUD, SYNC, WSR, WSRM
 
@@ -25,6 +26,21 @@ def error_patterns_agree(pmode: PMode) -> Iterator[Breach]:
                 (*path, "error_handling", "report", "as_response"),
                 f"it contradicts ReceiverErrors.ReplyPattern {pattern}",
                 "keep only receiver_errors.reply_pattern",
+            )
+
+
+def called_back_errors_have_an_address(pmode: PMode) -> Iterator[Breach]:
+    """Errors that are not the response go to ReceiverErrorsTo, or where receipts go."""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        report = report_of(leg)
+        receipt = leg.security.send_receipt if leg.security else None
+        to = report.receiver_errors_to
+        named = (to and (to.value or to.addressing)) or (receipt and receipt.reply_to)
+        if report.as_response is False and not named and not is_pulled(pmode, index):
+            yield warning(
+                (*path, "error_handling", "report", "as_response"),
+                "errors have no way back: neither ReceiverErrorsTo nor SendReceipt.ReplyTo is set",
+                "add receiver_errors_to, or write as_response: true",
             )
 
 
@@ -199,9 +215,11 @@ def splitting_is_asynchronous(pmode: PMode) -> Iterator[Breach]:
 
 DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     error_patterns_agree,
+    called_back_errors_have_an_address,
     acks_to_names_the_right_place,
     acknowledgments_suit_the_protocol,
     routed_addresses_are_the_icloud,
     bundling_parameters_agree,
     splitting_is_asynchronous,
+    *AWARENESS_RULES,
 )

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from postroad.agreement.awareness import As4String
 from postroad.agreement.breach import Breach, Level
 from postroad.agreement.explaining import UNKNOWN_KEY, explain, is_consequence
 from postroad.agreement.groups import Group, Valued
@@ -277,6 +278,8 @@ def unsupported(
     name: str = ROOT,
 ) -> list[Path]:
     """The paths of the parameters that a file sets and that are not in the table."""
+    if isinstance(data, str) and issubclass(group, As4String):
+        data = group.written(data)
     if not isinstance(data, dict):
         own = name if issubclass(group, Valued) else None
         return [path] if own is not None and own not in supported else []

@@ -129,7 +129,7 @@ def _told(schema: dict[str, Any]) -> str:
         array = next((o for o in options if o.get("type") == "array"), schema)
         return f"list of {_told(array['items'])}"
     if options:
-        return _told(options[0])
+        return ", ".join(dict.fromkeys(map(_told, options)))
     if "enum" in schema:
         short = [str(v) for v in schema["enum"] if isinstance(v, str) and "://" not in v and v]
         return ", ".join(short)

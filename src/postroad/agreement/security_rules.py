@@ -30,19 +30,6 @@ def _on(covered: Covered | None) -> bool:
     return covered is not None and covered.enabled
 
 
-def awareness_needs_receipts(pmode: PMode) -> Iterator[Breach]:
-    """ReceptionAwareness waits for the receipts that SendReceipt asks for (AS4 3.2)."""
-    for path, leg in numbered(pmode):
-        if leg.reception_awareness and leg.reception_awareness.enabled:
-            receipt = leg.security.send_receipt if leg.security else None
-            if receipt is None or not receipt.enabled:
-                yield Breach(
-                    (*path, "reception_awareness"),
-                    "it waits for receipts, but SendReceipt is not true",
-                    "add security.send_receipt: true",
-                )
-
-
 def non_repudiation_needs_a_signature(pmode: PMode) -> Iterator[Breach]:
     """A non-repudiation receipt repeats the digests of the signed message (AS4 5.1.8)."""
     for path, leg, receipt in _receipts(pmode):
@@ -77,6 +64,23 @@ def receipts_for_pulled_messages_are_called_back(pmode: PMode) -> Iterator[Breac
                 (*path, "reply_pattern"),
                 "the message is pulled: there is no response that could carry its receipt",
                 "use callback",
+            )
+
+
+def called_back_receipts_have_an_address(pmode: PMode) -> Iterator[Breach]:
+    """ReplyTo is where a receipt goes that is not the response.
+
+    The receipt of a pulled message goes where the message was pulled from. [P2-6.7.1-04]
+    """
+    for path, _, receipt in _receipts(pmode):
+        index = path[1]
+        assert isinstance(index, int)
+        named = receipt.reply_to or receipt.addressing or is_pulled(pmode, index)
+        if receipt.enabled and receipt.reply_pattern == "callback" and not named:
+            yield Breach(
+                (*path, "reply_pattern"),
+                "callback needs SendReceipt.ReplyTo",
+                "add reply_to with the URL that the sender takes receipts at",
             )
 
 
@@ -211,10 +215,10 @@ def authorization_has_something_to_check(pmode: PMode) -> Iterator[Breach]:
 
 
 SECURITY_RULES: Final[tuple[Rule, ...]] = (
-    awareness_needs_receipts,
     non_repudiation_needs_a_signature,
     pulled_receipts_have_an_epr,
     receipts_for_pulled_messages_are_called_back,
+    called_back_receipts_have_an_address,
     reply_to_is_for_other_patterns,
     details_need_their_switch,
     key_parameters_fit_together,

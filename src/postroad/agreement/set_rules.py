@@ -33,6 +33,7 @@ OWN: Final = (
     "Reliability.AtLeastOnce.ReplyPattern",
     "Reliability.AtLeastOnce.Contract.AcksTo",
     "Security.SendReceipt.ReplyPattern",
+    "Security.SendReceipt.ReplyTo",
     "Security.X509.Signature.Key",
     "Security.X509.Encryption.Key",
 )

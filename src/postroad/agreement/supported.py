@@ -65,8 +65,17 @@ PMode[].ErrorHandling.Report.ReceiverErrorsTo
 PMode[].ErrorHandling.Report.ProcessErrorNotifyConsumer
 PMode[].ErrorHandling.Report.ProcessErrorNotifyProducer
 PMode[].ErrorHandling.Report.DeliveryFailuresNotifyProducer
+PMode[].ErrorHandling.Report.MissingReceiptNotifyProducer
 PMode[].Protocol.Security.*
 PMode[].PayloadService.CompressionType
+PMode[].ReceptionAwareness
+PMode[].ReceptionAwareness.Retry
+PMode[].ReceptionAwareness.Retry.Parameters.*
+PMode[].ReceptionAwareness.DuplicateDetection
+PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
+PMode[].ReceptionAwareness.InOrder
+PMode[].ReceptionAwareness.StrictAck
+PMode[].ReceptionAwareness.AckAfterDelivery
 """
 
 

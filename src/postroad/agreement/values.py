@@ -10,10 +10,12 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
+    PlainValidator,
     SecretStr,
     SerializationInfo,
     StringConstraints,
@@ -59,6 +61,14 @@ BINDINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 RELIABILITY_PROTOCOLS: Mapping[str, str] = MappingProxyType({"wsrm": WSRM, "ws-reliability": WSR})
+
+LONGEST_WAIT: Final = timedelta(days=30)
+"""Between two attempts to send a message."""
+LONGEST_SPAN: Final = timedelta(days=3660)
+"""That an id or a message is kept for; ten years."""
+UNLIMITED: Final = "unlimited"
+_MOST_RETRIES: Final = 1_000_000
+_JSON: Final = "json"
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]{1,3})")
@@ -143,6 +153,45 @@ def format_duration(value: timedelta) -> str:
         clock += f"{seconds}{fraction}S"
     date = f"{days}D" if days else ""
     return "P" + date + ("T" + clock if clock else "") if date or clock else "PT0S"
+
+
+def _up_to(longest: timedelta) -> AfterValidator:
+    """A duration above nothing, and not above the longest."""
+
+    def check(value: timedelta) -> timedelta:
+        if not timedelta(0) < value <= longest:
+            bounds = f"more than PT0S, at most {format_duration(longest)}"
+            raise ValueError(f"{format_duration(value)} is out of bounds: {bounds}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _between(least: int, most: int) -> AfterValidator:
+    """A number with bounds, whole or not."""
+
+    def check(value: float) -> float:
+        if not least <= value <= most:
+            raise ValueError(f"{value:g} is not a number from {least} to {most}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _plain_number(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
+
+
+def parse_retries(value: object) -> object:
+    """A number of retries, or `unlimited`."""
+    text = str(value).strip().lower()
+    if text == UNLIMITED:
+        return UNLIMITED
+    if text.isascii() and text.isdigit() and len(text) <= 7 and int(text) <= _MOST_RETRIES:
+        return int(text)
+    raise ValueError(
+        f"{value!r} is neither a whole number from 0 to {_MOST_RETRIES} nor {UNLIMITED}"
+    )
 
 
 def _fold(text: str) -> str:
@@ -249,7 +298,6 @@ def _version(*versions: str) -> WithJsonSchema:
     return WithJsonSchema({"enum": [*versions, *(float(v) for v in versions if v.count(".") == 1)]})
 
 
-_JSON: Final = "json"
 _URI_SCHEMA: Final = {"type": "string", "format": "uri"}
 
 Text = Annotated[
@@ -277,6 +325,27 @@ Duration = Annotated[
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str, when_used=_JSON),
     WithJsonSchema({"type": "string", "format": "duration"}),
+]
+Wait = Annotated[Duration, _up_to(LONGEST_WAIT)]
+Span = Annotated[Duration, _up_to(LONGEST_SPAN)]
+Retries = Annotated[
+    int | Literal["unlimited"],
+    PlainValidator(parse_retries),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": _MOST_RETRIES},
+                {"const": UNLIMITED},
+            ]
+        }
+    ),
+]
+_Number = Annotated[float, PlainSerializer(_plain_number, return_type=float | int, when_used=_JSON)]
+Factor = Annotated[
+    _Number, _between(1, 100), WithJsonSchema({"type": "number", "minimum": 1, "maximum": 100})
+]
+Share = Annotated[
+    _Number, _between(0, 1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})
 ]
 Password = Annotated[SecretStr, PlainSerializer(_password, return_type=str, when_used=_JSON)]
 Texts = Annotated[tuple[Text, ...], _Many()]

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from postroad.msh.answers import error, write_answer
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
-from postroad.node.receiving import Request, Response
+from postroad.node.receiving import Request, Response, not_stored
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
 from postroad.transport.http_body import Truncated as ClientIsGone
@@ -67,7 +67,7 @@ def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
         else:
             request = _request(scope, head, receive, limit, lambda: in_progress.add(id(scope)))
             try:
-                await _answer(node, request, send)
+                await _answer(node, request, scope, send)
             except ClientIsGone as gone:
                 _log.info("cut short", extra={"peer": _peer(scope), "detail": str(gone)})
             finally:
@@ -113,20 +113,35 @@ async def _too_large(limit: int) -> AsyncIterator[bytes]:
     yield b""
 
 
-async def _answer(node: Receiving, request: Request, send: Send) -> None:
+async def _answer(node: Receiving, request: Request, scope: Scope, send: Send) -> None:
     try:
         response = await node.receive(request)
     except ClientIsGone:
         raise
     except StoreError as full:
         _log.error("not stored", extra={"peer": request.peer, "detail": str(full)})
-        said = "the message cannot be stored at the moment; send it again later"
-        response = _failure(node.config.node, 503, EbmsError("EBMS:0202", said))
+        response = _failure(node.config.node, *not_stored(full))
     except Exception as unexpected:
         _log.error("a message could not be received", exc_info=unexpected)
         said = "the receiver could not process the message; send it again later"
         response = _failure(node.config.node, 500, EbmsError("EBMS:0004", said))
-    await _write(send, response, [(b"retry-after", LATER)] if response.status == 503 else ())
+    headers = [(b"retry-after", LATER)] if response.status == 503 else ()
+    if response.handed is None:
+        await _write(send, response, headers)
+        return
+    gone = _is_gone(scope)
+    try:
+        if not gone:
+            await _write(send, response, headers)
+    finally:
+        # What was given to the transport may have arrived, whatever happens then.
+        await response.handed(not gone)
+
+
+def _is_gone(scope: Scope) -> bool:
+    """Whether who made the request has closed the connection."""
+    connection = scope.get("extensions", {}).get("connection")
+    return connection is not None and connection["is_closing"]()
 
 
 def _failure(node: str, status: int, problem: EbmsError) -> Response:

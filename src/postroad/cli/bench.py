@@ -67,6 +67,29 @@ def push(
     _show(measures)
 
 
+@app.command()
+def retry(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    seconds: Annotated[
+        float, typer.Option(min=2, max=600, help="How long messages with and without retries run.")
+    ] = 10.0,
+    waiting: Annotated[
+        int, typer.Option(min=1000, max=10_000_000, help="Messages in the backlog.")
+    ] = 1_000_000,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
+    ] = None,
+) -> None:
+    """What retries cost messages that need none; due work in a backlog; a partner who is back."""
+    from postroad.cli.bench_retry import retry_measures
+
+    measures = retry_measures(seconds=seconds, waiting=waiting, folder=folder)
+    if as_json:
+        typer.echo(json.dumps({"machine": machine(), "measures": _as_json(measures)}, indent=2))
+        return
+    _show(measures)
+
+
 def _show(measures: dict[str, Measure]) -> None:
     table = Table("measure", "product", "floor", "ratio", "goal", "peak memory")
     for name, measure in measures.items():

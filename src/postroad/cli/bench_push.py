@@ -7,12 +7,8 @@ durable on both sides. Both run in the same folder, one after the other: floor, 
 
 import asyncio
 import hashlib
-import json
 import os
-import resource
-import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,9 +24,18 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from postroad.api.endpoint import msh_app
 from postroad.api.running import run_in_loop
+from postroad.cli.bench_processes import (
+    answer_of,
+    begin,
+    in_process,
+    make_parties,
+    peak_rss,
+    receiving,
+    tell,
+    until_begun,
+)
 from postroad.cli.bench_wire import Measure
 from postroad.node.config import load_config
-from postroad.node.initializing import Plan, Station, initialize
 from postroad.node.node import Node
 from postroad.node.service import Submission, SubmittedPayload
 from postroad.store.interface import Transaction
@@ -42,6 +47,7 @@ from postroad.wire.limits import MIB
 
 GOALS: Final = {"signed": 0.45, "unsigned": 0.30}
 PAYLOAD: Final = 10 * 1024
+_MODULE: Final = "postroad.cli.bench_push"
 _PER_COMMIT: Final = 50
 _IN_FLIGHT: Final = 512
 _WARM_UP: Final = 1.0
@@ -61,7 +67,7 @@ def push_measures(*, seconds: float, folder: Path | None = None) -> dict[str, Me
     """Signed and unsigned messages, each beside its floor."""
     measures = {}
     for kind, goal in GOALS.items():
-        with _work_folder(folder) as work:
+        with work_folder(folder) as work:
             first = _floor(work, kind, seconds / 2)
             run = _product(work, kind, seconds)
             second = _floor(work, kind, seconds / 2)
@@ -73,7 +79,7 @@ def push_measures(*, seconds: float, folder: Path | None = None) -> dict[str, Me
 
 def large_measure(*, mib: int, folder: Path | None = None) -> Measure:
     """One large payload, signed, encrypted and compressed; what memory the larger node took."""
-    with _work_folder(folder) as work:
+    with work_folder(folder) as work:
         floor = _copy_rate(work, mib)
         run = _product(work, "large", 0, mib=mib)
     return Measure(run.per_second * mib, floor, "MiB/s", None, run.peak_rss_mib)
@@ -81,90 +87,54 @@ def large_measure(*, mib: int, folder: Path | None = None) -> Measure:
 
 def stored_measure(*, stored: int, seconds: float, folder: Path | None = None) -> Measure:
     """What a message costs with so many in the store, against a store of a thousand."""
-    with _work_folder(folder) as work:
+    with work_folder(folder) as work:
         few = _product(work, "unsigned", seconds, stored=1000)
-    with _work_folder(folder) as work:
+    with work_folder(folder) as work:
         many = _product(work, "unsigned", seconds, stored=stored)
     return Measure(many.per_second, few.per_second, "messages/s", 0.85, many.peak_rss_mib)
 
 
 @contextmanager
-def _work_folder(folder: Path | None) -> Iterator[Path]:
+def work_folder(folder: Path | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="postroad-bench-", dir=folder) as name:
         yield Path(name)
-
-
-def _in_process(*arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "postroad.cli.bench_push", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _answer(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a process of the benchmark ended with {process.wait()}")
-    answer: dict[str, Any] = json.loads(line)
-    return answer
 
 
 def _floor(work: Path, kind: str, seconds: float) -> float:
     """Messages per second of the bare work, over all cores."""
     cores = min(os.cpu_count() or 1, 2)
     processes = [
-        _in_process("floor", str(work / f"floor-{number}.db"), kind, str(seconds))
+        in_process(_MODULE, "floor", str(work / f"floor-{number}.db"), kind, str(seconds))
         for number in range(cores)
     ]
     for process in processes:
-        _answer(process)
+        answer_of(process)
     for process in processes:
-        _begin(process)
-    rates = [float(_answer(process)["per_second"]) for process in processes]
+        begin(process)
+    rates = [float(answer_of(process)["per_second"]) for process in processes]
     for process in processes:
         process.wait()
     return sum(rates)
 
 
-def _begin(process: "subprocess.Popen[str]") -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
 def _product(work: Path, kind: str, seconds: float, *, mib: int = 0, stored: int = 0) -> Run:
-    buyer = Station("buyer", work / "buyer", _free_port())
-    seller = Station("seller", work / "seller", _free_port())
-    plan = Plan(buyer, seller)
-    initialize(plan, now=datetime.now(UTC))
-    receiver = _in_process("receiver", str(work / "seller"), str(stored))
-    sender = None
-    try:
-        _answer(receiver)
-        sender = _in_process(
-            "sender", str(work / "buyer"), kind, str(seconds), str(mib), str(stored)
-        )
-        sent = _answer(sender)
-        _begin(receiver)
-        received = _answer(receiver)
-    finally:
-        for process in filter(None, (sender, receiver)):
-            process.terminate()
-            process.wait()
+    make_parties(work)
+    with receiving(work, stored) as receiver:
+        answer_of(receiver)
+        arguments = (kind, str(seconds), str(mib), str(stored))
+        sender = in_process(_MODULE, "sender", str(work / "buyer"), *arguments)
+        try:
+            sent = answer_of(sender)
+            begin(receiver)
+            received = answer_of(receiver)
+        finally:
+            sender.terminate()
+            sender.wait()
     if sent["acknowledged"] != received["delivered"]:
         raise RuntimeError(
             f"{sent['acknowledged']} messages were acknowledged, {received['delivered']} delivered"
         )
     return Run(sent["per_second"], max(sent["peak_rss_mib"], received["peak_rss_mib"]))
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _copy_rate(work: Path, mib: int) -> float:
@@ -190,7 +160,7 @@ def _run_floor(database: Path, kind: str, seconds: float) -> None:
     how, digest = padding.PKCS1v15(), hashes.SHA256()
     payload, signed_info = os.urandom(PAYLOAD), os.urandom(1024)
     sides = [_side(database.with_suffix(f".{side}")) for side in ("out", "in")]
-    _tell({})
+    tell({})
     sys.stdin.readline()
     count = 0
     began = perf_counter()
@@ -208,7 +178,7 @@ def _run_floor(database: Path, kind: str, seconds: float) -> None:
         for side in sides:
             side.execute("COMMIT")
             side.execute("BEGIN")
-    _tell({"per_second": count / (perf_counter() - began)})
+    tell({"per_second": count / (perf_counter() - began)})
 
 
 def _side(database: Path) -> sqlite3.Connection:
@@ -229,11 +199,11 @@ async def _run_receiver(folder: Path, stored: int) -> None:
     door = config.listen[0]
     server = HttpServer(msh_app(node), host=door.host, port=door.port)
     await server.start()
-    _tell({})
-    await asyncio.to_thread(sys.stdin.readline)
+    tell({})
+    await until_begun()
     figures = await store.look(lambda reader: reader.figures())
     delivered = figures.messages.get("receiving.delivered", 0)
-    _tell({"delivered": delivered, "peak_rss_mib": _peak_rss()})
+    tell({"delivered": delivered, "peak_rss_mib": peak_rss()})
     await server.close()
     await node.stop()
 
@@ -250,7 +220,7 @@ async def _run_sender(folder: Path, kind: str, seconds: float, mib: int, stored:
         rate = await _send_small(node, _PMODES[kind], seconds)
     figures = await store.look(lambda reader: reader.figures())
     acknowledged = figures.messages.get("sending.acknowledged", 0) - stored
-    _tell({"per_second": rate, "acknowledged": acknowledged, "peak_rss_mib": _peak_rss()})
+    tell({"per_second": rate, "acknowledged": acknowledged, "peak_rss_mib": peak_rss()})
     await node.stop()
 
 
@@ -319,16 +289,8 @@ async def _fill(store: Any, count: int, side: Side, state: State) -> None:
 
         return step
 
-    for begin in range(0, count, 1000):
-        await store.run(some(range(begin, min(begin + 1000, count))))
-
-
-def _peak_rss() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _tell(facts: dict[str, Any]) -> None:
-    print(json.dumps(facts), flush=True)
+    for first in range(0, count, 1000):
+        await store.run(some(range(first, min(first + 1000, count))))
 
 
 def _main(role: str, *arguments: str) -> None:

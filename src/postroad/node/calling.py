@@ -13,8 +13,8 @@ from postroad.node.context import Context
 from postroad.node.journaling import about
 from postroad.store.interface import Transaction
 from postroad.store.records import Side, Work
-from postroad.transport.http_client import HttpClient
-from postroad.transport.http_outgoing import Outgoing, TransportFailure
+from postroad.transport.http_client import Client
+from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
 from postroad.wire.ebms3 import UserMessage
 
@@ -71,16 +71,27 @@ def _errors_to(match: Match) -> str | None:
 class Calling:
     """Sends signals, again and again until the partner takes them."""
 
-    def __init__(self, context: Context, client: HttpClient) -> None:
+    def __init__(self, context: Context, client: Client) -> None:
         self._context = context
         self._client = client
+        http = context.config.http
+        self._timeouts = Timeouts(
+            connect=http.connect_timeout.total_seconds(),
+            answer=http.answer_timeout.total_seconds(),
+        )
 
     async def perform(self, work: Work) -> None:
         call = msgspec.json.decode(work.data, type=Call)
         try:
             tls = self._tls(call)
             reply = await self._client.post(
-                Outgoing(call.url, call.content_type, base64.b64decode(call.envelope), tls=tls)
+                Outgoing(
+                    call.url,
+                    call.content_type,
+                    base64.b64decode(call.envelope),
+                    tls=tls,
+                    timeouts=self._timeouts,
+                )
             )
         except TransportFailure as failure:
             await self._again(work, call, failure.reason)

@@ -130,7 +130,7 @@ Kept = Annotated[
     FOR_EVER,
 ]
 Part = Literal["msh", "api"]
-WebhookEvent = Literal["received", "receipt", "failed"]
+WebhookEvent = Literal["received", "receipt", "failed", "in_doubt", "suspended", "settled"]
 
 
 class Keys(Settings):
@@ -209,8 +209,9 @@ class Webhook(Settings):
     url: Url = setting("Where events are posted to.", REQUIRED)
     secret_file: FilePath | None = setting("File with the secret that signs the calls.")
     events: Annotated[tuple[WebhookEvent, ...], one_or_many, Field(min_length=1)] = setting(
-        "What is told: a message came in, a receipt came back, a message failed.",
-        ("received", "receipt", "failed"),
+        "What is told: a message came in, a receipt came back, a message failed, is in doubt, "
+        "waits until its partner is resumed, or was answered after it was given up.",
+        ("received", "receipt", "failed", "in_doubt", "suspended", "settled"),
     )
     attempts: int = setting("How often a call is tried.", 20, ge=1, le=1000)
     first_interval: Timeout = setting("The wait after the first failure; it doubles.", "PT5S")
@@ -274,10 +275,30 @@ class Http(Settings):
     answer_timeout: Timeout = setting("For a partner to answer a message.", "PT60S")
 
 
+class Breaker(Settings):
+    """When a partner is left alone."""
+
+    failures: int = setting(
+        "Attempts in a row that did not reach a partner until it is paused; 0: never.",
+        5,
+        ge=0,
+        le=1_000_000,
+    )
+    pause: Timeout = setting(
+        "How long the first pause is; each further one is twice as long.", "PT30S"
+    )
+    longest_pause: Timeout = setting("How long a pause is at most.", "PT10M")
+
+
 class Send(Settings):
     """Sending."""
 
     parallel: int = setting("Messages on their way out at once.", 128, ge=1, le=10_000)
+    lease: Timeout = setting(
+        "How long a process that is silent keeps what it has claimed; then another takes it over.",
+        "PT1M",
+    )
+    breaker: Breaker = setting("When a partner who cannot be reached is left alone.", Breaker())
 
 
 class Retention(Settings):

@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
@@ -13,7 +13,9 @@ from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
 from postroad.node.in_force import InForce
 from postroad.node.together import Together
+from postroad.reliability.breaker import Gate
 from postroad.store.interface import Store
+from postroad.store.records import Partner
 from postroad.wire.limits import Limits
 
 
@@ -36,8 +38,15 @@ class Context:
     counters: Counter[str] = field(default_factory=Counter)
     work_came: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when work was added that nobody has claimed yet."""
-    let_go: set[int] = field(default_factory=set)
-    """Claimed work whose outcome could not be stored: to be given back, and done again."""
+    unwell: dict[str, Partner] = field(default_factory=dict)
+    """Partners with whom not all is well, as the store knew them a moment ago."""
+    in_hand: set[int] = field(default_factory=set)
+    """Claimed work that is being done, or waits for its turn here: its lease is renewed."""
+    let_go: dict[int, bool] = field(default_factory=dict)
+    """Claimed work whose outcome could not be stored: to be given back, and done again.
+
+    True: a message may have left meanwhile.
+    """
     read: Together[Look, bool] = field(default_factory=lambda: Together(Look.read))
     judge: Together[tuple[Look, Terms | None], None] = field(
         default_factory=lambda: Together(lambda both: both[0].judge(both[1]))
@@ -49,11 +58,30 @@ class Context:
         self.host = self.host or host_name(self.config.node)
 
     @property
+    def lease(self) -> timedelta:
+        """How long what this process claims stays its own without a sign of life."""
+        return self.config.send.lease
+
+    @property
     def party(self) -> str:
         return self.config.party_name
 
     def new_id(self, now: datetime) -> str:
         return new_message_id(now, self.entropy, self.host)
+
+    def dice(self) -> float:
+        """From 0 to 1."""
+        return int.from_bytes(self.entropy(4), "big") / 2**32
+
+    def is_paused(self, partner: str) -> bool:
+        """Whether nothing is sent to a partner now."""
+        known = self.unwell.get(partner)
+        return known is not None and known.gate is not Gate.FLOWING
+
+    async def look_at_partners(self) -> None:
+        """Learn how it stands with partners; other processes change it too."""
+        known = await self.store.look(lambda reader: reader.partners())
+        self.unwell = {one.name: one for one in known}
 
     def told(self) -> None:
         """Something happened that the application may want to know: its call is due now."""

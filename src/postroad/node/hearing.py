@@ -3,9 +3,7 @@
 The same whether they are the response or come later, as a request of the partner's.
 """
 
-from collections.abc import Collection
 from datetime import datetime
-from typing import Final
 
 from msgspec import Struct
 
@@ -16,22 +14,25 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.node.context import Context
 from postroad.node.journaling import about, place
+from postroad.reliability.awareness import ANSWERS, Answer, error_said
+from postroad.reliability.delivery import Input
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Message, Side, Signal, State, Stored
+from postroad.store.records import Event, Message, Side, Signal, Stored
 from postroad.wire.ebms3 import Error, SignalMessage
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.soap_faults import Fault
 
-OPEN: Final = (
-    State.READY,
-    State.SENDING,
-    State.WAITING,
-    State.SENT,
-    State.IN_DOUBT,
-    State.FAILED,
-)
-"""States that a receipt ends: a late one too settles what was in doubt or given up."""
-REFUSABLE: Final = (State.READY, State.SENDING, State.WAITING, State.SENT, State.IN_DOUBT)
-"""States that a partner's error ends. Who acknowledged cannot take it back."""
+
+class Said(Struct, frozen=True):
+    """What an envelope means for the message, in the words of `reliability.awareness`."""
+
+    answer: Answer
+    error_code: str | None = None
+    detail: str | None = None
+
+    @property
+    def input(self) -> Input:
+        return ANSWERS[self.answer]
 
 
 class Heard(Struct, frozen=True):
@@ -58,7 +59,30 @@ class Hearing(Struct, frozen=True):
     heard: tuple[Heard, ...]
     problems: tuple[EbmsError, ...]
     """Why there is nothing to hear in it."""
-    fault: str | None = None
+    fault: Fault | None = None
+
+    @property
+    def said(self) -> Said | None:
+        """What is believed of it: a receipt first, then an error; None when nothing is."""
+        for one in self.heard:
+            if not one.problems and one.kind == "receipt":
+                return Said(Answer.RECEIPT)
+        for one in self.heard:
+            if not one.problems and one.failure is not None:
+                code = one.failure.error_code
+                return Said(error_said(code), code, told_by(one.failure))
+        return None
+
+    @property
+    def disbelieved(self) -> Said | None:
+        """What is wrong with what it says."""
+        for one in self.heard:
+            for wrong in one.problems:
+                bad = Answer.BAD_RECEIPT if one.kind == "receipt" else Answer.DISBELIEVED
+                return Said(bad, wrong.code, wrong.detail)
+        for wrong in self.problems:
+            return Said(Answer.DISBELIEVED, wrong.code, wrong.detail)
+        return None
 
 
 async def hear(
@@ -93,10 +117,9 @@ def judged(
         ref = signal.message_info.ref_to_message_id
         if ref == wanted or (ref is None and signal.errors and on_response):
             heard.append(_judge(found, signal, match, sent, on_response=on_response))
-    fault = found.fault.reason if found.fault is not None else None
     problems = tuple(one for one in found.problems if one.severity is Severity.FAILURE)
     kind = str(capture.content_type) if capture.content_type else "application/soap+xml"
-    return Hearing(capture.envelope, kind, tuple(heard), problems, fault)
+    return Hearing(capture.envelope, kind, tuple(heard), problems, found.fault)
 
 
 def _judge(
@@ -115,25 +138,16 @@ def _judge(
     return Heard(signal, tuple(error_problems(found, match, on_response=on_response)))
 
 
-def settle(
-    tx: Transaction,
-    message: Message,
-    hearing: Hearing,
-    now: datetime,
-    peer: str | None,
-    **changes: object,
-) -> State | None:
-    """Write down what was heard; the new state of the message, if it has one.
-
-    `changes` are further fields to change together with the state.
-    """
-    state = None
+def noted(
+    tx: Transaction, message: Message, hearing: Hearing, now: datetime, peer: str | None
+) -> None:
+    """Write down what was heard, believed or not: the signals with their bytes, and the events."""
+    if not hearing.heard:
+        return
     stored = tx.keep(hearing.envelope)
     for one in hearing.heard:
         tx.add_signal(_signal(message, one, hearing, stored, now))
         tx.record(_events(message, one, stored, now, peer))
-        state = _settled(tx, message, one, now, changes) or state
-    return state
 
 
 def _signal(
@@ -192,50 +206,6 @@ def _events(
         )
         for error in one.signal.errors
     ]
-
-
-def _settled(
-    tx: Transaction, message: Message, one: Heard, now: datetime, changes: dict[str, object]
-) -> State | None:
-    if one.problems:
-        return None
-    if one.kind == "receipt":
-        fine = {**changes, "error_code": None, "detail": None}
-        return _change(tx, message, OPEN, State.ACKNOWLEDGED, now, fine)
-    failure = one.failure
-    if failure is None:
-        return None
-    said = told_by(failure)
-    told = {**changes, "error_code": failure.error_code, "detail": said}
-    state = _change(tx, message, REFUSABLE, State.FAILED, now, told)
-    if state is not None:
-        tx.record(
-            (
-                about(
-                    message,
-                    "delivery_failed",
-                    now,
-                    error_code=failure.error_code,
-                    severity="failure",
-                    detail=said,
-                ),
-            )
-        )
-    return state
-
-
-def _change(
-    tx: Transaction,
-    message: Message,
-    expected: Collection[State],
-    state: State,
-    now: datetime,
-    more: dict[str, object],
-) -> State | None:
-    changed = tx.change_message(
-        Side.SENDING, message.message_id, expected, state=state, updated_at=now, **more
-    )
-    return state if changed else None
 
 
 def told_by(error: Error) -> str:

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -19,6 +19,8 @@ from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
 from postroad.node.service import PModeSummary, Refused, Reloaded
+from postroad.reliability.agreed import awareness_of, policy_of
+from postroad.reliability.schedule import ONCE, Policy
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import PartyId
@@ -38,6 +40,10 @@ class Sending:
     material: Material
     address: str
     tls: TlsProfile | None
+    policy: Policy = ONCE
+    """When it is sent again."""
+    in_order: str | None = None
+    """conversation or pmode: what is sent one after the other."""
 
 
 class InForce:
@@ -144,7 +150,27 @@ class InForce:
         material = self.expectation.material(match)
         if material.signing is None:
             material = replace(material, signing=self.keyring.signing)
-        return Sending(match, header(pmode, 1), material, protocol.address, self.tls(name))
+        aware = awareness_of(match.leg)
+        return Sending(
+            match,
+            header(pmode, 1),
+            material,
+            protocol.address,
+            self.tls(name),
+            policy_of(match.leg),
+            aware.in_order if aware else None,
+        )
+
+    def longest_memory(self) -> timedelta:
+        """The longest of the windows in which duplicates are recognised, over all P-Modes."""
+        windows = (
+            aware.duplicate_detection.parameters.check_window
+            for leg in self.expectation.pmodes.legs
+            if (aware := awareness_of(leg.leg)) is not None
+            and aware.duplicate_detection is not None
+            and aware.duplicate_detection.parameters is not None
+        )
+        return max(filter(None, windows), default=timedelta(0))
 
     def tls(self, name: str) -> TlsProfile | None:
         """How a P-Mode's partner is spoken to over TLS, where the P-Mode says."""

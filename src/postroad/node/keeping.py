@@ -16,6 +16,8 @@ from postroad.msh.payloads import Payload
 from postroad.node.context import Context
 from postroad.node.journaling import about, place
 from postroad.node.notifying import notification
+from postroad.reliability.awareness import Arrival as Same
+from postroad.reliability.awareness import Known, Reception, received
 from postroad.store.interface import Transaction
 from postroad.store.records import (
     Event,
@@ -60,6 +62,22 @@ class Given(Struct, frozen=True):
     """The first answer, which is to be sent to the partner's address once more."""
     contradicts: bool = False
     """Another message has the same id: nothing was done."""
+    held_by: int | None = None
+    """The work that delivers it once the answer was handed over."""
+
+
+class Answering(Struct, frozen=True):
+    """How a message is answered."""
+
+    answer: Answer | None
+    """The receipt, if one was agreed on."""
+    as_response: bool
+    back: Work | None = None
+    """The work of sending the receipt to the partner's address."""
+    after_delivery: bool = False
+    """Only when the application acknowledged the message."""
+    strict: bool = False
+    """The message is held until the receipt was handed to the transport."""
 
 
 def unsupported(found: Inspection) -> list[EbmsError]:
@@ -83,76 +101,124 @@ def unsupported(found: Inspection) -> list[EbmsError]:
 
 
 def keep(
-    context: Context,
-    arrival: Arrival,
-    message: UserMessage,
-    match: Match,
-    answer: Answer | None,
-    as_response: bool,
-    back: Work | None,
+    context: Context, arrival: Arrival, message: UserMessage, match: Match, how: Answering
 ) -> Callable[[Transaction], Given]:
     """The step that takes a message over: stored, delivered and answered, or known already."""
-    now, found = arrival.now, arrival.found
-    checked = context.clock()
     message_id = message.message_info.message_id
-    payloads = next(iter(found.payloads.values()), ())
-    state = State.RECEIVED if match.test else State.DELIVERED
+    payloads = next(iter(arrival.found.payloads.values()), ())
 
     def step(tx: Transaction) -> Given:
         before = tx.message(Side.RECEIVING, message_id)
-        if before is not None and before.state is not State.REJECTED:
-            if not _is_copy(message, payloads, before):
-                return Given(before.state, None, contradicts=True)
-            tx.record((about(before, "duplicate", now, peer=arrival.peer),))
-            first = _first_answer(tx, before)
-            if as_response:
-                shown = _shown(first) if first is not None else None
-                return Given(before.state, shown, duplicate=True)
-            return Given(before.state, None, duplicate=True, again=first)
-        kept = _message(context, tx, arrival, message, match, state, payloads)
         if before is None:
-            tx.add_message(kept)
-        else:
-            tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **_fields(kept))
-            if before.envelope is not None:
-                tx.drop(before.envelope)
-        events = [
-            about(
-                kept,
-                "received",
-                now,
-                envelope=message_id,
-                wire_bytes=arrival.size,
-                peer=arrival.peer,
-                evidence=place(kept.envelope) if kept.envelope else None,
-            )
-        ]
-        if state is State.DELIVERED:
-            events.append(about(kept, "delivered", checked))
-        given = None
-        if answer is not None:
-            stored = tx.keep(answer.envelope)
-            given = (stored, answer.content_type, 200)
-            tx.add_signal(_sent_signal(kept, answer, stored, now))
-            if as_response:
-                events.append(
-                    about(
-                        kept,
-                        "receipt_sent",
-                        checked,
-                        signal_id=answer.signal_id,
-                        peer=arrival.peer,
-                        evidence=place(stored),
-                    )
-                )
-        tx.record(events)
-        if back is not None:
-            tx.add_work(back)
-        for work in notification(context, kept, state, now):
-            tx.add_work(work)
-        return Given(state, given if as_response else None)
+            return _taken(context, tx, arrival, message, match, how, payloads, None)
+        same = _is_copy(message, payloads, before)
+        done = received(_known(before, how), Same.SAME if same else Same.OTHER)
+        if done is Reception.REFUSE:
+            return Given(before.state, None, contradicts=True)
+        if done is Reception.TAKE_INSTEAD:
+            return _taken(context, tx, arrival, message, match, how, payloads, before)
+        tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
+        if done is Reception.FILTER:
+            return Given(before.state, None, duplicate=True)
+        first = _first_answer(tx, before)
+        if not how.as_response:
+            waiting = tx.work(before.timer) if before.timer is not None else None
+            if waiting is not None:
+                tx.wake_work(waiting.id, arrival.now)
+                return Given(before.state, None, duplicate=True)
+            return Given(before.state, None, duplicate=True, again=first)
+        shown = _shown(first) if first is not None else None
+        held_by = _held(context, tx, message_id) if before.state is State.HELD else None
+        return Given(before.state, shown, duplicate=True, held_by=held_by)
 
     return step
+
+
+def _known(before: Message, how: Answering) -> Known:
+    """What there is under the id of a message that comes."""
+    if before.state is State.REJECTED:
+        return Known.REJECTED
+    if before.state is State.HELD:
+        return Known.HELD
+    if how.after_delivery and before.state is State.DELIVERED:
+        return Known.UNANSWERED
+    return Known.TAKEN
+
+
+def _taken(
+    context: Context,
+    tx: Transaction,
+    arrival: Arrival,
+    message: UserMessage,
+    match: Match,
+    how: Answering,
+    payloads: Sequence[Payload],
+    before: Message | None,
+) -> Given:
+    """A new message, or one in the place of what was rejected before."""
+    now, checked = arrival.now, context.clock()
+    message_id = message.message_info.message_id
+    state = State.RECEIVED if match.test else State.DELIVERED
+    if how.strict and state is State.DELIVERED:
+        state = State.HELD
+    kept = _message(context, tx, arrival, message, match, state, payloads)
+    if before is None:
+        tx.add_message(kept)
+    else:
+        tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **_fields(kept))
+        if before.envelope is not None:
+            tx.drop(before.envelope)
+    events = [
+        about(
+            kept,
+            "received",
+            now,
+            envelope=message_id,
+            wire_bytes=arrival.size,
+            peer=arrival.peer,
+            evidence=place(kept.envelope) if kept.envelope else None,
+        )
+    ]
+    if state is not State.RECEIVED:
+        events.append(about(kept, state.value, checked))
+    given = None
+    if how.answer is not None:
+        stored = tx.keep(how.answer.envelope)
+        given = (stored, how.answer.content_type, 200)
+        tx.add_signal(_sent_signal(kept, how.answer, stored, now))
+        if how.as_response:
+            events.append(
+                about(
+                    kept,
+                    "receipt_sent",
+                    checked,
+                    signal_id=how.answer.signal_id,
+                    peer=arrival.peer,
+                    evidence=place(stored),
+                )
+            )
+    tx.record(events)
+    if how.back is not None:
+        _call_back(tx, message_id, how.back, state, how)
+    for work in notification(context, kept, state, now):
+        tx.add_work(work)
+    held_by = _held(context, tx, message_id) if state is State.HELD else None
+    return Given(state, given if how.as_response else None, held_by=held_by)
+
+
+def _call_back(tx: Transaction, message_id: str, back: Work, state: State, how: Answering) -> None:
+    """The receipt goes out now, or when the application has the message."""
+    number = tx.add_work(back)
+    if how.after_delivery and state is State.DELIVERED:
+        tx.postpone_work(number, None)
+    tx.change_message(Side.RECEIVING, message_id, (state,), timer=number)
+
+
+def _held(context: Context, tx: Transaction, message_id: str) -> int:
+    """The work that delivers what is held; this process has it while it answers."""
+    now = context.clock()
+    owned = Work("deliver", message_id, now, owner=context.owner, lease_until=now + context.lease)
+    return tx.add_work(owned)
 
 
 def _is_copy(message: UserMessage, payloads: Sequence[Payload], before: Message) -> bool:
@@ -317,7 +383,7 @@ _CHANGED: Final = (
 )
 
 
-def _fields(message: Message) -> dict[str, object]:
+def _fields(message: Message) -> dict[str, Any]:
     """What a good copy puts in the place of one that was rejected."""
     return {name: getattr(message, name) for name in _CHANGED}
 

@@ -3,22 +3,21 @@
 import asyncio
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
-
-from msgspec.structs import replace as changed
 
 from postroad.msh.compression import Unzipped
 from postroad.node.calling import Calling
 from postroad.node.config import Config
 from postroad.node.context import Context, utc_now
 from postroad.node.evidence import evidence_zip
+from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
-from postroad.node.journaling import about
 from postroad.node.notifying import Notifier
+from postroad.node.outcome import begin_anew, left_behind, settle
 from postroad.node.packaging import Packaging
+from postroad.node.partners import resume
 from postroad.node.receiving import Receiver, Request, Response
 from postroad.node.sending import Sender
 from postroad.node.service import (
@@ -29,24 +28,28 @@ from postroad.node.service import (
     Submission,
     Submitted,
 )
-from postroad.node.submitting import Submitting
+from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep
 from postroad.node.working import WorkLoop
+from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (
     Message,
+    Notice,
+    Partner,
     Recorded,
     Side,
     Signal,
     State,
     StoredPart,
     Wanted,
-    Work,
 )
-from postroad.transport.http_client import HttpClient
+from postroad.transport.http_client import Client, HttpClient
 from postroad.wire.content import Content, Sink
 
-ON_ITS_WAY: Final = (State.SUBMITTED, State.READY, State.SENDING, State.WAITING)
+ON_ITS_WAY: Final = (State.SUBMITTED, State.READY, State.WAITING, State.SUSPENDED)
+_ANSWERS: Final = ("delivered", "received", "not_received")
+_AT_ONCE: Final = 1000
 
 
 class Node:
@@ -65,6 +68,7 @@ class Node:
         left_by: Sequence[str] | None = None,
         clock: Callable[[], datetime] = utc_now,
         entropy: Callable[[int], bytes] = os.urandom,
+        client: Client | None = None,
     ) -> None:
         limits = config.limits.wire
         self.config = config
@@ -78,12 +82,12 @@ class Node:
             store,
             InForce(config, limits),
             limits,
-            f"{config.node}/{os.getpid()}-{secrets.token_hex(4)}",
+            f"{config.node}/{os.getpid()}-{entropy(4).hex()}",
             clock,
             entropy,
         )
         parallel = config.send.parallel
-        self._client = HttpClient(per_host=parallel, total=4 * parallel)
+        self._client: Client = client or HttpClient(per_host=parallel, total=4 * parallel)
         self._sender = Sender(self.context, self._client)
         self._submitting = Submitting(self.context, self._sender)
         self._receiver = Receiver(self.context)
@@ -95,7 +99,9 @@ class Node:
                 "package": Packaging(self.context).perform,
                 "signal": Calling(self.context, self._client).perform,
                 "notify": Notifier(self.context, self._client).perform,
+                "deliver": Handing(self.context).perform,
             },
+            leads=leads,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -129,27 +135,11 @@ class Node:
         def step(tx: Transaction) -> None:
             for work in (one for owner in self._left_by for one in tx.release_work(owner)):
                 message = tx.message(Side.SENDING, work.message_id)
-                if work.kind != "send" or message is None or message.state is not State.READY:
-                    continue
-                attempt = message.attempts + 1
-                tx.record(
-                    (
-                        about(
-                            message,
-                            "sent" if attempt == 1 else "resent",
-                            now,
-                            attempt=attempt,
-                            envelope=message.message_id,
-                            peer=message.peer,
-                            detail="the node stopped while it was sending",
-                        ),
-                    )
-                )
-                tx.change_message(
-                    Side.SENDING, message.message_id, (State.READY,), attempts=attempt
-                )
+                if work.kind == "send" and message is not None:
+                    left_behind(tx, message, work, now)
 
         await self.context.store.run(step)
+        await self.context.look_at_partners()
 
     async def receive(self, request: Request) -> Response:
         return await self._receiver.receive(request)
@@ -209,6 +199,11 @@ class Node:
         now = self.context.clock()
 
         def step(tx: Transaction) -> Message | None:
+            message = tx.message(Side.RECEIVING, message_id)
+            if message is None or message.state is not State.DELIVERED:
+                return message
+            if message.timer is not None:
+                tx.wake_work(message.timer, now)
             tx.change_message(
                 Side.RECEIVING,
                 message_id,
@@ -221,6 +216,7 @@ class Node:
         message = await self.context.store.run(step)
         if message is None or message.state is not State.CONSUMED:
             raise Refused(404, f"there is no message {message_id} in the inbox")
+        self.context.work_came.set()
         return message
 
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
@@ -234,29 +230,88 @@ class Node:
     async def resend(self, message_id: str) -> Message:
         now = self.context.clock()
 
-        def step(tx: Transaction) -> Message | None:
-            is_ours = tx.change_message(
-                Side.SENDING,
-                message_id,
-                (State.FAILED, State.IN_DOUBT, State.SENT, State.WAITING),
-                state=State.READY,
-                updated_at=now,
-            )
+        def step(tx: Transaction) -> tuple[Message | None, bool]:
             message = tx.message(Side.SENDING, message_id)
-            if not is_ours or message is None:
-                return message
+            if message is None or message.state is State.SUBMITTED:
+                return message, False
             if message.envelope is None:
                 raise Refused(422, f"{message_id} was never packaged: {message.detail}")
-            tx.add_work(Work("send", message_id, now))
-            return changed(message, state=State.READY)
+            return message, begin_anew(tx, message, Input.RESENT, now, self._lane(message))
 
-        message = await self.context.store.run(step)
+        message, begun = await self.context.store.run(step)
         if message is None:
             raise Refused(404, f"there is no message {message_id}")
-        if message.state is not State.READY:
+        if not begun:
             raise Refused(409, f"{message_id} is {message.state.value}: there is nothing to resend")
         self.context.work_came.set()
-        return message
+        return await self._now(message_id)
+
+    def _lane(self, message: Message) -> str | None:
+        try:
+            return send_work(
+                "send", message, self.context.in_force.sending(message.pmode or "")
+            ).lane
+        except Refused:
+            return None
+
+    async def _now(self, message_id: str) -> Message:
+        found = await self.message(message_id, Side.SENDING)
+        assert found is not None
+        return found
+
+    async def settle(self, message_id: str, answer: str, who: str = "operator") -> Message:
+        if answer not in _ANSWERS:
+            raise Refused(400, f"{answer[:50]!r} is no answer; write {', '.join(_ANSWERS)}")
+        context, now = self.context, self.context.clock()
+
+        def step(tx: Transaction) -> tuple[Message | None, bool]:
+            message = tx.message(Side.SENDING, message_id)
+            if message is None:
+                return None, False
+            return message, settle(context, tx, message, answer, who, now)
+
+        message, done = await context.store.run(step)
+        if message is None:
+            raise Refused(404, f"there is no message {message_id}")
+        if not done:
+            raise Refused(409, f"{message_id} is {message.state.value}: there is nothing to settle")
+        context.settled.tell(message_id)
+        context.work_came.set()
+        return await self._now(message_id)
+
+    async def partners(self) -> list[Partner]:
+        return await self.context.store.look(lambda reader: reader.partners())
+
+    async def resume(self, partner: str) -> int:
+        context, now = self.context, self.context.clock()
+        stopped = Wanted(
+            side=Side.SENDING, states=(State.SUSPENDED,), to_party=partner, limit=_AT_ONCE
+        )
+
+        def step(tx: Transaction) -> tuple[bool, int]:
+            lifted = resume(context, tx, partner, now)
+            begun = 0
+            for message in tx.messages(stopped):
+                begun += begin_anew(tx, message, Input.RESUMED, now, self._lane(message))
+            return lifted, begun
+
+        lifted, begun = await context.store.run(step)
+        if not lifted and not begun:
+            raise Refused(409, f"nothing waits for {partner} to be resumed")
+        count = begun
+        while begun == _AT_ONCE:
+            _, begun = await context.store.run(step)
+            count += begun
+        await context.look_at_partners()
+        context.work_came.set()
+        return count
+
+    async def notices(self, after: int = 0, limit: int = 100) -> list[Notice]:
+        return await self.context.store.look(lambda reader: reader.notices(after, limit))
+
+    async def acknowledge_notice(self, id: int) -> None:
+        if not await self.context.store.run(lambda tx: tx.remove_notice(id)):
+            raise Refused(404, f"there is no notice {id}")
 
     async def purge(self, days: float | None = None) -> int:
         return await self._upkeep.purge(None if days is None else timedelta(days=days))

@@ -16,8 +16,10 @@ from postroad.agreement.pmode import Report
 from postroad.node.config_groups import Webhook
 from postroad.node.context import Context
 from postroad.node.webhook_signature import HEADER, sign_webhook
+from postroad.reliability.agreed import awareness_of
+from postroad.reliability.delivery import KINDS, Stage
 from postroad.store.records import Message, Recorded, Side, State, Work
-from postroad.transport.http_client import HttpClient
+from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.wire.limits import MIB
 
@@ -25,12 +27,16 @@ EVENTS: Final = {
     State.DELIVERED: "received",
     State.ACKNOWLEDGED: "receipt",
     State.FAILED: "failed",
-    State.IN_DOUBT: "failed",
+    State.EXPIRED: "failed",
+    State.IN_DOUBT: "in_doubt",
+    State.SUSPENDED: "suspended",
+    State.SETTLED: "settled",
     State.REJECTED: "failed",
 }
 """What the application is told when a message comes to a state."""
 _PROCESS_ERRORS: Final = ("error_received", "error_raised")
 """Events of errors that a partner or this node found, rather than of a connection that failed."""
+_TROUBLES: Final = ("failed", "in_doubt", "suspended", "settled")
 _LONGEST_CALL: Final = 30.0
 """Seconds. An application that takes longer should answer first and work afterwards."""
 _MOST_DOUBLINGS: Final = 40
@@ -58,7 +64,31 @@ def notification(context: Context, message: Message, state: State, now: datetime
     told = Notification(
         _delivery_id(context.config.node, message, state, now), event, now, message.side, state
     )
-    return [Work("notify", message.message_id, now, msgspec.json.encode(told))]
+    return [
+        Work(
+            "notify",
+            message.message_id,
+            now,
+            msgspec.json.encode(told),
+            lane=f"notify:{_ordered(context, message)}",
+        )
+    ]
+
+
+def _ordered(context: Context, message: Message) -> str:
+    """What is told in order: all of a message, or of what the P-Mode delivers in order."""
+    match = context.in_force.match(message.pmode, message.leg)
+    aware = awareness_of(match.leg) if match is not None else None
+    if aware is None or aware.in_order is None or message.side is not Side.RECEIVING:
+        return message.message_id
+    return order_of(message, aware.in_order)
+
+
+def order_of(message: Message, scope: str) -> str:
+    """What messages have in common that keep their order: a P-Mode, or a conversation in it."""
+    if scope == "pmode":
+        return f"{message.pmode}"
+    return f"{message.pmode}\0{message.from_party}\0{message.conversation_id}"
 
 
 def _delivery_id(node: str, message: Message, state: State, now: datetime) -> str:
@@ -81,17 +111,19 @@ def _may_be_told(report: Report | None, state: State) -> bool:
     """
     if state is State.REJECTED:
         return report is not None and report.process_error_notify_consumer is True
-    if report is None or state not in (State.FAILED, State.IN_DOUBT):
+    if report is None or state not in (State.FAILED, State.EXPIRED, State.IN_DOUBT):
         return True
     deliveries = report.delivery_failures_notify_producer is not False
+    if state is State.IN_DOUBT:
+        return deliveries and report.missing_receipt_notify_producer is not False
     processes = report.process_error_notify_producer is not False
-    return deliveries if state is State.IN_DOUBT else deliveries or processes
+    return deliveries or (processes and state is State.FAILED)
 
 
 class Notifier:
     """Calls the webhook, again and again until the application takes it."""
 
-    def __init__(self, context: Context, client: HttpClient) -> None:
+    def __init__(self, context: Context, client: Client) -> None:
         self._context = context
         self._client = client
 
@@ -184,7 +216,8 @@ def _facts(
     """The body of a call. The message may be gone by now: then only what the work kept is told."""
     wrong = next((one.event for one in reversed(then) if one.event.error_code), None)
     wrong = wrong or next((one.event for one in reversed(then) if one.event.detail), None)
-    failed = told.event == "failed" and wrong is not None
+    failed = told.event in _TROUBLES and wrong is not None
+    kind = KINDS.get(Stage(told.state)) if told.side is Side.SENDING and failed else None
     return {
         "delivery_id": told.delivery_id,
         "attempt": work.attempt + 1,
@@ -194,6 +227,7 @@ def _facts(
         "message_id": work.message_id,
         "side": told.side.value,
         "state": told.state.value,
+        "severity": kind,
         "pmode": message.pmode if message else None,
         "from": message.from_party if message else None,
         "to": message.to_party if message else None,

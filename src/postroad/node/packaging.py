@@ -24,8 +24,7 @@ from postroad.msh.outbound import (
 from postroad.msh.securing import Unsecurable
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
-from postroad.node.journaling import about
-from postroad.node.notifying import notification
+from postroad.node.outcome import unpackable
 from postroad.node.service import Refused
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, StoredPart, Work
@@ -204,8 +203,9 @@ class Packaging:
                 updated_at=context.clock(),
             )
             if is_ours:
-                tx.add_work(Work("send", message.message_id, context.clock()))
-            tx.finish_work(work.id)
+                tx.turn_work(work.id, "send", context.clock())
+            else:
+                tx.finish_work(work.id)
 
         return step
 
@@ -241,17 +241,6 @@ def _given_up(
     now = context.clock()
 
     def step(tx: Transaction) -> None:
-        tx.change_message(
-            Side.SENDING,
-            message.message_id,
-            (State.SUBMITTED,),
-            state=State.FAILED,
-            detail=detail,
-            updated_at=now,
-        )
-        tx.record((about(message, "delivery_failed", now, detail=detail, severity="failure"),))
-        tx.finish_work(work.id)
-        for notice in notification(context, message, State.FAILED, now):
-            tx.add_work(notice)
+        unpackable(context, tx, message, work, detail, now)
 
     return step

@@ -7,7 +7,7 @@ and leaves an event in the journal.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,18 +31,22 @@ from postroad.msh.lens import Inspection
 from postroad.msh.securing import answer_signing, signs
 from postroad.node.calling import call_back
 from postroad.node.context import Context
-from postroad.node.hearing import judged, settle
+from postroad.node.handing import Handing
+from postroad.node.hearing import judged
 from postroad.node.keeping import (
     LONGEST_ID,
+    Answering,
     Arrival,
+    Given,
     about_nothing,
     keep,
     reject,
     unsupported,
 )
-from postroad.node.notifying import notification
+from postroad.node.outcome import answered
 from postroad.node.together import Together
-from postroad.store.interface import StoreError, StoreFull, Transaction
+from postroad.reliability.agreed import awareness_of
+from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
 from postroad.store.records import (
     Event,
     Side,
@@ -75,10 +79,15 @@ class Request(Struct, frozen=True):
     """What the other end showed in the TLS handshake, in DER."""
 
 
+Handed = Callable[[bool], Awaitable[None]]
+
+
 class Response(Struct, frozen=True):
     status: int
     content_type: str | None = None
     body: bytes = b""
+    handed: Handed | None = None
+    """To be told whether the transport took the response."""
 
 
 NO_CONTENT: Final = Response(202)
@@ -89,6 +98,7 @@ class Receiver:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._handing = Handing(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -221,18 +231,15 @@ class Receiver:
             signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
             answer = await self._write((arrival, signal, match))
         arrival = await self._persisted(arrival)
-        as_response = receipt_is_response(match.leg)
-        back = None if as_response or answer is None else call_back(context, match, answer, message)
-        given = await context.store.run(
-            keep(context, arrival, message, match, answer, as_response, back)
-        )
+        how = self._answering(answer, message, match)
+        given = await context.store.run(keep(context, arrival, message, match, how))
         if given.contradicts:
             said = "another message was received under this id; give this one an id of its own"
             problem = EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:MessageId")
             return await self._refuse(arrival, None, [problem])
         if given.again is not None:
             await self._answer_again(given.again, message, match)
-        if back is not None:
+        if how.back is not None:
             context.work_came.set()
         event = "duplicate" if given.duplicate else given.state.value
         context.count("messages", side="receiving", event=event)
@@ -242,9 +249,28 @@ class Receiver:
             return NO_CONTENT
         stored, content_type, status = given.answer
         if answer is not None and not given.duplicate:
-            return Response(status, content_type, answer.envelope)
-        body = read_all(context.store.content(stored), stored.size)
-        return Response(status, content_type, body)
+            body = answer.envelope
+        else:
+            body = read_all(context.store.content(stored), stored.size)
+        return Response(status, content_type, body, self._handed(message, given))
+
+    def _answering(self, answer: Answer | None, message: UserMessage, match: Match) -> Answering:
+        """How the P-Mode has a message answered."""
+        as_response = receipt_is_response(match.leg)
+        back = None
+        if answer is not None and not as_response:
+            back = call_back(self._context, match, answer, message)
+        aware = awareness_of(match.leg)
+        if aware is None:
+            return Answering(answer, as_response, back)
+        return Answering(answer, as_response, back, aware.ack_after_delivery, aware.strict_ack)
+
+    def _handed(self, message: UserMessage, given: Given) -> Handed | None:
+        """Whom to tell whether the answer was handed over."""
+        number = given.held_by
+        if number is None:
+            return None
+        return lambda taken: self._handing.handed(message.message_info.message_id, number, taken)
 
     async def _answer_again(self, first: Signal, message: UserMessage, match: Match) -> None:
         """The receipt that is not the response may have been lost: it is sent once more."""
@@ -253,8 +279,17 @@ class Receiver:
         version = next(one for one in SoapVersion if first.content_type.startswith(one.media_type))
         answer = Answer(first.signal_id, first.kind, version, envelope)
         back = call_back(context, match, answer, message)
-        if back is not None:
-            await context.store.run(lambda tx: tx.add_work(back))
+        if back is None:
+            return
+        message_id = message.message_info.message_id
+
+        def step(tx: Transaction) -> None:
+            number = tx.add_work(back)
+            tx.change_message(
+                Side.RECEIVING, message_id, (State.DELIVERED, State.CONSUMED), timer=number
+            )
+
+        await context.store.run(step)
 
     async def _persisted(self, arrival: Arrival) -> Arrival:
         """Large parts are flushed before the step, so that the step need not wait for the disk."""
@@ -342,15 +377,9 @@ class Receiver:
         kept = read_all(context.store.content(message.envelope), message.envelope.size)
         hearing = judged(found, capture, match, sent_message(kept), on_response=False)
 
-        def step(tx: Transaction) -> State | None:
-            state = settle(tx, message, hearing, now, peer)
-            for work in notification(context, message, state, now) if state else ():
-                tx.add_work(work)
-            return state
-
-        await context.store.run(step)
+        await context.store.run(lambda tx: answered(context, tx, message, hearing, now, peer))
         context.settled.tell(message.message_id)
-        context.told()
+        context.work_came.set()
         return NO_CONTENT
 
     async def _unreadable(
@@ -393,15 +422,25 @@ class Receiver:
         messaging = look.found.messaging
         messages = messaging.user_messages if messaging else ()
         ref = messages[0].message_info.message_id if messages else None
-        said = (
-            "there is no room to store the message"
-            if isinstance(why, StoreFull)
-            else ("the message cannot be stored at the moment")
-        )
-        problem = EbmsError("EBMS:0202", f"{said}; send it again later", ref=ref)
+        status, problem = not_stored(why, ref)
         signal = error([problem], signal_id=self._context.new_id(now), ref=ref, now=now)
         answer = write_answer(signal, _spoken(request.content_type), None, now)
-        return Response(503, answer.content_type, answer.envelope)
+        return Response(status, answer.content_type, answer.envelope)
+
+
+def not_stored(why: StoreError, ref: str | None = None) -> tuple[int, EbmsError]:
+    """How a sender is told that the store failed, and what it may believe.
+
+    With 503 the message was certainly not taken; with 500 nobody knows.
+    """
+    if isinstance(why, StoreFull):
+        said = "there is no room to store the message; send it again later"
+        return 503, EbmsError("EBMS:0202", said, ref=ref)
+    if isinstance(why, StoreBusy):
+        said = "the message cannot be stored at the moment; send it again later"
+        return 503, EbmsError("EBMS:0202", said, ref=ref)
+    said = "it is not known whether the message was stored; send it again later"
+    return 500, EbmsError("EBMS:0004", said, ref=ref)
 
 
 def _may_grow(capture: Capture) -> bool:

@@ -1,13 +1,12 @@
-"""Sending: claimed work becomes an HTTP request, and its answer a new state.
+"""Sending: claimed work becomes an HTTP request, and its answer an outcome.
 
-What is claimed here is sent with the bytes that were kept. Its outcome, the answer's bytes and the
-journal's events are committed together.
+What is claimed here is sent with the bytes that were kept, the first time and every time after.
+What follows from the outcome is decided and committed in `node.outcome`.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,25 +17,35 @@ from postroad.msh.answers import SentMessage, receipt_is_response, sent_message,
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
 from postroad.node.context import Context
-from postroad.node.hearing import Hearing, hear, settle, told_by
+from postroad.node.hearing import Hearing, hear
 from postroad.node.in_force import Sending
-from postroad.node.journaling import about
-from postroad.node.notifying import notification
+from postroad.node.outcome import Outcome, Step, attempt, due, give_up
 from postroad.node.service import Refused
 from postroad.node.together import Together
+from postroad.reliability.awareness import (
+    ANSWERS,
+    MISSING_RECEIPT,
+    Answer,
+    fault_said,
+    status_said,
+)
+from postroad.reliability.delivery import Input
+from postroad.reliability.schedule import Policy, wait_after
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Event, Message, Side, State, Work
-from postroad.transport.http_client import HttpClient
+from postroad.store.records import Message, State, Work
+from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Body, Pieces, Reply, Timeouts, TransportFailure
 from postroad.transport.http_outgoing import Outgoing as Request
 from postroad.wire.content import Content, read_all
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion
 
-LEASE: Final = timedelta(minutes=15)
+_LEAST_WAIT: Final = 1.0
+"""Seconds for an answer, however quickly a message is to be sent again."""
 _AFTER_TROUBLE: Final = timedelta(minutes=1)
 IN_ONE_PIECE: Final = 256 * 1024
 _SEALED_TYPE: Final = "application/octet-stream"
+_SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
 VERSIONS: Final = {version.number: version for version in SoapVersion}
 _log = logging.getLogger("postroad.send")
 
@@ -49,27 +58,14 @@ class Outgoing(Struct, frozen=True):
     sent: SentMessage | None = None
     made: Package | None = None
     """While it is still in memory."""
-
-
-class Outcome(Struct, frozen=True):
-    """What became of an attempt."""
-
-    event: str
-    """sent, resent or send_failed"""
-    state: State
-    hearing: Hearing | None = None
-    error_code: str | None = None
-    detail: str | None = None
-    closing: str | None = None
-    """The event that ends the message: delivery_failed or in_doubt."""
-    peer: str | None = None
-    wire_bytes: int = 0
+    probes: bool = False
+    """It goes out to a partner who is paused, to see whether it can be reached again."""
 
 
 class Sender:
     """Sends what is ready, so many at a time."""
 
-    def __init__(self, context: Context, client: HttpClient) -> None:
+    def __init__(self, context: Context, client: Client) -> None:
         self._context = context
         self._client = client
         self._parallel = context.config.send.parallel
@@ -104,10 +100,11 @@ class Sender:
 
     def claimed(self, work: Work, now: datetime) -> Work:
         """The work as this process has it."""
-        return changed(work, owner=self._context.owner, lease_until=now + LEASE)
+        return changed(work, owner=self._context.owner, lease_until=now + self._context.lease)
 
     def take(self, outgoing: Outgoing) -> None:
         """Send it as soon as there is a place on the wire."""
+        self._context.in_hand.add(outgoing.work.id)
         self._waiting.append(outgoing)
         self._next()
 
@@ -120,23 +117,24 @@ class Sender:
 
     async def _send(self, outgoing: Outgoing) -> None:
         """One message: the place on the wire is free again before the outcome is durable."""
-        began = self._context.clock()
         try:
             try:
-                outcome = await self._outcome(outgoing)
+                step = await self._step(outgoing)
             finally:
                 self._on_the_wire -= 1
                 self._next()
-            await self._settle(outgoing, outcome, began)
+            await self._settle(outgoing, step)
         except StoreError as error:
             _log.error(
                 "not recorded, it will be sent again",
                 extra={"message_id": outgoing.message.message_id, "detail": str(error)},
             )
-            self._context.let_go.add(outgoing.work.id)
+            self._context.let_go[outgoing.work.id] = True
         except Exception:
             _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
             await self._later(outgoing.work)
+        finally:
+            self._context.in_hand.discard(outgoing.work.id)
 
     async def _later(self, work: Work) -> None:
         """Something went wrong that should not: the message stays, and is tried again."""
@@ -144,38 +142,51 @@ class Sender:
         try:
             await self._context.store.run(lambda tx: tx.postpone_work(work.id, due))
         except StoreError:
-            self._context.let_go.add(work.id)
+            self._context.let_go[work.id] = True
 
-    async def _outcome(self, outgoing: Outgoing) -> Outcome | None:
-        """One attempt, from the bytes that were kept to what comes back; None if none is due."""
-        message = outgoing.message
-        if message.state is not State.READY:
-            return None
+    async def _step(self, outgoing: Outgoing) -> Step:
+        """What is to be committed: after an attempt, or because none is due."""
+        context, message, work = self._context, outgoing.message, outgoing.work
+        began = context.clock()
+        if message.state not in _SENDABLE:
+            return _none_due(work)
         try:
-            sending = self._context.in_force.sending(message.pmode or "")
+            sending = context.in_force.sending(message.pmode or "")
         except Refused as refused:
-            return _never(refused.detail, message.peer)
+            never = _never(refused.detail, message.peer, reached=True)
+            return attempt(context, message, work, None, never, began, hope=False)
+        given_up = due(message, sending.policy, began)
+        if given_up is not None:
+            return give_up(context, message, work, given_up, began)
+        if context.is_paused(message.to_party or "") and not outgoing.probes:
+            if not sending.policy.fail_fast:
+                return _not_now(work, began)
+            never = _never(f"{message.to_party} cannot be reached", sending.address, reached=True)
+            return attempt(context, message, work, sending, never, began, hope=False)
         request, length = await self._prepare((outgoing, sending))
         outcome = await self._attempt(outgoing, sending, request)
-        return changed(outcome, peer=sending.address, wire_bytes=length)
+        outcome = changed(outcome, peer=sending.address, wire_bytes=length)
+        hope = wants_receipt(sending.match.leg) and not receipt_is_response(sending.match.leg)
+        return attempt(context, message, work, sending, outcome, began, hope)
 
-    async def _settle(self, outgoing: Outgoing, outcome: Outcome | None, began: datetime) -> None:
+    async def _settle(self, outgoing: Outgoing, step: Step) -> None:
         """Make the outcome durable, and tell those who wait for it."""
         context, message = self._context, outgoing.message
-        if outcome is None:
-            await context.store.run(lambda tx: tx.finish_work(outgoing.work.id))
+        done = await context.store.run(step)
+        if done is None:
             return
-        await context.store.run(self._record(outgoing, outcome, began))
-        context.count("send_attempts", outcome=outcome.state.value)
+        if done.partners_changed:
+            await context.look_at_partners()
+            context.work_came.set()
+        if outgoing.work.lane is not None or done.state in _SENDABLE:
+            # Somebody has to look when it, or what follows it, is due.
+            context.work_came.set()
+        context.count("send_attempts", outcome=done.state.value)
         context.settled.tell(message.message_id)
         context.told()
         _log.info(
-            outcome.state.value,
-            extra={
-                "message_id": message.message_id,
-                "peer": outcome.peer,
-                "detail": outcome.detail,
-            },
+            done.state.value,
+            extra={"message_id": message.message_id, "peer": done.peer, "detail": done.detail},
         )
 
     def _form(self, outgoing: Outgoing) -> WireForm:
@@ -211,44 +222,44 @@ class Sender:
             _body(form),
             _headers(form),
             sending.tls,
-            self._timeouts,
+            self._patience(outgoing.message, sending.policy),
             reply_bytes=self._context.limits.envelope_bytes,
         )
         return request, form.length
 
+    def _patience(self, message: Message, policy: Policy) -> Timeouts:
+        """How long an answer is waited for: not longer than until the next retry."""
+        if policy.retries == 0:
+            return self._timeouts
+        wait = wait_after(policy, message.tries + 1).total_seconds()
+        return changed(self._timeouts, answer=min(self._timeouts.answer, max(wait, _LEAST_WAIT)))
+
     async def _attempt(self, outgoing: Outgoing, sending: Sending, request: Request) -> Outcome:
-        attempt = outgoing.message.attempts + 1
-        name = "sent" if attempt == 1 else "resent"
         try:
             reply = await self._client.post(request)
         except TransportFailure as failure:
             if not failure.transmitted:
                 return _never(failure.reason)
-            return Outcome(name, State.IN_DOUBT, detail=failure.reason, closing="in_doubt")
-        return await self._answered(outgoing, sending, name, reply)
+            return Outcome(Input.UNANSWERED, detail=failure.reason, reached=False)
+        return await self._answered(outgoing, sending, reply)
 
-    async def _answered(
-        self, outgoing: Outgoing, sending: Sending, name: str, reply: Reply
-    ) -> Outcome:
+    async def _answered(self, outgoing: Outgoing, sending: Sending, reply: Reply) -> Outcome:
         """What the partner's reply makes of the message."""
+        trouble = reply.status >= 500
         if reply.body and _is_soap(reply.content_type):
-            return _spoken(name, await self._hear(outgoing, sending, reply), reply.status)
-        if reply.status >= 400:
+            outcome = _spoken(await self._hear(outgoing, sending, reply), reply.status)
+            return changed(outcome, reached=not trouble)
+        answer = status_said(reply.status)
+        if answer is not Answer.NOTHING:
             said = f"the partner answered HTTP {reply.status}"
-            told = reply.status < 500
-            return Outcome(
-                name,
-                State.FAILED if told else State.IN_DOUBT,
-                detail=said,
-                closing="delivery_failed" if told else "in_doubt",
-            )
+            return Outcome(ANSWERS[answer], detail=said, reached=not trouble)
         leg = sending.match.leg
         if not wants_receipt(leg):
-            return Outcome(name, State.SENT)
+            return Outcome(Input.LEFT)
         if not receipt_is_response(leg):
-            return Outcome(name, State.WAITING)
+            return Outcome(Input.UNANSWERED)
         said = f"the partner answered HTTP {reply.status} without a receipt"
-        return Outcome(name, State.IN_DOUBT, None, "EBMS:0301", said, "in_doubt")
+        return Outcome(Input.UNANSWERED, None, MISSING_RECEIPT, said)
 
     async def _hear(self, outgoing: Outgoing, sending: Sending, reply: Reply) -> Hearing:
         context = self._context
@@ -273,91 +284,44 @@ class Sender:
         envelope = read_all(self._context.store.content(stored), stored.size)
         return sent_message(envelope, self._context.limits)
 
-    def _record(
-        self, outgoing: Outgoing, outcome: Outcome, began: datetime
-    ) -> Callable[[Transaction], None]:
-        context, message, peer = self._context, outgoing.message, outcome.peer
-        attempt = message.attempts + 1
-        left = outcome.event != "send_failed"
-        now = context.clock()
-        events: list[Event] = [
-            about(
-                message,
-                outcome.event,
-                began,
-                attempt=attempt,
-                peer=peer,
-                envelope=message.message_id if left else None,
-                wire_bytes=outcome.wire_bytes if left else None,
-                detail=None if left else outcome.detail,
-            )
-        ]
-        closing = (
-            [
-                about(
-                    message,
-                    outcome.closing,
-                    now,
-                    error_code=outcome.error_code,
-                    severity="failure",
-                    detail=outcome.detail,
-                    peer=peer,
-                )
-            ]
-            if outcome.closing
-            else []
-        )
 
-        def step(tx: Transaction) -> None:
-            tx.record(events)
-            state: State | None = None
-            tried = {"attempts": attempt, "wire_bytes": outcome.wire_bytes}
-            if outcome.hearing is not None and outcome.hearing.heard:
-                state = settle(tx, message, outcome.hearing, now, peer, **tried)
-            if state is None and tx.change_message(
-                Side.SENDING,
-                message.message_id,
-                (State.READY,),
-                state=outcome.state,
-                error_code=outcome.error_code,
-                detail=outcome.detail,
-                updated_at=now,
-                **tried,
-            ):
-                # Else a receipt came by another way meanwhile, and the message is at rest.
-                state = outcome.state
-                tx.record(closing)
-            tx.finish_work(outgoing.work.id)
-            for work in notification(context, message, state, now) if state else ():
-                tx.add_work(work)
+def _none_due(work: Work) -> Step:
+    """The message came to rest by another way."""
 
-        return step
+    def step(tx: Transaction) -> None:
+        tx.finish_work(work.id)
+
+    return step
 
 
-def _never(detail: str, peer: str | None = None) -> Outcome:
-    """Not a byte left: the message has failed, and that is certain."""
-    closing = "delivery_failed"
-    return Outcome("send_failed", State.FAILED, None, "EBMS:0005", detail, closing, peer)
+def _not_now(work: Work, now: datetime) -> Step:
+    """The partner is paused: the message keeps its place, and no retry is used up."""
+
+    def step(tx: Transaction) -> None:
+        tx.postpone_work(work.id, now)
+
+    return step
 
 
-def _spoken(name: str, hearing: Hearing, status: int) -> Outcome:
+def _never(detail: str, peer: str | None = None, *, reached: bool = False) -> Outcome:
+    """Not a byte left."""
+    return Outcome(Input.NOT_SENT, None, "EBMS:0005", detail, peer, reached=reached)
+
+
+def _spoken(hearing: Hearing, status: int) -> Outcome:
     """The partner answered in SOAP: with a receipt, with errors, or with something else."""
-    for one in hearing.heard:
-        if not one.problems and one.kind == "receipt":
-            return Outcome(name, State.ACKNOWLEDGED, hearing)
-    for one in hearing.heard:
-        if not one.problems and one.failure is not None:
-            said = told_by(one.failure)
-            return Outcome(name, State.FAILED, hearing, one.failure.error_code, said)
-    wrong = next((p for one in hearing.heard for p in one.problems), None)
-    wrong = wrong or next(iter(hearing.problems), None)
-    if wrong is not None:
-        return Outcome(name, State.IN_DOUBT, hearing, wrong.code, wrong.detail, "in_doubt")
+    said = hearing.said
+    if said is not None and said.answer is Answer.ERROR and status >= 500:
+        # It failed while it processed the message: nobody knows how far it came.
+        return Outcome(ANSWERS[Answer.TROUBLE], hearing, said.error_code, said.detail)
+    said = said or hearing.disbelieved
+    if said is not None:
+        return Outcome(said.input, hearing, said.error_code, said.detail)
     if hearing.fault is not None:
-        said = f"the partner answered with a SOAP fault: {hearing.fault}"
-        return Outcome(name, State.FAILED, hearing, None, said, "delivery_failed")
-    said = f"the partner's answer (HTTP {status}) says nothing about this message"
-    return Outcome(name, State.IN_DOUBT, hearing, "EBMS:0301", said, "in_doubt")
+        detail = f"the partner answered with a SOAP fault: {hearing.fault.reason}"
+        return Outcome(ANSWERS[fault_said(hearing.fault.code)], hearing, None, detail)
+    detail = f"the partner's answer (HTTP {status}) says nothing about this message"
+    return Outcome(ANSWERS[Answer.NOTHING], hearing, MISSING_RECEIPT, detail)
 
 
 def _captured(reply: Reply, context: Context) -> Capture:

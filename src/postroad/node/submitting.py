@@ -13,6 +13,7 @@ from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, dra
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
+from postroad.node.notifying import order_of
 from postroad.node.packaging import (
     Plan,
     drafted,
@@ -64,7 +65,7 @@ class Submitting:
         message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
         if message.bytes > AT_ONCE:
             self._check(draft, sending, now)
-            return await self._keep_for_later(message, draft)
+            return await self._keep_for_later(message, draft, sending)
         return await self._keep_ready(message, draft, sending, now)
 
     async def _before(self, message_id: str) -> Message | None:
@@ -80,8 +81,8 @@ class Submitting:
         made = await self._package((draft, sending, now))
         _refuse(draft_problems(draft, sending.match, made.user_message))
         boundary = new_boundary(context, made)
-        work = Work("send", message.message_id, now)
-        taken = sender.has_room()
+        work = send_work("send", message, sending)
+        taken = work.lane is None and sender.has_room() and _goes_now(context, work, sending)
         if taken:
             work = sender.claimed(work, now)
 
@@ -103,7 +104,7 @@ class Submitting:
             context.work_came.set()
         return Submitted(kept, False)
 
-    async def _keep_for_later(self, message: Message, draft: Draft) -> Submitted:
+    async def _keep_for_later(self, message: Message, draft: Draft, sending: Sending) -> Submitted:
         """Keep it as it came: packaging takes its time, and the application need not wait."""
         context = self._context
         payloads = [
@@ -112,7 +113,7 @@ class Submitting:
         plan = Plan(
             draft.service, draft.action, draft.test, tuple(one.compress for one in payloads)
         )
-        work = Work("package", message.message_id, message.created_at, msgspec.json.encode(plan))
+        work = changed(send_work("package", message, sending), data=msgspec.json.encode(plan))
 
         def step(tx: Transaction) -> Kept:
             kept = changed(message, parts=tuple([unpacked(tx, one) for one in payloads]))
@@ -186,6 +187,20 @@ class Submitting:
             _refuse(check_draft(draft, sending.match, now, sending.agreed))
         except ValueError as error:
             raise Refused(400, str(error)) from None
+
+
+def send_work(kind: str, message: Message, sending: Sending) -> Work:
+    """The work of packaging or sending a message, in its lane where order was promised."""
+    scope = sending.in_order
+    lane = None if scope is None else f"send:{order_of(message, scope)}"
+    return Work(
+        kind, message.message_id, message.created_at, partner=message.to_party or "", lane=lane
+    )
+
+
+def _goes_now(context: Context, work: Work, sending: Sending) -> bool:
+    """Whether the sender takes it over at once: not for a partner who is paused."""
+    return sending.policy.fail_fast or not context.is_paused(work.partner)
 
 
 def _refuse(problems: list[EbmsError]) -> None:

@@ -15,12 +15,17 @@ HEARTBEAT: Final = 30.0
 RELOAD: Final = 1.0
 PURGE: Final = 3600.0
 _AT_ONCE: Final = 200
-_AT_REST: Final = (
+_SENT: Final = (
     State.SENT,
     State.ACKNOWLEDGED,
     State.FAILED,
     State.IN_DOUBT,
+    State.EXPIRED,
+    State.SETTLED,
+)
+_RECEIVED: Final = (
     State.RECEIVED,
+    State.HELD,
     State.DELIVERED,
     State.CONSUMED,
     State.REJECTED,
@@ -74,14 +79,24 @@ class Upkeep:
         if kept_for is None:
             return 0
         now = self._context.clock()
+        # Who forgets a message that came takes its copy for a new one: not within the window.
+        remembered = max(kept_for, self._context.in_force.longest_memory())
+        removed = await self._remove(_SENT, now, kept_for)
+        return removed + await self._remove(_RECEIVED, now, remembered)
+
+    async def _remove(self, states: tuple[State, ...], now: datetime, age: timedelta) -> int:
         removed = 0
         while True:
-            count = await self._context.store.run(lambda tx: self._purged(tx, now, now - kept_for))
+            count = await self._context.store.run(lambda tx: _purged(tx, states, now, now - age))
             removed += count
             if count < _AT_ONCE:
                 return removed
 
-    def _purged(self, tx: Transaction, now: datetime, before: datetime) -> int:
-        gone = tx.purge(before, _AT_REST, _AT_ONCE)
-        tx.record([about(one, "purged", now) for one in gone])
-        return len(gone)
+
+def _purged(tx: Transaction, states: tuple[State, ...], now: datetime, before: datetime) -> int:
+    gone = tx.purge(before, states, _AT_ONCE)
+    for message in gone:
+        if message.timer is not None:
+            tx.finish_work(message.timer)
+    tx.record([about(one, "purged", now) for one in gone])
+    return len(gone)

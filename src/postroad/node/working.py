@@ -5,36 +5,54 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from postroad.node.context import Context
-from postroad.node.sending import LEASE, Outgoing, Sender
-from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Message, Side, Work
+from msgspec.structs import replace as changed
 
-_AT_ONCE: Final = {"package": 2, "signal": 16, "notify": 16}
+from postroad.node.context import Context
+from postroad.node.outcome import left_behind
+from postroad.node.partners import probe
+from postroad.node.sending import Outgoing, Sender
+from postroad.reliability.breaker import Gate
+from postroad.store.interface import StoreError, Transaction
+from postroad.store.records import Side, State, Work
+
+_AT_ONCE: Final = {"package": 2, "signal": 16, "notify": 16, "deliver": 16}
 """How much of each kind is done at a time: who is slow holds up only his own kind."""
+_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
 _LATER: Final = timedelta(minutes=1)
-_RENEWAL: Final = LEASE / 3
+_RENEWALS: Final = 4
+"""Signs of life within a lease."""
+_JUMP: Final = timedelta(seconds=5)
+"""A clock that is set back by more is noticed."""
 _log = logging.getLogger("postroad.work")
 
 Perform = Callable[[Work], Awaitable[None]]
-Claimed = list[tuple[Work, Message | None]]
+Claimed = list[tuple[Work, Outgoing | None]]
 
 
 class WorkLoop:
     """Claims due work. A process that dies leaves work that another picks up."""
 
-    def __init__(self, context: Context, sender: Sender, performers: Mapping[str, Perform]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        sender: Sender,
+        performers: Mapping[str, Perform],
+        *,
+        leads: bool = True,
+    ) -> None:
         self._context = context
+        self._leads = leads
         self._sender = sender
         self._performers = performers
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
         self._renewed = self._swept = context.clock()
+        self._steady: timedelta | None = None
 
     async def run(self) -> None:
         """Until cancelled: look what is due, claim it, hand it out."""
@@ -56,46 +74,77 @@ class WorkLoop:
     async def _round(self) -> float:
         """One look; how long until the next is worth it."""
         now = self._context.clock()
+        await self._notice_jump(now)
         await self._give_back(now)
         await self._renew(now)
+        await self._context.look_at_partners()
         room = self._room()
         if not room:
             return _SHORTEST
-        due = await self._context.store.look(lambda reader: reader.next_due(tuple(room)))
+        pauses = self._pauses(now)
+        due = await self._context.store.look(lambda reader: reader.next_due(tuple(room), pauses))
         # What an owner that is gone had claimed is not told as due: look for it now and then.
-        if now - self._swept < _LATER:
-            if due is None:
-                return _LONGEST
-            if due > now:
-                return min(max((due - now).total_seconds(), _SHORTEST), _LONGEST)
+        if now - self._swept < self._context.lease / _RENEWALS and (due is None or due > now):
+            times = [one for one in (due, *pauses.values()) if one is not None]
+            wait = (min(times) - now).total_seconds() if times else _LONGEST
+            return min(max(wait, _SHORTEST), _LONGEST)
         self._swept = now
         claimed = await self._context.store.run(lambda tx: self._claim(tx, room, now))
-        for work, message in claimed:
-            if message is not None:
-                self._sender.take(Outgoing(message, work))
+        for work, outgoing in claimed:
+            if outgoing is not None:
+                self._sender.take(outgoing)
             else:
                 self._begin(work)
         return _SHORTEST
 
+    def _pauses(self, now: datetime) -> dict[str, datetime | None]:
+        """The partners for whom nothing can be done now, and until when."""
+        return {
+            name: one.until
+            for name, one in self._context.unwell.items()
+            if self._context.is_paused(name) and (one.until is None or one.until > now)
+        }
+
+    async def _notice_jump(self, now: datetime) -> None:
+        """When the clock is set back, what waits for a time must not wait so much longer."""
+        steady = timedelta(seconds=asyncio.get_running_loop().time())
+        before, self._steady = self._steady, now - _START - steady
+        if before is None or before - self._steady <= _JUMP:
+            return
+        back = before - self._steady
+        _log.warning("the clock was set back", extra={"detail": f"by {back}"})
+        self._renewed = self._swept = now
+        if self._leads:
+            await self._context.store.run(lambda tx: _shift(tx, back))
+
     async def _give_back(self, now: datetime) -> None:
         """What could not be finished for want of room is due again once there is some."""
-        given = tuple(self._context.let_go)
+        given = dict(self._context.let_go)
         if not given:
             return
 
         def step(tx: Transaction) -> None:
-            for number in given:
-                tx.postpone_work(number, now)
+            for number, left in given.items():
+                work = tx.work(number)
+                if work is None or work.owner != self._context.owner:
+                    continue
+                message = tx.message(Side.SENDING, work.message_id) if left else None
+                said = "what came of it could not be stored"
+                if message is None or left_behind(tx, message, work, now, said) is not None:
+                    tx.postpone_work(number, now)
 
         await self._context.store.run(step)
-        self._context.let_go.difference_update(given)
+        for number in given:
+            del self._context.let_go[number]
 
     async def _renew(self, now: datetime) -> None:
         """A long transfer keeps its claim."""
-        if now - self._renewed < _RENEWAL:
+        if now - self._renewed < self._context.lease / _RENEWALS:
             return
         self._renewed = now
-        await self._context.store.run(lambda tx: tx.renew_work(self._context.owner, now + LEASE))
+        owner, until = self._context.owner, now + self._context.lease
+        mine = tuple(self._context.in_hand)
+        await self._context.store.run(lambda tx: tx.renew_work(owner, mine, until))
 
     def _room(self) -> dict[str, int]:
         """How much more of each kind can be taken."""
@@ -104,21 +153,47 @@ class WorkLoop:
         return {kind: free for kind, free in room.items() if free > 0}
 
     def _claim(self, tx: Transaction, room: Mapping[str, int], now: datetime) -> Claimed:
-        owner, until = self._context.owner, now + LEASE
+        owner, until = self._context.owner, now + self._context.lease
+        paused = [one.name for one in tx.partners() if one.gate is not Gate.FLOWING]
         found: Claimed = []
         for kind, free in room.items():
-            for work in tx.claim_work((kind,), now, owner, until, free):
-                message = None
-                if kind == "send":
-                    message = tx.message(Side.SENDING, work.message_id)
-                    if message is None:
-                        tx.finish_work(work.id)
-                        continue
-                found.append((work, message))
+            for work in tx.claim_work((kind,), now, owner, until, free, without=paused):
+                if kind != "send":
+                    found.append((work, None))
+                elif (outgoing := self._outgoing(tx, work, now)) is not None:
+                    found.append((work, outgoing))
+        if room.get("send", 0) > 0:
+            found += self._probes(tx, now)
         return found
+
+    def _probes(self, tx: Transaction, now: datetime) -> Claimed:
+        """One message for each partner whose pause is over."""
+        owner, until = self._context.owner, now + self._context.lease
+        found: Claimed = []
+        for partner in tx.partners():
+            if partner.gate not in (Gate.PAUSED, Gate.PROBING):
+                continue
+            if partner.until is None or partner.until > now:
+                continue
+            for work in tx.claim_work(("send",), now, owner, until, 1, partner=partner.name):
+                outgoing = self._outgoing(tx, work, now)
+                if outgoing is not None and probe(self._context, tx, partner, now):
+                    found.append((work, changed(outgoing, probes=True)))
+        return found
+
+    def _outgoing(self, tx: Transaction, work: Work, now: datetime) -> Outgoing | None:
+        message = tx.message(Side.SENDING, work.message_id)
+        if message is None:
+            tx.finish_work(work.id)
+            return None
+        if work.left_by is not None and message.state is not State.SUSPENDED:
+            found = left_behind(tx, message, work, now)
+            return None if found is None else Outgoing(found, work)
+        return Outgoing(message, work)
 
     def _begin(self, work: Work) -> None:
         self._busy[work.kind] += 1
+        self._context.in_hand.add(work.id)
         task = asyncio.create_task(self._performed(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -131,14 +206,22 @@ class WorkLoop:
                 "not recorded, it will be done again",
                 extra={"message_id": work.message_id, "detail": str(error)},
             )
-            self._context.let_go.add(work.id)
+            self._context.let_go[work.id] = False
         except Exception:
             _log.exception(f"{work.kind} failed", extra={"message_id": work.message_id})
             later = self._context.clock() + _LATER
             try:
                 await self._context.store.run(lambda tx: tx.postpone_work(work.id, later))
             except StoreError:
-                self._context.let_go.add(work.id)
+                self._context.let_go[work.id] = False
         finally:
             self._busy[work.kind] -= 1
+            self._context.in_hand.discard(work.id)
             self._context.work_came.set()
+
+
+def _shift(tx: Transaction, back: timedelta) -> None:
+    tx.shift_work(back)
+    for partner in tx.partners():
+        if partner.until is not None:
+            tx.set_partner(changed(partner, until=partner.until - back))

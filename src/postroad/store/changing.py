@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace as changed
@@ -11,17 +11,31 @@ from msgspec.structs import replace as changed
 from postroad.store.contents import Batch
 from postroad.store.queries import query
 from postroad.store.reading import BYTES_COUNT, MESSAGE_COUNT, WORK_COUNT, SqliteReader
-from postroad.store.records import Event, Message, Side, Signal, State, Stored, Work
+from postroad.store.records import (
+    Event,
+    Message,
+    Notice,
+    Partner,
+    Side,
+    Signal,
+    State,
+    Stored,
+    Work,
+)
 from postroad.store.rows import (
+    LATER,
+    PARTNER,
     SEQ_BITS,
     Row,
-    claimed_work,
     event_row,
     message_changes,
     message_of,
     message_row,
     microseconds,
+    notice_row,
+    partner_row,
     signal_row,
+    work_of,
     work_row,
 )
 from postroad.wire.content import Content
@@ -36,9 +50,19 @@ _REMOVE_SIGNALS: Final = query("remove_signals")
 _ADD_WORK: Final = query("add_work")
 _CLAIM_WORK: Final = query("claim_work")
 _FREE_WORK: Final = query("free_work")
-_FREE_WORK_IN_ORDER: Final = query("free_work_in_order")
+_FREE_WORK_OF_PARTNER: Final = query("free_work_of_partner")
 _EXPIRED_WORK: Final = query("expired_work")
-_EXPIRED_WORK_IN_ORDER: Final = query("expired_work_in_order")
+_LANE_IS_TAKEN: Final = query("lane_is_taken")
+_STANDS_BEHIND: Final = query("stands_behind")
+_WAKE_LANE: Final = query("wake_lane")
+_WAKE_WORK: Final = query("wake_work")
+_TURN_WORK: Final = query("turn_work")
+_SHIFT_WORK: Final = query("shift_work")
+_SET_PARTNER: Final = query("set_partner")
+_REMOVE_PARTNER: Final = query("remove_partner")
+_ADD_NOTICE: Final = query("add_notice")
+_REMOVE_NOTICE: Final = query("remove_notice")
+_REMOVE_NOTICES: Final = query("remove_notices")
 _FINISH_WORK: Final = query("finish_work")
 _POSTPONE_WORK: Final = query("postpone_work")
 _RELEASE_WORK: Final = query("release_work")
@@ -109,7 +133,14 @@ class SqliteTransaction(SqliteReader):
         return True
 
     def change_message(
-        self, side: Side, message_id: str, expected: Collection[State], /, **changes: Any
+        self,
+        side: Side,
+        message_id: str,
+        expected: Collection[State],
+        /,
+        *,
+        attempts_were: int | None = None,
+        **changes: Any,
     ) -> bool:
         if not _FIXED.isdisjoint(changes):
             raise ValueError("side, message_id and key of a message never change")
@@ -117,7 +148,7 @@ class SqliteTransaction(SqliteReader):
         if not rows:
             return False
         message = message_of(rows[0])
-        if message.state not in expected:
+        if message.state not in expected or attempts_were not in (None, message.attempts):
             return False
         after = changed(message, **changes)
         self._group.changed = True
@@ -137,45 +168,109 @@ class SqliteTransaction(SqliteReader):
     def add_work(self, work: Work) -> int:
         self._group.changed = True
         self._group.count(WORK_COUNT + work.kind, 1)
-        id = self._cursor.execute(_ADD_WORK, work_row(work)).lastrowid
+        later = work.lane is not None and bool(self._rows(_LANE_IS_TAKEN, (work.lane,)))
+        id = self._cursor.execute(_ADD_WORK, work_row(work, later)).lastrowid
         assert id is not None
         return id
 
     def claim_work(
-        self, kinds: Collection[str], now: datetime, owner: str, lease_until: datetime, limit: int
+        self,
+        kinds: Collection[str],
+        now: datetime,
+        owner: str,
+        lease_until: datetime,
+        limit: int,
+        *,
+        without: Collection[str] = (),
+        partner: str | None = None,
     ) -> list[Work]:
         at = microseconds(now)
         rows: list[Row] = []
         for kind in dict.fromkeys(kinds):
-            in_order = kind == "notify"
-            free = _FREE_WORK_IN_ORDER if in_order else _FREE_WORK
-            expired = _EXPIRED_WORK_IN_ORDER if in_order else _EXPIRED_WORK
-            rows += self._rows(free, (kind, at, limit))
-            rows += self._rows(expired, (kind, at, at, limit))
+            if partner is None and not without:
+                rows += self._rows(_FREE_WORK, (kind, at, limit))
+                rows += self._rows(_EXPIRED_WORK, (kind, at, at, limit))
+                continue
+            served = (
+                self._partners_of(kind, without)
+                if partner is None
+                else {partner}.difference(without)
+            )
+            for name in served:
+                rows += self._rows(_FREE_WORK_OF_PARTNER, (kind, name, at, limit))
+            # All of them: those who are not served must not take the places of others.
+            for row in self._rows(_EXPIRED_WORK, (kind, at, at, -1)):
+                name = row[PARTNER]
+                if name not in without and partner in (None, name):
+                    rows.append(row)
         rows = sorted(rows, key=_due_and_id)[:limit]
         if rows:
             self._group.changed = True
             until = microseconds(lease_until)
             self._cursor.executemany(_CLAIM_WORK, [(owner, until, row[0]) for row in rows])
-        return [claimed_work(row, owner, lease_until) for row in rows]
+        return [work_of(row, owner, lease_until) for row in rows]
 
     def finish_work(self, id: int) -> None:
-        for (kind,) in self._rows(_FINISH_WORK, (id,)):
+        for kind, lane in self._rows(_FINISH_WORK, (id,)):
             self._group.changed = True
             self._group.count(WORK_COUNT + kind, -1)
+            if lane is not None:
+                values = {"lane": lane, "finished": id, "later": LATER}
+                self._cursor.execute(_WAKE_LANE, values)
 
-    def postpone_work(self, id: int, due_at: datetime, data: bytes | None = None) -> None:
+    def postpone_work(self, id: int, due_at: datetime | None, data: bytes | None = None) -> None:
         self._group.changed = True
-        self._cursor.execute(_POSTPONE_WORK, (microseconds(due_at), data, id))
+        due = LATER if due_at is None else self._due(id, due_at)
+        self._cursor.execute(_POSTPONE_WORK, (due, data, id))
 
-    def renew_work(self, owner: str, lease_until: datetime) -> None:
-        values = (microseconds(lease_until), owner)
-        self._group.changed |= self._cursor.execute(_RENEW_WORK, values).rowcount > 0
+    def _due(self, id: int, due_at: datetime) -> int:
+        """Then, or later when its turn in its lane is still to come."""
+        return microseconds(due_at) + (LATER if self._rows(_STANDS_BEHIND, (id,)) else 0)
+
+    def wake_work(self, id: int, due_at: datetime) -> bool:
+        woken = self._cursor.execute(_WAKE_WORK, (self._due(id, due_at), id)).rowcount > 0
+        self._group.changed |= woken
+        return woken
+
+    def turn_work(self, id: int, kind: str, due_at: datetime) -> None:
+        before = self.work(id)
+        if before is None:
+            return
+        self._group.changed = True
+        self._cursor.execute(_TURN_WORK, (kind, self._due(id, due_at), id))
+        self._group.count(WORK_COUNT + before.kind, -1)
+        self._group.count(WORK_COUNT + kind, 1)
+
+    def shift_work(self, back: timedelta) -> None:
+        self._group.changed = True
+        values = {"back": back // timedelta(microseconds=1), "later": LATER}
+        self._cursor.execute(_SHIFT_WORK, values)
+
+    def set_partner(self, partner: Partner) -> None:
+        self._group.changed = True
+        if partner.is_well:
+            self._cursor.execute(_REMOVE_PARTNER, (partner.name,))
+        else:
+            self._cursor.execute(_SET_PARTNER, partner_row(partner))
+
+    def add_notice(self, notice: Notice) -> None:
+        self._group.changed = True
+        self._cursor.execute(_ADD_NOTICE, notice_row(notice))
+
+    def remove_notice(self, id: int) -> bool:
+        removed = self._cursor.execute(_REMOVE_NOTICE, (id,)).rowcount > 0
+        self._group.changed |= removed
+        return removed
+
+    def renew_work(self, owner: str, ids: Collection[int], lease_until: datetime) -> None:
+        until = microseconds(lease_until)
+        renewed = self._cursor.executemany(_RENEW_WORK, [(until, id, owner) for id in ids])
+        self._group.changed |= renewed.rowcount > 0
 
     def release_work(self, owner_prefix: str) -> list[Work]:
         rows = sorted(self._rows(_RELEASE_WORK, {"prefix": owner_prefix}), key=_due_and_id)
         self._group.changed |= bool(rows)
-        return [claimed_work(row, None, None) for row in rows]
+        return [work_of(row, None, None) for row in rows]
 
     def record(self, events: Iterable[Event]) -> None:
         group = self._group
@@ -228,6 +323,8 @@ class SqliteTransaction(SqliteReader):
             contents.append(message.envelope)
         self._group.changed = True
         self._cursor.execute(_REMOVE_SIGNALS, about)
+        if message.side is Side.SENDING:
+            self._cursor.execute(_REMOVE_NOTICES, (message.message_id,))
         self._cursor.execute(_REMOVE_MESSAGE, (message.key,))
         self._count_message(message, -1)
         for stored in dict.fromkeys(contents):

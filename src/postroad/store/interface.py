@@ -6,7 +6,7 @@ time when a neighbour of the same commit failed, so it has no effect beside the 
 """
 
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +14,8 @@ from postroad.store.records import (
     Event,
     Figures,
     Message,
+    Notice,
+    Partner,
     Recorded,
     Side,
     Signal,
@@ -62,8 +64,22 @@ class Reader(Protocol):
         """Events with a seq greater than `after`, in order."""
         ...
 
-    def next_due(self, kinds: Collection[str]) -> datetime | None:
-        """When the next unclaimed work is due."""
+    def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
+        """When the next unclaimed work is due; `without` names partners that are not served."""
+        ...
+
+    def work(self, id: int) -> Work | None: ...
+
+    def partners(self) -> list[Partner]:
+        """Those with whom not all is well, by name."""
+        ...
+
+    def partner(self, name: str) -> Partner:
+        """As it is known; all is well with a partner of whom nothing is kept."""
+        ...
+
+    def notices(self, after: int, limit: int) -> list[Notice]:
+        """What the application was not told yet, in order."""
         ...
 
     def figures(self) -> Figures: ...
@@ -77,38 +93,89 @@ class Transaction(Reader, Protocol):
         ...
 
     def change_message(
-        self, side: Side, message_id: str, expected: Collection[State], /, **changes: Any
+        self,
+        side: Side,
+        message_id: str,
+        expected: Collection[State],
+        /,
+        *,
+        attempts_were: int | None = None,
+        **changes: Any,
     ) -> bool:
-        """Change fields of a message if it is in one of the expected states; else False."""
+        """Change fields of a message if it is in one of the expected states; else False.
+
+        With `attempts_were` also if so many attempts were made.
+        """
         ...
 
     def add_signal(self, signal: Signal) -> None: ...
 
     def add_work(self, work: Work) -> int:
-        """Its id. With an owner and a lease it is claimed from the start."""
-        ...
+        """Its id. With an owner and a lease it is claimed from the start.
 
-    def claim_work(
-        self, kinds: Collection[str], now: datetime, owner: str, lease_until: datetime, limit: int
-    ) -> list[Work]:
-        """Take due work whose lease is free or over, oldest first.
-
-        Of `notify` work for one message only the first is given, so that they stay in order.
+        Not so in a lane that is taken: there it waits until all before it are finished.
         """
         ...
 
-    def finish_work(self, id: int) -> None: ...
+    def claim_work(
+        self,
+        kinds: Collection[str],
+        now: datetime,
+        owner: str,
+        lease_until: datetime,
+        limit: int,
+        *,
+        without: Collection[str] = (),
+        partner: str | None = None,
+    ) -> list[Work]:
+        """Take due work whose lease is free or over, oldest first.
 
-    def postpone_work(self, id: int, due_at: datetime, data: bytes | None = None) -> None:
-        """Try again later: the attempt is counted, the lease given back."""
+        Not for the partners `without`; with `partner` for that one only.
+        """
         ...
 
-    def renew_work(self, owner: str, lease_until: datetime) -> None:
-        """The owner is still at it, with all that it has claimed."""
+    def finish_work(self, id: int) -> None:
+        """It is done; the next in its lane may begin."""
+        ...
+
+    def postpone_work(self, id: int, due_at: datetime | None, data: bytes | None = None) -> None:
+        """Try again later: the attempt is counted, the lease given back.
+
+        None: when somebody wakes it. It keeps its place in its lane.
+        """
+        ...
+
+    def wake_work(self, id: int, due_at: datetime) -> bool:
+        """Make unclaimed work due then; False when somebody is at it, or there is none.
+
+        Nothing overtakes: behind another in its lane it still waits for its turn.
+        """
+        ...
+
+    def turn_work(self, id: int, kind: str, due_at: datetime) -> None:
+        """Work of another kind takes its place, in its lane too; its data are done with."""
+        ...
+
+    def renew_work(self, owner: str, ids: Collection[int], lease_until: datetime) -> None:
+        """The owner is still at it; what it does not name runs out."""
         ...
 
     def release_work(self, owner_prefix: str) -> list[Work]:
         """Give back the leases of owners that are gone; what they had claimed."""
+        ...
+
+    def shift_work(self, back: timedelta) -> None:
+        """The clock was set back by so much: all times and leases with it."""
+        ...
+
+    def set_partner(self, partner: Partner) -> None:
+        """Remember how it stands with a partner; nothing when all is well."""
+        ...
+
+    def add_notice(self, notice: Notice) -> None: ...
+
+    def remove_notice(self, id: int) -> bool:
+        """The application knows; False when there is no such notice."""
         ...
 
     def record(self, events: Iterable[Event]) -> None:

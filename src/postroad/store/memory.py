@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace as changed
 
@@ -15,6 +15,8 @@ from postroad.store.records import (
     Event,
     Figures,
     Message,
+    Notice,
+    Partner,
     Recorded,
     Side,
     Signal,
@@ -27,6 +29,8 @@ from postroad.wire.content import BytesContent, BytesSink, Content, Sink
 
 T = TypeVar("T")
 
+_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class _Tables:
     """What there is. A step changes a copy of the tables it touches no more than it must."""
@@ -35,6 +39,10 @@ class _Tables:
         self.messages: dict[tuple[Side, str], Message] = {}
         self.signals: dict[tuple[Side, str], list[Signal]] = {}
         self.work: dict[int, Work] = {}
+        self.asleep: dict[int, bool] = {}
+        """Work that waits to be woken."""
+        self.partners: dict[str, Partner] = {}
+        self.notices: dict[int, Notice] = {}
         self.contents: dict[str, bytes] = {}
         self.journal: list[Recorded] = []
         self.numbers = count(1)
@@ -61,22 +69,29 @@ class _MemoryReader:
     def journal(self, after: int, limit: int) -> list[Recorded]:
         return self._tables.journal[max(after, 0) :][:limit]
 
-    def next_due(self, kinds: Collection[str]) -> datetime | None:
-        return min(
-            (work.due_at for work in self._claimable(kinds) if work.owner is None), default=None
-        )
+    def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
+        free = (work for work in self._awake(kinds) if work.owner is None)
+        return min((work.due_at for work in free if work.partner not in without), default=None)
 
-    def _claimable(self, kinds: Collection[str]) -> list[Work]:
-        """Work of these kinds, of notifications about a message only the first."""
-        first: dict[str, int] = {}
-        for work in self._tables.work.values():
-            if work.kind == "notify":
-                first[work.message_id] = min(work.id, first.get(work.message_id, work.id))
+    def _awake(self, kinds: Collection[str]) -> list[Work]:
+        tables = self._tables
         return [
             work
-            for work in self._tables.work.values()
-            if work.kind in kinds and (work.kind != "notify" or first[work.message_id] == work.id)
+            for id, work in tables.work.items()
+            if work.kind in kinds and id not in tables.asleep
         ]
+
+    def work(self, id: int) -> Work | None:
+        return self._tables.work.get(id)
+
+    def partners(self) -> list[Partner]:
+        return [partner for _, partner in sorted(self._tables.partners.items())]
+
+    def partner(self, name: str) -> Partner:
+        return self._tables.partners.get(name) or Partner(name)
+
+    def notices(self, after: int, limit: int) -> list[Notice]:
+        return [one for id, one in sorted(self._tables.notices.items()) if id > after][:limit]
 
     def figures(self) -> Figures:
         tables = self._tables
@@ -90,7 +105,7 @@ class _MemoryReader:
         return Figures(
             messages=messages,
             work=work,
-            oldest_work=min((one.due_at for one in tables.work.values()), default=None),
+            oldest_work=min((one.due_at for one in self._awake(work)), default=None),
             last_seq=len(tables.journal),
             bytes=sum(map(len, tables.contents.values())),
         )
@@ -128,12 +143,21 @@ class _MemoryTransaction(_MemoryReader):
         return True
 
     def change_message(
-        self, side: Side, message_id: str, expected: Collection[State], /, **changes: Any
+        self,
+        side: Side,
+        message_id: str,
+        expected: Collection[State],
+        /,
+        *,
+        attempts_were: int | None = None,
+        **changes: Any,
     ) -> bool:
         if not {"side", "message_id", "key"}.isdisjoint(changes):
             raise ValueError("side, message_id and key of a message never change")
         message = self._tables.messages.get((side, message_id))
         if message is None or message.state not in expected:
+            return False
+        if attempts_were not in (None, message.attempts):
             return False
         self._put(self._tables.messages, (side, message_id), changed(message, **changes))
         return True
@@ -144,44 +168,123 @@ class _MemoryTransaction(_MemoryReader):
 
     def add_work(self, work: Work) -> int:
         id = next(self._tables.numbers)
+        later = work.lane is not None and self._first_in(work.lane) is not None
+        if later:
+            self._put(self._tables.asleep, id, True)
+            work = changed(work, owner=None, lease_until=None)
         self._put(self._tables.work, id, changed(work, id=id))
         return id
 
+    def _first_in(self, lane: str) -> int | None:
+        return min(
+            (id for id, work in self._tables.work.items() if work.lane == lane), default=None
+        )
+
     def claim_work(
-        self, kinds: Collection[str], now: datetime, owner: str, lease_until: datetime, limit: int
+        self,
+        kinds: Collection[str],
+        now: datetime,
+        owner: str,
+        lease_until: datetime,
+        limit: int,
+        *,
+        without: Collection[str] = (),
+        partner: str | None = None,
     ) -> list[Work]:
         due = [
             work
-            for work in self._claimable(kinds)
-            if work.due_at <= now and (work.lease_until is None or work.lease_until <= now)
+            for work in self._awake(kinds)
+            if work.due_at <= now
+            and (work.lease_until is None or work.lease_until <= now)
+            and work.partner not in without
+            and partner in (None, work.partner)
         ]
         due.sort(key=lambda work: (work.due_at, work.id))
-        claimed = [changed(work, owner=owner, lease_until=lease_until) for work in due[:limit]]
-        for work in claimed:
-            self._put(self._tables.work, work.id, work)
-        return claimed
+        for work in due[:limit]:
+            mine = changed(work, owner=owner, lease_until=lease_until)
+            self._put(self._tables.work, work.id, mine)
+        return [
+            changed(work, owner=owner, lease_until=lease_until, left_by=work.owner)
+            for work in due[:limit]
+        ]
 
     def finish_work(self, id: int) -> None:
+        work = self._tables.work.get(id)
         self._pop(self._tables.work, id)
+        self._pop(self._tables.asleep, id)
+        if work is not None and work.lane is not None:
+            first = self._first_in(work.lane)
+            if first is not None and first > id:
+                self._pop(self._tables.asleep, first)
 
-    def postpone_work(self, id: int, due_at: datetime, data: bytes | None = None) -> None:
+    def postpone_work(self, id: int, due_at: datetime | None, data: bytes | None = None) -> None:
         work = self._tables.work.get(id)
         if work is None:
             return
         later = changed(
             work,
-            due_at=due_at,
+            due_at=_START if due_at is None else due_at,
             data=work.data if data is None else data,
             attempt=work.attempt + 1,
             owner=None,
             lease_until=None,
         )
         self._put(self._tables.work, id, later)
+        if due_at is None:
+            self._put(self._tables.asleep, id, True)
+        else:
+            self._wake(later)
 
-    def renew_work(self, owner: str, lease_until: datetime) -> None:
-        for work in list(self._tables.work.values()):
-            if work.owner == owner:
-                self._put(self._tables.work, work.id, changed(work, lease_until=lease_until))
+    def _wake(self, work: Work) -> None:
+        """Unless its turn in its lane is still to come."""
+        if work.lane is None or self._first_in(work.lane) == work.id:
+            self._pop(self._tables.asleep, work.id)
+
+    def wake_work(self, id: int, due_at: datetime) -> bool:
+        work = self._tables.work.get(id)
+        if work is None or work.owner is not None:
+            return False
+        self._put(self._tables.work, id, changed(work, due_at=due_at))
+        self._wake(work)
+        return True
+
+    def turn_work(self, id: int, kind: str, due_at: datetime) -> None:
+        work = self._tables.work.get(id)
+        if work is None:
+            return
+        turned = changed(
+            work, kind=kind, due_at=due_at, data=b"", attempt=0, owner=None, lease_until=None
+        )
+        self._put(self._tables.work, id, turned)
+        self._wake(work)
+
+    def shift_work(self, back: timedelta) -> None:
+        for id, work in list(self._tables.work.items()):
+            until = None if work.lease_until is None else work.lease_until - back
+            due_at = max(work.due_at - back, _START)
+            shifted = changed(work, due_at=due_at, lease_until=until)
+            self._put(self._tables.work, id, shifted)
+
+    def set_partner(self, partner: Partner) -> None:
+        if partner.is_well:
+            self._pop(self._tables.partners, partner.name)
+        else:
+            self._put(self._tables.partners, partner.name, partner)
+
+    def add_notice(self, notice: Notice) -> None:
+        id = next(self._tables.numbers)
+        self._put(self._tables.notices, id, changed(notice, id=id))
+
+    def remove_notice(self, id: int) -> bool:
+        there = id in self._tables.notices
+        self._pop(self._tables.notices, id)
+        return there
+
+    def renew_work(self, owner: str, ids: Collection[int], lease_until: datetime) -> None:
+        for id in ids:
+            work = self._tables.work.get(id)
+            if work is not None and work.owner == owner:
+                self._put(self._tables.work, id, changed(work, lease_until=lease_until))
 
     def release_work(self, owner_prefix: str) -> list[Work]:
         held = [
@@ -226,6 +329,9 @@ class _MemoryTransaction(_MemoryReader):
                 self.drop(stored)
             self._pop(self._tables.signals, key)
             self._pop(self._tables.messages, key)
+            for id, notice in list(self._tables.notices.items()):
+                if message.side is Side.SENDING and notice.message_id == message.message_id:
+                    self._pop(self._tables.notices, id)
         return old
 
 

@@ -2,21 +2,36 @@
 
 import heapq
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
 from postroad.store.queries import query
-from postroad.store.records import Figures, Message, Recorded, Side, Signal, State, Wanted
+from postroad.store.records import (
+    Figures,
+    Message,
+    Notice,
+    Partner,
+    Recorded,
+    Side,
+    Signal,
+    State,
+    Wanted,
+    Work,
+)
 from postroad.store.rows import (
+    LATER,
     SEQ_BITS,
     Row,
     message_of,
     microseconds,
+    notice_of,
+    partner_of,
     recorded_of,
     signal_of,
     time_of,
+    work_of,
 )
 
 MESSAGE_COUNT: Final = "message."
@@ -32,7 +47,12 @@ _JOURNAL: Final = query("journal")
 _POSITION: Final = query("position")
 _COUNTS: Final = query("counts")
 _NEXT_FREE: Final = query("next_free")
-_NEXT_FREE_IN_ORDER: Final = query("next_free_in_order")
+_NEXT_FREE_OF_PARTNER: Final = query("next_free_of_partner")
+_NEXT_PARTNER: Final = query("next_partner")
+_WORK: Final = query("work")
+_PARTNERS: Final = query("partners")
+_PARTNER: Final = query("partner")
+_NOTICES: Final = query("notices")
 _OLDEST_LEASED: Final = query("oldest_leased")
 _LISTS: Final = {
     (one_state, newest_first): query(
@@ -116,17 +136,48 @@ class SqliteReader:
             for kind in kinds
             for sql in (_NEXT_FREE, _OLDEST_LEASED)
             for row in self._rows(sql, (kind,))
-            if row[0] is not None
+            if row[0] is not None and row[0] < LATER
         ]
         return time_of(min(times)) if times else None
 
-    def next_due(self, kinds: Collection[str]) -> datetime | None:
-        times = [
-            row[0]
-            for kind in kinds
-            for row in self._rows(_NEXT_FREE_IN_ORDER if kind == "notify" else _NEXT_FREE, (kind,))
-        ]
-        return time_of(min(times)) if times else None
+    def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
+        if without:
+            rows = [
+                row
+                for kind in kinds
+                for name in self._partners_of(kind, without)
+                for row in self._rows(_NEXT_FREE_OF_PARTNER, (kind, name))
+            ]
+        else:
+            rows = [row for kind in kinds for row in self._rows(_NEXT_FREE, (kind,))]
+        due = min((row[0] for row in rows), default=LATER)
+        return time_of(due) if due < LATER else None
+
+    def _partners_of(self, kind: str, without: Collection[str]) -> Iterator[str]:
+        """The partners for whom there is work, one step in the index for each."""
+        name = ""
+        if name not in without:
+            yield name
+        while rows := self._rows(_NEXT_PARTNER, (kind, name)):
+            name = rows[0][0]
+            if name not in without:
+                yield name
+
+    def work(self, id: int) -> Work | None:
+        for *row, owner, lease_until in self._rows(_WORK, (id,)):
+            until = None if lease_until is None else time_of(lease_until)
+            return work_of((*row, None), owner, until)
+        return None
+
+    def partners(self) -> list[Partner]:
+        return [partner_of(row) for row in self._rows(_PARTNERS)]
+
+    def partner(self, name: str) -> Partner:
+        rows = self._rows(_PARTNER, (name,))
+        return partner_of(rows[0]) if rows else Partner(name)
+
+    def notices(self, after: int, limit: int) -> list[Notice]:
+        return [notice_of(row) for row in self._rows(_NOTICES, (after, limit))]
 
 
 def _below(prefix: str, counts: dict[str, int]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from postroad.reliability.breaker import Partner as Partner
 from postroad.security.encrypt import Seal
 
 
@@ -26,18 +27,27 @@ class State(StrEnum):
     SUBMITTED = "submitted"
     """Accepted from the application, not packaged yet."""
     READY = "ready"
-    """Packaged, waiting to be sent."""
-    SENDING = "sending"
+    """Packaged, to be sent; no copy of it is in doubt."""
     WAITING = "waiting"
     """It left; a receipt is still to come."""
     SENT = "sent"
     """It left, and no receipt was agreed on."""
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
+    """It never left, or the partner said that it was not taken."""
     IN_DOUBT = "in_doubt"
+    """It left, and no answer came."""
+    EXPIRED = "expired"
+    """Its time was over before it left."""
+    SUSPENDED = "suspended"
+    """No retry is left, and somebody has to resume."""
+    SETTLED = "settled"
+    """Given up, and answered later."""
 
     RECEIVED = "received"
     """Kept, and never to be delivered: a message to the test service."""
+    HELD = "held"
+    """Kept, and not yet for the application."""
     DELIVERED = "delivered"
     """In the inbox."""
     CONSUMED = "consumed"
@@ -74,7 +84,7 @@ class StoredPart(Struct, frozen=True):
     file_name: str | None = None
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, omit_defaults=True):
     """One message on one side. What lists are filtered by is a field, the rest is in `parts`."""
 
     side: Side
@@ -114,6 +124,18 @@ class Message(Struct, frozen=True):
     peer: str | None = None
     error_code: str | None = None
     detail: str | None = None
+    tries: int = 0
+    """Attempts since it was first sent, or since somebody began anew (`reliability.delivery`)."""
+    unanswered: int = 0
+    """Copies that left and of which nothing was heard."""
+    first_sent_at: datetime | None = None
+    last_sent_at: datetime | None = None
+    due_at: datetime | None = None
+    """When it is looked at again: the next attempt, or the time to give up."""
+    decided_by: datetime | None = None
+    """Until when its fate is known."""
+    timer: int | None = None
+    """The work that waits for that time, or that keeps its place in its lane."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor."""
 
@@ -151,6 +173,27 @@ class Work(Struct, frozen=True):
     attempt: int = 0
     owner: str | None = None
     lease_until: datetime | None = None
+    id: int = 0
+    partner: str = ""
+    """Whom it needs: when a partner is paused, so is this."""
+    lane: str | None = None
+    """What has the same lane is done one after the other, in the order in which it was added."""
+    left_by: str | None = None
+    """The owner who had claimed it before and did not finish it."""
+
+
+class Notice(Struct, frozen=True, omit_defaults=True):
+    """What an application is told about a message that it sent, until it says that it knows."""
+
+    message_id: str
+    at: datetime
+    event: str
+    """failed, in_doubt, suspended or settled"""
+    state: State
+    severity: str | None = None
+    """Of a failure: Error, it did not arrive; Warning, it may have."""
+    error_code: str | None = None
+    detail: str | None = None
     id: int = 0
 
 

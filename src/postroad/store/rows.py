@@ -8,17 +8,16 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace as changed
 
-from postroad.security.encrypt import Seal
 from postroad.store.records import (
     Event,
     Message,
+    Notice,
+    Partner,
     Recorded,
     Side,
     Signal,
-    State,
-    Stored,
-    StoredPart,
     Work,
 )
 
@@ -26,6 +25,10 @@ Row = tuple[Any, ...]
 
 SEQ_BITS: Final = 40
 """An event's id in the database is its epoch, shifted by this, plus its seq."""
+LATER: Final = 1 << 60
+"""Added to the time of work that waits to be woken."""
+PARTNER: Final = 6
+"""Where the partner stands in a row of work."""
 
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -40,36 +43,10 @@ def time_of(microseconds: int) -> datetime:
     return _START + timedelta(microseconds=microseconds)
 
 
-class _Details(msgspec.Struct, omit_defaults=True):
-    """What no list is filtered by, as the JSON in the column `details`."""
-
-    leg: int = 1
-    kind: str = "message"
-    protocol: str = "as4"
-    party: str = ""
-    ref_to_message_id: str | None = None
-    from_role: str | None = None
-    to_role: str | None = None
-    mpc: str | None = None
-    agreement: str | None = None
-    properties: tuple[tuple[str, str, str | None], ...] = ()
-    attempts: int = 0
-    bytes: int = 0
-    wire_bytes: int = 0
-    payload_digests: tuple[str, ...] = ()
-    envelope: Stored | None = None
-    soap: str = "1.2"
-    boundary: str | None = None
-    seal: Seal | None = None
-    parts: tuple[StoredPart, ...] = ()
-    fingerprint: str | None = None
-    peer: str | None = None
-    error_code: str | None = None
-    detail: str | None = None
-
-
 _encode: Final = msgspec.json.Encoder().encode
-_decode_details: Final = msgspec.json.Decoder(_Details).decode
+_decode_message: Final = msgspec.json.Decoder(Message).decode
+_decode_partner: Final = msgspec.json.Decoder(Partner).decode
+_decode_notice: Final = msgspec.json.Decoder(Notice).decode
 _decode_signal: Final = msgspec.json.Decoder(Signal).decode
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -80,37 +57,6 @@ _SIDE: Final = _AFTER_AT.index("side")
 _DIGESTS: Final = _AFTER_AT.index("payload_digests")
 
 _SIDES: Final = {side.value: side for side in Side}
-_STATES: Final = {state.value: state for state in State}
-
-
-def _details(message: Message) -> bytes:
-    return _encode(
-        _Details(
-            message.leg,
-            message.kind,
-            message.protocol,
-            message.party,
-            message.ref_to_message_id,
-            message.from_role,
-            message.to_role,
-            message.mpc,
-            message.agreement,
-            message.properties,
-            message.attempts,
-            message.bytes,
-            message.wire_bytes,
-            message.payload_digests,
-            message.envelope,
-            message.soap,
-            message.boundary,
-            message.seal,
-            message.parts,
-            message.fingerprint,
-            message.peer,
-            message.error_code,
-            message.detail,
-        )
-    )
 
 
 def message_changes(message: Message) -> Row:
@@ -125,7 +71,7 @@ def message_changes(message: Message) -> Row:
         message.service,
         message.action,
         message.conversation_id,
-        _details(message),
+        _encode(message),
     )
 
 
@@ -134,59 +80,10 @@ def message_row(message: Message) -> Row:
 
 
 def message_of(row: Row) -> Message:
-    (
-        key,
-        side,
-        message_id,
-        state,
-        created_at,
-        updated_at,
-        pmode,
-        from_party,
-        to_party,
-        service,
-        action,
-        conversation_id,
-        details,
-    ) = row
-    rest = _decode_details(details)
-    return Message(
-        side=_SIDES[side],
-        message_id=message_id,
-        state=_STATES[state],
-        created_at=time_of(created_at),
-        updated_at=time_of(updated_at),
-        pmode=pmode,
-        leg=rest.leg,
-        kind=rest.kind,
-        protocol=rest.protocol,
-        party=rest.party,
-        ref_to_message_id=rest.ref_to_message_id,
-        conversation_id=conversation_id,
-        from_party=from_party,
-        to_party=to_party,
-        from_role=rest.from_role,
-        to_role=rest.to_role,
-        service=service,
-        action=action,
-        mpc=rest.mpc,
-        agreement=rest.agreement,
-        properties=rest.properties,
-        attempts=rest.attempts,
-        bytes=rest.bytes,
-        wire_bytes=rest.wire_bytes,
-        payload_digests=rest.payload_digests,
-        envelope=rest.envelope,
-        soap=rest.soap,
-        boundary=rest.boundary,
-        seal=rest.seal,
-        parts=rest.parts,
-        fingerprint=rest.fingerprint,
-        peer=rest.peer,
-        error_code=rest.error_code,
-        detail=rest.detail,
-        key=key,
-    )
+    key, details = row
+    message = _decode_message(details)
+    msgspec.structs.force_setattr(message, "key", key)
+    return message
 
 
 def signal_row(signal: Signal) -> Row:
@@ -198,21 +95,55 @@ def signal_of(row: Row) -> Signal:
     return _decode_signal(row[0])
 
 
-def work_row(work: Work) -> Row:
+def work_row(work: Work, later: bool = False) -> Row:
+    """`later`: somebody has to wake it."""
+    owner = None if later else work.owner
     return (
         work.kind,
         work.message_id,
-        microseconds(work.due_at),
+        microseconds(work.due_at) + (LATER if later else 0),
         work.data,
         work.attempt,
-        work.owner,
-        None if work.lease_until is None else microseconds(work.lease_until),
+        owner,
+        None if owner is None or work.lease_until is None else microseconds(work.lease_until),
+        work.partner,
+        work.lane,
     )
 
 
-def claimed_work(row: Row, owner: str | None, lease_until: datetime | None) -> Work:
-    id, kind, message_id, due_at, data, attempt = row
-    return Work(kind, message_id, time_of(due_at), data, attempt, owner, lease_until, id)
+def work_of(row: Row, owner: str | None, lease_until: datetime | None) -> Work:
+    """As it is claimed, or given back, by now."""
+    id, kind, message_id, due_at, data, attempt, partner, lane, left_by = row
+    return Work(
+        kind,
+        message_id,
+        time_of(due_at % LATER),
+        data,
+        attempt,
+        owner,
+        lease_until,
+        id,
+        partner,
+        lane,
+        left_by,
+    )
+
+
+def partner_row(partner: Partner) -> Row:
+    return partner.name, _encode(partner)
+
+
+def partner_of(row: Row) -> Partner:
+    return _decode_partner(row[0])
+
+
+def notice_row(notice: Notice) -> Row:
+    return notice.message_id, _encode(notice)
+
+
+def notice_of(row: Row) -> Notice:
+    id, details = row
+    return changed(_decode_notice(details), id=id)
 
 
 def event_row(event: Event, id: int) -> Row:

@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections import deque
 from functools import lru_cache, partial
-from typing import Final, Self
+from typing import Final, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -80,6 +80,15 @@ class _Host:
         self.profile = profile
         self.idle: list[Exchange] = []
         self.opened = 0
+
+
+class Client(Protocol):
+    """Who sends requests."""
+
+    async def post(self, request: Outgoing) -> Reply:
+        """Send the request and give the answer, whatever its status; else `TransportFailure`."""
+
+    async def close(self) -> None: ...
 
 
 class HttpClient:

@@ -126,11 +126,12 @@ class Connection(HttpToolsProtocol):
         crowded = state.draining or state.crowded
         super().connection_made(transport)
         state.open.add(self)
+        self.extensions["connection"] = {"is_closing": transport.is_closing}
         connection = transport.get_extra_info("ssl_object")
         if connection is not None:
             # Whoever accepted this connection has counted it.
             crowded = state.draining
-            self.extensions = {"tls": tls_facts(connection)}
+            self.extensions["tls"] = tls_facts(connection)
             if problem := refusal(connection):
                 logger.info("no TLS connection with %s: %s", self.client, problem)
                 self.deaf = True
@@ -177,8 +178,7 @@ class Connection(HttpToolsProtocol):
             return
         if self.loose_bytes > self.limits.header_bytes:
             self._measure_head()
-        if self.extensions:
-            self.scope["extensions"] = self.extensions.copy()  # type: ignore[typeddict-item]
+        self.scope["extensions"] = self.extensions.copy()  # type: ignore[typeddict-item]
         self.requests += 1
         self.reading_head = False
         self.loose_bytes = 0

@@ -50,10 +50,7 @@ ON CONFLICT (side, message_id) DO NOTHING
 
 -- name: message
 -- The message with this side and id.
-SELECT
-    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
-    action, conversation_id, details
-FROM messages WHERE side = ? AND message_id = ?
+SELECT key, details FROM messages WHERE side = ? AND message_id = ?
 
 -- name: change_message
 -- Everything of a message that can change.
@@ -64,10 +61,7 @@ WHERE key = ?
 
 -- name: messages_of_state
 -- Messages of one side in one state that fit, oldest first.
-SELECT
-    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
-    action, conversation_id, details
-FROM messages
+SELECT key, details FROM messages
 WHERE side = :side AND state = :state AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
@@ -80,10 +74,7 @@ ORDER BY key LIMIT :limit
 
 -- name: messages_of_state_newest_first
 -- Messages of one side in one state that fit, newest first.
-SELECT
-    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
-    action, conversation_id, details
-FROM messages
+SELECT key, details FROM messages
 WHERE side = :side AND state = :state AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
@@ -96,10 +87,7 @@ ORDER BY key DESC LIMIT :limit
 
 -- name: messages
 -- Messages of any side and state that fit, oldest first.
-SELECT
-    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
-    action, conversation_id, details
-FROM messages
+SELECT key, details FROM messages
 WHERE key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
@@ -112,10 +100,7 @@ ORDER BY key LIMIT :limit
 
 -- name: messages_newest_first
 -- Messages of any side and state that fit, newest first.
-SELECT
-    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
-    action, conversation_id, details
-FROM messages
+SELECT key, details FROM messages
 WHERE key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
@@ -128,10 +113,7 @@ ORDER BY key DESC LIMIT :limit
 
 -- name: messages_to_purge
 -- Messages in one state that were last changed before a time, those first that wait longest.
-SELECT
-    key, side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service,
-    action, conversation_id, details
-FROM messages WHERE state = ? AND updated_at < ? ORDER BY updated_at LIMIT ?
+SELECT key, details FROM messages WHERE state = ? AND updated_at < ? ORDER BY updated_at LIMIT ?
 
 -- name: remove_message
 -- A message that was purged.
@@ -152,49 +134,68 @@ DELETE FROM signals WHERE message_id = ? AND side = ?
 
 -- name: add_work
 -- Something to do.
-INSERT INTO work (kind, message_id, due_at, data, attempt, owner, lease_until)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO work (kind, message_id, due_at, data, attempt, owner, lease_until, partner, lane)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: lane_is_taken
+-- Whether there is something to do in this lane already.
+SELECT 1 FROM work WHERE lane = ? LIMIT 1
+
+-- name: stands_behind
+-- Whether there is something before this work in its lane.
+SELECT 1 FROM work AS one
+WHERE one.id = ? AND EXISTS (SELECT 1 FROM work WHERE lane = one.lane AND id < one.id)
+
+-- name: work
+-- Something to do, by its number.
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, owner, lease_until
+FROM work WHERE id = ?
 
 -- name: free_work
 -- Due work that nobody has claimed, oldest first.
-SELECT id, kind, message_id, due_at, data, attempt FROM work
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, owner FROM work
 WHERE kind = ? AND owner IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?
 
 -- name: expired_work
 -- Due work whose owner did not finish it in time, oldest first.
-SELECT id, kind, message_id, due_at, data, attempt FROM work
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, owner FROM work
 WHERE kind = ? AND owner IS NOT NULL AND lease_until <= ? AND due_at <= ?
 ORDER BY due_at, id LIMIT ?
 
--- name: free_work_in_order
--- As free_work, and of each message only the first there is.
-SELECT id, kind, message_id, due_at, data, attempt FROM work
-WHERE kind = ? AND owner IS NULL AND due_at <= ?
-    AND NOT EXISTS (
-        SELECT 1 FROM work AS earlier
-        WHERE earlier.kind = 'notify' AND earlier.message_id = work.message_id
-            AND earlier.id < work.id
-    )
-ORDER BY due_at, id LIMIT ?
+-- name: free_work_of_partner
+-- Due work for one partner that nobody has claimed, oldest first.
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, owner FROM work
+WHERE kind = ? AND partner = ? AND owner IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?
 
--- name: expired_work_in_order
--- As expired_work, and of each message only the first there is.
-SELECT id, kind, message_id, due_at, data, attempt FROM work
-WHERE kind = ? AND owner IS NOT NULL AND lease_until <= ? AND due_at <= ?
-    AND NOT EXISTS (
-        SELECT 1 FROM work AS earlier
-        WHERE earlier.kind = 'notify' AND earlier.message_id = work.message_id
-            AND earlier.id < work.id
-    )
-ORDER BY due_at, id LIMIT ?
+-- name: next_partner
+-- The next partner for whom there is something to do, by name.
+SELECT partner FROM work WHERE kind = ? AND partner > ? AND owner IS NULL ORDER BY partner LIMIT 1
+
+-- name: next_free_of_partner
+-- When the next unclaimed work for one partner is due.
+SELECT due_at FROM work WHERE kind = ? AND partner = ? AND owner IS NULL ORDER BY due_at LIMIT 1
 
 -- name: claim_work
 -- This owner does it, until the lease is over.
 UPDATE work SET owner = ?, lease_until = ? WHERE id = ?
 
 -- name: finish_work
--- It is done; the kind tells which count goes down.
-DELETE FROM work WHERE id = ? RETURNING kind
+-- It is done; the kind tells which count goes down, the lane who is next.
+DELETE FROM work WHERE id = ? RETURNING kind, lane
+
+-- name: wake_lane
+-- The first in a lane was finished: the next may begin.
+UPDATE work SET due_at = due_at - :later
+WHERE id = (SELECT min(id) FROM work WHERE lane = :lane) AND id > :finished AND due_at >= :later
+
+-- name: wake_work
+-- It is due then, if nobody is at it.
+UPDATE work SET due_at = ? WHERE id = ? AND owner IS NULL
+
+-- name: turn_work
+-- It is something else from now on, and free.
+UPDATE work SET kind = ?, due_at = ?, data = x'', attempt = 0, owner = NULL, lease_until = NULL
+WHERE id = ?
 
 -- name: postpone_work
 -- It is tried again later, by anybody.
@@ -204,32 +205,60 @@ WHERE id = ?
 
 -- name: renew_work
 -- The owner is still at it.
-UPDATE work SET lease_until = ? WHERE owner = ?
+UPDATE work SET lease_until = ? WHERE id = ? AND owner = ?
 
 -- name: release_work
 -- The owners whose names start so are gone.
 UPDATE work SET owner = NULL, lease_until = NULL
 WHERE owner IS NOT NULL AND substr(owner, 1, length(:prefix)) = :prefix
-RETURNING id, kind, message_id, due_at, data, attempt
+RETURNING id, kind, message_id, due_at, data, attempt, partner, lane, NULL
 
 -- name: next_free
 -- When the next unclaimed work of this kind is due.
 SELECT due_at FROM work WHERE kind = ? AND owner IS NULL ORDER BY due_at LIMIT 1
 
--- name: next_free_in_order
--- As next_free, where of each message only the first can be claimed.
-SELECT due_at FROM work
-WHERE kind = ? AND owner IS NULL
-    AND NOT EXISTS (
-        SELECT 1 FROM work AS earlier
-        WHERE earlier.kind = 'notify' AND earlier.message_id = work.message_id
-            AND earlier.id < work.id
-    )
-ORDER BY due_at LIMIT 1
-
 -- name: oldest_leased
 -- The oldest work of this kind that somebody does.
 SELECT min(due_at) FROM work WHERE kind = ? AND owner IS NOT NULL
+
+-- name: shift_work
+-- The clock was set back by so much. What sleeps goes on sleeping.
+UPDATE work SET
+    due_at = max(due_at - :back, CASE WHEN due_at < :later THEN 0 ELSE :later END),
+    lease_until = lease_until - :back
+
+-- name: partners
+-- Partners with whom not all is well.
+SELECT details FROM partners ORDER BY name
+
+-- name: partner
+-- One of them.
+SELECT details FROM partners WHERE name = ?
+
+-- name: set_partner
+-- How it stands with a partner.
+INSERT INTO partners (name, details) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET details = excluded.details
+
+-- name: remove_partner
+-- All is well with a partner.
+DELETE FROM partners WHERE name = ?
+
+-- name: add_notice
+-- Something that an application is to be told.
+INSERT INTO notices (message_id, details) VALUES (?, ?)
+
+-- name: notices
+-- What applications were not told yet, in order.
+SELECT id, details FROM notices WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: remove_notice
+-- The application knows.
+DELETE FROM notices WHERE id = ?
+
+-- name: remove_notices
+-- Nobody will ask about a message that was purged.
+DELETE FROM notices WHERE message_id = ?
 
 -- name: add_event
 -- An event of the journal; its id is the epoch times 2^40 plus the seq.

@@ -1,0 +1,78 @@
+"""The processes of a benchmark: a receiving node of its own, and how they talk to who measures."""
+
+import asyncio
+import json
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from postroad.node.initializing import Plan, Station, initialize
+
+
+def in_process(module: str, *arguments: str) -> "subprocess.Popen[str]":
+    """Run a module; it tells what it has to say line by line."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answer_of(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """The next line that a process tells."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a process of the benchmark ended with {process.wait()}")
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+def begin(process: "subprocess.Popen[str]") -> None:
+    """Let a process go on that waits."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+async def until_begun() -> None:
+    await asyncio.to_thread(sys.stdin.readline)
+
+
+def tell(facts: dict[str, Any]) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def make_parties(work: Path) -> None:
+    """Folders of a buyer and a seller on free ports."""
+    buyer = Station("buyer", work / "buyer", free_port())
+    seller = Station("seller", work / "seller", free_port())
+    initialize(Plan(buyer, seller), now=datetime.now(UTC))
+
+
+@contextmanager
+def receiving(work: Path, stored: int = 0) -> "Iterator[subprocess.Popen[str]]":
+    """The seller's node in a process; it tells when it is there."""
+    receiver = in_process("postroad.cli.bench_push", "receiver", str(work / "seller"), str(stored))
+    try:
+        yield receiver
+    finally:
+        receiver.terminate()
+        receiver.wait()
+
+
+def peak_rss() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,465 @@
+"""What becomes of an outgoing message: the machine is asked, and its answer written down.
+
+Every change of an outgoing message's state passes here: after an attempt, when a signal comes by
+itself, when its time has come, when somebody resends, resumes or settles. One step of the store
+each: fields, timer, journal, notice and the webhook's work together.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace as changed
+
+from postroad.node.context import Context
+from postroad.node.hearing import Hearing, noted
+from postroad.node.in_force import Sending
+from postroad.node.journaling import about
+from postroad.node.notifying import EVENTS, notification
+from postroad.node.partners import halt, not_reached, reached
+from postroad.reliability.awareness import MISSING_RECEIPT
+from postroad.reliability.delivery import (
+    AT_WORK,
+    GIVEN_UP,
+    KINDS,
+    Decision,
+    Input,
+    Life,
+    Stage,
+    attempted,
+    begun_anew,
+    heard,
+    interrupted,
+    settled,
+    woken,
+)
+from postroad.reliability.schedule import ONCE, Policy
+from postroad.store.interface import Transaction
+from postroad.store.records import Event, Message, Notice, Side, State, Work
+
+_STAGES: Final = {State(stage.value): stage for stage in Stage}
+_STATES: Final = {stage: State(stage.value) for stage in Stage}
+_DOUBT: Final = {Stage.IN_DOUBT: MISSING_RECEIPT}
+_CODES: Final = {**_DOUBT, Stage.FAILED: "EBMS:0005", Stage.EXPIRED: "EBMS:0202"}
+_SAID: Final = {
+    Stage.IN_DOUBT: "no receipt came",
+    Stage.FAILED: "it could not be sent",
+    Stage.EXPIRED: "its time was over before it could be sent",
+    Stage.SUSPENDED: "no retry is left",
+}
+_WAITS_BEHIND: Final = "; what is to follow in order waits until this is resent or settled"
+
+
+class Outcome(Struct, frozen=True):
+    """What became of an attempt."""
+
+    result: Input
+    hearing: Hearing | None = None
+    error_code: str | None = None
+    detail: str | None = None
+    peer: str | None = None
+    wire_bytes: int = 0
+    reached: bool = True
+    """Whether somebody was at the other end."""
+
+
+class Done(Struct, frozen=True):
+    """What was committed, for those who wait for it."""
+
+    state: State
+    peer: str | None = None
+    detail: str | None = None
+    partners_changed: bool = False
+
+
+Step = Callable[[Transaction], Done | None]
+
+
+class Reason(Struct, frozen=True):
+    """Why something changed, and who said so."""
+
+    error_code: str | None = None
+    detail: str | None = None
+    peer: str | None = None
+    answer: str = "delivered"
+    """For what is settled: delivered, received or not_received."""
+
+
+def life_of(message: Message) -> Life:
+    """An outgoing message as the machine sees it."""
+    return Life(
+        _STAGES[message.state],
+        message.created_at,
+        message.tries,
+        message.unanswered,
+        message.first_sent_at,
+        message.last_sent_at,
+    )
+
+
+def attempt(
+    context: Context,
+    message: Message,
+    work: Work,
+    sending: Sending | None,
+    outcome: Outcome,
+    began: datetime,
+    hope: bool,
+) -> Step:
+    """The step after an attempt."""
+    now, dice = context.clock(), context.dice()
+    policy = sending.policy if sending is not None else ONCE
+    left = outcome.result is not Input.NOT_SENT
+    reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
+
+    def event(number: int) -> Event:
+        return about(
+            message,
+            ("sent" if number == 1 else "resent") if left else "send_failed",
+            began,
+            attempt=number,
+            peer=outcome.peer,
+            envelope=message.message_id if left else None,
+            wire_bytes=outcome.wire_bytes if left else None,
+            detail=None if left else outcome.detail,
+        )
+
+    def decide(found: Message) -> Decision | None:
+        life = life_of(found)
+        if life.stage in AT_WORK:
+            return attempted(
+                life, outcome.result, policy, began=began, now=now, dice=dice, hope=hope
+            )
+        # It came to rest while this copy was under way.
+        return heard(life, outcome.result)
+
+    def done(tx: Transaction, found: Message) -> Done | None:
+        """What follows if the message is still as it was found."""
+        number = found.attempts + 1
+        decision = decide(found)
+
+        def note() -> None:
+            tx.record((event(number),))
+            if outcome.hearing is not None:
+                noted(tx, message, outcome.hearing, now, outcome.peer)
+
+        tried: dict[str, Any] = {
+            "attempts_were": found.attempts,
+            "attempts": number,
+            "wire_bytes": outcome.wire_bytes,
+        }
+        if decision is None:
+            if not tx.change_message(Side.SENDING, found.message_id, (found.state,), **tried):
+                return None
+            note()
+            _leave(tx, found, work)
+            return Done(found.state, outcome.peer, outcome.detail)
+        if not apply(context, tx, found, decision, now, reason, work.id, note, **tried):
+            return None
+        return Done(_STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
+
+    def step(tx: Transaction) -> Done | None:
+        changed_partner = _partner(context, tx, message, outcome, now)
+        outcome_of = done(tx, message)
+        if outcome_of is None:
+            fresh = tx.message(Side.SENDING, message.message_id)
+            if fresh is None:
+                tx.finish_work(work.id)
+                return None
+            outcome_of = done(tx, fresh)
+            assert outcome_of is not None
+        if changed_partner:
+            return changed(outcome_of, partners_changed=True)
+        return outcome_of
+
+    return step
+
+
+def _leave(tx: Transaction, message: Message, work: Work) -> None:
+    """The work of a message at rest: done, unless it keeps others in its lane from passing."""
+    if work.lane is None or message.state not in (State.IN_DOUBT, State.SUSPENDED):
+        tx.finish_work(work.id)
+        return
+    tx.postpone_work(work.id, None)
+    tx.change_message(Side.SENDING, message.message_id, (message.state,), timer=work.id)
+
+
+def _partner(
+    context: Context, tx: Transaction, message: Message, outcome: Outcome, now: datetime
+) -> bool:
+    """Whether the partner was there changes how it stands with it."""
+    name = message.to_party or ""
+    if not outcome.reached:
+        not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
+        return True
+    if name in context.unwell and outcome.result is not Input.NOT_SENT:
+        reached(context, tx, name, now)
+        return True
+    return False
+
+
+def apply(
+    context: Context,
+    tx: Transaction,
+    message: Message,
+    decision: Decision,
+    now: datetime,
+    reason: Reason,
+    timer: int | None,
+    note: Callable[[], None] | None = None,
+    **more: Any,
+) -> bool:
+    """Write down what follows; False, and nothing done, when the message is not as it was.
+
+    `timer` is the work that waits for the message, if there is any; `note` writes down what
+    happened before it.
+    """
+    life = decision.life
+    stage = life.stage
+    state = _STATES[stage]
+    code, detail = _why(stage, reason)
+    lane = None
+    if stage in (Stage.IN_DOUBT, Stage.SUSPENDED) and timer is not None:
+        waiting = tx.work(timer)
+        lane = waiting.lane if waiting is not None else None
+    if lane is not None and stage is Stage.IN_DOUBT:
+        detail = f"{detail}{_WAITS_BEHIND}"
+    stays = decision.due is not None or lane is not None or stage is Stage.SUSPENDED
+    if not tx.change_message(
+        Side.SENDING,
+        message.message_id,
+        (message.state,),
+        state=state,
+        updated_at=now,
+        tries=life.tries,
+        unanswered=life.unanswered,
+        first_sent_at=life.first_sent_at,
+        last_sent_at=life.last_sent_at,
+        due_at=decision.due,
+        decided_by=decision.decided_by,
+        timer=timer if stays else None,
+        error_code=code,
+        detail=detail,
+        **more,
+    ):
+        return False
+    if note is not None:
+        note()
+    if timer is not None:
+        if stays:
+            tx.postpone_work(timer, decision.due)
+        else:
+            tx.finish_work(timer)
+    if decision.halted:
+        halt(context, tx, message.to_party or "", now, detail or "")
+    if state is not message.state or (stage is Stage.SETTLED and detail != message.detail):
+        _tell(context, tx, message, decision, now, Reason(code, detail, reason.peer, reason.answer))
+    return True
+
+
+def _why(stage: Stage, reason: Reason) -> tuple[str | None, str | None]:
+    """Code and sentence of a stage: what is well needs none."""
+    if stage in (Stage.ACKNOWLEDGED, Stage.SENT):
+        return None, None
+    if stage is Stage.SETTLED:
+        return None, reason.answer
+    if reason.detail is not None:
+        return reason.error_code or _DOUBT.get(stage), reason.detail
+    return reason.error_code or _CODES.get(stage), _SAID.get(stage)
+
+
+def _tell(
+    context: Context,
+    tx: Transaction,
+    message: Message,
+    decision: Decision,
+    now: datetime,
+    reason: Reason,
+) -> None:
+    """The journal, the application's notices and its webhook, where the message is at rest."""
+    stage = decision.life.stage
+    state = _STATES[stage]
+    if decision.closing is not None:
+        failure = stage in GIVEN_UP
+        tx.record(
+            (
+                about(
+                    message,
+                    decision.closing,
+                    now,
+                    error_code=reason.error_code,
+                    severity="failure" if failure else None,
+                    detail=reason.detail,
+                    peer=reason.peer,
+                ),
+            )
+        )
+    if decision.closing is not None or stage is Stage.SUSPENDED:
+        tx.add_notice(
+            Notice(
+                message.message_id,
+                now,
+                EVENTS[state],
+                state,
+                KINDS.get(stage),
+                reason.error_code,
+                reason.detail,
+            )
+        )
+    for work in notification(context, message, state, now):
+        tx.add_work(work)
+
+
+def answered(
+    context: Context,
+    tx: Transaction,
+    message: Message,
+    hearing: Hearing,
+    now: datetime,
+    peer: str | None,
+) -> State | None:
+    """A signal that came by itself: what it says is written down, and what follows from it."""
+    noted(tx, message, hearing, now, peer)
+    said = hearing.said
+    if said is None:
+        return None
+    found = tx.message(Side.SENDING, message.message_id)
+    if found is None:
+        return None
+    under_way = _is_under_way(tx, found)
+    decision = heard(life_of(found), said.input, under_way=under_way)
+    if decision is None:
+        return None
+    reason = Reason(said.error_code, said.detail, peer)
+    # Who is sending a copy writes down that attempt, and ends the work.
+    apply(context, tx, found, decision, now, reason, None if under_way else found.timer)
+    return _STATES[decision.life.stage]
+
+
+def _is_under_way(tx: Transaction, message: Message) -> bool:
+    """Whether somebody may be sending a copy right now."""
+    if message.state is State.READY:
+        return True
+    waiting = tx.work(message.timer) if message.timer is not None else None
+    return waiting is not None and waiting.owner is not None
+
+
+def due(message: Message, policy: Policy, now: datetime) -> Decision | None:
+    """Whether its time is over; None: it is to be sent."""
+    return woken(life_of(message), policy, now)
+
+
+def give_up(
+    context: Context, message: Message, work: Work, decision: Decision, now: datetime
+) -> Step:
+    """The step that ends a message for want of retries or time."""
+    reason = Reason(message.error_code, message.detail, message.peer)
+
+    def step(tx: Transaction) -> Done | None:
+        if not apply(context, tx, message, decision, now, reason, work.id):
+            # A receipt came meanwhile, or somebody began anew.
+            fresh = tx.message(Side.SENDING, message.message_id)
+            if fresh is None or life_of(fresh).stage not in AT_WORK:
+                tx.finish_work(work.id)
+            else:
+                tx.postpone_work(work.id, now)
+            return None
+        state = _STATES[decision.life.stage]
+        return Done(state, message.peer, message.detail, decision.halted)
+
+    return step
+
+
+def left_behind(
+    tx: Transaction,
+    message: Message,
+    work: Work,
+    now: datetime,
+    why: str = "the node stopped while it was sending",
+) -> Message | None:
+    """Nobody knows what came of an attempt: the journal says that it may have left.
+
+    The message if it is to be sent again, by whoever has the work; None: it is at rest.
+    """
+    number = message.attempts + 1
+    tx.record(
+        (
+            about(
+                message,
+                "sent" if number == 1 else "resent",
+                now,
+                attempt=number,
+                envelope=message.message_id,
+                peer=message.peer,
+                detail=why,
+            ),
+        )
+    )
+    if message.state not in (State.READY, State.WAITING):
+        tx.change_message(Side.SENDING, message.message_id, (message.state,), attempts=number)
+        _leave(tx, message, work)
+        return None
+    life = interrupted(life_of(message), now).life
+    tx.change_message(
+        Side.SENDING,
+        message.message_id,
+        (message.state,),
+        state=_STATES[life.stage],
+        attempts=number,
+        unanswered=life.unanswered,
+        first_sent_at=life.first_sent_at,
+        last_sent_at=life.last_sent_at,
+        timer=work.id,
+    )
+    return tx.message(Side.SENDING, message.message_id)
+
+
+def unpackable(
+    context: Context, tx: Transaction, message: Message, work: Work, detail: str, now: datetime
+) -> None:
+    """It cannot be packaged as it is: nothing of it ever leaves."""
+    decision = Decision(changed(life_of(message), stage=Stage.FAILED))
+    if not apply(context, tx, message, decision, now, Reason(None, detail), work.id):
+        tx.finish_work(work.id)
+
+
+def begin_anew(
+    tx: Transaction, message: Message, given: Input, now: datetime, lane: str | None
+) -> bool:
+    """Resend or resume: due at once, with all its retries; False when there is nothing to."""
+    decision = begun_anew(life_of(message), given, now)
+    if decision is None:
+        return False
+    timer = message.timer
+    if timer is None or tx.work(timer) is None:
+        if message.state is State.READY:
+            return False
+        partner = message.to_party or ""
+        timer = tx.add_work(Work("send", message.message_id, now, partner=partner, lane=lane))
+    elif not tx.wake_work(timer, now):
+        return False
+    life = decision.life
+    return tx.change_message(
+        Side.SENDING,
+        message.message_id,
+        (message.state,),
+        state=_STATES[life.stage],
+        tries=life.tries,
+        updated_at=now,
+        due_at=now,
+        decided_by=None,
+        timer=timer,
+    )
+
+
+def settle(
+    context: Context, tx: Transaction, message: Message, answer: str, who: str, now: datetime
+) -> bool:
+    """Somebody says what became of a message that was given up; False when it is no question."""
+    decision = settled(life_of(message))
+    if decision is None:
+        return False
+    return apply(
+        context, tx, message, decision, now, Reason(None, None, who, answer), message.timer
+    )

@@ -1,0 +1,143 @@
+"""When a partner is left alone: a circuit breaker for each, and suspension by name.
+
+A partner who could not be reached several times in a row is paused: nothing is attempted, so no
+retry is used up and nobody else is held up. When the pause is over a single message probes; if it
+gets through everything flows again, else the next pause is longer. A partner who is suspended waits
+for an administrator. Whatever waits meanwhile keeps its place.
+
+Two rules for who edits this file: all that affects the machine stands here; what is not in the
+table changes nothing.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace as changed
+
+_MOST_DOUBLINGS: Final = 20
+
+
+class Gate(StrEnum):
+    FLOWING = "flowing"
+    PAUSED = "paused"
+    PROBING = "probing"
+    SUSPENDED = "suspended"
+
+
+class Input(StrEnum):
+    REACHED = "an attempt reached the partner"
+    FAILED = "an attempt did not reach the partner"
+    FAILED_TOO_OFTEN = "one attempt too many did not reach the partner"
+    PAUSE_OVER = "the pause is over"
+    HALTED = "sending is to stop until somebody resumes"
+    RESUMED = "an administrator resumes"
+
+
+_G, _I = Gate, Input
+
+TABLE: Final[Mapping[Gate, Mapping[Input, Gate]]] = {
+    _G.FLOWING: {
+        _I.REACHED: _G.FLOWING,
+        _I.FAILED: _G.FLOWING,
+        _I.FAILED_TOO_OFTEN: _G.PAUSED,
+        _I.HALTED: _G.SUSPENDED,
+    },
+    _G.PAUSED: {
+        _I.REACHED: _G.FLOWING,
+        _I.PAUSE_OVER: _G.PROBING,
+        _I.HALTED: _G.SUSPENDED,
+        _I.RESUMED: _G.FLOWING,
+    },
+    _G.PROBING: {
+        _I.REACHED: _G.FLOWING,
+        _I.FAILED: _G.PAUSED,
+        _I.FAILED_TOO_OFTEN: _G.PAUSED,
+        _I.PAUSE_OVER: _G.PROBING,
+        _I.HALTED: _G.SUSPENDED,
+        _I.RESUMED: _G.FLOWING,
+    },
+    _G.SUSPENDED: {
+        _I.RESUMED: _G.FLOWING,
+    },
+}
+
+
+class Breaker(Struct, frozen=True):
+    """How patient a node is with a partner."""
+
+    failures: int = 5
+    """In a row, until the partner is paused; 0: never."""
+    pause: timedelta = timedelta(seconds=30)
+    longest: timedelta = timedelta(minutes=10)
+
+
+class Partner(Struct, frozen=True):
+    """A partner with whom not all is well; of all others nothing is kept."""
+
+    name: str
+    gate: Gate = Gate.FLOWING
+    failures: int = 0
+    """In a row."""
+    pauses: int = 0
+    """In a row."""
+    until: datetime | None = None
+    """Of a pause: when a message may probe. Of a probe: when another may, if nothing was heard."""
+    since: datetime | None = None
+    """When it was paused or suspended."""
+    detail: str | None = None
+
+    @property
+    def is_well(self) -> bool:
+        return self.gate is Gate.FLOWING and not self.failures
+
+
+def failed(partner: Partner, breaker: Breaker, now: datetime, why: str) -> Partner:
+    """An attempt did not reach the partner."""
+    failures = partner.failures + 1
+    too_often = 0 < breaker.failures <= failures
+    gate = TABLE[partner.gate].get(Input.FAILED_TOO_OFTEN if too_often else Input.FAILED)
+    if gate is None:
+        return partner
+    if gate is not Gate.PAUSED:
+        return changed(partner, gate=gate, failures=failures, detail=why)
+    pause = min(breaker.pause * 2 ** min(partner.pauses, _MOST_DOUBLINGS), breaker.longest)
+    return changed(
+        partner,
+        gate=gate,
+        failures=failures,
+        pauses=partner.pauses + 1,
+        until=now + pause,
+        since=partner.since or now,
+        detail=why,
+    )
+
+
+def reached(partner: Partner) -> Partner:
+    """An attempt reached the partner: all is well, unless somebody suspended it."""
+    gate = TABLE[partner.gate].get(Input.REACHED)
+    return partner if gate is None else Partner(partner.name, gate)
+
+
+def probed(partner: Partner, now: datetime, patience: timedelta) -> Partner | None:
+    """The partner while a message probes; None when none may now."""
+    gate = TABLE[partner.gate].get(Input.PAUSE_OVER)
+    if gate is None or partner.until is None or now < partner.until:
+        return None
+    return changed(partner, gate=gate, until=now + patience)
+
+
+def halted(partner: Partner, now: datetime, why: str) -> Partner:
+    """Nothing is sent until somebody resumes. [RM001-2.6.8-01]"""
+    gate = TABLE[partner.gate].get(Input.HALTED)
+    if gate is None:
+        return partner
+    return changed(partner, gate=gate, until=None, since=now, detail=why)
+
+
+def resumed(partner: Partner) -> Partner | None:
+    """All is well again; None when it was. [RM001-2.6.8-03]"""
+    gate = TABLE[partner.gate].get(Input.RESUMED)
+    return None if gate is None else Partner(partner.name, gate)

@@ -1,0 +1,105 @@
+"""When a message is sent again, and until when its fate is known.
+
+A message is sent at t0. Retry k follows at t0 + timeout + (k-1) intervals, and when no answer came
+one interval after the last retry the sender gives up: at t0 + timeout + retries intervals. The
+interval counts from the last time the message was sent, may grow, and may be stretched at random so
+that messages which failed together don't come back together. TimeToLive and persistDuration end it
+earlier. [MS098-10.2.6-01] [MS098-10.2.8-01] [OV004-2-06]
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+_NOTHING: Final = timedelta(0)
+LONGEST: Final = timedelta(days=30)
+"""Between two attempts, however the interval grows."""
+
+
+class Policy(Struct, frozen=True):
+    """What is agreed about sending again."""
+
+    timeout: timedelta = _NOTHING
+    """How long an answer is waited for before the first retry."""
+    interval: timedelta = _NOTHING
+    """How long between two retries."""
+    retries: int | None = 0
+    """None: for ever."""
+    growth: float = 1.0
+    """Each interval is so many times the one before it."""
+    longest: timedelta = LONGEST
+    jitter: float = 0.0
+    """So much of an interval is added at most, at random."""
+    time_to_live: timedelta | None = None
+    """From submission. What has not been sent by then is not sent any more."""
+    persist_duration: timedelta | None = None
+    """From the first sending: so long the receiver knows the id. Later nothing is sent under it."""
+    fail_fast: bool = False
+    """A partner that cannot be reached ends the message at once."""
+    suspend: bool = False
+    """After the last retry the partner is suspended until somebody resumes, and nothing is lost."""
+
+
+ONCE: Final = Policy(timeout=timedelta(days=1))
+"""One attempt, where nothing else is agreed on; a receipt that calls back has a day to come."""
+
+
+def wait_after(policy: Policy, tries: int, dice: float = 0.0) -> timedelta:
+    """How long to wait after so many attempts; `dice` is from 0 to 1."""
+    wait = policy.timeout if tries <= 1 else _interval(policy, tries - 1)
+    return wait + wait * (policy.jitter * dice) if policy.jitter else wait
+
+
+def _interval(policy: Policy, number: int) -> timedelta:
+    """The nth interval between retries, counted from 1."""
+    if policy.growth == 1.0 or not policy.interval:
+        return min(policy.interval, policy.longest)
+    times = policy.longest / policy.interval
+    grown = 1.0
+    for _ in range(number - 1):
+        grown *= policy.growth
+        if grown >= times:
+            return policy.longest
+    return min(policy.interval * grown, policy.longest)
+
+
+def is_used_up(policy: Policy, tries: int) -> bool:
+    """Whether so many attempts are all there may be."""
+    return policy.retries is not None and tries > policy.retries
+
+
+def remaining(policy: Policy, tries: int) -> timedelta | None:
+    """From the last attempt to giving up, at the longest; None: for ever."""
+    if policy.retries is None:
+        return None
+    total = _NOTHING
+    for number in range(max(tries, 1), policy.retries + 2):
+        wait = wait_after(policy, number, 1.0)
+        if number > 1 and (policy.growth == 1.0 or _interval(policy, number - 1) == policy.longest):
+            return total + wait * (policy.retries + 2 - number)
+        total += wait
+    return total
+
+
+def ends_at(
+    policy: Policy, created_at: datetime, first_sent_at: datetime | None
+) -> datetime | None:
+    """When sending ends whatever happens: TimeToLive, or persistDuration after the first sending.
+
+    [MS098-10.2.9-02] [RM000-1.2.10-03]
+    """
+    ends = []
+    if policy.time_to_live is not None:
+        ends.append(created_at + policy.time_to_live)
+    if policy.persist_duration is not None and first_sent_at is not None:
+        ends.append(first_sent_at + policy.persist_duration)
+    return min(ends, default=None)
+
+
+def decided_by(policy: Policy, tries: int, at: datetime, end: datetime | None) -> datetime | None:
+    """Until when the fate of a message is known, if its partner is not paused meanwhile."""
+    rest = remaining(policy, tries)
+    if rest is None:
+        return end
+    return at + rest if end is None else min(at + rest, end)
