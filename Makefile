@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
-.PHONY: setup demo test check conformance fuzz bench clean
+.PHONY: setup demo test check conformance sim crash fuzz bench clean
 
 setup: .venv/.ready
 
@@ -28,6 +28,13 @@ check: setup
 
 conformance: setup
 	$(PYTEST) -q -n $(JOBS) --conformance=build/conformance.json
+
+sim: setup
+	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),200) --jobs $(JOBS)
+
+crash: setup
+	$(BIN)/python -m tests.crash --messages 5000 --kills 50 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.crash --messages 1000 --kills 10 --workers 2 $(if $(SEED),--seed $(SEED))
 
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris

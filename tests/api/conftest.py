@@ -1,5 +1,7 @@
 """The interface on a real socket, with a service behind it."""
 
+import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -8,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from postroad import Client
+from postroad import AsyncClient, Client
 from postroad.api.app import create_app
 from postroad.node.service import Service
 from tests.api.memory_service import MemoryService
@@ -18,6 +20,27 @@ from tests.api.world import MemoryWorld, World
 TOKEN: Final = "a-token-of-the-tests"
 
 Serve = Callable[..., ASGIApp]
+Connect = Callable[..., Any]
+
+
+class InSync:
+    """An asynchronous client whose calls are run at once."""
+
+    def __init__(self, client: AsyncClient, runner: asyncio.Runner) -> None:
+        self._client = client
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        async def listed(found: Any) -> list[Any]:
+            return [one async for one in found]
+
+        def call(*given: Any, **named: Any) -> Any:
+            found = method(*given, **named)
+            return self._runner.run(found if inspect.iscoroutine(found) else listed(found))
+
+        return call
 
 
 @pytest.fixture(scope="session")
@@ -74,3 +97,28 @@ def client(site: Site, serve: Serve) -> Iterator[Client]:
     serve()
     with Client(site.url, token=TOKEN, backoff=0, verify=False) as client:
         yield client
+
+
+@pytest.fixture(params=["sync", "async"])
+def connect(request: pytest.FixtureRequest, site: Site, serve: Serve) -> Iterator[Connect]:
+    """Makes a client of either kind."""
+    serve()
+    settings: dict[str, Any] = {"token": TOKEN, "backoff": 0.0, "verify": False}
+    made: list[Any] = []
+    with asyncio.Runner() as runner:
+
+        def connected(url: str = site.url, **other: Any) -> Any:
+            if request.param == "sync":
+                made.append(Client(url, **(settings | other)))
+            else:
+                made.append(InSync(AsyncClient(url, **(settings | other)), runner))
+            return made[-1]
+
+        yield connected
+        for client in made:
+            client.close()
+
+
+@pytest.fixture
+def either(connect: Connect) -> Any:
+    return connect()

@@ -11,7 +11,10 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from postroad.node.outcome import life_of
 from postroad.node.service import (
+    ANSWERS,
+    ON_ITS_WAY,
     Health,
     PModeSummary,
     Refused,
@@ -19,10 +22,14 @@ from postroad.node.service import (
     Submission,
     Submitted,
 )
+from postroad.reliability.breaker import halted, resumed
+from postroad.reliability.delivery import KINDS, Input, begun_anew, settled
 from postroad.store.records import (
     Event,
     Figures,
     Message,
+    Notice,
+    Partner,
     Recorded,
     Side,
     Signal,
@@ -35,8 +42,9 @@ from postroad.store.spool import SpoolSink
 from postroad.wire.content import BytesContent, Content, Sink
 from tests.changing import replace
 
-ON_THE_WAY: Final = (State.SUBMITTED, State.READY, State.WAITING, State.SUSPENDED)
 FILTERS: Final = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
+PARTNERS: Final = ("seller", "urn:example:a/b", "iso::4711")
+"""To whom P-Modes send."""
 ORDERS: Final = PModeSummary(
     id="buyer-to-seller-order",
     mep="one-way",
@@ -61,6 +69,8 @@ class MemoryService:
         self._contents: dict[str, Content] = {}
         self._signals: list[Signal] = []
         self._events: list[Recorded] = []
+        self._partners: dict[str, Partner] = {}
+        self._notices: dict[int, Notice] = {}
         self._keys = itertools.count(1)
         self._changed = asyncio.Condition()
 
@@ -136,7 +146,7 @@ class MemoryService:
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         def is_settled() -> bool:
             message = self._messages.get((Side.SENDING, message_id))
-            return message is None or message.state not in ON_THE_WAY
+            return message is None or message.state not in ON_ITS_WAY
 
         try:
             async with self._changed, asyncio.timeout(timeout):
@@ -167,15 +177,53 @@ class MemoryService:
         return iter([packed.getvalue()[:10], packed.getvalue()[10:]])
 
     async def resend(self, message_id: str) -> Message:
-        message = self._messages.get((Side.SENDING, message_id))
-        if message is None:
-            raise Refused(404, f"There is no outgoing message {message_id}.")
-        if message.state not in (State.FAILED, State.IN_DOUBT):
-            raise Refused(409, f"{message_id} is {message.state}; only what failed is sent again.")
-        return await self.change(message, state=State.READY)
+        message = self.outgoing(message_id)
+        decision = begun_anew(life_of(message), Input.RESENT, datetime.now(UTC))
+        if decision is None:
+            raise Refused(409, f"{message_id} is {message.state}: there is nothing to resend")
+        return await self.change(message, state=State(decision.life.stage.value), tries=0)
+
+    async def settle(self, message_id: str, answer: str, who: str = "operator") -> Message:
+        assert answer in ANSWERS
+        message = self.outgoing(message_id)
+        if settled(life_of(message)) is None:
+            raise Refused(409, f"{message_id} is {message.state}: there is nothing to settle")
+        changed = await self.change(message, state=State.SETTLED, detail=answer, error_code=None)
+        self._record("settled", message_id, detail=answer, peer=who)
+        return changed
+
+    async def partners(self) -> list[Partner]:
+        return [one for _, one in sorted(self._partners.items()) if not one.is_well]
+
+    async def suspend(self, partner: str, why: str) -> Partner:
+        if partner not in PARTNERS:
+            raise Refused(404, f"no P-Mode sends anything to {partner}")
+        known = self._partners.get(partner, Partner(partner))
+        self._partners[partner] = halted(known, datetime.now(UTC), why)
+        return self._partners[partner]
+
+    async def resume(self, partner: str) -> int:
+        after = resumed(self._partners.get(partner, Partner(partner)))
+        wanted = Wanted(side=Side.SENDING, states=(State.SUSPENDED,), to_party=partner)
+        waiting = await self.messages(wanted)
+        if after is None and not waiting:
+            raise Refused(409, f"nothing waits for {partner} to be resumed")
+        self._partners.pop(partner, None)
+        for message in waiting:
+            decision = begun_anew(life_of(message), Input.RESUMED, datetime.now(UTC))
+            assert decision is not None
+            await self.change(message, state=State(decision.life.stage.value))
+        return len(waiting)
+
+    async def notices(self, after: int = 0, limit: int = 100) -> list[Notice]:
+        return [one for id, one in sorted(self._notices.items()) if id > after][:limit]
+
+    async def acknowledge_notice(self, id: int) -> None:
+        if self._notices.pop(id, None) is None:
+            raise Refused(404, f"there is no notice {id}")
 
     async def purge(self, days: float | None = None) -> int:
-        gone = [key for key, one in self._messages.items() if one.state not in ON_THE_WAY]
+        gone = [key for key, one in self._messages.items() if one.state not in ON_ITS_WAY]
         for key in gone:
             del self._messages[key]
         return len(gone)
@@ -244,6 +292,26 @@ class MemoryService:
             )
         await self.change(message, state=state)
 
+    def outgoing(self, message_id: str) -> Message:
+        message = self._messages.get((Side.SENDING, message_id))
+        if message is None:
+            raise Refused(404, f"there is no message {message_id}")
+        return message
+
+    def unwell(self, partner: Partner) -> None:
+        """As if a partner had not been reached."""
+        self._partners[partner.name] = partner
+
+    def notice(self, message_id: str, event: str) -> Notice:
+        """As if the application were to be told."""
+        message = self._messages[Side.SENDING, message_id]
+        kind = KINDS.get(life_of(message).stage)
+        code, detail = message.error_code, message.detail
+        id, now = next(self._keys), datetime.now(UTC)
+        self._notices[id] = Notice(message_id, now, event, message.state, kind, code, detail, id)
+        self._record({"failed": "delivery_failed"}.get(event, event), message_id, at=now)
+        return self._notices[id]
+
     async def change(self, message: Message, **changes: Any) -> Message:
         changed = structs.replace(message, **changes, updated_at=datetime.now(UTC))
         async with self._changed:
@@ -264,9 +332,21 @@ class MemoryService:
             **fields,
         )
         self._messages[message.side, message.message_id] = message
-        told = Event(now, self.party, event, message.side, message.message_id, pmode=ORDERS.id)
-        self._events.append(Recorded(self.name, 1, len(self._events) + 1, told))
+        self._record(event, message.message_id, message.side, now)
         return message
+
+    def _record(
+        self,
+        event: str,
+        message_id: str,
+        side: Side = Side.SENDING,
+        at: datetime | None = None,
+        **more: Any,
+    ) -> None:
+        told = Event(
+            at or datetime.now(UTC), self.party, event, side, message_id, pmode=ORDERS.id, **more
+        )
+        self._events.append(Recorded(self.name, 1, len(self._events) + 1, told))
 
     def _keep(self, content: Content) -> Stored:
         place = str(len(self._contents))

@@ -13,7 +13,8 @@ def calls(app: FastAPI) -> list[tuple[str, str]]:
 
 def filled(path: str) -> str:
     """A path that could be asked for."""
-    return path.replace("{message_id}", "m").replace("{signal_id}", "s").replace("{number}", "1")
+    given = {"message_id": "m", "signal_id": "s", "number": 1, "notice": 1, "partner": "p"}
+    return path.format(**given)
 
 
 def _routes(routes: Iterable[Any]) -> Iterator[tuple[str, set[str]]]:

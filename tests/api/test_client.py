@@ -10,7 +10,7 @@ import sys
 import threading
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,59 +25,11 @@ from postroad.api.client_upload import new_message_id
 from postroad.node.service import Health, Refused, Reloaded, Service
 from postroad.store.interface import StoreBusy
 from postroad.store.records import Message
-from tests.api.conftest import TOKEN, Serve
+from tests.api.conftest import TOKEN, Connect, Serve
 from tests.api.site import LostReplies, Site
 from tests.api.world import Faulty, Given, World
 
 MIB = 1024 * 1024
-
-
-class InSync:
-    """An asynchronous client whose calls are run at once."""
-
-    def __init__(self, client: AsyncClient, runner: asyncio.Runner) -> None:
-        self._client = client
-        self._runner = runner
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-
-        async def listed(found: Any) -> list[Any]:
-            return [one async for one in found]
-
-        def call(*given: Any, **named: Any) -> Any:
-            found = method(*given, **named)
-            return self._runner.run(found if inspect.iscoroutine(found) else listed(found))
-
-        return call
-
-
-Connect = Callable[..., Any]
-
-
-@pytest.fixture(params=["sync", "async"])
-def connect(request: pytest.FixtureRequest, site: Site, serve: Serve) -> Iterator[Connect]:
-    """Makes a client of either kind."""
-    serve()
-    settings = {"token": TOKEN, "backoff": 0.0, "verify": False}
-    made: list[Any] = []
-    with asyncio.Runner() as runner:
-
-        def connected(url: str = site.url, **other: Any) -> Any:
-            if request.param == "sync":
-                made.append(Client(url, **(settings | other)))
-            else:
-                made.append(InSync(AsyncClient(url, **(settings | other)), runner))
-            return made[-1]
-
-        yield connected
-        for client in made:
-            client.close()
-
-
-@pytest.fixture
-def either(connect: Connect) -> Any:
-    return connect()
 
 
 def _stored(site: Site, service: Service, message_id: str) -> list[bytes]:

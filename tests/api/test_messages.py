@@ -29,7 +29,7 @@ ODD_IDS = [
     "x" * 120 + "@x",
 ]
 """Such as a message may have."""
-ODDER_IDS = ["order 1", "é", "..", ".", "a/..", "<>", "%", "%2F", "x" * 1000]
+ODDER_IDS = ["order 1", "é", "..", ".", "a/..", "<>", "%", "%2F", "notices", "x" * 1000]
 
 
 def _submit(http: httpx.Client, message_id: str) -> httpx.Response:
@@ -54,7 +54,9 @@ def test_an_id_is_one_segment_of_a_path(id: str) -> None:
     assert id_of(segment) == id
     assert "/" not in segment
     assert segment not in (".", "..")
-    assert kept_apart(f"/api/{segment}/events").split("/")[3] == "events"
+    _, _, kept, last = kept_apart(f"/api/{segment}/events").split("/")
+    assert (id_of(kept), last) == (id, "events")
+    assert kept not in (".", "..", "notices")
 
 
 @pytest.mark.parametrize("segment", ["a%00b", "a%0D%0Ab", "x" * 2000], ids=["nul", "crlf", "long"])

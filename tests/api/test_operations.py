@@ -99,6 +99,32 @@ def test_each_family_of_metrics_stands_together_with_its_type() -> None:
     assert "postroad_oldest_work_timestamp_seconds 1767225600" in lines
 
 
+def test_metrics_tell_who_is_not_served_and_what_waits_longest(
+    http: httpx.Client, site: Site, world: World, service: Service
+) -> None:
+    def lines() -> list[str]:
+        return http.get("/metrics").text.splitlines()
+
+    oldest = "postroad_oldest_message_timestamp_seconds"
+    assert not any(line.startswith(oldest) for line in lines())
+    for gate in ("paused", "probing", "suspended"):
+        assert f'postroad_stopped_partners{{gate="{gate}"}} 0' in lines()
+    for name in ("m-1@x", "m-2@x", "m-3@x"):
+        post(http, body(metadata(message_id=name)))
+    site.run(world.acknowledge("m-1@x"))
+    site.run(world.pause("a"))
+    site.run(world.pause("b"))
+    http.post("/api/v1/partners/seller/suspend")
+    told = lines()
+    assert 'postroad_stopped_partners{gate="paused"} 2' in told
+    assert 'postroad_stopped_partners{gate="suspended"} 1' in told
+    assert "# TYPE postroad_stopped_partners gauge" in told
+    second = site.run(service.message("m-2@x"))
+    assert second is not None
+    [shown] = [line for line in told if line.startswith(oldest)]
+    assert float(shown.split()[1]) == pytest.approx(second.created_at.timestamp(), abs=1e-5)
+
+
 def test_the_status_tells_figures(http: httpx.Client, service: Service) -> None:
     post(http, body(metadata()))
     status = http.get(f"{ADMIN}/status").json()

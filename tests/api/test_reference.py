@@ -29,7 +29,7 @@ def test_it_is_openapi(schema: Any) -> None:
     assert schema["security"] == [{"token": []}]
     assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     names = {tag["name"] for tag in schema["tags"]}
-    assert names == {"messages", "inbox", "admin", "operations"}
+    assert names == {"messages", "inbox", "partners", "admin", "operations"}
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)

@@ -7,10 +7,12 @@ no type. The seller answers only when a test says so.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from postroad.node.service import Service
-from postroad.store.records import State
+from postroad.reliability.breaker import Gate
+from postroad.store.records import Partner, State
 from tests.api.memory_service import ORDERS, MemoryService
 
 
@@ -40,6 +42,14 @@ class World(Protocol):
         """The partner refuses an outgoing message."""
         ...
 
+    async def doubt(self, message_id: str) -> None:
+        """An outgoing message leaves, no answer comes, and it is given up."""
+        ...
+
+    async def pause(self, partner: str) -> None:
+        """A partner is not reached, and paused."""
+        ...
+
 
 class MemoryWorld:
     pmode = ORDERS.id
@@ -59,6 +69,28 @@ class MemoryWorld:
 
     async def fail(self, message_id: str) -> None:
         await self.service.answer(message_id, State.FAILED, None)
+        self.service.notice(message_id, "failed")
+
+    async def doubt(self, message_id: str) -> None:
+        message = self.service.outgoing(message_id)
+        now = datetime.now(UTC)
+        await self.service.change(
+            message,
+            state=State.IN_DOUBT,
+            attempts=2,
+            tries=2,
+            unanswered=1,
+            first_sent_at=now - timedelta(minutes=1),
+            last_sent_at=now,
+            error_code="EBMS:0301",
+            detail="no receipt came",
+        )
+        self.service.notice(message_id, "in_doubt")
+
+    async def pause(self, partner: str) -> None:
+        now = datetime.now(UTC)
+        until = now + timedelta(seconds=30)
+        self.service.unwell(Partner(partner, Gate.PAUSED, 5, 1, until, now, f"no {partner}"))
 
 
 class Faulty:

@@ -176,6 +176,7 @@ def test_as4_cp_ta40_nothing_is_sent_to_a_server_with_old_tls(
     sample["id"] = sample["legs"][0]["business_info"]["action"] = name
     port = server.sockets[0].getsockname()[1]
     sample["legs"][0]["protocol"]["address"] = f"https://localhost:{port}/msh"
+    del sample["legs"][0]["reception_awareness"]
     (pair.c2.folder / "pmodes" / f"{name}.yaml").write_text(yaml.safe_dump(sample))
     pair.c2.client.reload()
     try:

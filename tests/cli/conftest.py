@@ -3,16 +3,22 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from postroad.api.app import create_app
 from postroad.cli.main import app
+from tests.api.site import Site
+from tests.api.world import MemoryWorld
 from tests.fuzz import seeds
 from tests.pki import NOW, pem, pem_certificates
 
+TOKEN = "a-token-of-the-tests"
+NOBODY = {"POSTROAD_CONFIG": None, "POSTROAD_URL": None, "POSTROAD_TOKEN": None}
+"""An environment that names no node."""
 AT = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
 """The time of the seeds' certificates and messages."""
 
@@ -27,6 +33,50 @@ def run() -> Run:
         return CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
 
     return call
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def world(site: Site) -> MemoryWorld:
+    """A node that keeps everything in memory, and what is around it."""
+
+    async def made() -> MemoryWorld:
+        return MemoryWorld()
+
+    world = site.run(made())
+    site.app = create_app(world.service, token=TOKEN)
+    return world
+
+
+@pytest.fixture
+def ask(site: Site, world: MemoryWorld) -> Run:
+    """Call a command in this process that talks to that node."""
+
+    def call(*arguments: str | Path, stdin: bytes | None = None) -> Result:
+        options = ["--url", site.url, "--token", TOKEN]
+        return CliRunner(env=NOBODY).invoke(app, [*map(str, arguments), *options], input=stdin)
+
+    return call
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Path:
+    path = tmp_path / "order.xml"
+    path.write_bytes(b"<order/>")
+    return path
+
+
+def one_line(result: Result) -> str:
+    """The one line on standard error that tells what is wrong."""
+    assert result.exit_code != 0
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.strip()
 
 
 def command(

@@ -53,9 +53,18 @@ def test_the_demo_refuses_the_stranger_and_the_tampered_order(told: str) -> None
     stranger = told[told.index("A stranger") : told.index("A bad road")]
     assert "EBMS:0101" in stranger
     assert "delivered" not in stranger
-    tampered = told[told.index("A bad road") : told.index("The proof")]
+    tampered = told[told.index("A bad road") : told.index("A storm")]
     assert "EBMS:0102" in tampered
     assert "delivery_failed" in tampered
+
+
+def test_in_the_storm_there_is_one_delivery_and_one_receipt(told: str) -> None:
+    storm = told[told.index("A storm") : told.index("The proof")]
+    events = [line.split()[1:3] for line in storm.splitlines()[1:] if line.strip()]
+    assert events.count(["seller", "delivered"]) == 1
+    assert events.count(["buyer", "receipt_received"]) == 1
+    assert events.count(["seller", "duplicate"]) == 2
+    assert events.count(["buyer", "resent"]) >= 3
 
 
 def test_the_demo_tells_good_messages_from_bad(told: str, folder: Path) -> None:
@@ -87,9 +96,9 @@ def test_the_demo_for_programs_is_one_object_and_writes_over_the_first(
     done = demo("--dir", str(folder), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "sent": 6,
-        "delivered": 4,
-        "receipts_verified": 4,
+        "sent": 7,
+        "delivered": 5,
+        "receipts_verified": 5,
         "refused": 2,
         "lost": 0,
         "twice": 0,

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import ssl
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from postroad.api.app import create_app
 from postroad.api.door_tls import DoorTls
 from postroad.api.serving import Door, Serving, write_serving
 from postroad.cli.file_names import safe_name
@@ -24,53 +22,15 @@ from postroad.node.initializing import Plan, Station, initialize
 from postroad.node.keyring import load_tls
 from tests.api.site import Site
 from tests.api.world import Given, MemoryWorld
+from tests.cli.conftest import NOBODY, TOKEN, Run, one_line
 
-TOKEN = "a-token-of-the-tests"
-NOBODY = {"POSTROAD_CONFIG": None, "POSTROAD_URL": None, "POSTROAD_TOKEN": None}
 ORDERS = "buyer-to-seller-order"
 
-Run = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    site = Site()
-    yield site
-    site.close()
-
 
 @pytest.fixture
-def world(site: Site) -> MemoryWorld:
-    async def made() -> MemoryWorld:
-        return MemoryWorld()
-
-    world = site.run(made())
-    site.app = create_app(world.service, token=TOKEN)
-    return world
-
-
-@pytest.fixture
-def run(site: Site, world: MemoryWorld) -> Run:
+def run(ask: Run) -> Run:
     """A command that talks to the node of this test."""
-
-    def call(*arguments: str | Path, stdin: bytes | None = None) -> Result:
-        options = ["--url", site.url, "--token", TOKEN]
-        return CliRunner(env=NOBODY).invoke(app, [*map(str, arguments), *options], input=stdin)
-
-    return call
-
-
-@pytest.fixture
-def order(tmp_path: Path) -> Path:
-    path = tmp_path / "order.xml"
-    path.write_bytes(b"<order/>")
-    return path
-
-
-def one_line(result: Result) -> str:
-    assert result.exit_code != 0
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr.strip()
+    return ask
 
 
 # send
@@ -155,7 +115,10 @@ def test_waiting_for_what_failed_tells_why(
     site.run(world.fail("f@b"))
     failed = run(*asked, "--wait", "--json")
     assert json.loads(failed.stdout)["state"] == "failed"
-    assert one_line(failed).startswith("postroad: f@b is failed: ")
+    assert one_line(failed) == (
+        "postroad: f@b is failed (Error): the partner does not have it; "
+        "send it again with: postroad resend f@b"
+    )
 
 
 def test_waiting_goes_on_while_the_node_is_away(
@@ -216,7 +179,9 @@ def test_the_status_is_for_people_and_machines(run: Run, order: Path) -> None:
     told = run("status", "s@b")
     assert told.exit_code == 0
     facts = dict(line.split("  ", 1) for line in told.stdout.splitlines())
-    assert {name: value.strip() for name, value in facts.items()}["state"] == "submitted"
+    assert {name: value.strip() for name, value in facts.items()}["state"] == (
+        "submitted: to be packaged"
+    )
     assert json.loads(run("status", "s@b", "--json").stdout)["message_id"] == "s@b"
 
 

@@ -18,7 +18,16 @@ def postroad(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nosuch"], ["inspect"], ["inspect", "--nosuch", "x"], ["bench", "wire", "--seconds", "many"]],
+    [
+        ["nosuch"],
+        ["inspect"],
+        ["inspect", "--nosuch", "x"],
+        ["bench", "wire", "--seconds", "many"],
+        ["resume"],
+        ["settle", "m@x"],
+        ["settle", "m@x", "--answer", "perhaps"],
+        ["inbox", "notices", "--ack", "first"],
+    ],
 )
 def test_a_wrong_call_gets_one_line_and_the_way_to_help(arguments):
     done = postroad(*arguments)

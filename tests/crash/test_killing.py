@@ -1,6 +1,5 @@
 """kill -9 of real nodes under traffic: nothing accepted is lost, nothing is delivered twice."""
 
-import asyncio
 import hashlib
 import random
 import signal
@@ -9,23 +8,19 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import groupby
 from typing import Final
 
 import pytest
 
 from postroad.api.client_values import ApiError
-from postroad.store.records import Message, Recorded, Side, State, Wanted
-from postroad.store.sqlite import open_sqlite
-from postroad.wire.content import read_all
+from postroad.store.records import Side, State
+from tests.crash.books import holes, left_over, read_book
+from tests.crash.letters import LARGE
 from tests.e2e.nodes import PATIENCE, Pair, Served, make_pair, started, until
-from tests.store.test_sqlite_processes import assert_nothing_is_left_over
 
 MESSAGES: Final = 60
 SEED: Final = 20260601
 """Of who is killed, and when."""
-LARGE: Final = 1_500_000
-"""Bytes of every tenth payload: such a message is packaged after it was accepted."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +39,7 @@ def pair(folders: Pair) -> Pair:
 
 
 def content(name: str) -> bytes:
-    """The payload of a message, which its name tells."""
+    """The payload of a message, which its name tells; every tenth is large."""
     number = int(name.partition("@")[0].rpartition("-")[2])
     size = LARGE if number % 10 == 9 else 500 + number
     return random.Random(number).randbytes(size)
@@ -108,59 +103,27 @@ def settle(pair: Pair, names: list[str]) -> None:
     raise AssertionError(f"never acknowledged: {left}")
 
 
-class Kept:
-    """What the store of a node that was stopped holds."""
-
-    def __init__(self, node: Served) -> None:
-        self.messages: dict[str, Message] = {}
-        self.journal: list[Recorded] = []
-        self.contents: dict[str, list[bytes]] = {}
-        asyncio.run(self._read(node))
-        assert_nothing_is_left_over(node.data)
-
-    async def _read(self, node: Served) -> None:
-        store = await open_sqlite(node.data, node.name)
-        found = await store.look(lambda reader: reader.messages(Wanted(limit=100_000)))
-        self.messages = {one.message_id: one for one in found}
-        self.journal = await store.look(lambda reader: reader.journal(0, 1_000_000))
-        for one in found:
-            assert one.envelope is not None
-            assert read_all(store.content(one.envelope), one.envelope.size)
-            stored = [store.content(part.stored) for part in one.parts]
-            self.contents[one.message_id] = [read_all(each, each.size) for each in stored]
-        await store.close()
-
-    def count(self, event: str) -> Counter[str | None]:
-        return Counter(one.event.message_id for one in self.journal if one.event.event == event)
-
-
-def assert_no_holes(journal: list[Recorded]) -> None:
-    """Every number of every epoch, from the first on."""
-    epochs = groupby(journal, key=lambda one: one.epoch)
-    for epoch, events in epochs:
-        numbers = [one.seq for one in events]
-        assert numbers == list(range(1, len(numbers) + 1)), f"epoch {epoch}"
-
-
 def check(pair: Pair, names: list[str]) -> None:
     """All that must hold between the two once everything is settled."""
     for node in (pair.buyer, pair.seller):
         assert node.end() == 0, node.log
-    sent, received = Kept(pair.buyer), Kept(pair.seller)
+    sent = read_book(pair.buyer.data, "buyer", Side.SENDING)
+    received = read_book(pair.seller.data, "seller", Side.RECEIVING)
     assert sent.messages.keys() == received.messages.keys() >= set(names)
     for name in names:
         assert sent.messages[name].state is State.ACKNOWLEDGED, name
-        assert sent.messages[name].side is Side.SENDING
         assert received.messages[name].state is State.DELIVERED, name
         digest = f"sha256:{hashlib.sha256(content(name)).hexdigest()}"
-        for kept in (sent, received):
-            assert kept.messages[name].payload_digests == (digest,), name
+        for book in (sent, received):
+            assert book.messages[name].payload_digests == book.payloads[name] == (digest,), name
     once = Counter(received.messages.keys())
     assert received.count("delivered") == received.count("received") == once
     assert sent.count("submitted") == once
     assert sent.count("receipt_received").keys() == once.keys()
-    assert_no_holes(sent.journal)
-    assert_no_holes(received.journal)
+    wrong = [*holes("sender", sent.journal), *holes("receiver", received.journal)]
+    for node in (pair.buyer, pair.seller):
+        wrong += left_over(node.data)
+    assert wrong == []
 
 
 def test_nodes_that_are_killed_under_traffic_lose_and_double_nothing(pair: Pair) -> None:

@@ -7,6 +7,7 @@ from contextlib import chdir
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest

@@ -96,6 +96,7 @@ def by_road(node: Served, partner: str, road: Road) -> None:
         [leg] = yaml.safe_load(file.read_text())["legs"]
         road.target = leg["protocol"]["address"]
         leg["protocol"]["address"] = f"http://127.0.0.1:{road.port}/msh"
+        del leg["reception_awareness"]
         change(file, legs=[leg])
 
 

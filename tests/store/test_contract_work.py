@@ -215,9 +215,9 @@ def test_work_that_is_not_there_is_neither_woken_nor_turned(tell: Tell) -> None:
 
 def test_work_turns_into_work_of_another_kind(tell: Tell) -> None:
     async def story(store: Store) -> None:
-        [id] = await added(store, work("package", data=b"plan", attempt=3, partner="p", lane="l"))
+        [id] = await added(store, work("package", data=b"plan", attempt=3, lane="l"))
         await claimed(store, now=1)
-        await store.run(lambda tx: tx.turn_work(id, "send", after(7)))
+        await store.run(lambda tx: tx.turn_work(id, "send", after(7), "p"))
         assert await kept_work(store, id) == work("send", due=7, id=id, partner="p", lane="l")
         assert (await store.look(lambda reader: reader.figures())).work == {"send": 1}
         assert await claimed(store, kinds=["package"]) == []

@@ -65,6 +65,12 @@ def acknowledgment_options_suit_the_receipts(pmode: PMode) -> Iterator[Breach]:
                 "the receipt would wait for delivery, and with strict_ack delivery for the receipt",
                 "choose one of them",
             )
+        elif aware.strict_ack and aware.in_order is not None:
+            yield Breach(
+                (*path, "strict_ack"),
+                "what is held back until its receipt has left can be overtaken by what follows",
+                "remove in_order, or strict_ack",
+            )
         elif aware.strict_ack and pattern != "response":
             yield Breach(
                 (*path, "strict_ack"),

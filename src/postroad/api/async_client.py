@@ -20,6 +20,8 @@ from postroad.api.client_values import (
     Event,
     Health,
     Message,
+    Notice,
+    Partner,
     Payload,
     PMode,
     Progress,
@@ -120,8 +122,12 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         return await self._fetch_file(calls.evidence(message_id, side), Path(path))
 
     async def resend(self, message_id: str) -> Message:
-        """Send an outgoing message again that failed or is in doubt."""
+        """Send an outgoing message again that failed, is in doubt or waits, under the same id."""
         return await self._run(calls.resend(message_id))
+
+    async def settle(self, message_id: str, answer: str, who: str | None = None) -> Message:
+        """Note what became of a message that was given up: delivered, received or not_received."""
+        return await self._run(calls.settle(message_id, answer, who))
 
     async def messages(self, **filters: Unpack[MessageFilters]) -> AsyncIterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""
@@ -158,6 +164,33 @@ class AsyncClient(Asking[httpx.AsyncClient]):
     async def ack(self, message_id: str) -> Message:
         """Say that the application has it; again is no error."""
         return await self._run(calls.ack(message_id))
+
+    async def notices(
+        self, *, limit: int = 100, cursor: str | None = None
+    ) -> AsyncIterator[Notice]:
+        """What became of messages that were sent and is to be known, page after page."""
+        while True:
+            page = await self._run(calls.notices(limit, cursor))
+            for notice in page.items:
+                yield notice
+            if (cursor := page.next) is None:
+                return
+
+    async def ack_notice(self, id: int) -> None:
+        """Say that the application knows; an error when it said so before."""
+        await self._run(calls.ack_notice(id))
+
+    async def partners(self) -> tuple[Partner, ...]:
+        """Those with whom not all is well: paused, suspended, or not reached."""
+        return await self._run(calls.partners())
+
+    async def suspend(self, partner: str, reason: str | None = None) -> Partner:
+        """Send nothing to a partner until it is resumed; again is no error."""
+        return await self._run(calls.suspend(partner, reason))
+
+    async def resume(self, partner: str) -> int:
+        """Serve a partner again; how many suspended messages go on."""
+        return await self._run(calls.resume(partner))
 
     async def reload(self) -> int:
         """Have the node read its P-Modes again; how many are in force then."""

@@ -25,7 +25,9 @@ from postroad.api.client_values import (
     Event,
     Health,
     Message,
+    Notice,
     Part,
+    Partner,
     Payload,
     PMode,
     Progress,
@@ -43,8 +45,10 @@ __all__ = [
     "Event",
     "Health",
     "Message",
+    "Notice",
     "PMode",
     "Part",
+    "Partner",
     "Payload",
     "Property",
     "SentMessage",
@@ -143,8 +147,12 @@ class Client(Asking[httpx.Client]):
         return self._fetch_file(calls.evidence(message_id, side), Path(path))
 
     def resend(self, message_id: str) -> Message:
-        """Send an outgoing message again that failed or is in doubt."""
+        """Send an outgoing message again that failed, is in doubt or waits, under the same id."""
         return self._run(calls.resend(message_id))
+
+    def settle(self, message_id: str, answer: str, who: str | None = None) -> Message:
+        """Note what became of a message that was given up: delivered, received or not_received."""
+        return self._run(calls.settle(message_id, answer, who))
 
     def messages(self, **filters: Unpack[MessageFilters]) -> Iterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""
@@ -179,6 +187,30 @@ class Client(Asking[httpx.Client]):
     def ack(self, message_id: str) -> Message:
         """Say that the application has it; again is no error."""
         return self._run(calls.ack(message_id))
+
+    def notices(self, *, limit: int = 100, cursor: str | None = None) -> Iterator[Notice]:
+        """What became of messages that were sent and is to be known, page after page."""
+        while True:
+            page = self._run(calls.notices(limit, cursor))
+            yield from page.items
+            if (cursor := page.next) is None:
+                return
+
+    def ack_notice(self, id: int) -> None:
+        """Say that the application knows; an error when it said so before."""
+        self._run(calls.ack_notice(id))
+
+    def partners(self) -> tuple[Partner, ...]:
+        """Those with whom not all is well: paused, suspended, or not reached."""
+        return self._run(calls.partners())
+
+    def suspend(self, partner: str, reason: str | None = None) -> Partner:
+        """Send nothing to a partner until it is resumed; again is no error."""
+        return self._run(calls.suspend(partner, reason))
+
+    def resume(self, partner: str) -> int:
+        """Serve a partner again; how many suspended messages go on."""
+        return self._run(calls.resume(partner))
 
     def reload(self) -> int:
         """Have the node read its P-Modes again; how many are in force then."""

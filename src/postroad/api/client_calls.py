@@ -19,7 +19,9 @@ from postroad.api.client_values import (
     Event,
     Health,
     Message,
+    Notice,
     Page,
+    Partner,
     PMode,
     Properties,
     SentMessage,
@@ -140,12 +142,47 @@ def resend(message_id: str) -> Call[Message]:
     return Call("POST", _message(message_id, "/resend"), _message_of, repeatable=False)
 
 
+def settle(message_id: str, answer: str, who: str | None) -> Call[Message]:
+    body = {"answer": answer} | ({} if who is None else {"who": who})
+    return Call("POST", _message(message_id, "/settle"), _message_of, json=body)
+
+
 def messages(filters: MessageFilters, cursor: str | None) -> Call[Page[Message]]:
     return _list("/messages", filters, cursor)
 
 
 def inbox(filters: InboxFilters, cursor: str | None) -> Call[Page[Message]]:
     return _list("/inbox", filters, cursor)
+
+
+def notices(limit: int, cursor: str | None) -> Call[Page[Notice]]:
+    path = f"{API}/inbox/notices{_query({'limit': limit, 'cursor': cursor})}"
+    return Call("GET", path, _page("notices", values.notice))
+
+
+def ack_notice(id: int) -> Call[None]:
+    return Call(
+        "POST",
+        f"{API}/inbox/notices/{id}/ack",
+        _nothing,
+        repeatable=False,
+        accepted=frozenset({204}),
+    )
+
+
+def partners() -> Call[tuple[Partner, ...]]:
+    return Call("GET", f"{API}/partners", _many("partners", values.partner))
+
+
+def suspend(partner: str, reason: str | None) -> Call[Partner]:
+    path = f"{API}/partners/{segment_of(partner)}/suspend"
+    body = {} if reason is None else {"reason": reason}
+    return Call("POST", path, lambda answer: values.partner(answer.json()), json=body)
+
+
+def resume(partner: str) -> Call[int]:
+    path = f"{API}/partners/{segment_of(partner)}/resume"
+    return Call("POST", path, _number_of("messages"), repeatable=False)
 
 
 def received(message_id: str) -> Call[Message]:
@@ -264,12 +301,17 @@ def _list(path: str, filters: Mapping[str, Any], cursor: str | None) -> Call[Pag
         query[name.removesuffix("_party")] = value
     if cursor:
         query["cursor"] = cursor
+    return Call("GET", f"{API}{path}{_query(query)}", _page("messages", values.message))
 
-    def read(answer: httpx.Response) -> Page[Message]:
+
+def _page(
+    name: str, value: Callable[[Mapping[str, Any]], T]
+) -> Callable[[httpx.Response], Page[T]]:
+    def read(answer: httpx.Response) -> Page[T]:
         data = answer.json()
-        return Page(tuple(values.message(one) for one in data["messages"]), data["next"])
+        return Page(tuple(value(one) for one in data[name]), data["next"])
 
-    return Call("GET", f"{API}{path}{_query(query)}", read)
+    return read
 
 
 def _message_of(answer: httpx.Response) -> Message:

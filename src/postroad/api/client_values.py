@@ -15,7 +15,19 @@ Content = bytes | str | PathLike[str] | IO[bytes]
 Progress = Callable[[int, int], None]
 """Called with the bytes sent so far and all of them."""
 
-_ON_THE_WAY: Final = frozenset({"submitted", "ready", "sending", "waiting"})
+_ON_THE_WAY: Final = frozenset({"submitted", "ready", "waiting", "suspended"})
+_TIMES: Final = (
+    "at",
+    "created_at",
+    "updated_at",
+    "first_sent_at",
+    "last_sent_at",
+    "due_at",
+    "decided_by",
+    "since",
+    "until",
+    "oldest_work",
+)
 
 
 class ApiError(Exception):
@@ -82,6 +94,8 @@ class Message:
     side: str
     message_id: str
     state: str
+    severity: str | None
+    """Which kind of failure: Error, the partner does not have it; Warning, it may have it."""
     created_at: datetime
     updated_at: datetime
     pmode: str | None
@@ -100,6 +114,16 @@ class Message:
     agreement: str | None
     properties: tuple[Property, ...]
     attempts: int
+    tries: int
+    """Attempts since it was first sent, or last sent anew."""
+    unanswered: int
+    """Copies that left and of which nothing was heard."""
+    first_sent_at: datetime | None
+    last_sent_at: datetime | None
+    due_at: datetime | None
+    """When it is looked at again: the next attempt, or the time to give up."""
+    decided_by: datetime | None
+    """Until when its fate is known, if its partner is not paused meanwhile."""
     bytes: int
     wire_bytes: int
     parts: tuple[Part, ...]
@@ -111,7 +135,7 @@ class Message:
 
     @property
     def settled(self) -> bool:
-        """Whether it is no longer on its way."""
+        """Whether it is no longer on its way: nothing follows by itself."""
         return self.state not in _ON_THE_WAY
 
 
@@ -191,6 +215,38 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What became of a message that was sent, until it is acknowledged."""
+
+    id: int
+    message_id: str
+    at: datetime
+    event: str
+    """failed, in_doubt, suspended or settled"""
+    state: str
+    severity: str | None
+    """Of a failure: Error, the partner does not have it; Warning, it may have it."""
+    error_code: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """How it stands with a partner."""
+
+    name: str
+    gate: str
+    """flowing, paused, probing or suspended"""
+    failures: int
+    """Attempts in a row that did not reach it."""
+    until: datetime | None
+    """Of a pause: when one message tries again."""
+    since: datetime | None
+    """When it was paused or suspended."""
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PMode:
     id: str
     mep: str
@@ -249,6 +305,14 @@ def signal(data: Mapping[str, Any]) -> Signal:
     return _value(Signal, data)
 
 
+def notice(data: Mapping[str, Any]) -> Notice:
+    return _value(Notice, data)
+
+
+def partner(data: Mapping[str, Any]) -> Partner:
+    return _value(Partner, data)
+
+
 def pmode(data: Mapping[str, Any]) -> PMode:
     return _value(PMode, data)
 
@@ -264,7 +328,7 @@ def _properties(given: Any) -> tuple[Property, ...]:
 def _value(kind: type[T], data: Mapping[str, Any]) -> T:
     """A value from JSON; a field that an older node does not know is None, a new one is left."""
     fields = {field.name: data.get(field.name) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    for name in ("created_at", "updated_at", "at", "oldest_work"):
+    for name in _TIMES:
         if (told := fields.get(name)) is not None:
             fields[name] = datetime.fromisoformat(told)
     return kind(**fields)

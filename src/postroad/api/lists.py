@@ -70,6 +70,17 @@ class Filters(BaseModel):
         )
 
 
+class Pages(BaseModel):
+    """Where a page begins, and how long it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=100, ge=1, le=PAGE, description="Notices per page.")
+    cursor: str | None = Field(
+        default=None, pattern=r"^\d{1,18}$", description="`next` of the page before."
+    )
+
+
 class MessageFilters(Filters):
     side: Side | None = None
     state: Annotated[list[State], BeforeValidator(_parted)] = Field(

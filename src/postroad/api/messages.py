@@ -1,12 +1,14 @@
 """Messages: submit them, see where they are, what happened to them, and the proof of it."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from postroad.api.limits import WAIT, ApiLimits
 from postroad.api.lists import MessageFilters, page
+from postroad.api.metadata import Word
 from postroad.api.paths import API, Door, MessageId, SignalId
 from postroad.api.problems import ApiProblem, problem_responses
 from postroad.api.segments import segment_of
@@ -62,6 +64,22 @@ _RAW: Final[dict[str, Any]] = {
     "description": "The bytes as they came or went",
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
+
+
+class Settlement(BaseModel):
+    """What became of a message that was given up."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    answer: Literal["delivered", "received", "not_received"] = Field(
+        description="The partner's application has it; the partner has it and says no more; the "
+        "partner does not have it."
+    )
+    who: Word = Field(
+        default="operator",
+        description="Who says so; it stands in the journal.",
+        examples=["urn:example:seller"],
+    )
 
 
 @router.post(
@@ -173,8 +191,22 @@ async def get_signal(
 
 @router.post("/{message_id}/resend", status_code=202, responses=problem_responses(404, 409, 422))
 async def resend_message(service: Door, message_id: MessageId) -> MessageView:
-    """Send an outgoing message again that failed or is in doubt, under the same id."""
+    """Send an outgoing message again that failed, is in doubt or waits, under the same id.
+
+    All its retries count from the start. A partner that recognises duplicates takes it once.
+    """
     return message_view(await service.resend(message_id))
+
+
+@router.post("/{message_id}/settle", responses=problem_responses(404, 409, 422))
+async def settle_message(
+    service: Door, message_id: MessageId, settlement: Settlement
+) -> MessageView:
+    """Note what became of an outgoing message that was given up, so that the doubt ends.
+
+    Whoever was told of the doubt is told of the answer. Saying the same again is no error.
+    """
+    return message_view(await service.settle(message_id, settlement.answer, settlement.who))
 
 
 async def _found(service: Service, message_id: str, side: Side | None) -> Message:

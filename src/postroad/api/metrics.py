@@ -1,10 +1,13 @@
 """The figures of a node in the text format of Prometheus."""
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
 from postroad.node.service import Health
+from postroad.reliability.breaker import Gate
+from postroad.store.records import Partner
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HELP: Final = {
@@ -12,20 +15,34 @@ _HELP: Final = {
     "postroad_ready": "Whether the node is ready: 1 or 0.",
     "postroad_stored_messages": "Messages that are kept, by side and state.",
     "postroad_work": "What is still to be done, by kind.",
-    "postroad_oldest_work_timestamp_seconds": "Since when the oldest open work is due.",
+    "postroad_oldest_work_timestamp_seconds": "When the oldest open work is or was due.",
+    "postroad_oldest_message_timestamp_seconds": "When the oldest message on its way was made.",
+    "postroad_stopped_partners": "Partners to whom nothing is sent now, by gate.",
     "postroad_journal_last_seq": "Sequence number of the last event in the journal.",
     "postroad_store_bytes": "Database and contents on disk.",
 }
 _OF_HISTOGRAM: Final = ("_bucket", "_sum", "_count")
+_STOPPED: Final = (Gate.PAUSED, Gate.PROBING, Gate.SUSPENDED)
 
 
-def metrics_text(counters: Mapping[str, float], health: Health, version: str) -> str:
-    """What a scrape gets: each family once, with its type."""
+def metrics_text(
+    counters: Mapping[str, float],
+    health: Health,
+    version: str,
+    *,
+    partners: Iterable[Partner] = (),
+    oldest: datetime | None = None,
+) -> str:
+    """What a scrape gets: each family once, with its type.
+
+    `oldest` is when the oldest message was submitted that is still on its way.
+    """
     families: defaultdict[str, list[str]] = defaultdict(list)
     histograms = {
         name.partition("{")[0].removesuffix("_bucket") for name in counters if "_bucket{" in name
     }
-    for sample, value in (_figures(health, version) | dict(counters)).items():
+    figures = _figures(health, version) | _sending(partners, oldest)
+    for sample, value in (figures | dict(counters)).items():
         families[_family(sample, histograms)].append(f"{sample} {_number(value)}")
     lines = []
     for family, samples in families.items():
@@ -51,6 +68,16 @@ def _figures(health: Health, version: str) -> dict[str, float]:
         samples[f'postroad_work{{kind="{_escaped(kind)}"}}'] = count
     if figures.oldest_work:
         samples["postroad_oldest_work_timestamp_seconds"] = figures.oldest_work.timestamp()
+    return samples
+
+
+def _sending(partners: Iterable[Partner], oldest: datetime | None) -> dict[str, float]:
+    gates = Counter(one.gate for one in partners)
+    samples: dict[str, float] = {
+        f'postroad_stopped_partners{{gate="{gate}"}}': gates[gate] for gate in _STOPPED
+    }
+    if oldest:
+        samples["postroad_oldest_message_timestamp_seconds"] = oldest.timestamp()
     return samples
 
 

@@ -16,7 +16,8 @@ class WholeSegments:
     """Keeps the segments of a path apart as the client wrote them, for the router to match.
 
     Servers decode the path before anyone sees it, which makes `a%2Fevents` and `a/events` the
-    same. In `scope["path"]` slash and percent sign of a segment stay encoded; `id_of` decodes.
+    same. In `scope["path"]` slash and percent sign of a segment stay encoded, and an id that is a
+    word of ours; `id_of` decodes.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -30,7 +31,8 @@ class WholeSegments:
         await self._app(scope, receive, send)
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
+    """Asynchronous, since for anything else a thread is asked."""
     return cast(Service, request.app.state.service)
 
 
@@ -50,3 +52,12 @@ SignalId = Annotated[
     Path(description="The id of the receipt or error.", examples=["r-1@seller.example"]),
     AfterValidator(id_of),
 ]
+PartnerName = Annotated[
+    str,
+    Path(
+        description="The party, as `to_party` of messages has it; a slash in it is written %2F.",
+        examples=["urn:example:seller"],
+    ),
+    AfterValidator(id_of),
+]
+NoticeId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The `id` of the notice.")]

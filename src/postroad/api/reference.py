@@ -21,7 +21,8 @@ Every call needs the header `Authorization: Bearer TOKEN`. Errors are problem de
 `detail` says in a sentence what was wrong and what to do next. 503 comes with `Retry-After`."""
 _TAGS: Final = [
     {"name": "messages", "description": "Submit messages and follow them"},
-    {"name": "inbox", "description": "What was received for the application"},
+    {"name": "inbox", "description": "What was received for the application, and is to be known"},
+    {"name": "partners", "description": "Partners that are paused or suspended"},
     {"name": "admin", "description": "For those who run the node"},
     {"name": "operations", "description": "For the machines that watch it"},
 ]

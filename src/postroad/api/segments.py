@@ -5,12 +5,16 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 _LONGEST: Final = 1024
+_WORDS: Final = frozenset({".", "..", "notices"})
+"""Segments that mean something else than an id. An id that is the same is written encoded."""
 
 
 def segment_of(id: str) -> str:
     """An id as a segment of a path."""
     segment = quote(id, safe="@:!$'()*+,;=~")
-    return segment.replace(".", "%2E") if segment in (".", "..") else segment
+    if segment in _WORDS:
+        return "".join(f"%{ord(letter):02X}" for letter in segment)
+    return segment
 
 
 def id_of(segment: str) -> str:
@@ -24,7 +28,10 @@ def id_of(segment: str) -> str:
 
 
 def kept_apart(path: str) -> str:
-    """A raw path decoded, except for slash and percent sign within its segments."""
-    return "/".join(
-        unquote(segment).replace("%", "%25").replace("/", "%2F") for segment in path.split("/")
-    )
+    """A raw path decoded, except for slash, percent sign and words within its segments."""
+    return "/".join(map(_decoded, path.split("/")))
+
+
+def _decoded(segment: str) -> str:
+    found = unquote(segment)
+    return segment if found in _WORDS else found.replace("%", "%25").replace("/", "%2F")

@@ -11,7 +11,18 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from postroad.node.service import Health, PModeSummary
-from postroad.store.records import Message, Recorded, Side, Signal, State, StoredPart
+from postroad.reliability.breaker import Gate
+from postroad.reliability.delivery import KINDS
+from postroad.store.records import (
+    Message,
+    Notice,
+    Partner,
+    Recorded,
+    Side,
+    Signal,
+    State,
+    StoredPart,
+)
 
 _SENT: Final[dict[str, Any]] = {
     "side": "sending",
@@ -30,6 +41,8 @@ _SENT: Final[dict[str, Any]] = {
     "action": "submit",
     "properties": [{"name": "originalSender", "value": "C1", "type": None}],
     "attempts": 0,
+    "tries": 0,
+    "unanswered": 0,
     "bytes": 1024,
     "wire_bytes": 0,
     "parts": [
@@ -46,6 +59,8 @@ _SENT: Final[dict[str, Any]] = {
     ],
     "cursor": "17",
 }
+
+_SEVERITIES: Final = {State(stage.value): kind for stage, kind in KINDS.items()}
 
 
 class PropertyView(BaseModel):
@@ -75,9 +90,14 @@ class MessageView(BaseModel):
     side: Side
     message_id: str
     state: State = Field(
-        description="Outgoing: submitted, ready, sending and waiting are on the way; sent, "
-        "acknowledged, failed and in_doubt are final. Incoming: received, delivered (in the "
-        "inbox), consumed (acknowledged by the application), rejected."
+        description="Outgoing: submitted, ready, waiting and suspended are on the way; sent and "
+        "acknowledged have arrived; failed, expired and in_doubt were given up; settled were "
+        "given up and answered later. Incoming: received, held, delivered (in the inbox), "
+        "consumed (acknowledged by the application), rejected."
+    )
+    severity: str | None = Field(
+        description="Which kind of failure: `Error`, the partner does not have it (failed, "
+        "expired); `Warning`, it may have it (in_doubt)."
     )
     created_at: datetime
     updated_at: datetime
@@ -97,6 +117,17 @@ class MessageView(BaseModel):
     agreement: str | None
     properties: list[PropertyView]
     attempts: int
+    tries: int = Field(description="Attempts since it was first sent, or last sent anew.")
+    unanswered: int = Field(description="Copies that left and of which nothing was heard.")
+    first_sent_at: datetime | None
+    last_sent_at: datetime | None
+    due_at: datetime | None = Field(
+        description="When it is looked at again: the next attempt, or the time to give up."
+    )
+    decided_by: datetime | None = Field(
+        description="Until when its fate is known, if its partner is not paused meanwhile; null "
+        "when it is known, or when there is no end."
+    )
     bytes: int = Field(description="Of all payloads, as the application gave or gets them.")
     wire_bytes: int = Field(description="What went over the wire.")
     parts: list[PartView]
@@ -185,6 +216,68 @@ class SignalsView(BaseModel):
     signals: list[SignalView]
 
 
+class NoticeView(BaseModel):
+    """What became of a message that the application sent."""
+
+    id: int
+    message_id: str
+    at: datetime
+    event: str = Field(description="failed, in_doubt, suspended or settled", examples=["failed"])
+    state: State
+    severity: str | None = Field(
+        description="Of a failure: `Error`, the partner does not have it; `Warning`, it may."
+    )
+    error_code: str | None
+    detail: str | None = Field(description="Why; for settled: delivered, received or not_received.")
+
+
+class NoticesView(BaseModel):
+    """One page of what the application was not told yet, oldest first."""
+
+    notices: list[NoticeView]
+    next: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class PartnerView(BaseModel):
+    """How it stands with a partner."""
+
+    model_config = {
+        "json_schema_extra": {
+            "examples": [
+                {
+                    "name": "urn:example:seller",
+                    "gate": "paused",
+                    "failures": 5,
+                    "until": "2026-11-15T08:57:30Z",
+                    "since": "2026-11-15T08:57:00Z",
+                    "detail": "seller.example:443 refused the connection",
+                }
+            ]
+        }
+    }
+
+    name: str
+    gate: Gate = Field(
+        description="flowing: it is served; paused: nothing is sent until then; probing: one "
+        "message tries; suspended: nothing is sent until it is resumed."
+    )
+    failures: int = Field(description="Attempts in a row that did not reach it.")
+    until: datetime | None = Field(description="Of a pause: when one message tries again.")
+    since: datetime | None = Field(description="When it was paused or suspended.")
+    detail: str | None = Field(description="What happened last, or why it is suspended.")
+
+
+class PartnersView(BaseModel):
+    """Those with whom not all is well, by name."""
+
+    partners: list[PartnerView]
+
+
+class ResumedView(BaseModel):
+    partner: str
+    messages: int = Field(description="Suspended messages that go on.")
+
+
 class PModeView(BaseModel):
     """A P-Mode in short."""
 
@@ -263,9 +356,10 @@ def submitted_view(message: Message, repeated: bool) -> SubmittedView:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    special = {"properties", "parts", "cursor"}
+    special = {"severity", "properties", "parts", "cursor"}
     shown = {name: getattr(message, name) for name in MessageView.model_fields.keys() - special}
     return shown | {
+        "severity": _SEVERITIES.get(message.state),
         "properties": properties_view(message.properties),
         "parts": [part_view(number, part) for number, part in enumerate(message.parts, 1)],
         "cursor": str(message.key),
@@ -293,6 +387,14 @@ def signal_view(signal: Signal) -> SignalView:
         error_code=signal.error_code,
         detail=signal.detail,
     )
+
+
+def notice_view(notice: Notice) -> NoticeView:
+    return NoticeView(**msgspec.structs.asdict(notice))
+
+
+def partner_view(partner: Partner) -> PartnerView:
+    return PartnerView(**{name: getattr(partner, name) for name in PartnerView.model_fields})
 
 
 def pmode_view(pmode: PModeSummary) -> PModeView:

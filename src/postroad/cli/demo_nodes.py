@@ -1,13 +1,14 @@
 """What the demo needs around its story: two companies' nodes, and a road on which things happen."""
 
 import asyncio
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic
@@ -34,7 +35,11 @@ class RunningNode:
         self.client: Client
 
     def __enter__(self) -> Self:
-        with self.log.open("wb") as log:
+        self._start()
+        return self
+
+    def _start(self) -> None:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
@@ -52,7 +57,6 @@ class RunningNode:
             serving = self._serving()
             token = (self.folder / "keys/api.token").read_text().strip()
             self.client = Client(serving, token=token)
-            return self
         except BaseException:
             self.__exit__()
             raise
@@ -66,6 +70,13 @@ class RunningNode:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def killed_and_started_again(self) -> None:
+        """Sudden death (SIGKILL), and a new start over what is on the disk."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._start()
 
     def _serving(self) -> str:
         """Where the node is served, once it is."""
@@ -86,13 +97,16 @@ class RunningNode:
         raise NotStarted(f"the node in {self.folder} did not start: {said[-1:] or 'no word'}")
 
 
-class BadRoad:
-    """A relay on loopback that carries requests to a node and changes one byte of each body."""
+Carry = Callable[["Road", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-    def __init__(self, target: str, change: Callable[[bytes], bytes]) -> None:
+
+class Road:
+    """A relay on loopback between two nodes; `carry` is what happens to one request on it."""
+
+    def __init__(self, target: str, carry: Carry) -> None:
         parts = urlsplit(target)
-        self._target = (parts.hostname or "127.0.0.1", parts.port or 80)
-        self._change = change
+        self.target = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self._handle = carry
         self._path = parts.path
         self._loop = asyncio.new_event_loop()
         self._stack = ExitStack()
@@ -119,20 +133,64 @@ class BadRoad:
             server.close()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request there, its answer back."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(
-            int(line.partition(b":")[2])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length:")
-        )
-        body = self._change(await reader.readexactly(length))
-        there, onward = await asyncio.open_connection(*self._target)
-        onward.write(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + body)
+        try:
+            await self._handle(self, reader, writer)
+        finally:
+            writer.close()
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """One request: its head, which closes the connection behind it, and its body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(
+        int(line.partition(b":")[2])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length:")
+    )
+    body = await reader.readexactly(length)
+    return head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), body
+
+
+def tampering(change: Callable[[bytes], bytes]) -> Carry:
+    """A road on which the body of each request is changed."""
+
+    async def carry(road: Road, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, body = await _request(reader)
+        there, onward = await asyncio.open_connection(*road.target)
+        onward.write(head + change(body))
         writer.write(await there.read())
         await writer.drain()
         onward.close()
-        writer.close()
+
+    return carry
+
+
+def stormy(strike: Callable[[], None], lost: int) -> Carry:
+    """A road on which lightning strikes the first request, and then so many replies are lost."""
+    replies = itertools.count()
+    struck: list[asyncio.Task[None]] = []
+
+    async def carry(road: Road, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, body = await _request(reader)
+        if struck:
+            await struck[0]
+            if reader.at_eof():
+                return
+        there, onward = await asyncio.open_connection(*road.target)
+        if not struck:
+            onward.write(head + body[: len(body) // 2])
+            await onward.drain()
+            struck.append(asyncio.create_task(asyncio.to_thread(strike)))
+            await struck[0]
+        else:
+            onward.write(head + body)
+            reply = await there.read()
+            if next(replies) >= lost:
+                writer.write(reply)
+                await writer.drain()
+        onward.close()
+
+    return carry
 
 
 def flip_one_bit(body: bytes) -> bytes:

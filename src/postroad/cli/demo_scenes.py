@@ -2,8 +2,8 @@
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,15 @@ from postroad.agreement.matching import Match
 from postroad.api.client import Client
 from postroad.api.client_values import ApiError, Event, Payload
 from postroad.cli.demo_messages import tell_messages_apart
-from postroad.cli.demo_nodes import BadRoad, RunningNode, disk_bytes, flip_one_bit, free_port
+from postroad.cli.demo_nodes import (
+    Road,
+    RunningNode,
+    disk_bytes,
+    flip_one_bit,
+    free_port,
+    stormy,
+    tampering,
+)
 from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_form
 from postroad.node.agreements import load_expectation
 from postroad.node.devpki import issue, make_authority
@@ -69,6 +77,7 @@ class Story:
         self._repeated_submission()
         self._stranger()
         self._tampered()
+        self._storm()
         self._proofs()
         self._bad_company()
 
@@ -155,17 +164,39 @@ class Story:
     def _tampered(self) -> None:
         """The road to the seller is not safe: one bit of the message is changed on the way."""
         self._say("A bad road", "one bit of the encrypted order changes on its way")
-        road = self._stack.enter_context(BadRoad(self._target, flip_one_bit))
-        good = self._work / f"buyer/pmodes/{_ORDER}.yaml"
-        text = good.read_text()
-        good.write_text(text.replace(self._target, road.url))
+        road = self._stack.enter_context(Road(self._target, tampering(flip_one_bit)))
+        with self._agreed({self._target: road.url}):
+            self._send(
+                "an order that was tampered with",
+                [Payload(order_text().encode(), media_type="application/xml")],
+                delivered=False,
+            )
+
+    def _storm(self) -> None:
+        """The seller dies in mid-transfer, then the reply is lost, and lost again."""
+        self._say("A storm", "the seller is killed in mid-transfer, then the reply is lost twice")
+        strike = self._seller.killed_and_started_again
+        road = self._stack.enter_context(Road(self._target, stormy(strike, lost=2)))
+        sooner = {"period: PT30S": "period: PT2S", "backoff: 2": "backoff: 1"}
+        with self._agreed({self._target: road.url, **sooner}):
+            sent = self._send("an order in a storm", [Payload(disk_bytes(2 * MIB))])
+        told = [one.event for one in (*sent.sender, *sent.receiver)]
+        for event, times in (("delivered", 1), ("receipt_received", 1), ("duplicate", 2)):
+            if told.count(event) != times:
+                self.surprises.append(f"in the storm {event} stands {told.count(event)} times")
+
+    @contextmanager
+    def _agreed(self, changes: Mapping[str, str]) -> Iterator[None]:
+        """The buyer's P-Mode with other words, for a while."""
+        file = self._work / f"buyer/pmodes/{_ORDER}.yaml"
+        before = text = file.read_text()
+        for old, new in changes.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        file.write_text(text)
         self._buyer.client.reload()
-        self._send(
-            "an order that was tampered with",
-            [Payload(order_text().encode(), media_type="application/xml")],
-            delivered=False,
-        )
-        good.write_text(text)
+        yield
+        file.write_text(before)
         self._buyer.client.reload()
 
     def _proofs(self) -> None:
@@ -192,11 +223,11 @@ class Story:
 
     def _send(
         self, story: str, payloads: Sequence[Payload | Path], *, delivered: bool = True
-    ) -> None:
+    ) -> Sent:
         sent = self._buyer.client.send(pmode=_ORDER, payloads=payloads)
-        self._watch(story, sent.message_id, delivered=delivered)
+        return self._watch(story, sent.message_id, delivered=delivered)
 
-    def _watch(self, story: str, message_id: str, *, delivered: bool) -> None:
+    def _watch(self, story: str, message_id: str, *, delivered: bool) -> Sent:
         """Follow a message until it comes to rest, and compare with what should become of it."""
         sent = Sent(story, message_id, delivered)
         self._sent.append(sent)
@@ -210,6 +241,7 @@ class Story:
             self.surprises.append(f"{story} was not delivered")
         if not delivered and any(one.event == "delivered" for one in sent.receiver):
             self.surprises.append(f"{story} was delivered")
+        return sent
 
     def _follow(self, sent: Sent, done: Callable[[], bool]) -> None:
         """Wait until a message is at rest, and print what both sides tell, in the order of time."""

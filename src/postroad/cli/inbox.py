@@ -1,6 +1,7 @@
 """`postroad inbox`: what was received, for an application without code."""
 
 import contextlib
+import itertools
 import mimetypes
 import sys
 from pathlib import Path
@@ -8,14 +9,17 @@ from typing import Annotated
 
 import typer
 
-from postroad.api.client import Client, Message, Part
+from postroad.api.client import ApiError, Client, Message, Notice, Part
 from postroad.cli.file_names import safe_name
 from postroad.cli.messages import first, show_messages, writing
 from postroad.cli.node_options import ConfigFile, Json, MessageId, Token, Url, node
 from postroad.cli.problems import fail
-from postroad.cli.showing import as_data, plain, print_json
+from postroad.cli.showing import as_data, moment, plain, print_json, print_table, state
 
-app = typer.Typer(help="What was received, and is waiting to be taken.", no_args_is_help=True)
+app = typer.Typer(
+    help="What was received and is waiting to be taken, and what became of what was sent.",
+    no_args_is_help=True,
+)
 
 
 @app.command("list")
@@ -107,6 +111,76 @@ def ack(
         print_json(as_data(message))
     else:
         typer.echo(f"{plain(message_id)} {message.state}")
+
+
+@app.command()
+def notices(
+    ack: Annotated[
+        list[int] | None,
+        typer.Option("--ack", metavar="ID", min=1, help="Say that this one is known. Repeatable."),
+    ] = None,
+    ack_all: Annotated[
+        bool, typer.Option("--ack-all", help="Say that all are known that are listed.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many at most; 100, all with --ack-all.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List what became of messages that were sent: failed, in doubt, suspended, settled.
+
+    For an application without a webhook. A notice stays until it is acknowledged.
+
+    Examples:
+
+      postroad inbox notices --json
+
+      postroad inbox notices --ack 12 --ack 13
+    """
+    if ack and ack_all:
+        fail("give either --ack or --ack-all")
+    with node(config, url, token) as client:
+        if ack:
+            for number in ack:
+                client.ack_notice(number)
+                typer.echo(f"notice {number} acknowledged")
+            return
+        most = limit or (None if ack_all else 100)
+        found = list(itertools.islice(client.notices(limit=min(most or 1000, 1000)), most))
+        _show_notices(found, as_json)
+        for notice in found if ack_all else ():
+            _acknowledge(client, notice)
+
+
+def _show_notices(found: list[Notice], as_json: bool) -> None:
+    if as_json:
+        print_json([as_data(one) for one in found])
+        return
+    rows = [
+        (
+            str(one.id),
+            moment(one.at),
+            state(one.state),
+            one.severity or "",
+            one.message_id,
+            " ".join(filter(None, (one.error_code, one.detail))),
+        )
+        for one in found
+    ]
+    print_table(("notice", "time", "state", "kind", "message", "why"), rows)
+
+
+def _acknowledge(client: Client, notice: Notice) -> None:
+    """Somebody else may have been quicker."""
+    try:
+        client.ack_notice(notice.id)
+    except ApiError as error:
+        if error.status != 404:
+            raise
 
 
 def _wanted(message: Message, number: int | None) -> list[Part]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from postroad import __version__
-from postroad.cli import bench, config, demo, inbox, messages, pmode
+from postroad.cli import bench, config, demo, following, inbox, messages, partners, pmode
 from postroad.cli.init import init
 from postroad.cli.inspect import inspect
 from postroad.cli.messages import WaitsByDefault
@@ -67,11 +67,15 @@ def main() -> None:
 app.command()(init)
 app.command()(serve)
 app.command(cls=WaitsByDefault)(messages.send)
-app.command()(messages.status)
-app.command()(messages.trace)
+app.command()(following.status)
+app.command()(following.trace)
 app.command()(messages.evidence)
 app.command()(messages.messages)
 app.command(cls=WaitsByDefault)(messages.resend)
+app.command()(messages.settle)
+app.command()(partners.partners)
+app.command()(partners.suspend)
+app.command()(partners.resume)
 app.command()(messages.purge)
 app.add_typer(inbox.app, name="inbox")
 app.command()(inspect)

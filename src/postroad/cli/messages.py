@@ -1,10 +1,12 @@
-"""Messages on the command line: send, status, trace, evidence, messages, resend, purge."""
+"""Messages on the command line: send, messages, resend, settle, evidence, purge."""
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,7 +22,7 @@ from rich.progress import (
 )
 from typer.core import TyperCommand
 
-from postroad.api.client import ApiError, Client, Event, Message, Payload, Property
+from postroad.api.client import ApiError, Client, Message, Payload, Property
 from postroad.cli.file_names import safe_name
 from postroad.cli.node_options import (
     ConfigFile,
@@ -33,26 +35,29 @@ from postroad.cli.node_options import (
     node,
 )
 from postroad.cli.problems import fail
-from postroad.cli.showing import (
-    as_data,
-    console,
-    moment,
-    plain,
-    print_json,
-    print_table,
-    size,
-    state,
-)
+from postroad.cli.showing import as_data, moment, plain, print_json, print_table, size, state
+from postroad.cli.standing import has_arrived, in_words, outlook, partner_of, to_do, why
 from postroad.wire.limits import MIB
 
 PATIENCE: Final = 300.0
 """Seconds that --wait waits without a number."""
-_ARRIVED: Final = ("acknowledged", "sent")
+_OUTGOING: Final = (
+    "submitted, ready, waiting, suspended, sent, acknowledged, failed, expired, in_doubt, settled"
+)
+_INCOMING: Final = "received, held, delivered, consumed, rejected"
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 _PART: Final = re.compile(r";(type|name)=([^;]*)$")
 _LARGE: Final = 8 * MIB
 _PAUSE: Final = 0.5
 """Seconds between two looks for a node that is away."""
+
+
+class Answer(StrEnum):
+    """What is said of a message that was given up."""
+
+    DELIVERED = "delivered"
+    RECEIVED = "received"
+    NOT_RECEIVED = "not_received"
 
 
 class WaitsByDefault(TyperCommand):
@@ -74,7 +79,7 @@ Wait = Annotated[
         "--wait",
         metavar="[SECONDS]",
         min=0,
-        help=f"Wait until it is acknowledged or has failed, {PATIENCE:g} s without a number.",
+        help=f"Wait until it is acknowledged or given up, {PATIENCE:g} s without a number.",
         show_default=False,
     ),
 ]
@@ -117,8 +122,8 @@ def send(
 ) -> None:
     """Send a message and print its id.
 
-    With --wait the exit code is 0 only when it has arrived: acknowledged, or sent where no receipt
-    was agreed on.
+    With --wait the exit code is 0 only when it has arrived: acknowledged, settled as delivered, or
+    sent where no receipt was agreed on. Else one line tells how it stands and what to do next.
 
     Examples:
 
@@ -148,51 +153,10 @@ def send(
         if not as_json:
             typer.echo(sent.message_id)
         message = sent.message if wait is None else _settled(client, sent.message_id, wait)
-    if as_json:
-        print_json({**as_data(message), "repeated": sent.repeated})
-    if wait is not None:
-        _must_have_arrived(message, wait)
-
-
-def status(
-    message_id: MessageId,
-    side: SideName = None,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    url: Url = None,
-    token: Token = None,
-) -> None:
-    """Tell where a message is.
-
-    Example: postroad status order-4711@buyer.example
-    """
-    with node(config, url, token) as client:
-        message = client.status(message_id, side=side)
-    if as_json:
-        print_json(as_data(message))
-    else:
-        _show(message)
-
-
-def trace(
-    message_id: MessageId,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    url: Url = None,
-    token: Token = None,
-) -> None:
-    """Tell all that happened to a message, as the journal has it.
-
-    Example: postroad trace order-4711@buyer.example
-    """
-    with node(config, url, token) as client:
-        events = client.events(message_id)
-    if as_json:
-        print_json({"message_id": message_id, "events": [as_data(one) for one in events]})
-        return
-    typer.echo(plain(message_id))
-    heads = ("time", "after", "side", "event", "what")
-    print_table(heads, list(_timeline(events)))
+        if as_json:
+            print_json({**as_data(message), "repeated": sent.repeated})
+        if wait is not None:
+            _must_have_arrived(client, message, wait)
 
 
 def evidence(
@@ -220,11 +184,19 @@ def messages(
     side: SideName = None,
     state_: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only in this state. Repeatable."),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help=f"Only in this state. Repeatable. Outgoing: {_OUTGOING}. Incoming: {_INCOMING}.",
+        ),
     ] = None,
     pmode: Annotated[
         str | None, typer.Option(metavar="ID", help="Only those of this P-Mode.")
     ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="PARTY", help="Only from this party.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="PARTY", help="Only to this party.")] = None,
     conversation: Annotated[str | None, typer.Option(help="Only of this conversation.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
     as_json: Json = False,
@@ -240,6 +212,8 @@ def messages(
         "side": side,
         "state": state_,
         "pmode": pmode,
+        "from_party": from_,
+        "to_party": to,
         "conversation_id": conversation,
     }
     wanted = {name: value for name, value in asked.items() if value}
@@ -256,7 +230,7 @@ def resend(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Send a message again that failed or is in doubt, under its id.
+    """Send a message again that failed, is in doubt or waits: under its id, with all its retries.
 
     Example: postroad resend order-4711@buyer.example --wait
     """
@@ -264,12 +238,41 @@ def resend(
         message = client.resend(message_id)
         if wait is not None:
             message = _settled(client, message_id, wait)
+        if as_json:
+            print_json(as_data(message))
+        else:
+            typer.echo(f"{plain(message_id)} {message.state}")
+        if wait is not None:
+            _must_have_arrived(client, message, wait)
+
+
+def settle(
+    message_id: MessageId,
+    answer: Annotated[
+        Answer,
+        typer.Option(
+            help="What became of it: the partner's application has it, the partner has it, or not."
+        ),
+    ],
+    who: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Who says so, for the journal; else operator."),
+    ] = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Note what became of a message that failed, expired or is in doubt, so that the doubt ends.
+
+    Example: postroad settle order-4711@buyer.example --answer delivered --who urn:example:seller
+    """
+    with node(config, url, token) as client:
+        message = client.settle(message_id, answer.value, who)
     if as_json:
         print_json(as_data(message))
     else:
-        typer.echo(f"{plain(message_id)} {message.state}")
-    if wait is not None:
-        _must_have_arrived(message, wait)
+        typer.echo(f"{plain(message_id)} {message.state}: {in_words(message)}")
 
 
 def purge(
@@ -346,15 +349,20 @@ def _settled(client: Client, message_id: str, wait: float) -> Message:
             time.sleep(_PAUSE)
 
 
-def _must_have_arrived(message: Message, wait: float) -> None:
-    if message.state in _ARRIVED:
+def _must_have_arrived(client: Client, message: Message, wait: float) -> None:
+    """Else one line: how it stands, why, and what is to be done."""
+    if has_arrived(message):
         return
     name = plain(message.message_id)
     if not message.settled:
-        again = f"look again with: postroad status {name}"
-        fail(f"{name} is {message.state} after {wait:g} s; {again}", code=1)
-    why = plain(" ".join(filter(None, (message.error_code, message.detail))))
-    fail(f"{name} is {message.state.replace('_', ' ')}: {why or 'no reason was given'}", code=1)
+        partner = partner_of(client, message)
+        coming = outlook(message, partner)
+        said = f"{name} is {message.state} after {wait:g} s{f', {coming}' if coming else ''}"
+        look = f"look again with: postroad status {shlex.quote(name)}"
+        fail(f"{said}; {to_do(message, partner) or look}", code=1)
+    kind = f" ({message.severity})" if message.severity else ""
+    words = "; ".join(filter(None, (plain(why(message)) or in_words(message), to_do(message))))
+    fail(f"{name} is {message.state.replace('_', ' ')}{kind}: {words}", code=1)
 
 
 def _payload(given: str, compress: bool | None) -> Payload:
@@ -393,56 +401,3 @@ def _progress(payloads: list[Payload]) -> Iterator[Callable[[int, int], None] | 
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("")
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _show(message: Message) -> None:
-    facts = (
-        ("message", message.message_id),
-        ("side", message.side),
-        ("state", state(message.state)),
-        ("why", " ".join(filter(None, (message.error_code, message.detail)))),
-        ("P-Mode", message.pmode),
-        ("from", message.from_party),
-        ("to", message.to_party),
-        ("service", message.service),
-        ("action", message.action),
-        ("conversation", message.conversation_id),
-        ("refers to", message.ref_to_message_id),
-        ("attempts", message.attempts or None),
-        ("peer", message.peer),
-        ("created", moment(message.created_at)),
-        ("updated", moment(message.updated_at)),
-        *((f"property {one.name}", one.value) for one in message.properties),
-        *(
-            (f"payload {one.number}", f"{size(one.size)}, {one.media_type} {one.file_name or ''}")
-            for one in message.parts
-        ),
-    )
-    shown = [(name, value) for name, value in facts if value is not None and value != ""]
-    width = max(len(name) for name, _ in shown)
-    screen = console()
-    for name, value in shown:
-        said = plain(value) if isinstance(value, str | int) else value
-        screen.print(f"{plain(name):<{width}}  ", said, sep="")
-
-
-def _timeline(events: tuple[Event, ...]) -> Iterator[tuple[str, ...]]:
-    """Each event with the time since the one before; two sides may tell in any order."""
-    before = None
-    for one in sorted(events, key=lambda one: one.at):
-        after = "" if before is None else f"+{(one.at - before).total_seconds():.3f} s"
-        before = one.at
-        time = f"{one.at.astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
-        yield time, after, one.side or "", one.event, _about(one)
-
-
-def _about(event: Event) -> str:
-    words = (
-        f"attempt {event.attempt}" if event.attempt else None,
-        size(event.bytes) if event.bytes else None,
-        f"{size(event.wire_bytes)} on the wire" if event.wire_bytes else None,
-        event.peer,
-        event.error_code,
-        event.detail,
-    )
-    return ", ".join(filter(None, words))

@@ -19,8 +19,12 @@ _STYLES: Final = {
     "sent": "green",
     "consumed": "dim",
     "failed": "red",
+    "expired": "red",
     "in_doubt": "red",
     "rejected": "red",
+    "suspended": "red",
+    "settled": "dim",
+    "flowing": "green",
 }
 
 
@@ -46,8 +50,9 @@ def size(count: int) -> str:
     return f"{amount / 1000:.3g} TB"
 
 
-def state(name: str) -> Text:
-    return Text(name, _STYLES.get(name, "yellow"))
+def state(name: str, more: str = "") -> Text:
+    """A state in its colour, and what else is said of it."""
+    return Text.assemble((name, _STYLES.get(name, "yellow")), plain(more))
 
 
 def as_data(value: Any) -> Any:
@@ -75,6 +80,16 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> N
     with screen.capture() as captured:
         screen.print(table)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def print_facts(facts: Iterable[tuple[str, str | int | Text | None]]) -> None:
+    """Names and values, each on a line; what is empty is left out."""
+    shown = [(name, value) for name, value in facts if value is not None and value != ""]
+    width = max((len(name) for name, _ in shown), default=0)
+    screen = console()
+    for name, value in shown:
+        said = value if isinstance(value, Text) else plain(value)
+        screen.print(f"{plain(name):<{width}}  ", said, sep="")
 
 
 def console() -> Console:

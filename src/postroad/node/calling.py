@@ -18,7 +18,7 @@ from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailur
 from postroad.transport.tls import TlsProfile
 from postroad.wire.ebms3 import UserMessage
 
-_FIRST_WAIT: Final = timedelta(seconds=5)
+_FIRST_WAIT: Final = timedelta(seconds=1)
 _LONGEST_WAIT: Final = timedelta(hours=1)
 _MOST_ATTEMPTS: Final = 20
 _log = logging.getLogger("postroad.call")
@@ -120,7 +120,7 @@ class Calling:
             "signal not taken",
             extra={"message_id": work.message_id, "peer": call.url, "detail": why},
         )
-        wait = min(_FIRST_WAIT * 2**work.attempt, _LONGEST_WAIT)
+        wait = min(_FIRST_WAIT * 2 ** min(work.attempt, _MOST_ATTEMPTS), _LONGEST_WAIT)
 
         def step(tx: Transaction) -> None:
             if work.attempt + 1 < _MOST_ATTEMPTS:

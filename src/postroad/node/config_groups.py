@@ -293,7 +293,7 @@ class Breaker(Settings):
 class Send(Settings):
     """Sending."""
 
-    parallel: int = setting("Messages on their way out at once.", 128, ge=1, le=10_000)
+    parallel: int = setting("Messages on their way out to a partner at once.", 128, ge=1, le=10_000)
     lease: Timeout = setting(
         "How long a process that is silent keeps what it has claimed; then another takes it over.",
         "PT1M",

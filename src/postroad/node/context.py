@@ -59,8 +59,11 @@ class Context:
 
     @property
     def lease(self) -> timedelta:
-        """How long what this process claims stays its own without a sign of life."""
-        return self.config.send.lease
+        """How long what this process claims stays its own without a sign of life.
+
+        Others look every third of it, so that they take it over within what is configured.
+        """
+        return self.config.send.lease * 3 / 4
 
     @property
     def party(self) -> str:

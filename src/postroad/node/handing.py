@@ -51,6 +51,8 @@ class Handing:
         except StoreError as error:
             _log.error("not delivered yet", extra={"message_id": message_id, "detail": str(error)})
             context.let_go[work] = False
+        finally:
+            context.in_hand.discard(work)
         context.told()
 
 

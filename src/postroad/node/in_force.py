@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, sides
 from postroad.agreement.pmode import PMode
+from postroad.agreement.retrying import resent_within, retry_of
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
 from postroad.node.agreements import Agreements, load_agreements
@@ -19,7 +20,7 @@ from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
 from postroad.node.service import PModeSummary, Refused, Reloaded
-from postroad.reliability.agreed import awareness_of, policy_of
+from postroad.reliability.agreed import awareness_of, policy_of, window_of
 from postroad.reliability.schedule import ONCE, Policy
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
@@ -161,16 +162,19 @@ class InForce:
             aware.in_order if aware else None,
         )
 
-    def longest_memory(self) -> timedelta:
-        """The longest of the windows in which duplicates are recognised, over all P-Modes."""
-        windows = (
-            aware.duplicate_detection.parameters.check_window
-            for leg in self.expectation.pmodes.legs
-            if (aware := awareness_of(leg.leg)) is not None
-            and aware.duplicate_detection is not None
-            and aware.duplicate_detection.parameters is not None
-        )
-        return max(filter(None, windows), default=timedelta(0))
+    def longest_memory(self) -> timedelta | None:
+        """How long ids of received messages are needed, over all P-Modes; None: without end.
+
+        As long as the windows for duplicates, and as long as partners may send again. [OV004-1-08]
+        """
+        memory = timedelta(0)
+        for one in self.expectation.pmodes.legs:
+            retrying = retry_of(one.leg)
+            within = timedelta(0) if retrying is None else resent_within(retrying)
+            if within is None:
+                return None
+            memory = max(memory, within, window_of(one.leg))
+        return memory
 
     def tls(self, name: str) -> TlsProfile | None:
         """How a P-Mode's partner is spoken to over TLS, where the P-Mode says."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.node.calling import Calling
 from postroad.node.config import Config
@@ -17,10 +18,12 @@ from postroad.node.in_force import InForce
 from postroad.node.notifying import Notifier
 from postroad.node.outcome import begin_anew, left_behind, settle
 from postroad.node.packaging import Packaging
-from postroad.node.partners import resume
+from postroad.node.partners import halt, resume
 from postroad.node.receiving import Receiver, Request, Response
 from postroad.node.sending import Sender
 from postroad.node.service import (
+    ANSWERS,
+    ON_ITS_WAY,
     Health,
     PModeSummary,
     Refused,
@@ -30,7 +33,7 @@ from postroad.node.service import (
 )
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep
-from postroad.node.working import WorkLoop
+from postroad.node.working import JUMP, WorkLoop, set_back
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (
@@ -43,12 +46,11 @@ from postroad.store.records import (
     State,
     StoredPart,
     Wanted,
+    Work,
 )
 from postroad.transport.http_client import Client, HttpClient
 from postroad.wire.content import Content, Sink
 
-ON_ITS_WAY: Final = (State.SUBMITTED, State.READY, State.WAITING, State.SUSPENDED)
-_ANSWERS: Final = ("delivered", "received", "not_received")
 _AT_ONCE: Final = 1000
 
 
@@ -133,6 +135,9 @@ class Node:
         now = self.context.clock()
 
         def step(tx: Transaction) -> None:
+            last = tx.journal(tx.figures().last_seq - 1, 1) if self._leads else []
+            if last and last[0].event.at - now > JUMP:
+                set_back(tx, last[0].event.at - now)
             for work in (one for owner in self._left_by for one in tx.release_work(owner)):
                 message = tx.message(Side.SENDING, work.message_id)
                 if work.kind == "send" and message is not None:
@@ -236,7 +241,13 @@ class Node:
                 return message, False
             if message.envelope is None:
                 raise Refused(422, f"{message_id} was never packaged: {message.detail}")
-            return message, begin_anew(tx, message, Input.RESENT, now, self._lane(message))
+            work = self._send_work(message)
+            if work.expires_at is not None and now >= work.expires_at:
+                over = f"{work.expires_at:%Y-%m-%dT%H:%M:%SZ}"
+                raise Refused(
+                    409, f"the time of {message_id} was over at {over}; submit it under another id"
+                )
+            return message, begin_anew(tx, message, Input.RESENT, now, work)
 
         message, begun = await self.context.store.run(step)
         if message is None:
@@ -246,13 +257,9 @@ class Node:
         self.context.work_came.set()
         return await self._now(message_id)
 
-    def _lane(self, message: Message) -> str | None:
-        try:
-            return send_work(
-                "send", message, self.context.in_force.sending(message.pmode or "")
-            ).lane
-        except Refused:
-            return None
+    def _send_work(self, message: Message) -> Work:
+        """The work of sending a message that is there; `Refused` when its P-Mode is not."""
+        return send_work("send", message, self.context.in_force.sending(message.pmode or ""))
 
     async def _now(self, message_id: str) -> Message:
         found = await self.message(message_id, Side.SENDING)
@@ -260,8 +267,8 @@ class Node:
         return found
 
     async def settle(self, message_id: str, answer: str, who: str = "operator") -> Message:
-        if answer not in _ANSWERS:
-            raise Refused(400, f"{answer[:50]!r} is no answer; write {', '.join(_ANSWERS)}")
+        if answer not in ANSWERS:
+            raise Refused(400, f"{answer[:50]!r} is no answer; write {', '.join(ANSWERS)}")
         context, now = self.context, self.context.clock()
 
         def step(tx: Transaction) -> tuple[Message | None, bool]:
@@ -282,6 +289,24 @@ class Node:
     async def partners(self) -> list[Partner]:
         return await self.context.store.look(lambda reader: reader.partners())
 
+    async def suspend(self, partner: str, why: str) -> Partner:
+        context, now = self.context, self.context.clock()
+        if partner not in self._receivers():
+            raise Refused(404, f"no P-Mode sends anything to {partner}")
+
+        def step(tx: Transaction) -> Partner:
+            halt(context, tx, partner, now, why)
+            return tx.partner(partner)
+
+        found = await context.store.run(step)
+        await context.look_at_partners()
+        return found
+
+    def _receivers(self) -> set[str]:
+        """Those to whom P-Modes let this node send."""
+        matches = (self.context.in_force.match(one.id, 1) for one in self.pmodes() if one.sends)
+        return {str(header(match.pmode, 1).to_party) for match in matches if match is not None}
+
     async def resume(self, partner: str) -> int:
         context, now = self.context, self.context.clock()
         stopped = Wanted(
@@ -292,7 +317,8 @@ class Node:
             lifted = resume(context, tx, partner, now)
             begun = 0
             for message in tx.messages(stopped):
-                begun += begin_anew(tx, message, Input.RESUMED, now, self._lane(message))
+                work = Work("send", message.message_id, now, partner=partner)
+                begun += begin_anew(tx, message, Input.RESUMED, now, work)
             return lifted, begun
 
         lifted, begun = await context.store.run(step)

@@ -59,7 +59,7 @@ def notification(context: Context, message: Message, state: State, now: datetime
     event = EVENTS.get(state)
     if webhook is None or event is None or event not in webhook.events:
         return []
-    if not _may_be_told(_report(context, message), state):
+    if not may_be_told(context, message, state):
         return []
     told = Notification(
         _delivery_id(context.config.node, message, state, now), event, now, message.side, state
@@ -101,6 +101,11 @@ def _report(context: Context, message: Message) -> Report | None:
     match = context.in_force.match(message.pmode, message.leg)
     handling = match.leg.error_handling if match else None
     return handling.report if handling else None
+
+
+def may_be_told(context: Context, message: Message, state: State) -> bool:
+    """Whether the P-Mode has the application told of a state."""
+    return _may_be_told(_report(context, message), state)
 
 
 def _may_be_told(report: Report | None, state: State) -> bool:

@@ -16,7 +16,7 @@ from postroad.node.context import Context
 from postroad.node.hearing import Hearing, noted
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
-from postroad.node.notifying import EVENTS, notification
+from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.reliability.delivery import (
@@ -43,11 +43,21 @@ _STATES: Final = {stage: State(stage.value) for stage in Stage}
 _DOUBT: Final = {Stage.IN_DOUBT: MISSING_RECEIPT}
 _CODES: Final = {**_DOUBT, Stage.FAILED: "EBMS:0005", Stage.EXPIRED: "EBMS:0202"}
 _SAID: Final = {
-    Stage.IN_DOUBT: "no receipt came",
+    Stage.IN_DOUBT: "no receipt came in time",
     Stage.FAILED: "it could not be sent",
     Stage.EXPIRED: "its time was over before it could be sent",
     Stage.SUSPENDED: "no retry is left",
 }
+NOTICED: Final = (
+    State.FAILED,
+    State.EXPIRED,
+    State.IN_DOUBT,
+    State.SUSPENDED,
+    State.SETTLED,
+)
+"""States of which an application without a webhook finds a notice."""
+_ENDING: Final = (Input.ACKNOWLEDGED, Input.REFUSED)
+"""What a signal can say that ends a message; told to come again, it comes again anyway."""
 _WAITS_BEHIND: Final = "; what is to follow in order waits until this is resent or settled"
 
 
@@ -106,8 +116,9 @@ def attempt(
     outcome: Outcome,
     began: datetime,
     hope: bool,
+    probe: bool = False,
 ) -> Step:
-    """The step after an attempt."""
+    """The step after an attempt; `hope`: a receipt is not the response, and may come later."""
     now, dice = context.clock(), context.dice()
     policy = sending.policy if sending is not None else ONCE
     left = outcome.result is not Input.NOT_SENT
@@ -128,8 +139,16 @@ def attempt(
     def decide(found: Message) -> Decision | None:
         life = life_of(found)
         if life.stage in AT_WORK:
+            out = outcome.result is Input.UNANSWERED or life.unanswered > 0
             return attempted(
-                life, outcome.result, policy, began=began, now=now, dice=dice, hope=hope
+                life,
+                outcome.result,
+                policy,
+                began=began,
+                now=now,
+                dice=dice,
+                hope=hope and out,
+                probe=probe,
             )
         # It came to rest while this copy was under way.
         return heard(life, outcome.result)
@@ -182,6 +201,7 @@ def _leave(tx: Transaction, message: Message, work: Work) -> None:
         tx.finish_work(work.id)
         return
     tx.postpone_work(work.id, None)
+    tx.expire_work(work.id, None)
     tx.change_message(Side.SENDING, message.message_id, (message.state,), timer=work.id)
 
 
@@ -249,6 +269,8 @@ def apply(
     if timer is not None:
         if stays:
             tx.postpone_work(timer, decision.due)
+            if decision.ends_at is not None or lane is not None:
+                tx.expire_work(timer, decision.ends_at)
         else:
             tx.finish_work(timer)
     if decision.halted:
@@ -295,7 +317,7 @@ def _tell(
                 ),
             )
         )
-    if decision.closing is not None or stage is Stage.SUSPENDED:
+    if state in NOTICED and may_be_told(context, message, state):
         tx.add_notice(
             Notice(
                 message.message_id,
@@ -322,7 +344,7 @@ def answered(
     """A signal that came by itself: what it says is written down, and what follows from it."""
     noted(tx, message, hearing, now, peer)
     said = hearing.said
-    if said is None:
+    if said is None or said.input not in _ENDING:
         return None
     found = tx.message(Side.SENDING, message.message_id)
     if found is None:
@@ -354,7 +376,11 @@ def give_up(
     context: Context, message: Message, work: Work, decision: Decision, now: datetime
 ) -> Step:
     """The step that ends a message for want of retries or time."""
-    reason = Reason(message.error_code, message.detail, message.peer)
+    stage = decision.life.stage
+    said = _SAID.get(stage, "")
+    detail = f"{said}; at last: {message.detail}" if message.detail else said
+    code = message.error_code if stage is Stage.FAILED else _CODES.get(stage)
+    reason = Reason(code, detail, message.peer)
 
     def step(tx: Transaction) -> Done | None:
         if not apply(context, tx, message, decision, now, reason, work.id):
@@ -400,7 +426,7 @@ def left_behind(
         tx.change_message(Side.SENDING, message.message_id, (message.state,), attempts=number)
         _leave(tx, message, work)
         return None
-    life = interrupted(life_of(message), now).life
+    life = interrupted(life_of(message), min(work.due_at, now))
     tx.change_message(
         Side.SENDING,
         message.message_id,
@@ -424,10 +450,11 @@ def unpackable(
         tx.finish_work(work.id)
 
 
-def begin_anew(
-    tx: Transaction, message: Message, given: Input, now: datetime, lane: str | None
-) -> bool:
-    """Resend or resume: due at once, with all its retries; False when there is nothing to."""
+def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, work: Work) -> bool:
+    """Resend or resume: due at once, with all its retries; False when there is nothing to.
+
+    `work` sends it where none is left of its own.
+    """
     decision = begun_anew(life_of(message), given, now)
     if decision is None:
         return False
@@ -435,8 +462,7 @@ def begin_anew(
     if timer is None or tx.work(timer) is None:
         if message.state is State.READY:
             return False
-        partner = message.to_party or ""
-        timer = tx.add_work(Work("send", message.message_id, now, partner=partner, lane=lane))
+        timer = tx.add_work(changed(work, due_at=now))
     elif not tx.wake_work(timer, now):
         return False
     life = decision.life

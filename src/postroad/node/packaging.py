@@ -29,6 +29,7 @@ from postroad.node.service import Refused
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, StoredPart, Work
 from postroad.wire.content import Content
+from postroad.wire.errors import EbmsError
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 
 
@@ -119,6 +120,8 @@ def make_package(context: Context, draft: Draft, sending: Sending, now: datetime
         )
     except Unsecurable as error:
         raise Refused(422, str(error)) from None
+    except EbmsError as error:
+        raise Refused(422, error.detail, code=error.code) from None
     except ValueError as error:
         raise Refused(400, str(error)) from None
 
@@ -203,7 +206,7 @@ class Packaging:
                 updated_at=context.clock(),
             )
             if is_ours:
-                tx.turn_work(work.id, "send", context.clock())
+                tx.turn_work(work.id, "send", context.clock(), message.to_party or "")
             else:
                 tx.finish_work(work.id)
 

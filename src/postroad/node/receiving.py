@@ -51,7 +51,6 @@ from postroad.store.records import (
     Event,
     Side,
     Signal,
-    State,
 )
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
@@ -175,7 +174,7 @@ class Receiver:
         if not await self._context.read(look):
             return await self._unreadable(look.found.problems[0], now, request, 400)
         found = look.found
-        if found.messaging is None or found.messaging.user_messages:
+        if _is_message(found):
             if _may_grow(capture):
                 await asyncio.to_thread(look.judge, look.terms())
             else:
@@ -191,6 +190,8 @@ class Receiver:
         """The same for a large message: digests and decryption take their time elsewhere."""
         if not await asyncio.to_thread(_looked, look):
             return await self._unreadable(look.found.problems[0], now, request, 400)
+        if not _is_message(look.found):
+            return await self._signals(look, capture, request.peer, now)
         return await self._user_message(
             Arrival(look.found, capture, request.peer, size, now, request.client_certificate)
         )
@@ -270,6 +271,7 @@ class Receiver:
         number = given.held_by
         if number is None:
             return None
+        self._context.in_hand.add(number)
         return lambda taken: self._handing.handed(message.message_info.message_id, number, taken)
 
     async def _answer_again(self, first: Signal, message: UserMessage, match: Match) -> None:
@@ -284,10 +286,11 @@ class Receiver:
         message_id = message.message_info.message_id
 
         def step(tx: Transaction) -> None:
+            known = tx.message(Side.RECEIVING, message_id)
+            if known is None or (known.timer is not None and tx.work(known.timer) is not None):
+                return
             number = tx.add_work(back)
-            tx.change_message(
-                Side.RECEIVING, message_id, (State.DELIVERED, State.CONSUMED), timer=number
-            )
+            tx.change_message(Side.RECEIVING, message_id, (known.state,), timer=number)
 
         await context.store.run(step)
 
@@ -469,6 +472,11 @@ def _spoken(content_type: str | None) -> SoapVersion:
 def _looked(look: Look) -> bool:
     """Read and judge in one go: a tree is best used in the thread that read it."""
     readable = look.read()
-    if readable:
+    if readable and _is_message(look.found):
         look.judge(look.terms())
     return readable
+
+
+def _is_message(found: Inspection) -> bool:
+    """Whether it is to be taken for a user message: whatever is not signals alone."""
+    return found.messaging is None or bool(found.messaging.user_messages)

@@ -143,6 +143,14 @@ legs:
         """\
     payload_service:
       compression_type: gzip          # payloads are compressed on the way
+    reception_awareness:              # the sender waits for the receipt
+      retry:
+        parameters:                   # sent again until it comes: for about 100 minutes
+          max_retries: 8
+          period: PT30S
+          backoff: 2                  # each wait is twice as long as the one before,
+          max_period: PT30M           # up to this
+          jitter: 0.1                 # and up to a tenth longer, at random
 """,
     )
     return _aligned("".join(parts))

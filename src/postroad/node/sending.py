@@ -5,9 +5,9 @@ What follows from the outcome is decided and committed in `node.outcome`.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections import deque
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from postroad.node.in_force import Sending
 from postroad.node.outcome import Outcome, Step, attempt, due, give_up
 from postroad.node.service import Refused
 from postroad.node.together import Together
+from postroad.node.turns import Turns
 from postroad.reliability.awareness import (
     ANSWERS,
     MISSING_RECEIPT,
@@ -30,7 +31,7 @@ from postroad.reliability.awareness import (
     status_said,
 )
 from postroad.reliability.delivery import Input
-from postroad.reliability.schedule import Policy, wait_after
+from postroad.reliability.schedule import Policy, ends_at, wait_after
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, State, Work
 from postroad.transport.http_client import Client
@@ -42,7 +43,6 @@ from postroad.wire.soap import SoapVersion
 
 _LEAST_WAIT: Final = 1.0
 """Seconds for an answer, however quickly a message is to be sent again."""
-_AFTER_TROUBLE: Final = timedelta(minutes=1)
 IN_ONE_PIECE: Final = 256 * 1024
 _SEALED_TYPE: Final = "application/octet-stream"
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
@@ -68,7 +68,6 @@ class Sender:
     def __init__(self, context: Context, client: Client) -> None:
         self._context = context
         self._client = client
-        self._parallel = context.config.send.parallel
         http = context.config.http
         self._timeouts = Timeouts(
             connect=http.connect_timeout.total_seconds(),
@@ -77,9 +76,8 @@ class Sender:
         self._prepare: Together[tuple[Outgoing, Sending], tuple[Request, int]] = Together(
             lambda given: self._request(*given)
         )
-        self._waiting: deque[Outgoing] = deque()
+        self._turns: Turns[Outgoing] = Turns(context.config.send.parallel)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._on_the_wire = 0
         self._open = False
 
     def start(self) -> None:
@@ -91,12 +89,16 @@ class Sender:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def has_room(self) -> bool:
-        return self._open and len(self._waiting) < 4 * self._parallel
+    def has_room(self, partner: str) -> bool:
+        return self._open and self._turns.has_room(partner)
 
     def room(self) -> int:
         """How many more messages could be taken now."""
-        return max(0, 2 * self._parallel - len(self._waiting)) if self._open else 0
+        return self._turns.room() if self._open else 0
+
+    def full(self) -> tuple[str, ...]:
+        """Partners for whom no more is to be fetched now."""
+        return self._turns.full()
 
     def claimed(self, work: Work, now: datetime) -> Work:
         """The work as this process has it."""
@@ -105,24 +107,35 @@ class Sender:
     def take(self, outgoing: Outgoing) -> None:
         """Send it as soon as there is a place on the wire."""
         self._context.in_hand.add(outgoing.work.id)
-        self._waiting.append(outgoing)
-        self._next()
+        partner = outgoing.message.to_party or ""
+        self._turns.add(partner, outgoing)
+        self._begin(partner)
 
-    def _next(self) -> None:
-        while self._open and self._waiting and self._on_the_wire < self._parallel:
-            self._on_the_wire += 1
-            task = asyncio.create_task(self._send(self._waiting.popleft()))
+    def _begin(self, partner: str) -> None:
+        while self._open and (outgoing := self._turns.next(partner)) is not None:
+            task = asyncio.create_task(self._send(outgoing))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _end(self, partner: str) -> None:
+        """A place is free: for the same partner, or whoever waits for one."""
+        self._turns.done(partner)
+        self._begin(partner)
+        for other in self._turns.ready():
+            self._begin(other)
 
     async def _send(self, outgoing: Outgoing) -> None:
         """One message: the place on the wire is free again before the outcome is durable."""
         try:
             try:
                 step = await self._step(outgoing)
+            except StoreError:
+                raise
+            except Exception:
+                _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
+                step = self._unexpected(outgoing)
             finally:
-                self._on_the_wire -= 1
-                self._next()
+                self._end(outgoing.message.to_party or "")
             await self._settle(outgoing, step)
         except StoreError as error:
             _log.error(
@@ -130,19 +143,18 @@ class Sender:
                 extra={"message_id": outgoing.message.message_id, "detail": str(error)},
             )
             self._context.let_go[outgoing.work.id] = True
-        except Exception:
-            _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
-            await self._later(outgoing.work)
         finally:
             self._context.in_hand.discard(outgoing.work.id)
 
-    async def _later(self, work: Work) -> None:
-        """Something went wrong that should not: the message stays, and is tried again."""
-        due = self._context.clock() + _AFTER_TROUBLE
-        try:
-            await self._context.store.run(lambda tx: tx.postpone_work(work.id, due))
-        except StoreError:
-            self._context.let_go[work.id] = True
+    def _unexpected(self, outgoing: Outgoing) -> Step:
+        """Something went wrong that should not: an attempt like others, and it may have left."""
+        context, message = self._context, outgoing.message
+        said = "sending it failed unexpectedly; the log tells how"
+        outcome = Outcome(Input.UNANSWERED, None, "EBMS:0004", said, message.peer)
+        sending = None
+        with contextlib.suppress(Refused):
+            sending = context.in_force.sending(message.pmode or "")
+        return attempt(context, message, outgoing.work, sending, outcome, context.clock(), False)
 
     async def _step(self, outgoing: Outgoing) -> Step:
         """What is to be committed: after an attempt, or because none is due."""
@@ -158,16 +170,22 @@ class Sender:
         given_up = due(message, sending.policy, began)
         if given_up is not None:
             return give_up(context, message, work, given_up, began)
+        if work.expires_at is not None and work.expires_at <= began:
+            return _other_end(work, message, sending.policy, began)
         if context.is_paused(message.to_party or "") and not outgoing.probes:
             if not sending.policy.fail_fast:
                 return _not_now(work, began)
             never = _never(f"{message.to_party} cannot be reached", sending.address, reached=True)
             return attempt(context, message, work, sending, never, began, hope=False)
-        request, length = await self._prepare((outgoing, sending))
+        try:
+            request, length = await self._prepare((outgoing, sending))
+        except StoreError as lost:
+            never = _never(f"it cannot be read: {lost}", sending.address, reached=True)
+            return attempt(context, message, work, sending, never, began, hope=False)
         outcome = await self._attempt(outgoing, sending, request)
         outcome = changed(outcome, peer=sending.address, wire_bytes=length)
         hope = wants_receipt(sending.match.leg) and not receipt_is_response(sending.match.leg)
-        return attempt(context, message, work, sending, outcome, began, hope)
+        return attempt(context, message, work, sending, outcome, began, hope, outgoing.probes)
 
     async def _settle(self, outgoing: Outgoing, step: Step) -> None:
         """Make the outcome durable, and tell those who wait for it."""
@@ -298,6 +316,17 @@ def _not_now(work: Work, now: datetime) -> Step:
     """The partner is paused: the message keeps its place, and no retry is used up."""
 
     def step(tx: Transaction) -> None:
+        tx.postpone_work(work.id, now)
+
+    return step
+
+
+def _other_end(work: Work, message: Message, policy: Policy, now: datetime) -> Step:
+    """It was to end now, and the P-Mode says otherwise by now: it goes back to where it stood."""
+    end = ends_at(policy, message.created_at, message.first_sent_at)
+
+    def step(tx: Transaction) -> None:
+        tx.expire_work(work.id, end)
         tx.postpone_work(work.id, now)
 
     return step

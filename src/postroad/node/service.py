@@ -5,12 +5,28 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
-from postroad.store.records import Figures, Message, Recorded, Side, Signal, StoredPart, Wanted
+from postroad.store.records import (
+    Figures,
+    Message,
+    Notice,
+    Partner,
+    Recorded,
+    Side,
+    Signal,
+    State,
+    StoredPart,
+    Wanted,
+)
 from postroad.wire.content import Content, Sink
+
+ON_ITS_WAY: Final = (State.SUBMITTED, State.READY, State.WAITING, State.SUSPENDED)
+"""States of an outgoing message whose fate is not decided yet."""
+ANSWERS: Final = ("delivered", "received", "not_received")
+"""What can be said of a message that was given up (JOURNAL, event settled)."""
 
 
 class Refused(Exception):
@@ -139,7 +155,31 @@ class Service(Protocol):
         ...
 
     async def resend(self, message_id: str) -> Message:
-        """Send an outgoing message again that failed or is in doubt, under the same id."""
+        """Send an outgoing message again that failed, is in doubt or waits, under the same id."""
+        ...
+
+    async def settle(self, message_id: str, answer: str, who: str = "operator") -> Message:
+        """Note what became of an outgoing message that was given up: one of `ANSWERS`."""
+        ...
+
+    async def partners(self) -> list[Partner]:
+        """Those with whom not all is well, by name."""
+        ...
+
+    async def suspend(self, partner: str, why: str) -> Partner:
+        """Send nothing to a partner until it is resumed; again is no error."""
+        ...
+
+    async def resume(self, partner: str) -> int:
+        """Serve a partner again; how many suspended messages go on."""
+        ...
+
+    async def notices(self, after: int = 0, limit: int = 100) -> list[Notice]:
+        """What the application was not told yet about messages that it sent, in order."""
+        ...
+
+    async def acknowledge_notice(self, id: int) -> None:
+        """The application knows."""
         ...
 
     async def purge(self, days: float | None = None) -> int:

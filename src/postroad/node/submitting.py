@@ -25,6 +25,7 @@ from postroad.node.packaging import (
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.together import Together
+from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
 from postroad.wire.errors import EbmsError, Severity
@@ -82,7 +83,11 @@ class Submitting:
         _refuse(draft_problems(draft, sending.match, made.user_message))
         boundary = new_boundary(context, made)
         work = send_work("send", message, sending)
-        taken = work.lane is None and sender.has_room() and _goes_now(context, work, sending)
+        taken = (
+            work.lane is None
+            and sender.has_room(work.partner)
+            and _goes_now(context, work, sending)
+        )
         if taken:
             work = sender.claimed(work, now)
 
@@ -194,7 +199,12 @@ def send_work(kind: str, message: Message, sending: Sending) -> Work:
     scope = sending.in_order
     lane = None if scope is None else f"send:{order_of(message, scope)}"
     return Work(
-        kind, message.message_id, message.created_at, partner=message.to_party or "", lane=lane
+        kind,
+        message.message_id,
+        message.created_at,
+        partner=(message.to_party or "") if kind == "send" else "",
+        lane=lane,
+        expires_at=ends_at(sending.policy, message.created_at, message.first_sent_at),
     )
 
 

@@ -79,10 +79,13 @@ class Upkeep:
         if kept_for is None:
             return 0
         now = self._context.clock()
-        # Who forgets a message that came takes its copy for a new one: not within the window.
-        remembered = max(kept_for, self._context.in_force.longest_memory())
         removed = await self._remove(_SENT, now, kept_for)
-        return removed + await self._remove(_RECEIVED, now, remembered)
+        # Who forgets a message that came takes its copy for a new one.
+        memory = self._context.in_force.longest_memory()
+        memory = memory if memory is not None else self._context.config.retention.messages
+        if memory is None:
+            return removed
+        return removed + await self._remove(_RECEIVED, now, max(kept_for, memory))
 
     async def _remove(self, states: tuple[State, ...], now: datetime, age: timedelta) -> int:
         removed = 0

@@ -24,9 +24,9 @@ _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
 _LATER: Final = timedelta(minutes=1)
-_RENEWALS: Final = 4
+_RENEWALS: Final = 3
 """Signs of life within a lease."""
-_JUMP: Final = timedelta(seconds=5)
+JUMP: Final = timedelta(seconds=5)
 """A clock that is set back by more is noticed."""
 _log = logging.getLogger("postroad.work")
 
@@ -99,23 +99,22 @@ class WorkLoop:
 
     def _pauses(self, now: datetime) -> dict[str, datetime | None]:
         """The partners for whom nothing can be done now, and until when."""
-        return {
-            name: one.until
-            for name, one in self._context.unwell.items()
-            if self._context.is_paused(name) and (one.until is None or one.until > now)
-        }
+        pauses: dict[str, datetime | None] = dict.fromkeys(self._sender.full())
+        for name, one in self._context.unwell.items():
+            if self._context.is_paused(name) and (one.until is None or one.until > now):
+                pauses[name] = one.until
+        return pauses
 
     async def _notice_jump(self, now: datetime) -> None:
         """When the clock is set back, what waits for a time must not wait so much longer."""
         steady = timedelta(seconds=asyncio.get_running_loop().time())
         before, self._steady = self._steady, now - _START - steady
-        if before is None or before - self._steady <= _JUMP:
+        if before is None or before - self._steady <= JUMP:
             return
         back = before - self._steady
-        _log.warning("the clock was set back", extra={"detail": f"by {back}"})
         self._renewed = self._swept = now
         if self._leads:
-            await self._context.store.run(lambda tx: _shift(tx, back))
+            await self._context.store.run(lambda tx: set_back(tx, back))
 
     async def _give_back(self, now: datetime) -> None:
         """What could not be finished for want of room is due again once there is some."""
@@ -155,6 +154,7 @@ class WorkLoop:
     def _claim(self, tx: Transaction, room: Mapping[str, int], now: datetime) -> Claimed:
         owner, until = self._context.owner, now + self._context.lease
         paused = [one.name for one in tx.partners() if one.gate is not Gate.FLOWING]
+        paused += self._sender.full()
         found: Claimed = []
         for kind, free in room.items():
             for work in tx.claim_work((kind,), now, owner, until, free, without=paused):
@@ -220,7 +220,9 @@ class WorkLoop:
             self._context.work_came.set()
 
 
-def _shift(tx: Transaction, back: timedelta) -> None:
+def set_back(tx: Transaction, back: timedelta) -> None:
+    """The clock was set back by so much: what waits for a time must not wait so much longer."""
+    _log.warning("the clock was set back", extra={"detail": f"by {back}"})
     tx.shift_work(back)
     for partner in tx.partners():
         if partner.until is not None:

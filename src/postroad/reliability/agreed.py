@@ -1,5 +1,7 @@
 """What a P-Mode says about reliability, as the machines take it."""
 
+from datetime import timedelta
+
 from msgspec.structs import asdict
 
 from postroad.agreement.awareness import ReceptionAwareness
@@ -18,3 +20,11 @@ def awareness_of(leg: Leg) -> ReceptionAwareness | None:
     """The reception awareness of a leg, where it is switched on."""
     aware = leg.reception_awareness
     return aware if aware is not None and aware.enabled else None
+
+
+def window_of(leg: Leg) -> timedelta:
+    """How long ids are remembered at least."""
+    aware = awareness_of(leg)
+    detection = aware.duplicate_detection if aware is not None else None
+    parameters = detection.parameters if detection is not None else None
+    return (parameters.check_window if parameters is not None else None) or timedelta(0)

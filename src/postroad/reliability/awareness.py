@@ -111,7 +111,8 @@ def error_said(code: str) -> Answer:
 
 def fault_said(code: str) -> Answer:
     """What a SOAP fault says, by its code: a receiver that broke down may have taken it."""
-    return Answer.BREAKDOWN if code.partition("}")[2] in _BROKEN else Answer.FAULT
+    name = code.rpartition("}")[2].partition(".")[0]
+    return Answer.BREAKDOWN if name in _BROKEN else Answer.FAULT
 
 
 def status_said(status: int) -> Answer:

@@ -101,7 +101,6 @@ TABLE: Final[Mapping[Stage, Mapping[Input, Stage | tuple[Stage, Stage]]]] = {
     },
     _S.IN_DOUBT: {
         _I.ACKNOWLEDGED: _S.SETTLED,
-        _I.REFUSED: (_S.FAILED, _S.IN_DOUBT),
         _I.RESENT: _S.WAITING,
         _I.SETTLED: _S.SETTLED,
     },
@@ -117,7 +116,6 @@ TABLE: Final[Mapping[Stage, Mapping[Input, Stage | tuple[Stage, Stage]]]] = {
     },
     _S.SETTLED: {
         _I.ACKNOWLEDGED: _S.SETTLED,
-        _I.RESENT: (_S.READY, _S.WAITING),
         _I.SETTLED: _S.SETTLED,
     },
     _S.ACKNOWLEDGED: {},
@@ -167,6 +165,8 @@ class Decision(Struct, frozen=True):
     """Until when its fate is known; None when it is, or when there is no end."""
     halted: bool = False
     """The partner is to be suspended."""
+    ends_at: datetime | None = None
+    """When it is over whatever happens: TimeToLive, or persistDuration."""
 
     @property
     def closing(self) -> str | None:
@@ -183,25 +183,31 @@ def attempted(
     now: datetime,
     dice: float = 0.0,
     hope: bool = False,
+    probe: bool = False,
 ) -> Decision:
     """What follows from an attempt that `began` then and came to an end `now`.
 
-    `hope`: an answer may still come by itself, because receipts are not the response.
+    `probe`: it was to see whether a partner known to be down can be reached; if not, that uses up
+    no retry.
+
+    `hope`: an answer may still come by itself, because receipts are not the response; or there is
+    another way to send it.
     """
+    began = min(began, now)
     tried = _counted(life, result, began)
     if tried.stage not in AT_WORK:
         return Decision(tried)
+    if probe and result is Input.NOT_SENT:
+        tried = changed(tried, tries=life.tries)
     if policy.fail_fast and result is Input.NOT_SENT:
         return Decision(_moved(tried, Input.OUT_OF_RETRIES))
     if is_used_up(policy, tried.tries) and not hope:
         return _no_more(tried, policy)
     end = ends_at(policy, tried.created_at, tried.first_sent_at)
-    due = max(began + wait_after(policy, tried.tries, dice), now)
-    return Decision(
-        tried,
-        due if end is None else max(min(due, end), now),
-        decided_by(policy, tried.tries, began, end),
-    )
+    due = began + wait_after(policy, tried.tries, dice)
+    due = max(due if end is None else min(due, end), now)
+    known = decided_by(policy, tried.tries, began, end)
+    return Decision(tried, due, None if known is None else max(known, due), ends_at=end)
 
 
 def _counted(life: Life, result: Input, began: datetime) -> Life:
@@ -232,16 +238,15 @@ def _no_more(life: Life, policy: Policy) -> Decision:
     if not policy.suspend:
         return Decision(_moved(life, Input.OUT_OF_RETRIES))
     end = ends_at(policy, life.created_at, life.first_sent_at)
-    return Decision(_moved(life, Input.HALTED), end, end, halted=True)
+    return Decision(_moved(life, Input.HALTED), end, end, halted=True, ends_at=end)
 
 
-def interrupted(life: Life, now: datetime) -> Decision:
-    """Who was sending it is gone: it may have left. It is sent again, and no retry is used up.
+def interrupted(life: Life, began: datetime) -> Life:
+    """Who was sending it is gone: it may have left, at the earliest when that could have begun.
 
-    [RM000-1.1-04] [MS098-10.1.1-04]
+    It is sent again, and no retry is used up. [RM000-1.1-04] [MS098-10.1.1-04]
     """
-    tried = _counted(life, Input.UNANSWERED, now)
-    return Decision(changed(tried, tries=life.tries), now)
+    return changed(_counted(life, Input.UNANSWERED, began), tries=life.tries)
 
 
 def woken(life: Life, policy: Policy, now: datetime) -> Decision | None:
@@ -260,14 +265,20 @@ def woken(life: Life, policy: Policy, now: datetime) -> Decision | None:
 
 
 def heard(life: Life, said: Input, *, under_way: bool = False) -> Decision | None:
-    """A receipt or a refusal that came by itself; None: it changes nothing any more.
+    """A receipt or a refusal that came by itself; None: it changes nothing, or not any more.
 
     A refusal answers one copy; one that is `under_way` is not counted among the unanswered yet.
+    What is in doubt stays so: nobody knows which copy a further refusal is about. Of a message that
+    is still at work there is nothing to wait for but what was waited for before.
     [OV004-2-04] [OV004-2-05]
     """
     if said not in TABLE[life.stage]:
         return None
-    copies = 0 if said is Input.ACKNOWLEDGED else max(life.unanswered + under_way - 1, 0)
+    copies = life.unanswered
+    if said is Input.ACKNOWLEDGED:
+        copies = 0
+    elif said is Input.REFUSED:
+        copies = max(copies + under_way - 1, 0)
     stage = follow(TABLE, life.stage, said, doubt=copies > 0)
     return Decision(changed(life, stage=stage, unanswered=copies))
 

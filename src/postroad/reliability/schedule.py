@@ -7,11 +7,13 @@ that messages which failed together don't come back together. TimeToLive and per
 earlier. [MS098-10.2.6-01] [MS098-10.2.8-01] [OV004-2-06]
 """
 
+import math
 from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
 
+_CENTURY: Final = timedelta(days=36_525)
 _NOTHING: Final = timedelta(0)
 LONGEST: Final = timedelta(days=30)
 """Between two attempts, however the interval grows."""
@@ -53,15 +55,19 @@ def wait_after(policy: Policy, tries: int, dice: float = 0.0) -> timedelta:
 
 def _interval(policy: Policy, number: int) -> timedelta:
     """The nth interval between retries, counted from 1."""
-    if policy.growth == 1.0 or not policy.interval:
-        return min(policy.interval, policy.longest)
+    if number >= _first_longest(policy):
+        return policy.longest
+    return min(policy.interval * policy.growth ** (number - 1), policy.longest)
+
+
+def _first_longest(policy: Policy) -> float:
+    """The number of the first interval that has grown to the longest."""
+    if not policy.interval:
+        return math.inf
     times = policy.longest / policy.interval
-    grown = 1.0
-    for _ in range(number - 1):
-        grown *= policy.growth
-        if grown >= times:
-            return policy.longest
-    return min(policy.interval * grown, policy.longest)
+    if times <= 1:
+        return 1
+    return math.inf if policy.growth == 1 else 1 + math.log(times) / math.log(policy.growth)
 
 
 def is_used_up(policy: Policy, tries: int) -> bool:
@@ -73,13 +79,19 @@ def remaining(policy: Policy, tries: int) -> timedelta | None:
     """From the last attempt to giving up, at the longest; None: for ever."""
     if policy.retries is None:
         return None
-    total = _NOTHING
-    for number in range(max(tries, 1), policy.retries + 2):
-        wait = wait_after(policy, number, 1.0)
-        if number > 1 and (policy.growth == 1.0 or _interval(policy, number - 1) == policy.longest):
-            return total + wait * (policy.retries + 2 - number)
-        total += wait
-    return total
+    first, last = max(tries, 2) - 1, policy.retries
+    growing = max(min(last, math.ceil(min(_first_longest(policy), last + 1)) - 1) - first + 1, 0)
+    total = policy.longest * max(last - first + 1 - growing, 0)
+    if growing:
+        total += _interval(policy, first) * _sum(policy.growth, growing)
+    if tries <= 1:
+        total += policy.timeout
+    return total * (1 + policy.jitter)
+
+
+def _sum(growth: float, count: int) -> float:
+    """1 + growth + growth² …, so many times."""
+    return float(count) if growth == 1 else (growth**count - 1) / (growth - 1)
 
 
 def ends_at(
@@ -100,6 +112,6 @@ def ends_at(
 def decided_by(policy: Policy, tries: int, at: datetime, end: datetime | None) -> datetime | None:
     """Until when the fate of a message is known, if its partner is not paused meanwhile."""
     rest = remaining(policy, tries)
-    if rest is None:
+    if rest is None or rest > _CENTURY:
         return end
     return at + rest if end is None else min(at + rest, end)

@@ -52,6 +52,8 @@ _CLAIM_WORK: Final = query("claim_work")
 _FREE_WORK: Final = query("free_work")
 _FREE_WORK_OF_PARTNER: Final = query("free_work_of_partner")
 _EXPIRED_WORK: Final = query("expired_work")
+_ENDED_WORK: Final = query("ended_work")
+_EXPIRE_WORK: Final = query("expire_work")
 _LANE_IS_TAKEN: Final = query("lane_is_taken")
 _STANDS_BEHIND: Final = query("stands_behind")
 _WAKE_LANE: Final = query("wake_lane")
@@ -190,25 +192,35 @@ class SqliteTransaction(SqliteReader):
             if partner is None and not without:
                 rows += self._rows(_FREE_WORK, (kind, at, limit))
                 rows += self._rows(_EXPIRED_WORK, (kind, at, at, limit))
-                continue
-            served = (
-                self._partners_of(kind, without)
-                if partner is None
-                else {partner}.difference(without)
-            )
-            for name in served:
-                rows += self._rows(_FREE_WORK_OF_PARTNER, (kind, name, at, limit))
-            # All of them: those who are not served must not take the places of others.
-            for row in self._rows(_EXPIRED_WORK, (kind, at, at, -1)):
-                name = row[PARTNER]
-                if name not in without and partner in (None, name):
-                    rows.append(row)
+            else:
+                rows += self._for_some(kind, at, limit, without, partner)
+            if partner is None:
+                rows += self._rows(_ENDED_WORK, (kind, at, limit))
+        rows = list({row[0]: row for row in rows}.values())
         rows = sorted(rows, key=_due_and_id)[:limit]
         if rows:
             self._group.changed = True
             until = microseconds(lease_until)
             self._cursor.executemany(_CLAIM_WORK, [(owner, until, row[0]) for row in rows])
         return [work_of(row, owner, lease_until) for row in rows]
+
+    def _for_some(
+        self, kind: str, at: int, limit: int, without: Collection[str], partner: str | None
+    ) -> list[Row]:
+        """What is due for one partner, or for all but those that are not served."""
+        served = [partner]
+        if partner is None:
+            served = [name for name, due in self._served(kind, without) if due <= at]
+        elif partner in without:
+            return []
+        rows: list[Row] = []
+        for name in served:
+            rows += self._rows(_FREE_WORK_OF_PARTNER, (kind, name, at, limit))
+        # All of them: those who are not served must not take the places of others.
+        for row in self._rows(_EXPIRED_WORK, (kind, at, at, -1)):
+            if row[PARTNER] not in without and partner in (None, row[PARTNER]):
+                rows.append(row)
+        return rows
 
     def finish_work(self, id: int) -> None:
         for kind, lane in self._rows(_FINISH_WORK, (id,)):
@@ -227,17 +239,22 @@ class SqliteTransaction(SqliteReader):
         """Then, or later when its turn in its lane is still to come."""
         return microseconds(due_at) + (LATER if self._rows(_STANDS_BEHIND, (id,)) else 0)
 
+    def expire_work(self, id: int, expires_at: datetime | None) -> None:
+        self._group.changed = True
+        at = None if expires_at is None else microseconds(expires_at)
+        self._cursor.execute(_EXPIRE_WORK, (at, id))
+
     def wake_work(self, id: int, due_at: datetime) -> bool:
         woken = self._cursor.execute(_WAKE_WORK, (self._due(id, due_at), id)).rowcount > 0
         self._group.changed |= woken
         return woken
 
-    def turn_work(self, id: int, kind: str, due_at: datetime) -> None:
+    def turn_work(self, id: int, kind: str, due_at: datetime, partner: str = "") -> None:
         before = self.work(id)
         if before is None:
             return
         self._group.changed = True
-        self._cursor.execute(_TURN_WORK, (kind, self._due(id, due_at), id))
+        self._cursor.execute(_TURN_WORK, (kind, self._due(id, due_at), partner, id))
         self._group.count(WORK_COUNT + before.kind, -1)
         self._group.count(WORK_COUNT + kind, 1)
 

@@ -130,7 +130,8 @@ class Transaction(Reader, Protocol):
     ) -> list[Work]:
         """Take due work whose lease is free or over, oldest first.
 
-        Not for the partners `without`; with `partner` for that one only.
+        Not for the partners `without`; with `partner` for that one only. What has expired is
+        taken in any case.
         """
         ...
 
@@ -145,6 +146,10 @@ class Transaction(Reader, Protocol):
         """
         ...
 
+    def expire_work(self, id: int, expires_at: datetime | None) -> None:
+        """Set when somebody has to look at it at the latest."""
+        ...
+
     def wake_work(self, id: int, due_at: datetime) -> bool:
         """Make unclaimed work due then; False when somebody is at it, or there is none.
 
@@ -152,7 +157,7 @@ class Transaction(Reader, Protocol):
         """
         ...
 
-    def turn_work(self, id: int, kind: str, due_at: datetime) -> None:
+    def turn_work(self, id: int, kind: str, due_at: datetime, partner: str = "") -> None:
         """Work of another kind takes its place, in its lane too; its data are done with."""
         ...
 

@@ -70,8 +70,16 @@ class _MemoryReader:
         return self._tables.journal[max(after, 0) :][:limit]
 
     def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
-        free = (work for work in self._awake(kinds) if work.owner is None)
-        return min((work.due_at for work in free if work.partner not in without), default=None)
+        free = [work for work in self._tables.work.values() if work.owner is None]
+        times = [
+            work.due_at
+            for work in self._awake(kinds)
+            if work.owner is None and work.partner not in without
+        ]
+        times += [
+            work.expires_at for work in free if work.kind in kinds and work.expires_at is not None
+        ]
+        return min(times, default=None)
 
     def _awake(self, kinds: Collection[str]) -> list[Work]:
         tables = self._tables
@@ -200,12 +208,24 @@ class _MemoryTransaction(_MemoryReader):
             and partner in (None, work.partner)
         ]
         due.sort(key=lambda work: (work.due_at, work.id))
+        if partner is None:
+            due += [work for work in self._ended(kinds, now) if work not in due]
         for work in due[:limit]:
             mine = changed(work, owner=owner, lease_until=lease_until)
             self._put(self._tables.work, work.id, mine)
         return [
             changed(work, owner=owner, lease_until=lease_until, left_by=work.owner)
             for work in due[:limit]
+        ]
+
+    def _ended(self, kinds: Collection[str], now: datetime) -> list[Work]:
+        return [
+            work
+            for work in self._tables.work.values()
+            if work.kind in kinds
+            and work.owner is None
+            and work.expires_at is not None
+            and work.expires_at <= now
         ]
 
     def finish_work(self, id: int) -> None:
@@ -240,6 +260,11 @@ class _MemoryTransaction(_MemoryReader):
         if work.lane is None or self._first_in(work.lane) == work.id:
             self._pop(self._tables.asleep, work.id)
 
+    def expire_work(self, id: int, expires_at: datetime | None) -> None:
+        work = self._tables.work.get(id)
+        if work is not None:
+            self._put(self._tables.work, id, changed(work, expires_at=expires_at))
+
     def wake_work(self, id: int, due_at: datetime) -> bool:
         work = self._tables.work.get(id)
         if work is None or work.owner is not None:
@@ -248,12 +273,19 @@ class _MemoryTransaction(_MemoryReader):
         self._wake(work)
         return True
 
-    def turn_work(self, id: int, kind: str, due_at: datetime) -> None:
+    def turn_work(self, id: int, kind: str, due_at: datetime, partner: str = "") -> None:
         work = self._tables.work.get(id)
         if work is None:
             return
         turned = changed(
-            work, kind=kind, due_at=due_at, data=b"", attempt=0, owner=None, lease_until=None
+            work,
+            kind=kind,
+            partner=partner,
+            due_at=due_at,
+            data=b"",
+            attempt=0,
+            owner=None,
+            lease_until=None,
         )
         self._put(self._tables.work, id, turned)
         self._wake(work)

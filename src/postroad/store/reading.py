@@ -2,7 +2,7 @@
 
 import heapq
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
@@ -47,8 +47,8 @@ _JOURNAL: Final = query("journal")
 _POSITION: Final = query("position")
 _COUNTS: Final = query("counts")
 _NEXT_FREE: Final = query("next_free")
-_NEXT_FREE_OF_PARTNER: Final = query("next_free_of_partner")
-_NEXT_PARTNER: Final = query("next_partner")
+_NEXT_END: Final = query("next_end")
+_PARTNERS_SERVED: Final = query("partners_served")
 _WORK: Final = query("work")
 _PARTNERS: Final = query("partners")
 _PARTNER: Final = query("partner")
@@ -141,27 +141,19 @@ class SqliteReader:
         return time_of(min(times)) if times else None
 
     def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
-        if without:
-            rows = [
-                row
-                for kind in kinds
-                for name in self._partners_of(kind, without)
-                for row in self._rows(_NEXT_FREE_OF_PARTNER, (kind, name))
-            ]
-        else:
-            rows = [row for kind in kinds for row in self._rows(_NEXT_FREE, (kind,))]
-        due = min((row[0] for row in rows), default=LATER)
+        times = [row[0] for kind in kinds for row in self._rows(_NEXT_END, (kind,))]
+        for kind in kinds:
+            if without:
+                times += [due for _, due in self._served(kind, without)]
+            else:
+                times += [row[0] for row in self._rows(_NEXT_FREE, (kind,))]
+        due = min(times, default=LATER)
         return time_of(due) if due < LATER else None
 
-    def _partners_of(self, kind: str, without: Collection[str]) -> Iterator[str]:
-        """The partners for whom there is work, one step in the index for each."""
-        name = ""
-        if name not in without:
-            yield name
-        while rows := self._rows(_NEXT_PARTNER, (kind, name)):
-            name = rows[0][0]
-            if name not in without:
-                yield name
+    def _served(self, kind: str, without: Collection[str]) -> list[Row]:
+        """The partners for whom there is work, and when it is due."""
+        rows = self._rows(_PARTNERS_SERVED, {"kind": kind})
+        return [row for row in rows if row[0] not in without]
 
     def work(self, id: int) -> Work | None:
         for *row, owner, lease_until in self._rows(_WORK, (id,)):

@@ -180,6 +180,8 @@ class Work(Struct, frozen=True):
     """What has the same lane is done one after the other, in the order in which it was added."""
     left_by: str | None = None
     """The owner who had claimed it before and did not finish it."""
+    expires_at: datetime | None = None
+    """Then somebody has to look at it, whomever it needs and wherever it stands in its lane."""
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):

@@ -108,12 +108,13 @@ def work_row(work: Work, later: bool = False) -> Row:
         None if owner is None or work.lease_until is None else microseconds(work.lease_until),
         work.partner,
         work.lane,
+        None if work.expires_at is None else microseconds(work.expires_at),
     )
 
 
 def work_of(row: Row, owner: str | None, lease_until: datetime | None) -> Work:
     """As it is claimed, or given back, by now."""
-    id, kind, message_id, due_at, data, attempt, partner, lane, left_by = row
+    id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, left_by = row
     return Work(
         kind,
         message_id,
@@ -126,6 +127,7 @@ def work_of(row: Row, owner: str | None, lease_until: datetime | None) -> Work:
         partner,
         lane,
         left_by,
+        None if expires_at is None else time_of(expires_at),
     )
 
 

@@ -28,6 +28,9 @@ UPDATE messages SET details = CAST(json_patch(
 -- what waits to be woken, have 2^60 added to their time.
 ALTER TABLE work ADD COLUMN partner TEXT NOT NULL DEFAULT '';
 ALTER TABLE work ADD COLUMN lane TEXT;
+ALTER TABLE work ADD COLUMN expires_at INTEGER;
+CREATE INDEX work_expiring ON work (kind, expires_at)
+WHERE owner IS NULL AND expires_at IS NOT NULL;
 UPDATE work SET partner = coalesce(
     (SELECT to_party FROM messages
      WHERE messages.side = 'sending' AND messages.message_id = work.message_id), ''

@@ -134,8 +134,9 @@ DELETE FROM signals WHERE message_id = ? AND side = ?
 
 -- name: add_work
 -- Something to do.
-INSERT INTO work (kind, message_id, due_at, data, attempt, owner, lease_until, partner, lane)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO work (
+    kind, message_id, due_at, data, attempt, owner, lease_until, partner, lane, expires_at
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: lane_is_taken
 -- Whether there is something to do in this lane already.
@@ -148,32 +149,53 @@ WHERE one.id = ? AND EXISTS (SELECT 1 FROM work WHERE lane = one.lane AND id < o
 
 -- name: work
 -- Something to do, by its number.
-SELECT id, kind, message_id, due_at, data, attempt, partner, lane, owner, lease_until
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner, lease_until
 FROM work WHERE id = ?
 
 -- name: free_work
 -- Due work that nobody has claimed, oldest first.
-SELECT id, kind, message_id, due_at, data, attempt, partner, lane, owner FROM work
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner FROM work
 WHERE kind = ? AND owner IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?
 
 -- name: expired_work
 -- Due work whose owner did not finish it in time, oldest first.
-SELECT id, kind, message_id, due_at, data, attempt, partner, lane, owner FROM work
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner FROM work
 WHERE kind = ? AND owner IS NOT NULL AND lease_until <= ? AND due_at <= ?
 ORDER BY due_at, id LIMIT ?
 
 -- name: free_work_of_partner
 -- Due work for one partner that nobody has claimed, oldest first.
-SELECT id, kind, message_id, due_at, data, attempt, partner, lane, owner FROM work
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner FROM work
 WHERE kind = ? AND partner = ? AND owner IS NULL AND due_at <= ? ORDER BY due_at, id LIMIT ?
 
--- name: next_partner
--- The next partner for whom there is something to do, by name.
-SELECT partner FROM work WHERE kind = ? AND partner > ? AND owner IS NULL ORDER BY partner LIMIT 1
+-- name: ended_work
+-- Work that nobody has claimed and that has expired, wherever it stands.
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner FROM work
+WHERE kind = ? AND owner IS NULL AND expires_at IS NOT NULL AND expires_at <= ?
+ORDER BY expires_at, id LIMIT ?
 
--- name: next_free_of_partner
--- When the next unclaimed work for one partner is due.
-SELECT due_at FROM work WHERE kind = ? AND partner = ? AND owner IS NULL ORDER BY due_at LIMIT 1
+-- name: next_end
+-- When the next unclaimed work expires.
+SELECT expires_at FROM work WHERE kind = ? AND owner IS NULL AND expires_at IS NOT NULL
+ORDER BY expires_at LIMIT 1
+
+-- name: partners_served
+-- The partners for whom there is something to do, and when: one step in the index for each.
+WITH RECURSIVE served (name) AS (
+    SELECT min(partner) FROM work WHERE kind = :kind AND owner IS NULL
+    UNION ALL
+    SELECT (
+        SELECT min(partner) FROM work
+        WHERE kind = :kind AND owner IS NULL AND partner > served.name
+    ) FROM served WHERE name IS NOT NULL
+)
+SELECT name, (
+    SELECT min(due_at) FROM work WHERE kind = :kind AND partner = name AND owner IS NULL
+) FROM served WHERE name IS NOT NULL
+
+-- name: expire_work
+-- Somebody has to look at it then.
+UPDATE work SET expires_at = ? WHERE id = ?
 
 -- name: claim_work
 -- This owner does it, until the lease is over.
@@ -194,7 +216,8 @@ UPDATE work SET due_at = ? WHERE id = ? AND owner IS NULL
 
 -- name: turn_work
 -- It is something else from now on, and free.
-UPDATE work SET kind = ?, due_at = ?, data = x'', attempt = 0, owner = NULL, lease_until = NULL
+UPDATE work SET
+    kind = ?, due_at = ?, partner = ?, data = x'', attempt = 0, owner = NULL, lease_until = NULL
 WHERE id = ?
 
 -- name: postpone_work
@@ -211,7 +234,7 @@ UPDATE work SET lease_until = ? WHERE id = ? AND owner = ?
 -- The owners whose names start so are gone.
 UPDATE work SET owner = NULL, lease_until = NULL
 WHERE owner IS NOT NULL AND substr(owner, 1, length(:prefix)) = :prefix
-RETURNING id, kind, message_id, due_at, data, attempt, partner, lane, NULL
+RETURNING id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, NULL
 
 -- name: next_free
 -- When the next unclaimed work of this kind is due.

@@ -1,0 +1,70 @@
+"""Whose turn it is: places on the wire, shared so that one who hangs keeps nobody else out."""
+
+from collections import Counter, deque
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_PARTNERS: Final = 4
+"""So many partners can have all their places at once."""
+
+
+class Turns(Generic[T]):
+    """What waits to be sent, for each partner in the order in which it came."""
+
+    def __init__(self, parallel: int) -> None:
+        self._parallel = parallel
+        self._queues: dict[str, deque[T]] = {}
+        self._sending: Counter[str] = Counter()
+        self._waiting = 0
+        self._on_the_wire = 0
+
+    def add(self, partner: str, item: T) -> None:
+        self._queues.setdefault(partner, deque()).append(item)
+        self._waiting += 1
+
+    def next(self, partner: str) -> T | None:
+        """The next for a partner, if there is a place; the place is taken then."""
+        queue = self._queues.get(partner)
+        if queue is None or not self._has_place(partner):
+            return None
+        item = queue.popleft()
+        if not queue:
+            del self._queues[partner]
+        self._waiting -= 1
+        self._sending[partner] += 1
+        self._on_the_wire += 1
+        return item
+
+    def done(self, partner: str) -> None:
+        """A place is free again."""
+        self._on_the_wire -= 1
+        self._sending[partner] -= 1
+        if not self._sending[partner]:
+            del self._sending[partner]
+
+    def ready(self) -> list[str]:
+        """Partners for whom something waits and who have a place."""
+        return [partner for partner in self._queues if self._has_place(partner)]
+
+    def _has_place(self, partner: str) -> bool:
+        return (
+            self._on_the_wire < _PARTNERS * self._parallel
+            and self._sending[partner] < self._parallel
+        )
+
+    def has_room(self, partner: str) -> bool:
+        """Whether one more may wait."""
+        queue = self._queues.get(partner)
+        mine = 0 if queue is None else len(queue)
+        return mine < 4 * self._parallel and self._waiting < 2 * _PARTNERS * self._parallel
+
+    def room(self) -> int:
+        """How many may be fetched now."""
+        return min(self._parallel, max(0, 2 * _PARTNERS * self._parallel - self._waiting))
+
+    def full(self) -> tuple[str, ...]:
+        """Partners for whom enough waits here: more may wait where it is."""
+        return tuple(
+            [name for name, queue in self._queues.items() if len(queue) >= 2 * self._parallel]
+        )

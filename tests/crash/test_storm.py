@@ -1,0 +1,70 @@
+"""A short storm: faults on the network, nodes killed under traffic, and books that balance."""
+
+import json
+import random
+import re
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from postroad.store.records import Event, Recorded
+from tests.crash import __main__ as command
+from tests.crash.books import Book, Finding
+from tests.crash.letters import LARGE, TERMS, write_letters
+from tests.crash.storm import CLIENTS, Outcome, Plan
+
+SEED = 4
+
+
+def test_a_short_storm_loses_and_doubles_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    code = command.main(["--messages", "150", "--kills", "4", "--seed", str(SEED), "--json"])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    tally = json.loads(printed.out)
+    assert tally["submitted"] == tally["accepted"] == 150
+    assert tally["delivered"] >= tally["acknowledged"] + tally["settled"] > 100
+    assert tally["kills"]["sender"] > 0
+    assert tally["kills"]["receiver"] > 0
+    assert sum(tally["faults"].values()) > 20
+    assert tally["resent"] > 0
+    assert tally["duplicates_filtered"] > 0
+
+
+def test_books_that_do_not_balance_are_an_error_that_tells_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unlucky(plan: Plan, folder: Path, show: object) -> Outcome:
+        folder.rmdir()
+        event = Event(datetime(2026, 6, 1, tzinfo=UTC), "seller", "delivered", message_id="m")
+        received = Book({}, [Recorded("seller", 1, 1, event)], {}, {})
+        findings = [Finding("m", "delivered 2 times"), Finding(None, "a hole")]
+        nothing = Book({}, [], {}, {})
+        return Outcome(plan, nothing, received, findings, 0, Counter(), 0, Counter(), 0, 1.0)
+
+    monkeypatch.setattr(command, "run_storm", unlucky)
+    assert command.main(["--messages", "9", "--kills", "1", "--seed", "7"]) == 1
+    printed = capsys.readouterr()
+    assert re.search(r"^delivered +1$", printed.out, re.MULTILINE)
+    told = printed.err.splitlines()
+    assert "m: delivered 2 times" in told
+    assert "    00:00:00.000000 seller  delivered" in told
+    assert "a hole" in told
+    assert "--messages 9 --kills 1 --seed 7 --workers 1" in told[-1]
+
+
+def test_a_seed_gives_the_same_letters_of_all_kinds() -> None:
+    letters = write_letters(1000, CLIENTS, random.Random("1"))
+    assert letters == write_letters(1000, CLIENTS, random.Random("1"))
+    assert letters != write_letters(1000, CLIENTS, random.Random("2"))
+    assert {letter.terms for letter in letters} == set(TERMS)
+    assert sum(len(letter.content) == LARGE for letter in letters) == 20
+    assert len({letter.digest for letter in letters}) == len(letters)
+
+
+def test_a_conversation_belongs_to_one_client() -> None:
+    owners = defaultdict(set)
+    for letter in write_letters(1000, CLIENTS, random.Random("1")):
+        owners[letter.conversation].add(letter.number % CLIENTS)
+    assert all(len(clients) == 1 for clients in owners.values())

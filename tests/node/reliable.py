@@ -1,0 +1,590 @@
+"""Nodes on time that is made up, over a network that does what a test says.
+
+A test is a coroutine with a `World`: it lets parties agree on something, starts their nodes, says
+how the network answers, lets time pass, and looks at what was posted, recorded and told.
+"""
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import json
+import logging
+import random
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from unittest.mock import patch
+from urllib.parse import urlsplit
+
+import yaml
+
+from postroad.msh.answers import error, write_answer
+from postroad.node import upkeep
+from postroad.node.config import load_config
+from postroad.node.initializing import Plan, initialize
+from postroad.node.initializing import Station as Place
+from postroad.node.node import Node
+from postroad.node.receiving import Request, Response
+from postroad.node.service import Submission, SubmittedPayload
+from postroad.store import commits
+from postroad.store.interface import Reader, Store, StoreError, Transaction
+from postroad.store.memory import MemoryStore
+from postroad.store.records import Event, Message, Notice, Side, State, Wanted, Work
+from postroad.store.sqlite import SqliteStore
+from postroad.transport.http_outgoing import Outgoing, Pieces, Reply, TransportFailure
+from postroad.wire.content import BytesContent
+from postroad.wire.errors import EbmsError
+from postroad.wire.soap import SoapVersion
+from tests.sim.loop import Process, VirtualLoop
+
+T = TypeVar("T")
+
+BEGIN: Final = datetime(2024, 6, 1, 12, tzinfo=UTC)
+BUYER, SELLER, CARRIER = "buyer", "seller", "carrier"
+ORDERS: Final = "orders"
+ORDER: Final = b"<order>paper</order>"
+LARGE: Final = b"paper " * 200_000
+"""Above the size up to which a message is packaged while the application waits."""
+SOAP: Final = "application/soap+xml; charset=UTF-8"
+STORES: Final = ("memory", "sqlite")
+
+
+class Clock:
+    """The time as a node sees it; somebody may set it."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def __call__(self) -> datetime:
+        return BEGIN + timedelta(seconds=asyncio.get_running_loop().time()) + self.ahead
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A request as the network sees it."""
+
+    at: float
+    """Seconds since the test began."""
+    sender: str
+    receiver: str
+    content_type: str
+    body: bytes
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Of a call to a webhook."""
+        read: dict[str, Any] = json.loads(self.body)
+        return read
+
+
+Answering = Callable[["World", Posted], Awaitable[Reply]]
+
+
+def _failure(reason: str, transmitted: bool) -> TransportFailure:
+    return TransportFailure(
+        "timeout" if transmitted else "refused", reason, transmitted=transmitted
+    )
+
+
+async def passed(world: "World", posted: Posted) -> Reply:
+    """The partner gets it, and its answer comes back."""
+    if posted.receiver not in world.stations:
+        raise _failure("nobody listens", False)
+    response = await world.stations[posted.receiver].receive(posted.content_type, posted.body)
+    if response.handed is not None:
+        await response.handed(True)
+    return Reply(response.status, response.content_type or "", (), response.body)
+
+
+async def refused(world: "World", posted: Posted) -> Reply:
+    """Nobody takes the connection: not a byte leaves."""
+    raise _failure("connection refused", False)
+
+
+async def lost(world: "World", posted: Posted) -> Reply:
+    """It leaves, and nothing is heard of it."""
+    raise _failure("no answer in time", True)
+
+
+async def reply_lost(world: "World", posted: Posted) -> Reply:
+    """The partner gets it, and its answer is lost."""
+    await passed(world, posted)
+    raise _failure("the connection was closed", True)
+
+
+def status(number: int, body: bytes = b"", content_type: str = SOAP) -> Answering:
+    """Somebody answers with that."""
+
+    async def answer(world: "World", posted: Posted) -> Reply:
+        return Reply(number, content_type if body else "", (), body)
+
+    return answer
+
+
+class Held:
+    """Nothing comes back until the test says so."""
+
+    def __init__(self, then: Answering = passed) -> None:
+        self.then = then
+        self._released = asyncio.Event()
+
+    def release(self, then: Answering | None = None) -> None:
+        self.then = then or self.then
+        self._released.set()
+
+    async def __call__(self, world: "World", posted: Posted) -> Reply:
+        await self._released.wait()
+        return await self.then(world, posted)
+
+
+class Wire:
+    """The network: answers in the order in which the test gave them, then as is usual there."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.posted: list[Posted] = []
+        self.usual: dict[str, Answering] = {}
+        """By receiver, where the message is not simply passed on."""
+        self._next: defaultdict[str, deque[Answering]] = defaultdict(deque)
+
+    def will(self, *answers: Answering, at: str = SELLER) -> None:
+        """What happens next to what is posted to somebody."""
+        self._next[at].extend(answers)
+
+    async def carry(self, sender: str, request: Outgoing) -> Reply:
+        body = b"".join(request.body.read()) if isinstance(request.body, Pieces) else request.body
+        receiver = (urlsplit(request.url).hostname or "").removesuffix(".example")
+        now = asyncio.get_running_loop().time()
+        posted = Posted(now, sender, receiver, request.content_type, body)
+        self.posted.append(posted)
+        answers = self._next[receiver]
+        answer = answers.popleft() if answers else self.usual.get(receiver, passed)
+        return await answer(self._world, posted)
+
+    def to(self, receiver: str, about: str = "") -> list[Posted]:
+        """What was posted to somebody, and names this."""
+        return [
+            one for one in self.posted if one.receiver == receiver and about.encode() in one.body
+        ]
+
+    def times(self, about: str, receiver: str = SELLER) -> list[float]:
+        """When, in seconds since the test began, to the tenth."""
+        return [round(one.at, 1) for one in self.to(receiver, about)]
+
+
+class _Client:
+    def __init__(self, wire: Wire, sender: str) -> None:
+        self._wire = wire
+        self._sender = sender
+
+    async def post(self, request: Outgoing) -> Reply:
+        return await self._wire.carry(self._sender, request)
+
+    async def close(self) -> None:
+        pass
+
+
+class _Memory(MemoryStore):
+    """Survives the nodes that use it."""
+
+    async def close(self) -> None:
+        pass
+
+
+class _Hand:
+    """Does at once what a thread does elsewhere, so that time that is made up can pass."""
+
+    def __init__(self, name: str) -> None:
+        pass
+
+    def do(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def end(self) -> None:
+        pass
+
+
+@dataclass
+class Station:
+    """A process of a node, as its applications, its operator and its partners use it."""
+
+    name: str
+    node: Node
+    process: Process
+
+    async def send(
+        self,
+        message_id: str,
+        pmode: str = ORDERS,
+        payload: bytes = ORDER,
+        conversation: str | None = None,
+        media_type: str = "text/plain",
+    ) -> Message:
+        content, digest = BytesContent(payload), hashlib.sha256(payload).digest()
+        given = SubmittedPayload(content, digest, media_type)
+        submission = Submission(pmode, (given,), message_id, conversation)
+        return (await self.process.ask(self.node.submit(submission))).message
+
+    async def receive(self, content_type: str | None, body: bytes) -> Response:
+        request = Request(content_type, "192.0.2.1", _pieces(body))
+        return await self.process.ask(self.node.receive(request))
+
+    async def message(self, message_id: str, side: Side | None = None) -> Message:
+        found = await self.node.message(message_id, side)
+        assert found is not None, message_id
+        return found
+
+    async def state(self, message_id: str) -> State:
+        return (await self.message(message_id)).state
+
+    async def events(self, message_id: str) -> list[Event]:
+        return [one.event for one in await self.node.events(message_id)]
+
+    async def story(self, message_id: str) -> list[str]:
+        """The names of what the journal says about a message."""
+        return [one.event for one in await self.events(message_id)]
+
+    async def journal(self, *names: str) -> list[Event]:
+        """All events of these names, about whatever."""
+        rows = await self.node.context.store.look(lambda reader: reader.journal(0, 100_000))
+        return [one.event for one in rows if one.event.event in names]
+
+    async def inbox(self) -> list[str]:
+        wanted = Wanted(Side.RECEIVING, (State.DELIVERED, State.CONSUMED))
+        return [one.message_id for one in await self.node.messages(wanted)]
+
+    async def notices(self, message_id: str) -> list[Notice]:
+        return [one for one in await self.node.notices() if one.message_id == message_id]
+
+    async def work(self) -> dict[str, int]:
+        """How much of each kind is still to be done."""
+        figures = await self.node.context.store.look(lambda reader: reader.figures())
+        return {kind: count for kind, count in figures.work.items() if count}
+
+    async def stop(self) -> None:
+        await self.process.ask(self.node.stop())
+        self.process.kill()
+
+    def kill(self) -> None:
+        """As with kill -9: not a step more."""
+        self.process.kill()
+
+
+class World:
+    """Buyer, seller and carrier, what they agreed on, and the network between them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = Clock()
+        self.wire = Wire(self)
+        self.stations: dict[str, Station] = {}
+        """Who is reached under a name."""
+        self.kept_in = "memory"
+        self._pmodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._settings: dict[str, dict[str, Any]] = defaultdict(dict)
+        self._memories: dict[str, _Memory] = {}
+        self._opened: list[SqliteStore] = []
+        self._entropy = random.Random(4711)
+        self._with_keys = False
+        self._signers: dict[str, str] = {}
+        self.stumbled: list[str] = []
+        """Exceptions that nobody thought of, as the log tells them."""
+
+    def agree(
+        self,
+        name: str = ORDERS,
+        *,
+        to: str = SELLER,
+        receipt: str = "response",
+        retry: dict[str, Any] | None = None,
+        retry_enabled: bool = True,
+        signed: bool = False,
+        report: dict[str, Any] | None = None,
+        **awareness: Any,
+    ) -> None:
+        """A P-Mode of the buyer's with somebody.
+
+        `retry` are its parameters, `awareness` what else stands in reception_awareness.
+        """
+        for at in (BUYER, to):
+            answer: dict[str, Any] = {"reply_pattern": receipt}
+            if receipt == "callback":
+                answer["reply_to"] = address(BUYER)
+            security: dict[str, Any] = {"send_receipt": answer}
+            if signed:
+                self._with_keys = True
+                security |= _signature(at)
+                answer |= {"non_repudiation": True, "certificate": f"../keys/{to}.pem"}
+            leg: dict[str, Any] = {
+                "protocol": {"address": address(to), "soap_version": "1.2"},
+                "business_info": {"service": "urn:example:trade", "action": name},
+                "error_handling": {"report": {"as_response": receipt == "response"}},
+                "security": security,
+            }
+            leg["error_handling"]["report"] |= report or {}
+            aware = dict(awareness)
+            if retry is not None:
+                aware["retry"] = {"parameters": retry, "enabled": retry_enabled}
+            if aware:
+                leg["reception_awareness"] = aware
+            self._pmodes[at].append(
+                {
+                    "id": name,
+                    "mep": "oneWay",
+                    "mep_binding": "push",
+                    "initiator": {"party": party(BUYER), "role": "urn:example:sender"},
+                    "responder": {"party": party(to), "role": "urn:example:receiver"},
+                    "legs": [leg],
+                }
+            )
+
+    async def agree_only(self, at: str, name: str, **terms: Any) -> None:
+        """From now on this is all that somebody agreed on."""
+        self._pmodes[at].clear()
+        self.agree(name, **terms)
+        self._write(at)
+        assert (await self.stations[at].node.reload()).ok
+
+    def sign_as(self, name: str, signer: str) -> None:
+        """Let a node sign with the key of another one."""
+        self._signers[name] = signer
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Whoever is started meanwhile has a store of its own, and is not who is reached."""
+        memories, stations = self._memories, dict(self.stations)
+        self._memories = {}
+        try:
+            yield
+        finally:
+            self._memories, self.stations = memories, stations
+
+    def configure(self, name: str, **settings: Any) -> None:
+        self._settings[name] |= settings
+
+    async def start(self, name: str, *, beside: bool = False) -> Station:
+        """Start a node; `beside`: as another process of one that runs."""
+        if self._with_keys and not (self.folder / BUYER / "keys").exists():
+            first = Place(BUYER, self.folder / BUYER, 18080)
+            partner = Place(SELLER, self.folder / SELLER, 18081)
+            initialize(Plan(first, partner), now=BEGIN)
+        config = load_config(self._write(name))
+        process = Process(name)
+        node = Node(
+            config,
+            self._store(name),
+            leads=not beside,
+            clock=self.clock,
+            entropy=self._entropy.randbytes,
+            client=_Client(self.wire, name),
+        )
+        await process.ask(node.start())
+        started = Station(name, node, process)
+        if not beside:
+            self.stations[name] = started
+        return started
+
+    async def both(self) -> tuple[Station, Station]:
+        return await self.start(BUYER), await self.start(SELLER)
+
+    async def start_again(self, name: str) -> Station:
+        """Kill what there is of a node, and start it again."""
+        self.stations[name].kill()
+        return await self.start(name)
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def until(self, seconds: float) -> None:
+        """Let time pass until so many seconds after the beginning."""
+        await asyncio.sleep(seconds - asyncio.get_running_loop().time())
+
+    def _write(self, name: str) -> Path:
+        """The files of a node; nothing of a signature where none is agreed on."""
+        folder = self.folder / name
+        (folder / "pmodes").mkdir(parents=True, exist_ok=True)
+        for sample in (folder / "pmodes").iterdir():
+            sample.unlink()
+        agreed = yaml.safe_dump({"pmodes": self._pmodes[name]}, sort_keys=False)
+        (folder / "pmodes" / "all.yaml").write_text(agreed)
+        settings: dict[str, Any] = {"node": name, "party": party(name)} | self._settings[name]
+        if self._with_keys and name in PAIR:
+            signer = self._signers.get(name, name)
+            settings["keys"] = {"signing": str(self.folder / signer / f"keys/{signer}.p12")}
+        file = folder / "postroad.yaml"
+        file.write_text(yaml.safe_dump(settings))
+        return file
+
+    def _store(self, name: str) -> Store:
+        if self.kept_in == "memory":
+            if name not in self._memories:
+                self._memories[name] = _Memory(name)
+            return self._memories[name]
+        opened = SqliteStore(self.folder / name / "data", name, 10.0)
+        self._opened.append(opened)
+        return opened
+
+    async def audit(self) -> None:
+        """What holds whatever happened: journal, messages and work tell the same story."""
+        for name, station in self.stations.items():
+            store = station.node.context.store
+            rows = await store.look(lambda reader: reader.journal(0, 1_000_000))
+            events = [one.event for one in rows]
+            for message in await store.look(lambda reader: reader.messages(Wanted(limit=10_000))):
+                told = [
+                    one
+                    for one in events
+                    if (one.message_id, one.side) == (message.message_id, message.side)
+                ]
+                if message.side is Side.RECEIVING:
+                    delivered = [one for one in told if one.event == "delivered"]
+                    assert len(delivered) <= 1, f"{name} delivered {message.message_id} twice"
+                    continue
+                numbers = [one.attempt for one in told if one.event in ATTEMPTS]
+                assert numbers == list(range(1, message.attempts + 1)), message.message_id
+                ends = [one.event for one in told if one.event in ENDS]
+                assert CLOSING.get(message.state) in (None, *ends[-1:]), message.message_id
+                if message.timer is not None:
+                    timer = message.timer
+                    work = await store.look(functools.partial(_work, timer))
+                    assert work is not None, f"nobody looks at {message.message_id}"
+                    assert work.message_id == message.message_id
+
+    def close(self) -> None:
+        for opened in self._opened:
+            if not opened._closed:
+                opened._close()
+
+
+PAIR: Final = (BUYER, SELLER)
+ATTEMPTS: Final = ("sent", "resent", "send_failed")
+CLOSING: Final = {
+    State.FAILED: "delivery_failed",
+    State.IN_DOUBT: "in_doubt",
+    State.EXPIRED: "expired",
+    State.SETTLED: "settled",
+}
+ENDS: Final = tuple(CLOSING.values())
+
+
+def _work(id: int, reader: Reader) -> Work | None:
+    return reader.work(id)
+
+
+def party(name: str) -> str:
+    return f"urn:example:{name}"
+
+
+def address(name: str) -> str:
+    return f"http://{name}.example/msh"
+
+
+def _signature(at: str) -> dict[str, Any]:
+    signature = {
+        "certificate": "../keys/buyer.pem",
+        "algorithm": "rsa-sha256",
+        "hash_function": "sha256",
+        "key_reference": "binary_security_token",
+    }
+    if at == BUYER:
+        signature["key"] = "../keys/buyer.p12"
+    return {"wss_version": "1.1", "x509": {"sign": True, "signature": signature}}
+
+
+def ebms_error(code: str, ref: str, signal_id: str = "e@seller") -> bytes:
+    """An error signal of a partner's, about one of our messages."""
+    signal = error([EbmsError(code, "not today")], signal_id=signal_id, ref=ref, now=BEGIN)
+    return write_answer(signal, SoapVersion.SOAP_12, None, BEGIN).envelope
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), 65536):
+        yield body[start : start + 65536]
+
+
+class _Alarm(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None:
+            self._world.stumbled.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@contextmanager
+def _watched(world: World) -> Iterator[None]:
+    log, alarm = logging.getLogger("postroad"), _Alarm(world)
+    log.addHandler(alarm)
+    try:
+        yield
+    finally:
+        log.removeHandler(alarm)
+
+
+@contextmanager
+def failing(
+    store: Store, error: StoreError, *, kept: bool = False, about: str = "", times: int = 1
+) -> Iterator[list[str]]:
+    """The next steps of a store fail; `kept`: only their outcome is unknown.
+
+    With `about` only steps of this function. Yields what failed.
+    """
+    run = store.run
+    failed: list[str] = []
+
+    async def broken(step: Callable[[Transaction], T]) -> T:
+        name = step.__qualname__
+        if about not in name or len(failed) >= times:
+            return await run(step)
+        failed.append(name)
+        if kept:
+            await run(step)
+        raise error
+
+    with patch.object(store, "run", broken):
+        yield failed
+
+
+def played(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine with a `World` first, on time that is made up."""
+
+    @functools.wraps(test)
+    def run(*, tmp_path: Path, **values: Any) -> None:
+        loop, world = VirtualLoop(), World(tmp_path)
+
+        async def whole() -> None:
+            await test(world, **values)
+            await world.audit()
+
+        with (
+            patch.object(upkeep, "RELOAD", 3600.0),
+            patch.object(commits, "Hand", _Hand),
+            _watched(world),
+        ):
+            asyncio.set_event_loop(loop)
+            try:
+                loop.run_until_complete(whole())
+            finally:
+                loop.bury()
+                loop.close()
+                asyncio.set_event_loop(None)
+                world.close()
+        assert not world.stumbled
+
+    first, *others = inspect.signature(test).parameters.values()
+    assert first.annotation in (World, "World")
+    tmp = inspect.Parameter("tmp_path", inspect.Parameter.KEYWORD_ONLY)
+    named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in others]
+    run.__signature__ = inspect.Signature([tmp, *named])  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,287 @@
+"""The books of both ends, compared after every commit: the first and the third oracle.
+
+The model of exactly once: what arrives is what was submitted, once, and in order where that is
+promised; what a sender is told is true. And conservation: what was accepted is somewhere.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from postroad.node.notifying import EVENTS
+from postroad.reliability.schedule import Policy
+from postroad.store.records import Event, Message, Recorded, Side, State
+from tests.sim.agreements import Party
+from tests.sim.faults import Faults
+from tests.sim.history import History
+from tests.sim.network import Network, Transmission
+from tests.sim.plan import Planned
+from tests.sim.receipts import Receipts
+from tests.sim.replay import DELIVERED, GIVEN_UP, TAKEN, Outgoing, Replay, Untrue, at_rest
+from tests.sim.store import Commit, Disk
+from tests.sim.timing import Timing
+from tests.sim.webhook import Listener
+
+CERTAIN: Final = (State.FAILED, State.EXPIRED)
+"""A sender who says this says that the receiver does not have the message."""
+_AT_WORK: Final = (State.SUBMITTED, State.READY, State.WAITING)
+_OPERATOR: Final = "operator"
+
+
+class Books:
+    """Looks at every commit of every party."""
+
+    def __init__(
+        self,
+        plan: Sequence[Planned],
+        parties: Mapping[str, Party],
+        faults: Faults,
+        history: History,
+    ) -> None:
+        self._history = history
+        self._faults = faults
+        self._names = {party.id: name for name, party in parties.items()}
+        self._plan = {(one.sender, one.message_id): one for one in plan}
+        self._disks: dict[str, Disk] = {}
+        self.replays = {name: Replay() for name in parties}
+        self._timings = {name: Timing(partial(_policy, one)) for name, one in parties.items()}
+        self.receipts = Receipts(self._plan, self._find, history)
+        self.accepted: dict[tuple[str, str], Planned] = {}
+        """What an application was told is taken over."""
+        self._brought: dict[tuple[str, str], Transmission] = {}
+        """By receiver and message id: what brought a message that was taken."""
+
+    def know(self, disk: Disk) -> None:
+        self._disks[disk.name] = disk
+
+    def accept(self, planned: Planned) -> None:
+        self.accepted[planned.sender, planned.message_id] = planned
+
+    def begun_anew(self, party: str, message_id: str) -> None:
+        """An operator resends a message that was given up."""
+        self.replays[party].begun_anew[message_id] = self.replays[party].seq
+        self._timings[party].anew(message_id)
+
+    def _find(self, party: str, side: Side, message_id: str) -> Message | None:
+        return self._disks[party].message(side, message_id)
+
+    def __call__(self, commit: Commit) -> None:
+        """One commit: its events, then the rows that it changed, then the other end."""
+        name = commit.disk.name
+        for recorded in commit.events:
+            self._event(name, recorded)
+        for key in commit.touched:
+            row = commit.disk.message(*key)
+            if row is not None:
+                self._row(commit, row)
+        for partner in commit.partners:
+            found = commit.disk.tables.partners.get(partner)
+            self._history.mark(f"partner {found.gate.value if found else 'well'}")
+
+    def _fail(self, what: str, message_id: str | None) -> None:
+        self._history.fail(what, message_id)
+
+    def _event(self, name: str, recorded: Recorded) -> None:
+        event = recorded.event
+        if event.event != "heartbeat":
+            self._history.event(name, recorded)
+        self._history.mark(event.event)
+        if event.event in ("sent", "resent") and event.detail and "stopped" in event.detail:
+            self._history.mark("taken up after a crash")
+        try:
+            self.replays[name].take(recorded)
+            self._time(name, event)
+        except Untrue as wrong:
+            self._fail(f"the journal of {name}: {wrong}", event.message_id)
+        if event.event == "delivered":
+            self._delivered(name, event)
+        if event.event == "settled" and event.message_id is not None:
+            self._settled(name, event)
+
+    def _time(self, name: str, event: Event) -> None:
+        """Attempts come when they may, as far as the node's own clock can tell."""
+        if event.side is Side.SENDING and "clock set" not in self._faults.rates:
+            self._timings[name].take(event)
+
+    def _delivered(self, name: str, event: Event) -> None:
+        """What is held until its receipt was handed over is not delivered before."""
+        message_id = event.message_id or ""
+        planned = self._plan.get((self._names.get(event.from_party or "", ""), message_id))
+        calm = not self._disks[name].deaths and "slow disk" not in self._faults.rates
+        strict = planned is not None and planned.kind.awareness.get("strict_ack")
+        if strict and calm and (name, message_id) not in self.receipts.given:
+            self._fail("delivered before its receipt was handed over", message_id)
+
+    def _settled(self, sender: str, event: Event) -> None:
+        """What a receipt settled late is there; what an operator says is his word."""
+        self._history.mark("settled by an operator" if event.peer == _OPERATOR else "settled late")
+        planned = self._plan.get((sender, event.message_id or ""))
+        if event.peer != _OPERATOR and planned is not None and not self._has(planned, TAKEN):
+            self._fail(f"{sender} is told settled, but nothing is there", event.message_id)
+
+    def _row(self, commit: Commit, row: Message) -> None:
+        name = commit.disk.name
+        self._history.mark(f"{row.side.value} {row.state.value}")
+        wrong = self.replays[name].fits(row)
+        if wrong is not None:
+            self._fail(f"{name}, {row.side.value}: {wrong}", row.message_id)
+        if row.side is Side.RECEIVING:
+            self._received(name, row, commit.cause)
+            return
+        self._told(name, row)
+        if row.state in _AT_WORK and not self._has_work(commit.disk, row):
+            self._fail(f"{row.state.value}, and nothing will ever be done about it", row.message_id)
+
+    def _has_work(self, disk: Disk, row: Message) -> bool:
+        return any(
+            work.message_id == row.message_id and work.kind in ("package", "send")
+            for work in disk.tables.work.values()
+        )
+
+    def _received(self, receiver: str, row: Message, cause: object) -> None:
+        """What a receiver took is what was submitted, and no sender is sure of the contrary."""
+        if row.state.value not in TAKEN:
+            return
+        sender = self._names.get(row.from_party or "", "")
+        planned = self._plan.get((sender, row.message_id))
+        if planned is None or planned.receiver != receiver:
+            self._fail(f"{receiver} took what nobody sent it", row.message_id)
+            return
+        if row.payload_digests != (planned.digest,):
+            self._fail(f"{receiver} has another content than {sender} sent", row.message_id)
+        if isinstance(cause, Transmission) and not cause.is_signal:
+            self._brought.setdefault((receiver, row.message_id), cause)
+        sent = self._disks[sender].message(Side.SENDING, row.message_id)
+        if sent is None:
+            self._fail(f"{receiver} has what {sender} has no row of", row.message_id)
+        elif sent.state in CERTAIN and row.state.value in DELIVERED:
+            self._ghost(sender, receiver, sent)
+
+    def _told(self, sender: str, row: Message) -> None:
+        """What a sender is told agrees with what the receiver has."""
+        planned = self._plan.get((sender, row.message_id))
+        if planned is None:
+            self._fail(f"{sender} has a row of what nobody submitted", row.message_id)
+            return
+        if row.payload_digests != (planned.digest,):
+            self._fail(f"{sender} has another content than was submitted", row.message_id)
+        if row.state is State.ACKNOWLEDGED and not self._has(planned, TAKEN):
+            self._fail(f"{sender} is acknowledged what {planned.receiver} has not", row.message_id)
+        if row.state in CERTAIN and self._has(planned, DELIVERED):
+            self._ghost(sender, planned.receiver, row)
+
+    def _has(self, planned: Planned, states: frozenset[str]) -> bool:
+        """Whether the receiver has it from this sender, in one of these states."""
+        found = self._disks[planned.receiver].message(Side.RECEIVING, planned.message_id)
+        return (
+            found is not None
+            and found.state.value in states
+            and self._names.get(found.from_party or "") == planned.sender
+        )
+
+    def _ghost(self, sender: str, receiver: str, row: Message) -> None:
+        """The sender is sure that the receiver has not what it has.
+
+        Against a network that makes copies nobody can be sure of a refusal: that copy was refused,
+        another one comes later and is taken.
+        """
+        brought = self._brought.get((receiver, row.message_id))
+        if brought is not None and brought.extra:
+            self._history.mark("ghost of a copy")
+            return
+        self._fail(f"{sender} says {row.state.value}, but {receiver} has it", row.message_id)
+
+    # At the end
+
+    def unsettled(self) -> list[str]:
+        """What is not at rest yet."""
+        found = []
+        for disk in self._disks.values():
+            for row in disk.messages():
+                if row.side is Side.SENDING and not at_rest(row.state):
+                    found.append(f"{disk.name}: {row.message_id} is {row.state.value}")
+            for work in disk.tables.work.values():
+                found.append(
+                    f"{disk.name}: {work.kind} of {work.message_id} is to be done at"
+                    f" {work.due_at:%H:%M:%S}, claimed by {work.owner}"
+                )
+            found += [
+                f"{disk.name}: {partner.name} is {partner.gate.value} until {partner.until}"
+                for partner in disk.tables.partners.values()
+                if found
+            ]
+        return found
+
+    def close(self, network: Network, listener: Listener) -> None:
+        """All that must hold once everything is at rest."""
+        for (sender, message_id), planned in self.accepted.items():
+            row = self._disks[sender].message(Side.SENDING, message_id)
+            if row is None:
+                self._fail(f"{sender} forgot what it accepted", message_id)
+                continue
+            self._close(planned, row, network.posts[sender, message_id])
+            self._close_webhook(planned, row, listener)
+        for name, disk in self._disks.items():
+            self._conserve(name, disk)
+        self._check_order()
+
+    def _close(self, planned: Planned, row: Message, posts: int) -> None:
+        if posts > row.attempts:
+            said = f"it left {posts} times, and the journal has {row.attempts} attempts"
+            self._fail(said, row.message_id)
+        good = (State.ACKNOWLEDGED, State.SETTLED)
+        if planned.kind.endless and not planned.clashes and row.state not in good:
+            self._fail(f"{row.state.value} although there was no end to retries", row.message_id)
+        if row.state is State.ACKNOWLEDGED and not self._has(planned, DELIVERED):
+            self._fail("acknowledged, and never delivered", row.message_id)
+        if row.state.value in GIVEN_UP and not self._has_notice(planned.sender, row):
+            self._fail(f"{row.state.value}, and nobody was told", row.message_id)
+
+    def _close_webhook(self, planned: Planned, row: Message, listener: Listener) -> None:
+        """An application that wants to be called was told the last of each message."""
+        if planned.sender in listener.nodes and row.state in EVENTS:
+            told = listener.last(planned.sender, "sending", row.message_id)
+            if told != row.state.value:
+                self._fail(
+                    f"{row.state.value}, but its application was told {told}", row.message_id
+                )
+        arrived = self._has(planned, DELIVERED) and planned.receiver in listener.nodes
+        if arrived and not listener.last(planned.receiver, "receiving", row.message_id):
+            self._fail(f"the application of {planned.receiver} was told nothing", row.message_id)
+
+    def _has_notice(self, party: str, row: Message) -> bool:
+        return any(
+            notice.message_id == row.message_id and notice.state is row.state
+            for notice in self._disks[party].tables.notices.values()
+        )
+
+    def _conserve(self, name: str, disk: Disk) -> None:
+        """Submitted = acknowledged + failed + expired + in doubt + settled + sent, for each."""
+        states = Counter(row.state.value for row in disk.messages() if row.side is Side.SENDING)
+        submitted = sum(1 for one in self.replays[name].outgoing.values() if one.submitted)
+        if sum(states.values()) != submitted:
+            self._fail(f"{name}: {submitted} submitted, but {dict(states)}", None)
+
+    def _check_order(self) -> None:
+        """Where order is promised, nobody overtakes a message that the sender had not given up."""
+        for receiver, replay in self.replays.items():
+            seen: dict[tuple[str, str], list[tuple[str, Outgoing]]] = {}
+            for message_id in replay.deliveries:
+                row = self._disks[receiver].message(Side.RECEIVING, message_id)
+                sender = self._names.get(row.from_party or "", "") if row else ""
+                planned = self._plan.get((sender, message_id))
+                if planned is None or planned.kind.order is None:
+                    continue
+                lane = planned.conversation if planned.kind.order == "conversation" else ""
+                told = self.replays[sender].outgoing[message_id]
+                before = seen.setdefault((planned.pmode, lane), [])
+                for earlier, known in before:
+                    if known.submitted > told.submitted and not told.closed_at:
+                        said = f"{earlier} was submitted after it and delivered before it"
+                        self._fail(said, message_id)
+                before.append((message_id, told))
+
+
+def _policy(party: Party, pmode: str) -> Policy:
+    return party.in_force.sending(pmode).policy

@@ -1,0 +1,52 @@
+"""What a node takes from its modules rather than from its configuration, turned for each seed.
+
+Limits are shrunken, so that small messages take the ways of large ones and nothing takes a day.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Final
+from unittest.mock import patch
+
+from postroad.node import calling, node, receiving, sending, submitting, upkeep, working
+from postroad.reliability import agreed
+from postroad.reliability.schedule import Policy
+from tests.sim.agreements import Party
+from tests.sim.faults import dice
+
+_NEVER: Final = 1e9
+_SELDOM: Final = 20.0
+_TINY: Final = 100
+"""Bytes above which a message is a large one, in some seeds."""
+_ONCE: Final = Policy(timeout=timedelta(seconds=40))
+"""Where nothing is agreed about retries a receipt that calls back has a day to come; not here."""
+
+
+@contextmanager
+def turned(seed: int, parties: Mapping[str, Party]) -> Iterator[None]:
+    """The knobs as a seed wants them."""
+    draw = dice(seed, "knobs")
+    large = draw.random() < 0.3
+    with ExitStack() as stack:
+
+        def turn(module: object, name: str, value: object) -> None:
+            stack.enter_context(patch.object(module, name, value))
+
+        # Loading P-Modes takes longer than a whole history.
+        turn(node, "InForce", lambda config, _: parties[config.node].in_force)
+        turn(agreed, "ONCE", _ONCE)
+        turn(upkeep, "RELOAD", _NEVER)
+        turn(working, "_LONGEST", draw.choice((0.5, 1.0, 5.0)))
+        turn(calling, "_FIRST_WAIT", timedelta(seconds=draw.choice((1, 5))))
+        if large:
+            turn(submitting, "AT_ONCE", _TINY)
+            turn(receiving, "AT_ONCE", _TINY)
+            turn(receiving, "_IN_ONE_PIECE", _TINY)
+            turn(sending, "IN_ONE_PIECE", _TINY)
+        yield
+
+
+def rest() -> None:
+    """Once nothing fails any more nobody need look for work that nobody told of."""
+    working._LONGEST = _SELDOM  # type: ignore[misc]

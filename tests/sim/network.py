@@ -1,0 +1,351 @@
+"""The network between the nodes: it loses, copies, delays, reorders, cuts, partitions, and lies.
+
+A client's `post` becomes a `Transmission` that travels by itself: it arrives even when its sender
+is dead by then. What the sender learns of it is what an HTTP client would: an answer, or a failure
+that says whether a byte of the body may have left.
+"""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from postroad.node.receiving import Handed, Request, Response
+from postroad.store.interface import StoreError
+from postroad.transport.http_body import Truncated
+from postroad.transport.http_outgoing import Kind, Outgoing, Pieces, Reply, TransportFailure
+from tests.sim.agreements import PARTIES
+from tests.sim.faults import Faults
+from tests.sim.history import History
+from tests.sim.loop import Died, Process, refuse
+from tests.sim.store import CAUSE
+
+_TEXT: Final = "text/plain"
+_MESSAGE_ID: Final = re.compile(rb"<eb:MessageId>([^<]*)<")
+_REF_TO: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")
+_TOLD: Final = re.compile(rb'"message_id":"([^"]*)"')
+_USUAL_DELAY: Final = (0.001, 0.05)
+_SLOW: Final = (0.5, 20.0)
+
+
+class Endpoint(Protocol):
+    """A process of a node, as the network sees it."""
+
+    process: Process
+
+    async def receive(self, request: Request) -> Response: ...
+
+
+class Witness(Protocol):
+    """Who sees what receivers answer."""
+
+    def responded(self, sent: "Transmission", body: bytes) -> None: ...
+
+    def called(self, sent: "Transmission") -> None: ...
+
+
+class Place(Protocol):
+    """Who can be reached under an address."""
+
+    def endpoint(self, party: str) -> Endpoint | None: ...
+
+
+@dataclass(frozen=True)
+class Transmission:
+    """A body on its way."""
+
+    number: int
+    sender: str
+    receiver: str
+    content_type: str
+    body: bytes
+    message_id: str | None
+    """Of the user message that it is, or that it is about."""
+    is_signal: bool
+    extra: bool = False
+    """A copy that the network made: its sender knows nothing of it."""
+
+    def __str__(self) -> str:
+        what = "signal" if self.is_signal else "message" if self.receiver in PARTIES else "call"
+        return f"{'copy of ' if self.extra else ''}{what} -> {self.receiver} (#{self.number})"
+
+
+@dataclass
+class Connection:
+    """What a sender has to the receiver; closed when it dies or waits no longer."""
+
+    process: Process | None
+    closed: bool = False
+
+    @property
+    def open(self) -> bool:
+        return not self.closed and (self.process is None or self.process.alive)
+
+
+NOBODY: Final = Connection(None)
+"""Of copies: the network made them, and takes their answers."""
+
+
+class Body(AsyncIterator[bytes]):
+    """A body as it comes in, in two pieces; it may break off."""
+
+    def __init__(self, body: bytes, cut: int | None) -> None:
+        half = len(body) // 2
+        self._pieces = [body[:half], body[half:]] if cut is None else [body[:cut]]
+        self._cut = cut
+
+    async def __anext__(self) -> bytes:
+        await asyncio.sleep(0.001)
+        if self._pieces:
+            return self._pieces.pop(0)
+        if self._cut is not None:
+            raise Truncated(self._cut)
+        raise StopAsyncIteration
+
+
+class Network:
+    """Carries transmissions; belongs to no node, so that nothing it does ends with one."""
+
+    def __init__(self, place: Place, faults: Faults, history: History, witness: Witness) -> None:
+        self._place = place
+        self._witness = witness
+        self._last: dict[tuple[str, str], Response] = {}
+        """The last answer from a party to another."""
+        self._faults = faults
+        self._history = history
+        self._process = Process("network")
+        self._numbers = 0
+        self._cut_off: Counter[frozenset[str]] = Counter()
+        self.posts: Counter[tuple[str, str]] = Counter()
+        """How often a sender gave a user message to the network so that it may have left."""
+        self.on_the_way = 0
+
+    def client(self, party: str, process: Process) -> "Client":
+        return Client(self, party, process)
+
+    def part(self, pair: frozenset[str], *, apart: bool) -> None:
+        """Partition two parties, or join them again."""
+        self._cut_off[pair] += 1 if apart else -1
+        self._history.note(
+            "network", f"{' and '.join(sorted(pair))} {'apart' if apart else 'joined'}"
+        )
+
+    def heal(self) -> None:
+        self._cut_off.clear()
+
+    def _apart(self, one: str, other: str) -> bool:
+        return self._cut_off[frozenset((one, other))] > 0
+
+    def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._process.spawn(coroutine)
+
+    def transmission(self, sender: str, request: Outgoing) -> Transmission:
+        body = request.body
+        whole = b"".join(body.read()) if isinstance(body, Pieces) else body
+        ref = _REF_TO.search(whole)
+        own = _MESSAGE_ID.search(whole) or _TOLD.search(whole)
+        is_signal = b"SignalMessage>" in whole
+        found = ref if is_signal else own
+        self._numbers += 1
+        return Transmission(
+            self._numbers,
+            sender,
+            (urlsplit(request.url).hostname or "").removesuffix(".example"),
+            request.content_type,
+            whole,
+            found[1].decode() if found else None,
+            is_signal,
+        )
+
+    async def carry(
+        self, sent: Transmission, request: Outgoing, process: Process, answer: asyncio.Future[Reply]
+    ) -> None:
+        """One exchange, from the sender's connection to what it learns."""
+        self.on_the_way += 1
+        try:
+            reply = await self._exchange(sent, request, process)
+        except TransportFailure as failure:
+            told = f"{failure.kind}, {'may have left' if failure.transmitted else 'never left'}"
+            self._note(sent, f"no answer: {told}")
+            refuse(answer, failure)
+        else:
+            self._note(sent, f"answer: {reply.status} {_said(reply.body)}")
+            if not answer.done():
+                answer.set_result(reply)
+        finally:
+            self.on_the_way -= 1
+
+    async def _exchange(self, sent: Transmission, request: Outgoing, process: Process) -> Reply:
+        faults, limits = self._faults, request.timeouts
+        await self._travel()
+        if not process.alive:
+            raise _failure("closed", transmitted=False)
+        if self._apart(sent.sender, sent.receiver):
+            await asyncio.sleep(limits.connect)
+            raise _failure("timeout", transmitted=False)
+        if faults.hits("refuse") or self._place.endpoint(sent.receiver) is None:
+            raise _failure("refused", transmitted=False)
+        if sent.message_id and not sent.is_signal and sent.receiver in PARTIES:
+            self.posts[sent.sender, sent.message_id] += 1
+        self._note(sent, "leaves")
+        self._witness.called(sent)
+        if faults.hits("proxy says 503"):
+            return Reply(503, _TEXT, (), b"a proxy: come again")
+        if faults.hits("lose request"):
+            await asyncio.sleep(limits.answer)
+            raise _failure("timeout", transmitted=True)
+        self._copies(sent)
+        cut = None
+        if faults.hits("cut"):
+            cut = int(faults.between("cut", 0, 1) * len(sent.body))
+        await self._travel()
+        if self._apart(sent.sender, sent.receiver):
+            await asyncio.sleep(limits.stall)
+            raise _failure("timeout", transmitted=True)
+        connection = Connection(process)
+        arriving = self._arrive(sent, cut, connection)
+        try:
+            response = await asyncio.wait_for(arriving, limits.answer)
+        except TimeoutError:
+            connection.closed = True
+            raise _failure("timeout", transmitted=True) from None
+        if response is None:
+            raise _failure("closed", transmitted=True)
+        await self._travel()
+        if faults.hits("lose reply") or self._apart(sent.sender, sent.receiver):
+            self._note(sent, f"the answer is lost: {response.status} {_said(response.body)}")
+            self._history.mark("reply lost")
+            await asyncio.sleep(limits.answer)
+            raise _failure("timeout", transmitted=True)
+        response = self._mixed_up(sent, response)
+        if faults.hits("proxy says 504"):
+            self._note(sent, f"a proxy hides the answer: {response.status}")
+            return Reply(504, _TEXT, (), b"a proxy: no answer in time")
+        return Reply(response.status, response.content_type or "", (), response.body)
+
+    def _mixed_up(self, sent: Transmission, response: Response) -> Response:
+        """A proxy that gives an answer to who asked before, or the other way round."""
+        pair = sent.sender, sent.receiver
+        before, self._last[pair] = self._last.get(pair), response
+        if before is None or not self._faults.hits("answers mixed up"):
+            return response
+        self._note(sent, f"gets another's answer instead of its own: {response.status}")
+        self._history.mark("answers mixed up")
+        return before
+
+    async def _travel(self) -> None:
+        """Delays differ, so that what was sent later may come first."""
+        name, (low, high) = "slow", _USUAL_DELAY
+        if self._faults.hits(name):
+            low, high = _SLOW
+        await asyncio.sleep(self._faults.between(name, low, high))
+
+    def _copies(self, sent: Transmission) -> None:
+        faults = self._faults
+        if faults.hits("copy"):
+            self.begin(self._copy(sent, sent.receiver, faults.between("copy", 0, 2)))
+        if faults.hits("late copy"):
+            self.begin(self._copy(sent, sent.receiver, faults.between("late copy", 5, 200)))
+        if sent.receiver in PARTIES and faults.hits("misdirected copy"):
+            others = [one for one in PARTIES if one != sent.receiver]
+            wrong = others[faults.chosen("misdirected copy", len(others))]
+            self.begin(self._copy(sent, wrong, faults.between("misdirected copy", 0, 2)))
+
+    async def _copy(self, sent: Transmission, receiver: str, delay: float) -> None:
+        """A copy made on the way; nobody waits for the answer to it."""
+        self._numbers += 1
+        copy = Transmission(
+            self._numbers,
+            sent.sender,
+            receiver,
+            sent.content_type,
+            sent.body,
+            sent.message_id,
+            sent.is_signal,
+            extra=True,
+        )
+        self.on_the_way += 1
+        try:
+            await asyncio.sleep(delay)
+            if not self._apart(sent.sender, receiver):
+                response = await self._arrive(copy, None, NOBODY)
+                self._note(copy, f"answer to nobody: {response.status if response else 'none'}")
+        finally:
+            self.on_the_way -= 1
+
+    async def _arrive(
+        self, sent: Transmission, cut: int | None, connection: Connection
+    ) -> Response | None:
+        """Hand it to the receiver; None when it broke off or the receiver died over it."""
+        endpoint = self._place.endpoint(sent.receiver)
+        if endpoint is None:
+            return None
+        self._note(sent, "arrives" if cut is None else f"arrives, cut after {cut} bytes")
+        try:
+            response = await endpoint.process.ask(_received(endpoint, sent, cut, connection))
+            self._witness.responded(sent, response.body)
+            return response
+        except Died:
+            self._note(sent, "the receiver died over it")
+            self._history.mark("receiver died over a request")
+            return None
+        except Truncated:
+            return None
+
+    def _note(self, sent: Transmission, what: str) -> None:
+        self._history.note(sent.sender, f"{sent} {what}", sent.message_id)
+
+
+class Client:
+    """The HTTP client of a process."""
+
+    def __init__(self, network: Network, party: str, process: Process) -> None:
+        self._network = network
+        self._party = party
+        self._process = process
+
+    async def post(self, request: Outgoing) -> Reply:
+        sent = self._network.transmission(self._party, request)
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._network.begin(self._network.carry(sent, request, self._process, answer))
+        return await answer
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def _received(
+    endpoint: Endpoint, sent: Transmission, cut: int | None, connection: Connection
+) -> Response:
+    """What the node's door does with a request, as `postroad.api.endpoint` does it."""
+    CAUSE.set(sent)
+    request = Request(sent.content_type, sent.sender, Body(sent.body, cut))
+    try:
+        response = await endpoint.receive(request)
+    except StoreError as error:
+        return Response(500, _TEXT, f"not now: {error}".encode())
+    if response.handed is not None:
+        # The answer leaves first; what the door says of that afterwards keeps nobody waiting.
+        endpoint.process.spawn(_told(response.handed, connection.open))
+    return response
+
+
+async def _told(handed: Handed, taken: bool) -> None:
+    with suppress(StoreError):
+        await handed(taken)
+
+
+def _failure(kind: Kind, *, transmitted: bool) -> TransportFailure:
+    return TransportFailure(kind, f"the connection: {kind}", transmitted=transmitted)
+
+
+def _said(body: bytes) -> str:
+    """What an answer is, in a word."""
+    code = re.search(rb'errorCode="([^"]*)"', body)
+    if code:
+        return code[1].decode()
+    return "receipt" if b":Receipt" in body else ""

@@ -1,0 +1,117 @@
+"""What the applications of a seed want to send: drawn before anything happens."""
+
+import hashlib
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from tests.sim.agreements import KINDS, PARTIES, SIGNERS, Kind, pmode_id
+from tests.sim.faults import dice
+
+SAFETY: Final = 100.0
+"""Seconds in which messages are submitted and anything may fail."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A message that an application wants to send."""
+
+    number: int
+    at: float
+    sender: str
+    receiver: str
+    kind: Kind
+    message_id: str
+    conversation: str
+    payload: bytes
+    clashes: bool = False
+    """Somebody else sends the same receiver something under this id."""
+
+    @property
+    def pmode(self) -> str:
+        return pmode_id(self.sender, self.receiver, self.kind)
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{hashlib.sha256(self.payload).hexdigest()}"
+
+
+def make_plan(seed: int, most: int | None = None, only: Collection[str] = ()) -> list[Planned]:
+    """The messages of a seed; `most` and `only` make a smaller plan of it."""
+    draw = dice(seed, "plan")
+    kinds = _kinds(draw)
+    parties = draw.choice((PARTIES, PARTIES, ("buyer", "seller")))
+    count = draw.choice((4, 10, 20, 30))
+    burst = draw.random() < 0.3
+    plan = []
+    for number in range(count):
+        plan.append(_planned(draw, number, kinds, parties, burst))
+    if draw.random() < 0.3:
+        plan += _clashing(draw, plan)
+    if only:
+        plan = [one for one in plan if one.message_id in only]
+    return plan[:most]
+
+
+def _kinds(draw: random.Random) -> list[Kind]:
+    """A few kinds for a seed. Signatures cost a hundred times as much, so they are rare."""
+    cheap = [kind for kind in KINDS if not kind.signed]
+    kinds = draw.sample(cheap, draw.randint(1, 6))
+    if draw.random() < 0.06:
+        kinds += [kind for kind in KINDS if kind.signed]
+    return kinds
+
+
+def _planned(
+    draw: random.Random,
+    number: int,
+    kinds: list[Kind],
+    parties: Collection[str],
+    burst: bool,
+) -> Planned:
+    kind = draw.choice(kinds)
+    among = sorted(SIGNERS) if kind.signed else list(parties)
+    sender, receiver = draw.sample(among, 2)
+    at = draw.uniform(0, 1) if burst else draw.uniform(0, SAFETY)
+    return Planned(
+        number,
+        at,
+        sender,
+        receiver,
+        kind,
+        f"m{number}@{sender}",
+        f"c{draw.randrange(3)}@{sender}",
+        f"{number} ".encode() + draw.randbytes(draw.choice((0, 20, 300))),
+    )
+
+
+def _clashing(draw: random.Random, plan: list[Planned]) -> list[Planned]:
+    """Messages under ids that others use too, for the same receiver."""
+    first = draw.choice(plan)
+    others = [one for one in PARTIES if one not in (first.sender, first.receiver)]
+    if first.kind.signed or not others:
+        return []
+    again = Planned(
+        len(plan),
+        draw.uniform(0, SAFETY),
+        others[0],
+        first.receiver,
+        first.kind,
+        first.message_id,
+        first.conversation,
+        b"something else",
+        clashes=True,
+    )
+    plan[plan.index(first)] = Planned(
+        first.number,
+        first.at,
+        first.sender,
+        first.receiver,
+        first.kind,
+        first.message_id,
+        first.conversation,
+        first.payload,
+        clashes=True,
+    )
+    return [again]

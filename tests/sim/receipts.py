@@ -1,0 +1,56 @@
+"""What a receiver may answer, watched on the wire: nothing that is not durable, never two things.
+
+Part of the first oracle: a receipt leaves only when the message is kept, a copy gets the first
+receipt byte for byte, and options about the moment of a receipt are obeyed.
+"""
+
+from collections.abc import Callable, Mapping
+
+from postroad.store.records import Message, Side, State
+from tests.sim.history import History
+from tests.sim.network import Transmission
+from tests.sim.plan import Planned
+from tests.sim.replay import TAKEN
+
+Find = Callable[[str, Side, str], Message | None]
+"""The row of a message on the disk of a party, as it is now."""
+
+
+class Receipts:
+    """Sees every receipt that leaves a receiver, as a response or as a request of its own."""
+
+    def __init__(
+        self, plan: Mapping[tuple[str, str], Planned], find: Find, history: History
+    ) -> None:
+        self._plan = plan
+        self._find = find
+        self._history = history
+        self._first: dict[tuple[str, str, str], bytes] = {}
+        self.given: set[tuple[str, str]] = set()
+        """By receiver and message id: receipts that were given to the transport."""
+
+    def responded(self, sent: Transmission, body: bytes) -> None:
+        """The receiver answers a request."""
+        if sent.message_id is not None and not sent.is_signal and b":Receipt" in body:
+            self._leaves(sent.sender, sent.receiver, sent.message_id, body)
+
+    def called(self, sent: Transmission) -> None:
+        """A signal leaves as a request: from the receiver of the message to its sender."""
+        if sent.message_id is not None and sent.is_signal and b":Receipt" in sent.body:
+            self._leaves(sent.receiver, sent.sender, sent.message_id, sent.body)
+
+    def _leaves(self, sender: str, receiver: str, message_id: str, body: bytes) -> None:
+        planned = self._plan.get((sender, message_id))
+        row = self._find(receiver, Side.RECEIVING, message_id)
+        if planned is None or row is None or row.state.value not in TAKEN:
+            self._history.fail(f"{receiver} gives a receipt for what it has not", message_id)
+            return
+        first = self._first.setdefault((sender, receiver, message_id), body)
+        if first != body:
+            self._history.fail(f"{receiver} gives two different receipts", message_id)
+        afterwards = planned.kind.awareness.get("ack_after_delivery")
+        if afterwards and row.state is not State.CONSUMED:
+            self._history.fail("its receipt leaves before the application has it", message_id)
+        if (receiver, message_id) in self.given:
+            self._history.mark("first response again")
+        self.given.add((receiver, message_id))

@@ -1,0 +1,173 @@
+"""The journal told again: from its events alone follows where each message stands.
+
+The second oracle. Whatever a row says must follow from what the journal said up to then, and every
+event must be possible after those before it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from postroad.store.records import Message, Recorded, Side, State
+
+ATTEMPTS: Final = frozenset(("sent", "resent", "send_failed"))
+CLOSINGS: Final[Mapping[str, str]] = {
+    "delivery_failed": "failed",
+    "in_doubt": "in_doubt",
+    "expired": "expired",
+    "settled": "settled",
+}
+ON_ITS_WAY: Final = frozenset(("submitted", "ready", "waiting", "sent", "suspended"))
+GIVEN_UP: Final = frozenset(("failed", "in_doubt", "expired"))
+TAKEN: Final = frozenset(("received", "held", "delivered", "consumed"))
+"""States of a message that the receiver has for good."""
+DELIVERED: Final = frozenset(("received", "delivered", "consumed"))
+"""States of a message that is not held back from the application."""
+
+
+class Untrue(Exception):
+    """The journal contradicts itself, or the row."""
+
+
+@dataclass
+class Outgoing:
+    """An outgoing message as its events tell it."""
+
+    submitted: int = 0
+    """The seq of that event."""
+    attempts: int = 0
+    left: bool = False
+    acknowledged: bool = False
+    closed: str | None = None
+    """Failed, in_doubt, expired or settled, by the last event that says so."""
+    closed_at: int = 0
+    last_attempt: int = 0
+
+    def take(self, seq: int, name: str, attempt: int | None) -> None:
+        if name == "submitted":
+            if self.submitted:
+                raise Untrue("submitted twice")
+            self.submitted = seq
+            return
+        if not self.submitted:
+            raise Untrue(f"{name} before it was submitted")
+        if name in ATTEMPTS:
+            self._attempt(seq, name, attempt)
+        elif name in ("receipt_received", "ack_received"):
+            self.acknowledged = True
+        elif name in CLOSINGS:
+            if self.acknowledged and name != "settled":
+                raise Untrue(f"{name} after it was acknowledged")
+            self.closed, self.closed_at = CLOSINGS[name], seq
+
+    def _attempt(self, seq: int, name: str, attempt: int | None) -> None:
+        if attempt != self.attempts + 1:
+            raise Untrue(f"{name} is attempt {attempt} after {self.attempts}")
+        if (name == "sent") != (attempt == 1) and name != "send_failed":
+            raise Untrue(f"attempt {attempt} is called {name}")
+        self.attempts = attempt
+        self.left = self.left or name != "send_failed"
+        self.last_attempt = seq
+
+    def fits(self, row: Message, begun_anew: int) -> str | None:
+        """Why the row does not follow; None when it does. `begun_anew` is when it was resent."""
+        state = row.state.value
+        if row.attempts != self.attempts:
+            return f"the row has {row.attempts} attempts, the journal {self.attempts}"
+        if state == "acknowledged":
+            return None if self.acknowledged else "acknowledged without a receipt"
+        if self.acknowledged and state != "settled" and not begun_anew:
+            return f"{state} although a valid receipt came"
+        if state in CLOSINGS.values():
+            return None if self.closed == state else f"{state}, but the journal says {self.closed}"
+        if self.closed and self.closed_at > begun_anew:
+            return f"{state}, but the journal says {self.closed}"
+        return None
+
+
+@dataclass
+class Incoming:
+    """An incoming message as its events tell it."""
+
+    received: int = 0
+    delivered: int = 0
+    """The seq of that event."""
+    rejected: int = 0
+    receipts: int = 0
+
+    def take(self, seq: int, name: str) -> None:
+        if name == "received":
+            if self.received:
+                raise Untrue("received twice: the second is a duplicate")
+            self.received = seq
+        elif name == "delivered":
+            if self.delivered:
+                raise Untrue("delivered twice")
+            if not self.received:
+                raise Untrue("delivered and never received")
+            self.delivered = seq
+        elif name in ("duplicate", "held") and not self.received:
+            raise Untrue(f"{name} before it was received")
+        elif name == "receipt_sent":
+            if not self.received:
+                raise Untrue("a receipt for what was never received")
+            self.receipts += 1
+        elif name == "rejected":
+            if self.received:
+                raise Untrue("rejected after it was received")
+            self.rejected += 1
+
+    def fits(self, row: Message) -> str | None:
+        state = row.state.value
+        if state == "rejected":
+            return None if self.rejected else "rejected without an event"
+        if not self.received:
+            return f"{state} without the event received"
+        if state in ("delivered", "consumed") and not self.delivered:
+            return f"{state} without the event delivered"
+        if state == "held" and self.delivered:
+            return "held after it was delivered"
+        return None
+
+
+class Replay:
+    """The journal of one party, as far as it was told."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.outgoing: dict[str, Outgoing] = {}
+        self.incoming: dict[str, Incoming] = {}
+        self.begun_anew: dict[str, int] = {}
+        """When an operator sent a message again: the journal has no event of that."""
+        self.deliveries: list[str] = []
+        """Message ids in the order of their delivery."""
+
+    def take(self, recorded: Recorded) -> None:
+        """The next event; `Untrue` says why it cannot be."""
+        self.seq += 1
+        if recorded.seq != self.seq:
+            raise Untrue(f"event {recorded.seq} after {self.seq - 1}")
+        event = recorded.event
+        if event.message_id is None:
+            return
+        if event.side is Side.SENDING:
+            known = self.outgoing.setdefault(event.message_id, Outgoing())
+            known.take(recorded.seq, event.event, event.attempt)
+        elif event.side is Side.RECEIVING:
+            self.incoming.setdefault(event.message_id, Incoming()).take(recorded.seq, event.event)
+            if event.event == "delivered":
+                self.deliveries.append(event.message_id)
+
+    def fits(self, row: Message) -> str | None:
+        """Why a row contradicts the journal; None when it does not."""
+        if row.side is Side.RECEIVING:
+            return self.incoming.get(row.message_id, Incoming()).fits(row)
+        known = self.outgoing.get(row.message_id)
+        if known is None:
+            return "there is a row, and the journal knows nothing of it"
+        return known.fits(row, self.begun_anew.get(row.message_id, 0))
+
+
+def at_rest(state: State) -> bool:
+    """Whether an outgoing message needs nothing any more."""
+    return state.value not in ON_ITS_WAY or state is State.SENT

@@ -1,0 +1,192 @@
+"""The store's twin in memory, on a disk that survives its processes and does not always work.
+
+As with the real store, the steps of the same moment share one commit: all of it is kept, or
+nothing. A process may be killed before a commit or right after it; then nobody learns of it.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+from postroad.store.interface import (
+    Reader,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    Transaction,
+)
+from postroad.store.memory import MemoryStore, _MemoryTransaction, _Tables
+from postroad.store.records import Message, Recorded, Side
+from tests.sim.faults import Faults
+from tests.sim.loop import Process, refuse
+
+T = TypeVar("T")
+
+CAUSE: Final[ContextVar[object]] = ContextVar("cause", default=None)
+"""On whose account a step is run: the transmission that brought a message."""
+Key = tuple[Side, str]
+
+
+@dataclass
+class Disk:
+    """What is left when a process dies."""
+
+    name: str
+    tables: _Tables = field(default_factory=_Tables)
+    full: bool = False
+    deaths: int = 0
+    """How many processes died over it."""
+
+    def messages(self) -> Collection[Message]:
+        return self.tables.messages.values()
+
+    def message(self, side: Side, message_id: str) -> Message | None:
+        return self.tables.messages.get((side, message_id))
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a step made durable."""
+
+    disk: Disk
+    events: list[Recorded]
+    touched: list[Key]
+    partners: list[str]
+    cause: object
+
+
+class Watching(Protocol):
+    """Who looks at every commit."""
+
+    def __call__(self, commit: Commit) -> None: ...
+
+
+class _NotingTransaction(_MemoryTransaction):
+    """Remembers which messages it changed."""
+
+    def __init__(self, tables: _Tables, node: str) -> None:
+        super().__init__(tables, node)
+        self.touched: dict[Key, None] = {}
+        self.changed_partners: dict[str, None] = {}
+
+    def _put(self, table: dict[Any, Any], key: Any, value: object) -> None:
+        self._note(table, key)
+        super()._put(table, key, value)
+
+    def _pop(self, table: dict[Any, Any], key: Any) -> None:
+        self._note(table, key)
+        super()._pop(table, key)
+
+    def _note(self, table: dict[Any, Any], key: Any) -> None:
+        if table is self._tables.messages:
+            self.touched[key] = None
+        elif table is self._tables.partners:
+            self.changed_partners[key] = None
+
+
+@dataclass
+class _Waiting:
+    step: Callable[[Transaction], Any]
+    future: "asyncio.Future[Any]"
+    cause: object
+
+
+class SimStore(MemoryStore):
+    """The store of one process; others may have the same disk."""
+
+    def __init__(self, disk: Disk, process: Process, faults: Faults, committed: Watching) -> None:
+        super().__init__(disk.name)
+        self._tables = disk.tables
+        self._disk = disk
+        self._process = process
+        self._faults = faults
+        self._committed = committed
+        self._waiting: list[_Waiting] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def run(self, step: Callable[[Transaction], T]) -> T:
+        self._must_be_open()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(step, future, CAUSE.get()))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+        return await future
+
+    async def look(self, ask: Callable[[Reader], T]) -> T:
+        if self._faults.hits("unreadable"):
+            raise StoreError("The database cannot be used (input/output error): try again.")
+        return await super().look(ask)
+
+    async def check(self) -> None:
+        await self.run(lambda tx: None)
+
+    async def close(self) -> None:
+        if self._worker is not None and not self._worker.done():
+            await asyncio.wait({self._worker})
+        await super().close()
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await self._pause()
+            group, self._waiting = self._waiting, []
+            try:
+                await self._group(group)
+            except StoreError as error:
+                for one in group:
+                    refuse(one.future, type(error)(*error.args))
+
+    async def _pause(self) -> None:
+        """What the disk takes for a commit, before or after the moment in which it counts."""
+        if self._faults.hits("slow disk"):
+            await asyncio.sleep(self._faults.between("slow disk", 0.1, 5))
+        else:
+            await asyncio.sleep(0.001)
+
+    async def _group(self, group: list[_Waiting]) -> None:
+        faults = self._faults
+        if self._disk.full:
+            raise StoreFull("There is no room: nothing of this step was kept.")
+        if faults.hits("busy"):
+            raise StoreBusy("The database is locked by another process.")
+        if faults.hits("crash before commit"):
+            await self._die()
+        outcomes = [self._executed(one) for one in group if not one.future.done()]
+        if faults.hits("crash after commit"):
+            await self._die()
+        if faults.hits("commit unknown"):
+            raise StoreError("The store was interrupted: look what is kept.")
+        await self._pause()
+        for one, result, error in outcomes:
+            if error is not None:
+                refuse(one.future, error)
+            elif not one.future.done():
+                one.future.set_result(result)
+
+    async def _die(self) -> None:
+        self._process.kill()
+        await asyncio.get_running_loop().create_future()
+
+    def _executed(self, one: _Waiting) -> tuple[_Waiting, Any, Exception | None]:
+        """One step, all of it or nothing."""
+        if self._faults.hits("step runs twice"):
+            rehearsal = _MemoryTransaction(self._tables, self.node)
+            try:
+                one.step(rehearsal)
+            except Exception:
+                pass
+            finally:
+                rehearsal.take_back()
+        before = len(self._tables.journal)
+        transaction = _NotingTransaction(self._tables, self.node)
+        try:
+            result = one.step(transaction)
+        except Exception as error:
+            transaction.take_back()
+            return one, None, error
+        events = self._tables.journal[before:]
+        touched, partners = list(transaction.touched), list(transaction.changed_partners)
+        if events or touched or partners:
+            self._committed(Commit(self._disk, events, touched, partners, one.cause))
+        return one, result, None

@@ -1,0 +1,141 @@
+"""The fast share of the simulation; `make sim SEEDS=2000` is the whole."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from postroad.node import keeping, node, submitting
+from postroad.reliability.awareness import ANSWERS, Answer, Reception
+from postroad.reliability.delivery import Input
+from postroad.store.memory import _MemoryTransaction
+from tests.conftest import PROJECT
+from tests.sim.agreements import Party, make_parties
+from tests.sim.marks import REQUIRED, missing
+from tests.sim.run import Result, Smaller, simulate
+from tests.sim.shrinking import shrink
+
+AT_A_TIME = 8
+MANY = 60
+"""Seeds within which a mistake must be found."""
+
+
+@pytest.fixture(scope="session")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Party]:
+    return make_parties(tmp_path_factory.mktemp("parties"))
+
+
+@pytest.mark.parametrize("first", range(0, 5 * AT_A_TIME, AT_A_TIME))
+def test_whatever_fails_each_message_is_delivered_once_or_told_to_have_failed(
+    parties: Mapping[str, Party], first: int
+) -> None:
+    for seed in range(first, first + AT_A_TIME):
+        result = simulate(seed, parties)
+        told = "\n".join(map(str, result.history.about(None)))
+        assert result.broken is None, f"python -m tests.sim --seed {seed}\n{told}"
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_one_seed_gives_one_history(parties: Mapping[str, Party], seed: int) -> None:
+    one, other = simulate(seed, parties), simulate(seed, parties)
+    assert one.history.entries == other.history.entries
+    assert len(one.history.entries) > 50
+
+
+def test_the_history_is_the_same_in_another_process() -> None:
+    """Nothing hangs on hashes, addresses or the time of the day."""
+
+    def told(number: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "tests.sim", "--seed", "11"],
+            cwd=PROJECT,
+            env=os.environ | {"PYTHONHASHSEED": number},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert told("1") == told("2") != ""
+
+
+def test_without_faults_everything_is_acknowledged(parties: Mapping[str, Party]) -> None:
+    result = simulate(2, parties, Smaller(None, ()))
+    assert result.broken is None
+    assert not result.history.marks["resent"]
+    assert result.history.marks["delivered"] == result.messages
+
+
+def _found(parties: Mapping[str, Party]) -> Result:
+    """The first seed that fails."""
+    for seed in range(MANY):
+        result = simulate(seed, parties)
+        if result.broken is not None:
+            return result
+    raise AssertionError(f"{MANY} seeds saw nothing")
+
+
+def test_a_receiver_that_takes_copies_for_new_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "received", lambda *_: Reception.TAKE_INSTEAD)
+    assert "received twice" in str(_found(parties).broken)
+
+
+def test_a_sender_that_takes_trouble_for_a_refusal_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, Answer.TROUBLE, Input.REFUSED)
+    assert "says failed, but" in str(_found(parties).broken)
+
+
+def test_attempts_that_a_crash_hides_are_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "left_behind", lambda tx, message, *_: message)
+    assert "it left" in str(_found(parties).broken)
+
+
+def test_work_that_is_forgotten_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget(tx: Any, id: int, *_: object) -> None:
+        tx.finish_work(id)
+
+    monkeypatch.setattr(_MemoryTransaction, "postpone_work", forget)
+    assert "nothing will ever be done" in str(_found(parties).broken)
+
+
+def test_messages_that_overtake_each_other_are_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_order: Callable[..., Any] = submitting.send_work
+
+    def anyhow(*args: Any) -> Any:
+        made = in_order(*args)
+        return type(made)(made.kind, made.message_id, made.due_at, partner=made.partner)
+
+    monkeypatch.setattr(submitting, "send_work", anyhow)
+    assert "delivered before it" in str(_found(parties).broken)
+
+
+def test_a_failing_history_is_made_smaller(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, Answer.TROUBLE, Input.REFUSED)
+    failed = _found(parties)
+    smaller, result = shrink(failed, lambda less: simulate(failed.seed, parties, less))
+    assert result.broken is not None
+    assert result.messages < failed.messages
+    assert len(result.faults) < len(failed.faults)
+    again = simulate(failed.seed, parties, smaller)
+    assert again.history.digest() == result.history.digest()
+
+
+def test_what_no_seed_reached_is_named() -> None:
+    reached = dict.fromkeys(REQUIRED, 1)
+    assert missing(reached) == []
+    del reached["duplicate"]
+    assert missing(reached) == ["duplicate"]

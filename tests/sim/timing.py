@@ -1,0 +1,114 @@
+"""When a sender tries again: not sooner, not more often and not longer than agreed.
+
+Part of the second oracle: it follows from the events of the journal alone, as long as the node's
+clock is not set and nobody else took the message over in the midst of an attempt.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from postroad.reliability.schedule import Policy
+from postroad.store.records import Event
+from tests.sim.replay import ATTEMPTS, Untrue
+
+_HAIR: Final = timedelta(milliseconds=2)
+_MOST_GROWN: Final = 20
+
+
+@dataclass
+class _Life:
+    submitted: datetime
+    policy: Policy
+    tries: int = 0
+    last: datetime | None = None
+    first_left: datetime | None = None
+    disturbed: bool = False
+
+
+@dataclass
+class _Pause:
+    """A time in which a partner was left alone."""
+
+    begin: datetime
+    end: datetime | None = None
+
+    def covers(self, at: datetime) -> bool:
+        return self.begin <= at and (self.end is None or at <= self.end)
+
+
+class Timing:
+    """The attempts of one party."""
+
+    def __init__(self, policy_of: Callable[[str], Policy]) -> None:
+        self._policy_of = policy_of
+        self._lives: dict[str, _Life] = {}
+        self._pauses: dict[str, list[_Pause]] = {}
+
+    def anew(self, message_id: str) -> None:
+        """An operator gives it all its retries again."""
+        life = self._lives.get(message_id)
+        if life is not None:
+            life.tries, life.last = 0, None
+
+    def partner(self, event: Event) -> None:
+        """A partner is left alone, or served again; what was suspended begins anew then."""
+        pauses = self._pauses.setdefault(event.to_party or "", [])
+        if pauses and pauses[-1].end is None:
+            pauses[-1].end = event.at
+        if event.event == "suspended":
+            pauses.append(_Pause(event.at))
+            return
+        for life in self._lives.values():
+            life.disturbed |= life.policy.suspend
+
+    def _is_probe(self, event: Event) -> bool:
+        """It found out that a partner who is left alone cannot be reached yet."""
+        pauses = self._pauses.get(event.to_party or "", ())
+        return event.event == "send_failed" and any(one.covers(event.at) for one in pauses)
+
+    def take(self, event: Event) -> None:
+        """An event of a sender; `Untrue` when it comes at the wrong time."""
+        if event.message_id is None:
+            if event.event in ("suspended", "resumed"):
+                self.partner(event)
+            return
+        if event.event == "submitted":
+            life = _Life(event.at, self._policy_of(event.pmode or ""))
+            self._lives[event.message_id] = life
+            return
+        life = self._lives[event.message_id]
+        if event.event not in ATTEMPTS or life.disturbed:
+            return
+        if event.event != "send_failed" and event.detail is not None:
+            # Nobody knows what became of that attempt; it counts for nothing.
+            life.disturbed = True
+            return
+        probe = self._is_probe(event)
+        _check(life, event.at, probe)
+        life.tries += not probe
+        life.last = event.at
+        if event.event != "send_failed" and life.first_left is None:
+            life.first_left = event.at
+
+
+def _check(life: _Life, at: datetime, probe: bool) -> None:
+    policy = life.policy
+    if policy.retries is not None and life.tries > policy.retries and not probe:
+        raise Untrue(f"attempt {life.tries + 1}, and there are {policy.retries} retries")
+    if life.last is not None and at - life.last < _wait(policy, life.tries) - _HAIR:
+        raise Untrue(f"sent again after {at - life.last}, too soon")
+    if policy.time_to_live is not None and at > life.submitted + policy.time_to_live:
+        raise Untrue("sent after its time to live")
+    persists = policy.persist_duration
+    if persists is not None and life.first_left and at > life.first_left + persists:
+        raise Untrue("sent when its receiver need no longer know it")
+
+
+def _wait(policy: Policy, tries: int) -> timedelta:
+    """The least wait after so many attempts."""
+    if tries <= 1:
+        return policy.timeout
+    grown = policy.growth ** min(tries - 2, _MOST_GROWN)
+    return min(policy.interval * grown, policy.longest)

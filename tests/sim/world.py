@@ -1,0 +1,192 @@
+"""The world of one seed: the parties' nodes with their disks and clocks, and what befalls them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import combinations
+from typing import Final
+
+from postroad.node.node import Node
+from postroad.store.interface import StoreError
+from tests.sim.agreements import Party
+from tests.sim.faults import Faults
+from tests.sim.history import History
+from tests.sim.loop import Died, Process
+from tests.sim.network import Network, Witness
+from tests.sim.stations import Running, Station, make_station
+from tests.sim.store import SimStore, Watching
+from tests.sim.webhook import NAME, Listener
+
+_AN_HOUR: Final = 3600.0
+
+
+class World:
+    """All stations of a seed, and the network between them."""
+
+    def __init__(
+        self,
+        seed: int,
+        parties: Mapping[str, Party],
+        faults: Faults,
+        history: History,
+        committed: Watching,
+        witness: Witness,
+    ) -> None:
+        self.seed = seed
+        self.faults = faults
+        self.history = history
+        self.network = Network(self, faults, history, witness)
+        self._committed = committed
+        self._chaos = Process("chaos")
+        self.stations = {name: make_station(seed, one, faults) for name, one in parties.items()}
+        called = (name for name, one in self.stations.items() if one.config.webhook)
+        self.listener = Listener(frozenset(called))
+
+    def endpoint(self, party: str) -> Running | Listener | None:
+        """Who answers under an address now."""
+        return self.listener if party == NAME else self.stations[party].next()
+
+    async def start(self) -> None:
+        """Start all nodes, and let things happen to them."""
+        for station in self.stations.values():
+            for place in range(station.places):
+                await self._start(station, place)
+        for name, happen in (
+            ("kill", self._kill_somebody),
+            ("restart", self._restart_somebody),
+            ("partition", self._part_somebody),
+            ("full disk", self._fill_a_disk),
+            ("clock set", self._set_a_clock),
+        ):
+            self._chaos.spawn(self._now_and_then(name, happen))
+
+    async def _now_and_then(self, name: str, happen: Callable[[str], Awaitable[None]]) -> None:
+        while (wait := self.faults.wait(name)) is not None:
+            await asyncio.sleep(wait)
+            if self.faults.over:
+                return
+            await happen(name)
+
+    def heal(self) -> None:
+        """From now on nothing fails."""
+        self.faults.over = True
+        self.network.heal()
+        for station in self.stations.values():
+            station.disk.full = False
+        self.history.note("world", "no more faults")
+
+    def is_up(self) -> bool:
+        return all(len(one.running) == one.places for one in self.stations.values())
+
+    # Starting and ending
+
+    async def _start(self, station: Station, place: int) -> None:
+        """Start a process; one that cannot, because its disk does not let it, ends at once."""
+        process = Process(f"{station.name}.{place}")
+        self._chaos.spawn(self._watch(station, place, process))
+        try:
+            node = await process.ask(self._begun(station, place, process))
+        except Died:
+            return
+        except StoreError as error:
+            self.history.note(process.name, f"cannot start: {error}")
+            process.kill()
+            return
+        station.running[place] = Running(process, node)
+        self.history.note(process.name, "is up")
+
+    async def _begun(self, station: Station, place: int, process: Process) -> Node:
+        """In the process itself: what `postroad serve` does."""
+        store = SimStore(station.disk, process, self.faults, self._committed)
+        node = Node(
+            station.config,
+            store,
+            leads=place == 0,
+            left_by=None if station.places == 1 else [f"{station.name}/{place}-"],
+            clock=station.clock,
+            entropy=station.entropy.randbytes,
+            client=self.network.client(station.name, process),
+        )
+        node.context.owner = f"{station.name}/{place}-{station.entropy.randbytes(4).hex()}"
+        await node.start()
+        return node
+
+    async def _watch(self, station: Station, place: int, process: Process) -> None:
+        """What a supervisor does: when a process is gone, start it again, sooner or later."""
+        try:
+            await process.ask(_for_ever())
+        except Died:
+            station.running.pop(place, None)
+            station.disk.deaths += 1
+            self.history.note(process.name, "is gone")
+            self.history.mark("crash")
+        down = 0.5
+        if not self.faults.over:
+            low, high = ((0.1, 3), (5, 60))[self.faults.chosen("kill", 2)]
+            down = self.faults.between("kill", low, high)
+        await self._sleep_but_not_over(down)
+        await self._start(station, place)
+
+    async def _sleep_but_not_over(self, seconds: float) -> None:
+        """Wait, though not longer than there are faults."""
+        while seconds > 0 and not self.faults.over:
+            await asyncio.sleep(min(seconds, 1))
+            seconds -= 1
+
+    # What befalls them
+
+    def _somebody(self, name: str) -> Station:
+        stations = list(self.stations.values())
+        return stations[self.faults.chosen(name, len(stations))]
+
+    async def _kill_somebody(self, name: str) -> None:
+        station = self._somebody(name)
+        for running in list(station.running.values())[:1]:
+            self.history.note(running.process.name, "is killed")
+            running.process.kill()
+
+    async def _restart_somebody(self, name: str) -> None:
+        """An operator stops a process in good order; the supervisor starts it again."""
+        station = self._somebody(name)
+        for place, running in list(station.running.items())[:1]:
+            del station.running[place]
+            self.history.note(running.process.name, "is stopped")
+            try:
+                async with asyncio.timeout(120):
+                    await running.process.ask(running.node.stop())
+            except TimeoutError:
+                self.history.note(running.process.name, "does not stop")
+            except Died:
+                return
+            running.process.kill()
+
+    async def _part_somebody(self, name: str) -> None:
+        pairs = [frozenset(pair) for pair in combinations(self.stations, 2)]
+        pair = pairs[self.faults.chosen(name, len(pairs))]
+        self.network.part(pair, apart=True)
+        self._chaos.spawn(self._joined(pair, self.faults.between(name, 1, 60)))
+
+    async def _joined(self, pair: frozenset[str], after: float) -> None:
+        await self._sleep_but_not_over(after)
+        if not self.faults.over:
+            self.network.part(pair, apart=False)
+
+    async def _fill_a_disk(self, name: str) -> None:
+        station = self._somebody(name)
+        station.disk.full = True
+        self.history.note(station.name, "the disk is full")
+        await self._sleep_but_not_over(self.faults.between(name, 0.5, 30))
+        station.disk.full = False
+        self.history.note(station.name, "there is room again")
+
+    async def _set_a_clock(self, name: str) -> None:
+        station = self._somebody(name)
+        amounts = (-_AN_HOUR, -30, -1, 1, 30)
+        by = amounts[self.faults.chosen(name, len(amounts))]
+        station.clock.ahead += by
+        self.history.note(station.name, f"the clock is set by {by:+g} s")
+        if by == -_AN_HOUR:
+            self.history.mark("clock set back an hour")
+
+
+async def _for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
