@@ -317,7 +317,9 @@ def _tell(
                 ),
             )
         )
-    if state in NOTICED and may_be_told(context, message, state):
+    # Who was told of a failure before somebody began anew is told of the good end too.
+    anew = stage is Stage.ACKNOWLEDGED and message.attempts > message.tries
+    if (anew or state in NOTICED) and may_be_told(context, message, state):
         tx.add_notice(
             Notice(
                 message.message_id,

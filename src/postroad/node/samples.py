@@ -59,7 +59,7 @@ api:
 
 # webhook:                            # call an application when something happened
 #   url: http://127.0.0.1:9000/events
-#   events: [received, receipt, failed]
+#   events: [received, receipt, failed, in_doubt, suspended, settled]
 
 retention:
   messages: P90D                      # payloads are removed after that; the journal stays

@@ -190,7 +190,7 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     message_id: str
     at: datetime
     event: str
-    """failed, in_doubt, suspended or settled"""
+    """failed, in_doubt, suspended, settled, or receipt where it was sent anew after that"""
     state: State
     severity: str | None = None
     """Of a failure: Error, it did not arrive; Warning, it may have."""
