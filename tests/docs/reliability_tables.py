@@ -1,6 +1,6 @@
-"""The tables of docs/reliability.md, drawn from the code: `python -m tests.docs.reliability_tables`.
+"""The tables of docs/reliability.md, drawn from the code.
 
-Run so, it writes them into the page; a test compares.
+`python -m tests.docs.reliability_tables` writes them into the page; a test compares.
 """
 
 import re
@@ -80,7 +80,10 @@ def _ebxml_words() -> str:
     words = ebxml_sending.WORDS
     return rows(
         ("what an answer says", "what it is"),
-        ((one.value, words[one].value if one in words else "nothing") for one in ebxml_sending.Word),
+        (
+            (one.value, words[one].value if one in words else "nothing")
+            for one in ebxml_sending.Word
+        ),
     )
 
 

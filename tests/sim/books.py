@@ -71,6 +71,7 @@ class Books:
         name = commit.disk.name
         for recorded in commit.events:
             self._event(name, recorded)
+            self._mark(recorded.event, commit)
         for key in commit.touched:
             row = commit.disk.message(*key)
             if row is not None:
@@ -86,9 +87,6 @@ class Books:
         event = recorded.event
         if event.event != "heartbeat":
             self._history.event(name, recorded)
-        self._history.mark(event.event)
-        if event.event in ("sent", "resent") and event.detail and "stopped" in event.detail:
-            self._history.mark("taken up after a crash")
         try:
             self.replays[name].take(recorded)
             self._time(name, event)
@@ -98,6 +96,16 @@ class Books:
             self._delivered(name, event)
         if event.event == "settled" and event.message_id is not None:
             self._settled(name, event)
+
+    def _mark(self, event: Event, commit: Commit) -> None:
+        self._history.mark(event.event)
+        if event.event in ("sent", "resent") and event.detail is not None:
+            if "stopped" not in event.detail:
+                self._history.mark("an outcome could not be stored")
+            elif commit.process.up:
+                self._history.mark("a lease ran out")
+            else:
+                self._history.mark("taken up after a crash")
 
     def _time(self, name: str, event: Event) -> None:
         """Attempts come when they may, as far as the node's own clock can tell."""

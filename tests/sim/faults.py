@@ -5,6 +5,7 @@ kind of fault is left out: that is what makes shrinking possible.
 """
 
 import random
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -61,18 +62,23 @@ class Faults:
             absent, share = draw.random() < _ABSENT, draw.random()
             if not absent and (only is None or name in only):
                 self.rates[name] = most * share
+        self.hit: Counter[str] = Counter()
+        """How often each happened."""
         self.over = False
         """Once it is set nothing fails any more."""
 
     def hits(self, name: str) -> bool:
         """Whether it happens here and now."""
         rate = self.rates.get(name)
-        return rate is not None and not self.over and self._dice[name].random() < rate
+        if rate is None or self.over or self._dice[name].random() >= rate:
+            return False
+        self.hit[name] += 1
+        return True
 
     def wait(self, name: str) -> float | None:
         """Seconds until something that happens by itself does so again; None: never."""
         rate = self.rates.get(name)
-        return None if rate is None or self.over else self._dice[name].expovariate(rate / 60)
+        return None if not rate or self.over else self._dice[name].expovariate(rate / 60)
 
     def between(self, name: str, low: float, high: float) -> float:
         """How long or how much, with the dice of that fault."""

@@ -42,6 +42,8 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.up = False
+        """Whether it has done all that comes before its first request."""
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._context = contextvars.copy_context()
         self._context.run(_CURRENT.set, self)

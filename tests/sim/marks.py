@@ -3,29 +3,52 @@
 from collections.abc import Mapping
 from typing import Final
 
+from tests.sim.faults import RATES
+
 ENOUGH: Final = 200
 """Runs of fewer seeds need not reach everything."""
 
-REQUIRED: Final = (
+_STATES: Final = (
+    "sending submitted",
+    "sending ready",
+    "sending waiting",
+    "sending sent",
+    "sending acknowledged",
+    "sending failed",
+    "sending in_doubt",
+    "sending expired",
+    "sending suspended",
+    "sending settled",
+    "receiving held",
+    "receiving delivered",
+    "receiving consumed",
+    "receiving rejected",
+    "partner flowing",
+    "partner paused",
+    "partner probing",
+    "partner suspended",
+    "partner well",
+)
+_EVENTS: Final = ("duplicate", "error_received", "suspended", "resumed", "resent", "send_failed")
+_STORIES: Final = (
     "crash",
     "taken up after a crash",
+    "a lease ran out",
+    "an outcome could not be stored",
     "receiver died over a request",
+    "a receipt could not be handed over",
     "reply lost",
+    "first response again",
     "clock set back an hour",
     "submitted again",
     "contradiction refused",
     "resent by an operator",
-    "duplicate",
-    "sending acknowledged",
-    "sending failed",
-    "sending in_doubt",
-    "sending sent",
-    "receiving delivered",
-    "receiving consumed",
-    "receiving rejected",
-    "error_received",
-    "ghost of a copy",
+    "resumed by an operator",
+    "settled by an operator",
+    "settled late",
 )
+_FAULTS: Final = tuple(name for name in RATES if name != "drift")
+REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_FAULTS)
 
 
 def missing(reached: Mapping[str, int]) -> list[str]:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -68,6 +68,8 @@ class Transmission:
     is_signal: bool
     extra: bool = False
     """A copy that the network made: its sender knows nothing of it."""
+    handed: list[bool] = field(default_factory=list)
+    """Where that matters: whether somebody was there to take the answer."""
 
     def __str__(self) -> str:
         what = "signal" if self.is_signal else "message" if self.receiver in PARTIES else "call"
@@ -287,7 +289,11 @@ class Network:
         self._note(sent, "arrives" if cut is None else f"arrives, cut after {cut} bytes")
         try:
             response = await endpoint.process.ask(_received(endpoint, sent, cut, connection))
-            self._witness.responded(sent, response.body)
+            if False in sent.handed:
+                self._history.mark("a receipt could not be handed over")
+                self._note(sent, "nobody is there to take the answer")
+            else:
+                self._witness.responded(sent, response.body)
             return response
         except Died:
             self._note(sent, "the receiver died over it")
@@ -330,6 +336,7 @@ async def _received(
         return Response(500, _TEXT, f"not now: {error}".encode())
     if response.handed is not None:
         # The answer leaves first; what the door says of that afterwards keeps nobody waiting.
+        sent.handed.append(connection.open)
         endpoint.process.spawn(_told(response.handed, connection.open))
     return response
 

@@ -9,7 +9,7 @@ from typing import Final
 from tests.sim.agreements import KINDS, PARTIES, SIGNERS, Kind, pmode_id
 from tests.sim.faults import dice
 
-SAFETY: Final = 100.0
+SAFETY: Final = 150.0
 """Seconds in which messages are submitted and anything may fail."""
 
 
@@ -42,7 +42,7 @@ def make_plan(seed: int, most: int | None = None, only: Collection[str] = ()) ->
     draw = dice(seed, "plan")
     kinds = _kinds(draw)
     parties = draw.choice((PARTIES, PARTIES, ("buyer", "seller")))
-    count = draw.choice((4, 10, 20, 30))
+    count = draw.choice((4, 12, 25, 45))
     burst = draw.random() < 0.3
     plan = []
     for number in range(count):

@@ -70,6 +70,7 @@ def simulate(seed: int, parties: Mapping[str, Party], smaller: Smaller = WHOLE) 
         loop.bury()
         loop.close()
         asyncio.set_event_loop(None)
+    history.marks.update(faults.hit)
     return Result(seed, history, faults.rates, len(plan), seconds)
 
 

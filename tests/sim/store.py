@@ -55,6 +55,7 @@ class Commit:
     touched: list[Key]
     partners: list[str]
     cause: object
+    process: Process
 
 
 class Watching(Protocol):
@@ -188,5 +189,5 @@ class SimStore(MemoryStore):
         events = self._tables.journal[before:]
         touched, partners = list(transaction.touched), list(transaction.changed_partners)
         if events or touched or partners:
-            self._committed(Commit(self._disk, events, touched, partners, one.cause))
+            self._committed(Commit(self._disk, events, touched, partners, one.cause, self._process))
         return one, result, None

@@ -35,7 +35,7 @@ class _Pause:
     end: datetime | None = None
 
     def covers(self, at: datetime) -> bool:
-        return self.begin <= at and (self.end is None or at <= self.end)
+        return self.begin < at and (self.end is None or at <= self.end)
 
 
 class Timing:

@@ -64,6 +64,7 @@ class World:
             await asyncio.sleep(wait)
             if self.faults.over:
                 return
+            self.faults.hit[name] += 1
             await happen(name)
 
     def heal(self) -> None:
@@ -92,6 +93,7 @@ class World:
             process.kill()
             return
         station.running[place] = Running(process, node)
+        process.up = True
         self.history.note(process.name, "is up")
 
     async def _begun(self, station: Station, place: int, process: Process) -> Node:

@@ -1,0 +1,1 @@
+"""The delivery and duplicate machines, checked in every state that a small world can reach."""
