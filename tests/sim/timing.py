@@ -25,6 +25,7 @@ class _Life:
     last: datetime | None = None
     first_left: datetime | None = None
     disturbed: bool = False
+    """Which of its attempts count is no longer known."""
 
 
 @dataclass
@@ -34,8 +35,8 @@ class _Pause:
     begin: datetime
     end: datetime | None = None
 
-    def covers(self, at: datetime) -> bool:
-        return self.begin < at and (self.end is None or at <= self.end)
+    def overlaps(self, since: datetime, until: datetime) -> bool:
+        return self.begin <= until and (self.end is None or since <= self.end)
 
 
 class Timing:
@@ -63,10 +64,14 @@ class Timing:
         for life in self._lives.values():
             life.disturbed |= life.policy.suspend
 
-    def _is_probe(self, event: Event) -> bool:
-        """It found out that a partner who is left alone cannot be reached yet."""
+    def _may_probe(self, life: _Life, event: Event) -> bool:
+        """Whether it may only have shown that a partner who is left alone is still away.
+
+        Such an attempt uses up no retry, even when it waited for its turn longer than the pause.
+        """
+        since = life.last or life.submitted
         pauses = self._pauses.get(event.to_party or "", ())
-        return event.event == "send_failed" and any(one.covers(event.at) for one in pauses)
+        return event.event == "send_failed" and any(one.overlaps(since, event.at) for one in pauses)
 
     def take(self, event: Event) -> None:
         """An event of a sender; `Untrue` when it comes at the wrong time."""
@@ -81,21 +86,20 @@ class Timing:
         life = self._lives[event.message_id]
         if event.event not in ATTEMPTS or life.disturbed:
             return
-        if event.event != "send_failed" and event.detail is not None:
-            # Nobody knows what became of that attempt; it counts for nothing.
+        unknown = event.event != "send_failed" and event.detail is not None
+        if unknown or self._may_probe(life, event):
             life.disturbed = True
             return
-        probe = self._is_probe(event)
-        _check(life, event.at, probe)
-        life.tries += not probe
+        _check(life, event.at)
+        life.tries += 1
         life.last = event.at
         if event.event != "send_failed" and life.first_left is None:
             life.first_left = event.at
 
 
-def _check(life: _Life, at: datetime, probe: bool) -> None:
+def _check(life: _Life, at: datetime) -> None:
     policy = life.policy
-    if policy.retries is not None and life.tries > policy.retries and not probe:
+    if policy.retries is not None and life.tries > policy.retries:
         raise Untrue(f"attempt {life.tries + 1}, and there are {policy.retries} retries")
     if life.last is not None and at - life.last < _wait(policy, life.tries) - _HAIR:
         raise Untrue(f"sent again after {at - life.last}, too soon")

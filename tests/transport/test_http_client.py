@@ -240,6 +240,7 @@ async def test_idle_connections_are_closed_in_time() -> None:
         await until(lambda: server.connections == 0)
 
 
+@pytest.mark.req("RM001-2.6.3-01")
 @in_loop
 async def test_a_connection_that_the_server_closed_while_idle_is_not_used() -> None:
     async with answering(OK, OK, close=True) as (url, asked), HttpClient() as client:

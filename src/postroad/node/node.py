@@ -124,8 +124,8 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.stop()
-        await self._loop.stop()
         with contextlib.suppress(StoreError):
+            await self._loop.stop()
             await self.context.store.run(lambda tx: tx.release_work(self.context.owner))
         await self._client.close()
         await self.context.store.close()

@@ -67,9 +67,10 @@ class WorkLoop:
             self._context.work_came.clear()
 
     async def stop(self) -> None:
-        """Let what was begun come to its end."""
+        """Let what was begun come to its end, and give back what could not be finished."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._give_back(self._context.clock())
 
     async def _round(self) -> float:
         """One look; how long until the next is worth it."""

@@ -23,7 +23,10 @@ MISSING_RECEIPT: Final = "EBMS:0301"
 INVALID_RECEIPT: Final = "EBMS:0302"
 _NOT_TAKEN: Final = frozenset(("EBMS:0202", "EBMS:0005"))
 """Errors by which a partner says that it could not take a message now."""
-_BROKEN: Final = frozenset(("Receiver", "Server"))
+_AT_FAULT: Final = frozenset(
+    ("Sender", "Client", "MustUnderstand", "VersionMismatch", "DataEncodingUnknown")
+)
+"""Codes of SOAP faults that blame the message."""
 _LATER: Final = frozenset((408, 425, 429))
 """HTTP statuses that say the same."""
 
@@ -110,9 +113,9 @@ def error_said(code: str) -> Answer:
 
 
 def fault_said(code: str) -> Answer:
-    """What a SOAP fault says, by its code: a receiver that broke down may have taken it."""
+    """What a SOAP fault says, by its code: who doesn't blame the message may have taken it."""
     name = code.rpartition("}")[2].partition(".")[0]
-    return Answer.BREAKDOWN if name in _BROKEN else Answer.FAULT
+    return Answer.FAULT if name in _AT_FAULT else Answer.BREAKDOWN
 
 
 def status_said(status: int) -> Answer:

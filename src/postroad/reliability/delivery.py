@@ -204,7 +204,8 @@ def attempted(
     if is_used_up(policy, tried.tries) and not hope:
         return _no_more(tried, policy)
     end = ends_at(policy, tried.created_at, tried.first_sent_at)
-    due = began + wait_after(policy, tried.tries, dice)
+    # What calls back has its time from when the message was all there, however long that took.
+    due = (now if hope else began) + wait_after(policy, tried.tries, dice)
     due = max(due if end is None else min(due, end), now)
     known = decided_by(policy, tried.tries, began, end)
     return Decision(tried, due, None if known is None else max(known, due), ends_at=end)
