@@ -1,4 +1,4 @@
-"""All states of larger worlds: `python -m tests.model --messages 2 --losses 3`."""
+"""All states of larger worlds: `python -m tests.model --messages 2 --losses 2`."""
 
 import argparse
 import sys
@@ -32,8 +32,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--messages", type=int, default=1, help="how many")
     parser.add_argument("--retries", type=int, default=1, help="of each")
-    for name in Budget._fields:
-        parser.add_argument(f"--{name}", type=int, default=1, help="at most")
+    usual = Budget(losses=1, crashes=1, rejections=1)
+    for name, count in usual._asdict().items():
+        parser.add_argument(f"--{name}", type=int, default=count, help="at most")
     return parser.parse_args()
 
 

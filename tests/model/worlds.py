@@ -1,8 +1,8 @@
 """The worlds that are looked at: each agreement with a network and a receiver that misbehave.
 
 Not both at once. A network that doubles a message in front of a receiver who takes one copy and
-rejects the other deceives every sender: the one answer that it hears is about the wrong copy. TCP
-doubles nothing; `docs/reliability.md` says what that means for a proxy that does.
+turns away the other deceives every sender: the one answer that it hears is about the wrong copy.
+TCP doubles nothing; `docs/reliability.md` says what that means for a proxy that does.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def worlds(budget: Budget, retries: int, messages: int = 1) -> Iterator[World]:
         given = budget if agreed.suspend else budget._replace(resumptions=0)
         seen = set()
         for world in (
-            World(agreed, given._replace(rejections=0), messages),
+            World(agreed, given._replace(rejections=0, delays=0), messages),
             World(agreed, given._replace(duplicates=0), messages),
             World(agreed, given._replace(rejections=0, delays=0, takeovers=0), messages, True),
             World(changed(agreed, in_order=True), _left_alone(given), messages),

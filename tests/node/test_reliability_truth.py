@@ -256,6 +256,23 @@ async def test_the_same_refusal_twice_is_one_refusal(world: World) -> None:
 
 
 @played
+async def test_a_refusal_that_comes_again_says_nothing_about_a_copy_that_was_resent(
+    world: World,
+) -> None:
+    world.agree(receipt="callback", retry=TWO)
+    world.wire.usual[SELLER] = status(202)
+    buyer = await world.start(BUYER)
+    await buyer.send(M)
+    refusal = ebms_error("EBMS:0004", M, "e@seller")
+    await buyer.receive(SOAP, refusal)
+    assert await buyer.state(M) is State.FAILED
+    await buyer.node.resend(M)
+    await world.until(1)
+    await buyer.receive(SOAP, refusal)
+    assert await buyer.state(M) is State.WAITING
+
+
+@played
 async def test_further_refusals_do_not_make_certain_what_is_in_doubt(world: World) -> None:
     """Nobody knows which copy they are about."""
     world.agree(receipt="callback", retry=TWO)

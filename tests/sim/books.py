@@ -46,7 +46,7 @@ class Books:
         self._disks: dict[str, Disk] = {}
         self.replays = {name: Replay() for name in parties}
         self._timings = {name: Timing(partial(_policy, one)) for name, one in parties.items()}
-        self.receipts = Receipts(self._plan, self._find, history)
+        self.receipts = Receipts(self._plan, self._find, self._took, history)
         self.accepted: dict[tuple[str, str], Planned] = {}
         """What an application was told is taken over."""
         self._brought: dict[tuple[str, str], Transmission] = {}
@@ -162,7 +162,8 @@ class Books:
             self._brought.setdefault((receiver, row.message_id), cause)
         sent = self._disks[sender].message(Side.SENDING, row.message_id)
         if sent is None:
-            self._fail(f"{receiver} has what {sender} has no row of", row.message_id)
+            if not self._is_purged(sender, row.message_id):
+                self._fail(f"{receiver} has what {sender} has no row of", row.message_id)
         elif sent.state in CERTAIN and row.state.value in DELIVERED:
             self._ghost(sender, receiver, sent)
 
@@ -180,13 +181,21 @@ class Books:
             self._ghost(sender, planned.receiver, row)
 
     def _has(self, planned: Planned, states: frozenset[str]) -> bool:
-        """Whether the receiver has it from this sender, in one of these states."""
+        """Whether the receiver has it from this sender in one of these states, or had it."""
+        told = self.replays[planned.receiver].incoming.get(planned.message_id)
+        if told is None or self._names.get(told.sender or "") != planned.sender:
+            return False
+        if told.purged:
+            return told.delivered > 0
         found = self._disks[planned.receiver].message(Side.RECEIVING, planned.message_id)
-        return (
-            found is not None
-            and found.state.value in states
-            and self._names.get(found.from_party or "") == planned.sender
-        )
+        return found is not None and found.state.value in states
+
+    def _took(self, planned: Planned) -> bool:
+        return self._has(planned, TAKEN)
+
+    def _is_purged(self, sender: str, message_id: str) -> bool:
+        told = self.replays[sender].outgoing.get(message_id)
+        return told is not None and told.purged
 
     def _ghost(self, sender: str, receiver: str, row: Message) -> None:
         """The sender is sure that the receiver has not what it has.
@@ -226,7 +235,8 @@ class Books:
         for (sender, message_id), planned in self.accepted.items():
             row = self._disks[sender].message(Side.SENDING, message_id)
             if row is None:
-                self._fail(f"{sender} forgot what it accepted", message_id)
+                if not self._is_purged(sender, message_id):
+                    self._fail(f"{sender} forgot what it accepted", message_id)
                 continue
             self._close(planned, row, network.posts[sender, message_id])
             self._close_webhook(planned, row, listener)
@@ -239,7 +249,8 @@ class Books:
             said = f"it left {posts} times, and the journal has {row.attempts} attempts"
             self._fail(said, row.message_id)
         good = (State.ACKNOWLEDGED, State.SETTLED)
-        if planned.kind.endless and not planned.clashes and row.state not in good:
+        endless = planned.kind.endless and not planned.clashes and not self._faults.forgetful
+        if endless and row.state not in good:
             self._fail(f"{row.state.value} although there was no end to retries", row.message_id)
         if row.state is State.ACKNOWLEDGED and not self._has(planned, DELIVERED):
             self._fail("acknowledged, and never delivered", row.message_id)
@@ -265,19 +276,20 @@ class Books:
         )
 
     def _conserve(self, name: str, disk: Disk) -> None:
-        """Submitted = acknowledged + failed + expired + in doubt + settled + sent, for each."""
+        """Submitted = acknowledged + failed + expired + in doubt + settled + sent + removed."""
         states = Counter(row.state.value for row in disk.messages() if row.side is Side.SENDING)
-        submitted = sum(1 for one in self.replays[name].outgoing.values() if one.submitted)
-        if sum(states.values()) != submitted:
-            self._fail(f"{name}: {submitted} submitted, but {dict(states)}", None)
+        told = self.replays[name].outgoing.values()
+        submitted, purged = len(told), sum(one.purged for one in told)
+        if sum(states.values()) + purged != submitted:
+            said = f"{submitted} submitted, {purged} removed, but {dict(states)}"
+            self._fail(f"{name}: {said}", None)
 
     def _check_order(self) -> None:
         """Where order is promised, nobody overtakes a message that the sender had not given up."""
-        for receiver, replay in self.replays.items():
+        for replay in self.replays.values():
             seen: dict[tuple[str, str], list[tuple[str, Outgoing]]] = {}
             for message_id in replay.deliveries:
-                row = self._disks[receiver].message(Side.RECEIVING, message_id)
-                sender = self._names.get(row.from_party or "", "") if row else ""
+                sender = self._names.get(replay.incoming[message_id].sender or "", "")
                 planned = self._plan.get((sender, message_id))
                 if planned is None or planned.kind.order is None:
                     continue

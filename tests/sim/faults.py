@@ -44,6 +44,8 @@ RATES: Final[Mapping[str, float]] = {
 }
 """How often each happens at most. What is drawn for a seed lies below."""
 _ABSENT: Final = 0.55
+SHORT_MEMORY: Final = 60.0
+"""Seconds after which messages are removed where nodes are forgetful."""
 
 
 def dice(seed: int, name: str) -> random.Random:
@@ -62,6 +64,10 @@ class Faults:
             absent, share = draw.random() < _ABSENT, draw.random()
             if not absent and (only is None or name in only):
                 self.rates[name] = most * share
+        clocks_agree = not {"clock set", "drift"} & self.rates.keys()
+        self.forgetful = draw.random() < 0.5 and clocks_agree
+        """Messages are removed soon. What comes later is told by its age from a new one, and for
+        that the clocks must agree."""
         self.hit: Counter[str] = Counter()
         """How often each happened."""
         self.over = False

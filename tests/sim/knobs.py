@@ -13,7 +13,7 @@ from postroad.node import calling, node, receiving, sending, submitting, upkeep,
 from postroad.reliability import agreed
 from postroad.reliability.schedule import Policy
 from tests.sim.agreements import Party
-from tests.sim.faults import dice
+from tests.sim.faults import SHORT_MEMORY, Faults, dice
 
 _NEVER: Final = 1e9
 _SELDOM: Final = 20.0
@@ -24,7 +24,7 @@ _ONCE: Final = Policy(timeout=timedelta(seconds=40))
 
 
 @contextmanager
-def turned(seed: int, parties: Mapping[str, Party]) -> Iterator[None]:
+def turned(seed: int, parties: Mapping[str, Party], faults: Faults) -> Iterator[None]:
     """The knobs as a seed wants them."""
     draw = dice(seed, "knobs")
     large = draw.random() < 0.3
@@ -39,6 +39,9 @@ def turned(seed: int, parties: Mapping[str, Party]) -> Iterator[None]:
         turn(upkeep, "RELOAD", _NEVER)
         turn(working, "_LONGEST", draw.choice((0.5, 1.0, 5.0)))
         turn(calling, "_FIRST_WAIT", timedelta(seconds=draw.choice((1, 5))))
+        if faults.forgetful:
+            turn(upkeep, "PURGE", SHORT_MEMORY / 4)
+            turn(receiving, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
         if large:
             turn(submitting, "AT_ONCE", _TINY)
             turn(receiving, "AT_ONCE", _TINY)

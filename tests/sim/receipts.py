@@ -10,7 +10,6 @@ from postroad.store.records import Message, Side, State
 from tests.sim.history import History
 from tests.sim.network import Transmission
 from tests.sim.plan import Planned
-from tests.sim.replay import TAKEN
 
 Find = Callable[[str, Side, str], Message | None]
 """The row of a message on the disk of a party, as it is now."""
@@ -20,10 +19,15 @@ class Receipts:
     """Sees every receipt that leaves a receiver, as a response or as a request of its own."""
 
     def __init__(
-        self, plan: Mapping[tuple[str, str], Planned], find: Find, history: History
+        self,
+        plan: Mapping[tuple[str, str], Planned],
+        find: Find,
+        took: Callable[[Planned], bool],
+        history: History,
     ) -> None:
         self._plan = plan
         self._find = find
+        self._took = took
         self._history = history
         self._first: dict[tuple[str, str, str], bytes] = {}
         self.given: set[tuple[str, str]] = set()
@@ -41,15 +45,15 @@ class Receipts:
 
     def _leaves(self, sender: str, receiver: str, message_id: str, body: bytes) -> None:
         planned = self._plan.get((sender, message_id))
-        row = self._find(receiver, Side.RECEIVING, message_id)
-        if planned is None or row is None or row.state.value not in TAKEN:
+        if planned is None or not self._took(planned):
             self._history.fail(f"{receiver} gives a receipt for what it has not", message_id)
             return
         first = self._first.setdefault((sender, receiver, message_id), body)
         if first != body:
             self._history.fail(f"{receiver} gives two different receipts", message_id)
+        row = self._find(receiver, Side.RECEIVING, message_id)
         afterwards = planned.kind.awareness.get("ack_after_delivery")
-        if afterwards and row.state is not State.CONSUMED:
+        if afterwards and row is not None and row.state is not State.CONSUMED:
             self._history.fail("its receipt leaves before the application has it", message_id)
         if (receiver, message_id) in self.given:
             self._history.mark("first response again")

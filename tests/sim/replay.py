@@ -36,12 +36,11 @@ class Outgoing:
     submitted: int = 0
     """The seq of that event."""
     attempts: int = 0
-    left: bool = False
     acknowledged: bool = False
     closed: str | None = None
     """Failed, in_doubt, expired or settled, by the last event that says so."""
     closed_at: int = 0
-    last_attempt: int = 0
+    purged: bool = False
 
     def take(self, seq: int, name: str, attempt: int | None) -> None:
         if name == "submitted":
@@ -52,22 +51,22 @@ class Outgoing:
         if not self.submitted:
             raise Untrue(f"{name} before it was submitted")
         if name in ATTEMPTS:
-            self._attempt(seq, name, attempt)
+            self._attempt(name, attempt)
         elif name in ("receipt_received", "ack_received"):
             self.acknowledged = True
+        elif name == "purged":
+            self.purged = True
         elif name in CLOSINGS:
             if self.acknowledged and name != "settled":
                 raise Untrue(f"{name} after it was acknowledged")
             self.closed, self.closed_at = CLOSINGS[name], seq
 
-    def _attempt(self, seq: int, name: str, attempt: int | None) -> None:
+    def _attempt(self, name: str, attempt: int | None) -> None:
         if attempt != self.attempts + 1:
             raise Untrue(f"{name} is attempt {attempt} after {self.attempts}")
         if (name == "sent") != (attempt == 1) and name != "send_failed":
             raise Untrue(f"attempt {attempt} is called {name}")
         self.attempts = attempt
-        self.left = self.left or name != "send_failed"
-        self.last_attempt = seq
 
     def fits(self, row: Message, begun_anew: int) -> str | None:
         """Why the row does not follow; None when it does. `begun_anew` is when it was resent."""
@@ -93,13 +92,18 @@ class Incoming:
     delivered: int = 0
     """The seq of that event."""
     rejected: int = 0
-    receipts: int = 0
+    purged: bool = False
+    sender: str | None = None
+    """Of what was received."""
 
-    def take(self, seq: int, name: str) -> None:
+    def take(self, seq: int, name: str, sender: str | None) -> None:
         if name == "received":
-            if self.received:
+            if self.purged and sender != self.sender:
+                # An id that somebody else used, and that nobody remembers.
+                self.delivered, self.purged = 0, False
+            elif self.received:
                 raise Untrue("received twice: the second is a duplicate")
-            self.received = seq
+            self.received, self.sender = seq, sender
         elif name == "delivered":
             if self.delivered:
                 raise Untrue("delivered twice")
@@ -108,14 +112,14 @@ class Incoming:
             self.delivered = seq
         elif name in ("duplicate", "held") and not self.received:
             raise Untrue(f"{name} before it was received")
-        elif name == "receipt_sent":
-            if not self.received:
-                raise Untrue("a receipt for what was never received")
-            self.receipts += 1
+        elif name == "receipt_sent" and not self.received:
+            raise Untrue("a receipt for what was never received")
         elif name == "rejected":
-            if self.received:
+            if self.received and not self.purged:
                 raise Untrue("rejected after it was received")
             self.rejected += 1
+        elif name == "purged":
+            self.purged = True
 
     def fits(self, row: Message) -> str | None:
         state = row.state.value
@@ -154,7 +158,8 @@ class Replay:
             known = self.outgoing.setdefault(event.message_id, Outgoing())
             known.take(recorded.seq, event.event, event.attempt)
         elif event.side is Side.RECEIVING:
-            self.incoming.setdefault(event.message_id, Incoming()).take(recorded.seq, event.event)
+            arrived = self.incoming.setdefault(event.message_id, Incoming())
+            arrived.take(recorded.seq, event.event, event.from_party)
             if event.event == "delivered":
                 self.deliveries.append(event.message_id)
 

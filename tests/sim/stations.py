@@ -10,7 +10,7 @@ from postroad.node.config_groups import Webhook
 from postroad.node.node import Node
 from postroad.node.receiving import Request, Response
 from tests.sim.agreements import BEGIN, Party
-from tests.sim.faults import Faults, dice
+from tests.sim.faults import SHORT_MEMORY, Faults, dice
 from tests.sim.loop import Process
 from tests.sim.store import Disk
 
@@ -70,7 +70,7 @@ def make_station(seed: int, party: Party, faults: Faults) -> Station:
     drift = faults.rates.get("drift", 0.0)
     return Station(
         party,
-        _config(party.config, draw),
+        _config(party.config, draw, faults),
         Disk(party.name),
         Clock(1 + draw.uniform(-drift, drift), draw.uniform(-60, 60) if drift else 0.0),
         dice(seed, f"entropy/{party.name}"),
@@ -78,7 +78,7 @@ def make_station(seed: int, party: Party, faults: Faults) -> Station:
     )
 
 
-def _config(config: Config, draw: random.Random) -> Config:
+def _config(config: Config, draw: random.Random, faults: Faults) -> Config:
     """Everything that is a matter of minutes or hours is one of seconds here."""
     http = {"connect_timeout": draw.choice((1, 3)), "answer_timeout": draw.choice((2, 5, 15))}
     breaker = {"pause": draw.choice((1, 5)), "longest_pause": draw.choice((10, 40))}
@@ -95,8 +95,10 @@ def _config(config: Config, draw: random.Random) -> Config:
         first_interval=timedelta(seconds=1),
         longest_interval=timedelta(seconds=20),
     )
+    kept = timedelta(seconds=SHORT_MEMORY) if faults.forgetful else None
     return config.model_copy(
         update={
+            "retention": config.retention.model_copy(update={"messages": kept}),
             "http": config.http.model_copy(update=_durations(http)),
             "send": config.send.model_copy(update=send),
             "webhook": webhook if draw.random() < 0.3 else None,

@@ -83,6 +83,9 @@ class _NotingTransaction(_MemoryTransaction):
     def _note(self, table: dict[Any, Any], key: Any) -> None:
         if table is self._tables.messages:
             self.touched[key] = None
+        elif table is self._tables.work and key in table:
+            # What happens to its work is of interest to the message.
+            self.touched[Side.SENDING, table[key].message_id] = None
         elif table is self._tables.partners:
             self.changed_partners[key] = None
 
@@ -141,7 +144,7 @@ class SimStore(MemoryStore):
     async def _pause(self) -> None:
         """What the disk takes for a commit, before or after the moment in which it counts."""
         if self._faults.hits("slow disk"):
-            await asyncio.sleep(self._faults.between("slow disk", 0.1, 5))
+            await asyncio.sleep(self._faults.between("slow disk", 0.1, 8))
         else:
             await asyncio.sleep(0.001)
 

@@ -82,6 +82,11 @@ def test_what_proves_nothing_is_doubt(answer: Answer) -> None:
     assert ANSWERS[answer] is Input.UNANSWERED
 
 
+@pytest.mark.parametrize("answer", [Answer.ERROR, Answer.FAULT, Answer.REJECTION])
+def test_what_says_that_the_message_is_wrong_refuses_it(answer: Answer) -> None:
+    assert ANSWERS[answer] is Input.REFUSED
+
+
 @pytest.mark.parametrize("answer", [Answer.NOT_NOW, Answer.LATER])
 def test_not_now_is_told_and_tried_again(answer: Answer) -> None:
     assert ANSWERS[answer] is Input.TURNED_AWAY

@@ -120,7 +120,11 @@ def test_pauses_grow_up_to_the_longest() -> None:
         assert partner.until is not None
         pauses.append((partner.until - T0) / SECOND)
     assert pauses == [20, 40, 60, 60, 60]
-    assert partner.since == T0
+
+
+def test_it_is_known_since_when_a_partner_is_left_alone() -> None:
+    later = failed(probing(PAUSED), BREAKER, T0 + 99 * SECOND, "no connection")
+    assert later.since == T0
 
 
 def test_after_very_many_pauses_one_is_as_long_as_the_longest() -> None:

@@ -38,6 +38,7 @@ WAITING: Final = Life(Stage.WAITING, T0, 1, 1, T0, T0)
 DOUBTFUL: Final = Life(Stage.IN_DOUBT, T0, 3, 3, T0, T0)
 FAILED: Final = Life(Stage.FAILED, T0, 3)
 EXPIRED: Final = Life(Stage.EXPIRED, T0, 3)
+SENT: Final = Life(Stage.SENT, T0, 1, 1, T0, T0)
 ENDED: Final = (DOUBTFUL, FAILED, EXPIRED)
 
 
@@ -292,9 +293,18 @@ def test_a_refusal_of_what_failed_says_nothing_new(life: Life) -> None:
 
 
 def test_a_message_without_an_agreed_receipt_may_still_be_refused() -> None:
-    sent = Life(Stage.SENT, T0, 1, 1, T0, T0)
-    assert after(heard(sent, Input.REFUSED)) == (Stage.FAILED, 0)
-    assert after(heard(changed(sent, unanswered=2), Input.REFUSED)) == (Stage.IN_DOUBT, 1)
+    assert after(heard(SENT, Input.REFUSED)) == (Stage.FAILED, 0)
+    assert after(heard(changed(SENT, unanswered=2), Input.REFUSED)) == (Stage.IN_DOUBT, 1)
+
+
+def test_a_receipt_that_nobody_asked_for_is_believed_too() -> None:
+    assert after(heard(SENT, Input.ACKNOWLEDGED)) == (Stage.ACKNOWLEDGED, 0)
+
+
+def test_a_refusal_ends_a_suspended_message() -> None:
+    stopped = changed(WAITING, stage=Stage.SUSPENDED)
+    assert after(heard(stopped, Input.REFUSED)) == (Stage.FAILED, 0)
+    assert after(heard(changed(stopped, unanswered=2), Input.REFUSED)) == (Stage.IN_DOUBT, 1)
 
 
 # Receipts
@@ -434,6 +444,9 @@ def test_a_suspended_message_still_ends_with_its_time(unanswered: int, end: Stag
         (DOUBTFUL, Stage.WAITING),
         (READY, Stage.READY),
         (WAITING, Stage.WAITING),
+        (SENT, Stage.WAITING),
+        (Life(Stage.SUSPENDED, T0, 3), Stage.READY),
+        (Life(Stage.SUSPENDED, T0, 3, 1), Stage.WAITING),
     ],
 )
 def test_a_resend_begins_anew_and_forgets_no_copy(life: Life, stage: Stage) -> None:
@@ -443,8 +456,10 @@ def test_a_resend_begins_anew_and_forgets_no_copy(life: Life, stage: Stage) -> N
     assert (decision.life.tries, decision.due) == (0, T0)
 
 
-@pytest.mark.parametrize("life", ENDED, ids=["in doubt", "failed", "expired"])
-def test_an_operator_settles_what_was_given_up(life: Life) -> None:
+@pytest.mark.parametrize(
+    "life", [*ENDED, Life(Stage.SUSPENDED, T0), Life(Stage.SETTLED, T0)], ids=lambda one: one.stage
+)
+def test_an_operator_settles_what_is_not_sent_any_more(life: Life) -> None:
     decision = settled(life)
     assert decision is not None
     assert decision.life.stage is Stage.SETTLED
@@ -460,6 +475,13 @@ def test_what_is_still_sent_cannot_be_settled(life: Life) -> None:
 def test_what_is_at_rest_is_not_attempted(stage: Stage, result: Input) -> None:
     with pytest.raises(Impossible):
         tried(Life(stage, T0), result)
+
+
+def test_what_was_submitted_is_packaged_or_fails() -> None:
+    assert TABLE[Stage.SUBMITTED] == {
+        Input.PACKAGED: Stage.READY,
+        Input.UNPACKABLE: Stage.FAILED,
+    }
 
 
 # Whatever happens

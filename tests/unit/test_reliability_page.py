@@ -24,4 +24,3 @@ def test_every_state_of_a_message_is_explained() -> None:
 
 def test_every_event_of_an_end_is_named() -> None:
     assert all(f"`{event}`" in TEXT for event in CLOSING.values())
-

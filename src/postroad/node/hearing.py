@@ -29,6 +29,7 @@ class Said(Struct, frozen=True):
     answer: Answer
     error_code: str | None = None
     detail: str | None = None
+    signal_id: str | None = None
 
     @property
     def input(self) -> Input:
@@ -70,7 +71,8 @@ class Hearing(Struct, frozen=True):
         for one in self.heard:
             if not one.problems and one.failure is not None:
                 code = one.failure.error_code
-                return Said(error_said(code), code, told_by(one.failure))
+                signal_id = one.signal.message_info.message_id
+                return Said(error_said(code), code, told_by(one.failure), signal_id)
         return None
 
     @property

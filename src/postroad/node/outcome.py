@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.node.context import Context
-from postroad.node.hearing import Hearing, noted
+from postroad.node.hearing import Hearing, Said, noted
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
 from postroad.node.notifying import EVENTS, may_be_told, notification
@@ -344,9 +344,10 @@ def answered(
     peer: str | None,
 ) -> State | None:
     """A signal that came by itself: what it says is written down, and what follows from it."""
-    noted(tx, message, hearing, now, peer)
     said = hearing.said
-    if said is None or said.input not in _ENDING:
+    again = said is not None and said.input is Input.REFUSED and _is_known(tx, message, said)
+    noted(tx, message, hearing, now, peer)
+    if said is None or again or said.input not in _ENDING:
         return None
     found = tx.message(Side.SENDING, message.message_id)
     if found is None:
@@ -359,6 +360,12 @@ def answered(
     # Who is sending a copy writes down that attempt, and ends the work.
     apply(context, tx, found, decision, now, reason, None if under_way else found.timer)
     return _STATES[decision.life.stage]
+
+
+def _is_known(tx: Transaction, message: Message, said: Said) -> bool:
+    """Whether a refusal was heard before: told twice it still answers one copy."""
+    heard_before = tx.signals(Side.SENDING, message.message_id)
+    return any(one.signal_id == said.signal_id for one in heard_before)
 
 
 def _is_under_way(tx: Transaction, message: Message) -> bool:
