@@ -141,6 +141,7 @@ async def test_what_is_resumed_and_arrives_is_told_as_well(world: World) -> None
     await buyer.node.resume(party(SELLER))
     await world.until(40)
     assert [one["event"] for one in calls(world)] == ["suspended", "receipt"]
+    assert [one.event for one in await buyer.notices(M)] == ["suspended", "receipt"]
 
 
 @in_every_store

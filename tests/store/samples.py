@@ -93,6 +93,7 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         due_at=after(5),
         decided_by=after(6),
         timer=2**40,
+        anew=True,
     )
 
 

@@ -318,8 +318,8 @@ def _tell(
             )
         )
     # Who was told of a failure before somebody began anew is told of the good end too.
-    anew = stage is Stage.ACKNOWLEDGED and message.attempts > message.tries
-    if (anew or state in NOTICED) and may_be_told(context, message, state):
+    good_end = stage is Stage.ACKNOWLEDGED and message.anew
+    if (good_end or state in NOTICED) and may_be_told(context, message, state):
         tx.add_notice(
             Notice(
                 message.message_id,
@@ -485,6 +485,7 @@ def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, w
         due_at=now,
         decided_by=None,
         timer=timer,
+        anew=message.anew or message.state in NOTICED,
     )
 
 

@@ -136,6 +136,8 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """Until when its fate is known."""
     timer: int | None = None
     """The work that waits for that time, or that keeps its place in its lane."""
+    anew: bool = False
+    """Somebody began anew after the application was told that it had failed."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor."""
 
