@@ -405,3 +405,20 @@ def test_the_history_of_a_message_is_all_its_events_in_order(tell: Tell) -> None
         assert await store.look(lambda reader: reader.events("m3")) == []
 
     tell(story)
+
+
+def test_who_lost_its_claim_ends_nothing(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        [id] = await added(store, work("send"))
+        assert await claimed(store, now=0, lease=5, owner="slow") == ["m1@here"]
+        assert await claimed(store, now=5, lease=99, owner="quick") == ["m1@here"]
+        await store.run(lambda tx: tx.finish_work(id, "slow"))
+        await store.run(lambda tx: tx.postpone_work(id, after(7), owner="slow"))
+        assert (await kept_work(store, id)).owner == "quick"
+        await store.run(lambda tx: tx.postpone_work(id, after(50), owner="quick"))
+        assert await due(store, ["send"]) == after(50)
+        assert await claimed(store, now=50, owner="quick") == ["m1@here"]
+        await store.run(lambda tx: tx.finish_work(id, "quick"))
+        assert await store.look(lambda reader: reader.work(id)) is None
+
+    tell(story)

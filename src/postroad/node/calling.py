@@ -111,7 +111,7 @@ class Calling:
             tx.record(
                 (about(message, "receipt_sent", now, signal_id=call.signal_id, peer=call.url),)
             )
-        tx.finish_work(work.id)
+        tx.finish_work(work.id, work.owner)
 
     async def _again(self, work: Work, call: Call, why: str) -> None:
         """Try later; after many times give up, and say so."""
@@ -124,7 +124,7 @@ class Calling:
 
         def step(tx: Transaction) -> None:
             if work.attempt + 1 < _MOST_ATTEMPTS:
-                tx.postpone_work(work.id, now + wait)
+                tx.postpone_work(work.id, now + wait, owner=work.owner)
                 return
             message = tx.message(Side.RECEIVING, work.message_id)
             if message is not None:
@@ -143,6 +143,6 @@ class Calling:
                         ),
                     )
                 )
-            tx.finish_work(work.id)
+            tx.finish_work(work.id, work.owner)
 
         await self._context.store.run(step)

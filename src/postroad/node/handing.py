@@ -35,7 +35,7 @@ class Handing:
         context, now = self._context, self._context.clock()
 
         def step(tx: Transaction) -> None:
-            tx.finish_work(work)
+            tx.finish_work(work, context.owner)
             message = tx.message(Side.RECEIVING, message_id)
             if message is None or message.state is not State.HELD:
                 return

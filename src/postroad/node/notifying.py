@@ -146,12 +146,12 @@ class Notifier:
             if one.event.at == told.at and one.event.side == told.side
         ]
         if webhook is None or (message and not self._is_wanted(message, told, then)):
-            await context.store.run(lambda tx: tx.finish_work(work.id))
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         body = msgspec.json.encode(_facts(context.config.node, work, told, message, then))
         why = await self._call(webhook, body)
         if why is None:
-            await context.store.run(lambda tx: tx.finish_work(work.id))
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             context.count("webhook_calls", outcome="taken")
             return
         await self._again(webhook, work, told, why)
@@ -199,12 +199,12 @@ class Notifier:
         if tried >= webhook.attempts:
             _log.error(f"given up telling of {told.event} after {tried} attempts", extra=about)
             context.count("webhook_calls", outcome="given_up")
-            await context.store.run(lambda tx: tx.finish_work(work.id))
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         _log.warning(f"not told of {told.event} yet", extra=about)
         context.count("webhook_calls", outcome="failed")
         due = context.clock() + _wait(webhook, work.attempt)
-        await context.store.run(lambda tx: tx.postpone_work(work.id, due))
+        await context.store.run(lambda tx: tx.postpone_work(work.id, due, owner=work.owner))
 
 
 def _wait(webhook: Webhook, failures: int) -> timedelta:

@@ -174,7 +174,7 @@ def attempt(
             note()
             _leave(tx, found, work)
             return Done(found.state, outcome.peer, outcome.detail)
-        if not apply(context, tx, found, decision, now, reason, work.id, note, **tried):
+        if not apply(context, tx, found, decision, now, reason, work.id, note, work.owner, **tried):
             return None
         return Done(_STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
 
@@ -184,7 +184,7 @@ def attempt(
         if outcome_of is None:
             fresh = tx.message(Side.SENDING, message.message_id)
             if fresh is None:
-                tx.finish_work(work.id)
+                tx.finish_work(work.id, work.owner)
                 return None
             outcome_of = done(tx, fresh)
             assert outcome_of is not None
@@ -198,9 +198,9 @@ def attempt(
 def _leave(tx: Transaction, message: Message, work: Work) -> None:
     """The work of a message at rest: done, unless it keeps others in its lane from passing."""
     if work.lane is None or message.state not in (State.IN_DOUBT, State.SUSPENDED):
-        tx.finish_work(work.id)
+        tx.finish_work(work.id, work.owner)
         return
-    tx.postpone_work(work.id, None)
+    tx.postpone_work(work.id, None, owner=work.owner)
     tx.expire_work(work.id, None)
     tx.change_message(Side.SENDING, message.message_id, (message.state,), timer=work.id)
 
@@ -228,12 +228,13 @@ def apply(
     reason: Reason,
     timer: int | None,
     note: Callable[[], None] | None = None,
+    owner: str | None = None,
     **more: Any,
 ) -> bool:
     """Write down what follows; False, and nothing done, when the message is not as it was.
 
-    `timer` is the work that waits for the message, if there is any; `note` writes down what
-    happened before it.
+    `timer` is the work that waits for the message, if there is any, and `owner` who claimed it;
+    `note` writes down what happened before it.
     """
     life = decision.life
     stage = life.stage
@@ -268,11 +269,11 @@ def apply(
         note()
     if timer is not None:
         if stays:
-            tx.postpone_work(timer, decision.due)
+            tx.postpone_work(timer, decision.due, owner=owner)
             if decision.ends_at is not None or lane is not None:
                 tx.expire_work(timer, decision.ends_at)
         else:
-            tx.finish_work(timer)
+            tx.finish_work(timer, owner)
     if decision.halted:
         halt(context, tx, message.to_party or "", now, detail or "")
     if state is not message.state or (stage is Stage.SETTLED and detail != message.detail):
@@ -392,13 +393,13 @@ def give_up(
     reason = Reason(code, detail, message.peer)
 
     def step(tx: Transaction) -> Done | None:
-        if not apply(context, tx, message, decision, now, reason, work.id):
+        if not apply(context, tx, message, decision, now, reason, work.id, owner=work.owner):
             # A receipt came meanwhile, or somebody began anew.
             fresh = tx.message(Side.SENDING, message.message_id)
             if fresh is None or life_of(fresh).stage not in AT_WORK:
-                tx.finish_work(work.id)
+                tx.finish_work(work.id, work.owner)
             else:
-                tx.postpone_work(work.id, now)
+                tx.postpone_work(work.id, now, owner=work.owner)
             return None
         state = _STATES[decision.life.stage]
         return Done(state, message.peer, message.detail, decision.halted)
@@ -455,8 +456,10 @@ def unpackable(
 ) -> None:
     """It cannot be packaged as it is: nothing of it ever leaves."""
     decision = Decision(changed(life_of(message), stage=Stage.FAILED))
-    if not apply(context, tx, message, decision, now, Reason(None, detail), work.id):
-        tx.finish_work(work.id)
+    if not apply(
+        context, tx, message, decision, now, Reason(None, detail), work.id, owner=work.owner
+    ):
+        tx.finish_work(work.id, work.owner)
 
 
 def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, work: Work) -> bool:

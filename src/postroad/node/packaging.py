@@ -158,7 +158,7 @@ class Packaging:
             lambda reader: reader.message(Side.SENDING, work.message_id)
         )
         if message is None or message.state is not State.SUBMITTED:
-            await context.store.run(lambda tx: tx.finish_work(work.id))
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         try:
             sending = context.in_force.sending(message.pmode or "")
@@ -208,7 +208,7 @@ class Packaging:
             if is_ours:
                 tx.turn_work(work.id, "send", context.clock(), message.to_party or "")
             else:
-                tx.finish_work(work.id)
+                tx.finish_work(work.id, work.owner)
 
         return step
 

@@ -206,7 +206,9 @@ class Receiver:
         match = found.match
         if not problems and match is not None and not self._context.in_force.receives(match):
             said = f"this is {self._context.party}, not the receiver {messages[0].to_party}"
-            problems = [EbmsError("EBMS:0010", said, location="eb:To")]
+            problem = EbmsError("EBMS:0010", said, location="eb:To")
+            # Who is not the receiver does not speak for it: no call-back, no signature.
+            return await self._refuse(arrival, None, [problem])
         if not problems and match is not None:
             problems = self._too_old(messages[0], arrival.now)
         if not problems and match is not None:

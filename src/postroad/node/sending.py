@@ -307,7 +307,7 @@ def _none_due(work: Work) -> Step:
     """The message came to rest by another way."""
 
     def step(tx: Transaction) -> None:
-        tx.finish_work(work.id)
+        tx.finish_work(work.id, work.owner)
 
     return step
 
@@ -316,7 +316,7 @@ def _not_now(work: Work, now: datetime) -> Step:
     """The partner is paused: the message keeps its place, and no retry is used up."""
 
     def step(tx: Transaction) -> None:
-        tx.postpone_work(work.id, now)
+        tx.postpone_work(work.id, now, owner=work.owner)
 
     return step
 
@@ -327,7 +327,7 @@ def _other_end(work: Work, message: Message, policy: Policy, now: datetime) -> S
 
     def step(tx: Transaction) -> None:
         tx.expire_work(work.id, end)
-        tx.postpone_work(work.id, now)
+        tx.postpone_work(work.id, now, owner=work.owner)
 
     return step
 

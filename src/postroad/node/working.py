@@ -212,7 +212,9 @@ class WorkLoop:
             _log.exception(f"{work.kind} failed", extra={"message_id": work.message_id})
             later = self._context.clock() + _LATER
             try:
-                await self._context.store.run(lambda tx: tx.postpone_work(work.id, later))
+                await self._context.store.run(
+                    lambda tx: tx.postpone_work(work.id, later, owner=work.owner)
+                )
             except StoreError:
                 self._context.let_go[work.id] = False
         finally:

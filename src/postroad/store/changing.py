@@ -222,18 +222,26 @@ class SqliteTransaction(SqliteReader):
                 rows.append(row)
         return rows
 
-    def finish_work(self, id: int) -> None:
-        for kind, lane in self._rows(_FINISH_WORK, (id,)):
+    def finish_work(self, id: int, owner: str | None = None) -> None:
+        for kind, lane in self._rows(_FINISH_WORK, {"id": id, "owner": owner}):
             self._group.changed = True
             self._group.count(WORK_COUNT + kind, -1)
             if lane is not None:
                 values = {"lane": lane, "finished": id, "later": LATER}
                 self._cursor.execute(_WAKE_LANE, values)
 
-    def postpone_work(self, id: int, due_at: datetime | None, data: bytes | None = None) -> None:
+    def postpone_work(
+        self,
+        id: int,
+        due_at: datetime | None,
+        data: bytes | None = None,
+        *,
+        owner: str | None = None,
+    ) -> None:
         self._group.changed = True
         due = LATER if due_at is None else self._due(id, due_at)
-        self._cursor.execute(_POSTPONE_WORK, (due, data, id))
+        values = {"due_at": due, "data": data, "id": id, "owner": owner}
+        self._cursor.execute(_POSTPONE_WORK, values)
 
     def _due(self, id: int, due_at: datetime) -> int:
         """Then, or later when its turn in its lane is still to come."""

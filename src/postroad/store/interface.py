@@ -135,14 +135,25 @@ class Transaction(Reader, Protocol):
         """
         ...
 
-    def finish_work(self, id: int) -> None:
-        """It is done; the next in its lane may begin."""
+    def finish_work(self, id: int, owner: str | None = None) -> None:
+        """It is done; the next in its lane may begin.
+
+        With an owner: only if it is still the owner's.
+        """
         ...
 
-    def postpone_work(self, id: int, due_at: datetime | None, data: bytes | None = None) -> None:
+    def postpone_work(
+        self,
+        id: int,
+        due_at: datetime | None,
+        data: bytes | None = None,
+        *,
+        owner: str | None = None,
+    ) -> None:
         """Try again later: the attempt is counted, the lease given back.
 
-        None: when somebody wakes it. It keeps its place in its lane.
+        It keeps its place in its lane. None: when somebody wakes it. With an owner: only if it is
+        still the owner's.
         """
         ...
 

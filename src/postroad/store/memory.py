@@ -228,18 +228,27 @@ class _MemoryTransaction(_MemoryReader):
             and work.expires_at <= now
         ]
 
-    def finish_work(self, id: int) -> None:
+    def finish_work(self, id: int, owner: str | None = None) -> None:
         work = self._tables.work.get(id)
+        if work is None or owner not in (None, work.owner):
+            return
         self._pop(self._tables.work, id)
         self._pop(self._tables.asleep, id)
-        if work is not None and work.lane is not None:
+        if work.lane is not None:
             first = self._first_in(work.lane)
             if first is not None and first > id:
                 self._pop(self._tables.asleep, first)
 
-    def postpone_work(self, id: int, due_at: datetime | None, data: bytes | None = None) -> None:
+    def postpone_work(
+        self,
+        id: int,
+        due_at: datetime | None,
+        data: bytes | None = None,
+        *,
+        owner: str | None = None,
+    ) -> None:
         work = self._tables.work.get(id)
-        if work is None:
+        if work is None or owner not in (None, work.owner):
             return
         later = changed(
             work,

@@ -203,7 +203,7 @@ UPDATE work SET owner = ?, lease_until = ? WHERE id = ?
 
 -- name: finish_work
 -- It is done; the kind tells which count goes down, the lane who is next.
-DELETE FROM work WHERE id = ? RETURNING kind, lane
+DELETE FROM work WHERE id = :id AND (:owner IS NULL OR owner = :owner) RETURNING kind, lane
 
 -- name: wake_lane
 -- The first in a lane was finished: the next may begin.
@@ -223,8 +223,9 @@ WHERE id = ?
 -- name: postpone_work
 -- It is tried again later, by anybody.
 UPDATE work SET
-    due_at = ?, data = coalesce(?, data), attempt = attempt + 1, owner = NULL, lease_until = NULL
-WHERE id = ?
+    due_at = :due_at, data = coalesce(:data, data), attempt = attempt + 1, owner = NULL,
+    lease_until = NULL
+WHERE id = :id AND (:owner IS NULL OR owner = :owner)
 
 -- name: renew_work
 -- The owner is still at it.
