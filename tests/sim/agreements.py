@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from postroad.agreement.matching import PModes
+from postroad.msh.expectation import Expectation
 from postroad.node.config import Config, load_config
 from postroad.node.in_force import InForce
 from postroad.node.initializing import Plan, Station, initialize
@@ -22,6 +24,7 @@ BEGIN: Final = datetime(2024, 6, 1, 12, tzinfo=UTC)
 PARTIES: Final = ("buyer", "seller", "carrier")
 PORTS: Final = {name: 18080 + number for number, name in enumerate(PARTIES)}
 SIGNERS: Final = frozenset(("buyer", "seller"))
+_NOTHING_AGREED: Final = Expectation(PModes(()))
 _SERVICE: Final = "urn:example:simulation"
 
 
@@ -36,6 +39,7 @@ class Kind:
     awareness: Mapping[str, Any] = field(default_factory=dict)
     """What else stands below reception_awareness."""
     signed: bool = False
+    errors_call_back: bool = False
 
     @property
     def order(self) -> str | None:
@@ -68,6 +72,7 @@ KINDS: Final = (
     Kind("back-once", "callback"),
     Kind("back-few", "callback", {**_FEW, "timeout": "PT15S"}),
     Kind("back-stubborn", "callback", {**_FOR_EVER, "timeout": "PT15S"}),
+    Kind("back-errors", "callback", {**_FEW, "timeout": "PT10S"}, errors_call_back=True),
     Kind("mortal", retry={**_MANY, "time_to_live": "PT15S"}),
     Kind("remembered", retry={**_MANY, "persist_duration": "PT20S"}),
     Kind("halting", retry={**_FEW, "then": "suspend"}),
@@ -87,15 +92,22 @@ KIND: Final = {kind.name: kind for kind in KINDS}
 class Fixed(InForce):
     """P-Modes and keys that never change, so that nobody need look at their files."""
 
+    missing = False
+    """Somebody has taken the P-Modes away for a while: nothing that comes fits any."""
+
     def refresh(self) -> Reloaded:
         return Reloaded(True, 0, ())
+
+    @property
+    def expectation(self) -> Expectation:
+        return _NOTHING_AGREED if self.missing else super().expectation
 
 
 @dataclass(frozen=True)
 class Party:
     name: str
     config: Config
-    in_force: InForce
+    in_force: Fixed
 
     @property
     def id(self) -> str:
@@ -144,7 +156,7 @@ def _pmode(sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]
     leg: dict[str, Any] = {
         "protocol": {"address": address(receiver), "soap_version": "1.2"},
         "business_info": {"service": _SERVICE, "action": kind.name},
-        "error_handling": {"report": {"as_response": True}},
+        "error_handling": {"report": _errors(sender, kind)},
         "security": {"send_receipt": _receipt(sender, receiver, kind)},
     }
     if kind.signed:
@@ -160,6 +172,12 @@ def _pmode(sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]
         "responder": {"party": f"urn:example:{receiver}", "role": "urn:example:receiver"},
         "legs": [leg],
     }
+
+
+def _errors(sender: str, kind: Kind) -> dict[str, Any]:
+    if kind.errors_call_back:
+        return {"as_response": False, "receiver_errors_to": [address(sender)]}
+    return {"as_response": True}
 
 
 def _receipt(sender: str, receiver: str, kind: Kind) -> dict[str, Any]:

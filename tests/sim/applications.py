@@ -113,6 +113,9 @@ class Applications:
                         await self._take(party, message)
             except Unanswered:
                 continue
+            except Refused as refused:
+                if not self._world.faults.forgetful:
+                    self._history.fail(f"{party} cannot have its message: {refused}")
 
     async def _take(self, party: str, message: Message) -> None:
         sender = self._names.get(message.from_party or "", "")
@@ -142,6 +145,7 @@ class Applications:
         for partner in await self._ask(party, lambda at: at.node.partners()):
             if partner.gate is Gate.SUSPENDED:
                 self._history.note(party, f"the operator resumes {partner.name}")
+                self._books.resuming(party, partner.name)
                 await self._ask(party, partial(_resumed, partner.name))
                 self._history.mark("resumed by an operator")
 

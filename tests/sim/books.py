@@ -10,12 +10,13 @@ from functools import partial
 from typing import Final
 
 from postroad.node.notifying import EVENTS
+from postroad.reliability.breaker import Gate
 from postroad.reliability.schedule import Policy
 from postroad.store.records import Event, Message, Recorded, Side, State
 from tests.sim.agreements import Party
 from tests.sim.faults import Faults
 from tests.sim.history import History
-from tests.sim.network import Network, Transmission
+from tests.sim.network import UNREACHABLE, Network, Transmission
 from tests.sim.plan import Planned
 from tests.sim.receipts import Receipts
 from tests.sim.replay import DELIVERED, GIVEN_UP, TAKEN, Outgoing, Replay, Untrue, at_rest
@@ -27,6 +28,8 @@ CERTAIN: Final = (State.FAILED, State.EXPIRED)
 """A sender who says this says that the receiver does not have the message."""
 _AT_WORK: Final = (State.SUBMITTED, State.READY, State.WAITING)
 _OPERATOR: Final = "operator"
+_UNDER_WAY: Final = 60.0
+"""Seconds in which what was under way may still reach a partner who is suspended."""
 
 
 class Books:
@@ -44,16 +47,26 @@ class Books:
         self._names = {party.id: name for name, party in parties.items()}
         self._plan = {(one.sender, one.message_id): one for one in plan}
         self._disks: dict[str, Disk] = {}
+        self._failures: dict[str, int] = {}
+        self._in_a_row: Counter[tuple[str, str]] = Counter()
+        """By sender and partner: attempts that did not reach it, and none between that did."""
         self.replays = {name: Replay() for name in parties}
         self._timings = {name: Timing(partial(_policy, one)) for name, one in parties.items()}
         self.receipts = Receipts(self._plan, self._find, self._took, history)
         self.accepted: dict[tuple[str, str], Planned] = {}
         """What an application was told is taken over."""
+        self._bodies: dict[tuple[str, str, str | None], bytes] = {}
+        """What was sent first, by sender, receiver and message id."""
+        self._resuming: set[tuple[str, str]] = set()
+        self._halted: dict[tuple[str, str], float] = {}
+        """By sender and partner: since when a partner is suspended."""
         self._brought: dict[tuple[str, str], Transmission] = {}
         """By receiver and message id: what brought a message that was taken."""
 
-    def know(self, disk: Disk) -> None:
+    def know(self, disk: Disk, failures: int) -> None:
+        """The disk of a party, and after how many failures in a row it leaves a partner alone."""
         self._disks[disk.name] = disk
+        self._failures[disk.name] = failures
 
     def accept(self, planned: Planned) -> None:
         self.accepted[planned.sender, planned.message_id] = planned
@@ -72,13 +85,57 @@ class Books:
         for recorded in commit.events:
             self._event(name, recorded)
             self._mark(recorded.event, commit)
+            self._hammered(name, recorded.event)
         for key in commit.touched:
             row = commit.disk.message(*key)
             if row is not None:
                 self._row(commit, row)
         for partner in commit.partners:
-            found = commit.disk.tables.partners.get(partner)
-            self._history.mark(f"partner {found.gate.value if found else 'well'}")
+            self._partner(commit.disk, partner)
+
+    def _partner(self, disk: Disk, partner: str) -> None:
+        """Who is suspended stays so until an operator says otherwise."""
+        found = disk.tables.partners.get(partner)
+        self._history.mark(f"partner {found.gate.value if found else 'well'}")
+        key = disk.name, partner
+        if found is not None and found.gate is Gate.SUSPENDED:
+            self._halted.setdefault(key, self._history.time())
+        elif self._halted.pop(key, None) is not None and key not in self._resuming:
+            self._fail(f"{disk.name}: {partner} is served again, and nobody resumed it", None)
+
+    def resuming(self, party: str, partner: str) -> None:
+        """An operator is about to resume a partner."""
+        self._resuming.add((party, partner))
+
+    def _hammered(self, name: str, event: Event) -> None:
+        """Who could not be reached so and so often is left alone for a while."""
+        key = name, event.to_party or ""
+        if event.event in ("sent", "resent", "resumed"):
+            self._in_a_row[key] = 0
+        elif event.event == "send_failed" and (event.detail or "").startswith(UNREACHABLE):
+            self._in_a_row[key] += 1
+            found = self._disks[name].tables.partners.get(key[1])
+            paused = found is not None and found.gate is not Gate.FLOWING
+            if 0 < self._failures[name] <= self._in_a_row[key] and not paused:
+                self._fail(f"{self._in_a_row[key]} failures, and no pause", event.message_id)
+
+    def leaves(self, sent: Transmission) -> None:
+        """Something is given to the network."""
+        self.receipts.called(sent)
+        if not sent.is_signal:
+            first = self._bodies.setdefault(
+                (sent.sender, sent.receiver, sent.message_id), sent.body
+            )
+            if first != sent.body:
+                self._fail("sent again with other bytes", sent.message_id)
+        partner = next((one for one, name in self._names.items() if name == sent.receiver), "")
+        since = self._halted.get((sent.sender, partner))
+        if since is None or sent.is_signal or self._history.time() - since < _UNDER_WAY:
+            return
+        self._fail(f"sent to {sent.receiver}, who is suspended", sent.message_id)
+
+    def responded(self, sent: Transmission, body: bytes) -> None:
+        self.receipts.responded(sent, body)
 
     def _fail(self, what: str, message_id: str | None) -> None:
         self._history.fail(what, message_id)
@@ -116,7 +173,10 @@ class Books:
         """What is held until its receipt was handed over is not delivered before."""
         message_id = event.message_id or ""
         planned = self._plan.get((self._names.get(event.from_party or "", ""), message_id))
-        calm = not self._disks[name].deaths and "slow disk" not in self._faults.rates
+        calm = (
+            not self._disks[name].deaths
+            and not {"slow disk", "commit unknown"} & self._faults.rates.keys()
+        )
         strict = planned is not None and planned.kind.awareness.get("strict_ack")
         if strict and calm and (name, message_id) not in self.receipts.given:
             self._fail("delivered before its receipt was handed over", message_id)
@@ -223,11 +283,6 @@ class Books:
                     f"{disk.name}: {work.kind} of {work.message_id} is to be done at"
                     f" {work.due_at:%H:%M:%S}, claimed by {work.owner}"
                 )
-            found += [
-                f"{disk.name}: {partner.name} is {partner.gate.value} until {partner.until}"
-                for partner in disk.tables.partners.values()
-                if found
-            ]
         return found
 
     def close(self, network: Network, listener: Listener) -> None:
@@ -249,8 +304,8 @@ class Books:
             said = f"it left {posts} times, and the journal has {row.attempts} attempts"
             self._fail(said, row.message_id)
         good = (State.ACKNOWLEDGED, State.SETTLED)
-        endless = planned.kind.endless and not planned.clashes and not self._faults.forgetful
-        if endless and row.state not in good:
+        refused = self.replays[planned.sender].outgoing[row.message_id].refused
+        if planned.kind.endless and not refused and row.state not in good:
             self._fail(f"{row.state.value} although there was no end to retries", row.message_id)
         if row.state is State.ACKNOWLEDGED and not self._has(planned, DELIVERED):
             self._fail("acknowledged, and never delivered", row.message_id)
@@ -285,11 +340,11 @@ class Books:
             self._fail(f"{name}: {said}", None)
 
     def _check_order(self) -> None:
-        """Where order is promised, nobody overtakes a message that the sender had not given up."""
+        """Where order is promised nobody overtakes a message, not even one that is in doubt."""
         for replay in self.replays.values():
             seen: dict[tuple[str, str], list[tuple[str, Outgoing]]] = {}
-            for message_id in replay.deliveries:
-                sender = self._names.get(replay.incoming[message_id].sender or "", "")
+            for party_id, message_id in replay.deliveries:
+                sender = self._names.get(party_id, "")
                 planned = self._plan.get((sender, message_id))
                 if planned is None or planned.kind.order is None:
                     continue
@@ -297,7 +352,7 @@ class Books:
                 told = self.replays[sender].outgoing[message_id]
                 before = seen.setdefault((planned.pmode, lane), [])
                 for earlier, known in before:
-                    if known.submitted > told.submitted and not told.closed_at:
+                    if known.submitted > told.submitted and not told.let_pass:
                         said = f"{earlier} was submitted after it and delivered before it"
                         self._fail(said, message_id)
                 before.append((message_id, told))

@@ -22,6 +22,7 @@ RATES: Final[Mapping[str, float]] = {
     "proxy says 503": 0.2,
     "proxy says 504": 0.2,
     "answers mixed up": 0.1,
+    "forged receipt": 0.1,
     # Of each commit.
     "crash before commit": 0.02,
     "crash after commit": 0.02,
@@ -39,6 +40,7 @@ RATES: Final[Mapping[str, float]] = {
     "restart": 1.0,
     "full disk": 1.0,
     "clock set": 1.0,
+    "nothing agreed": 1.0,
     # Of each node.
     "drift": 0.05,
 }

@@ -10,20 +10,28 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from postroad.node.receiving import Handed, Request, Response
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import Truncated
-from postroad.transport.http_outgoing import Kind, Outgoing, Pieces, Reply, TransportFailure
+from postroad.transport.http_outgoing import (
+    Kind,
+    Outgoing,
+    Pieces,
+    Reply,
+    Timeouts,
+    TransportFailure,
+)
 from tests.sim.agreements import PARTIES
 from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.loop import Died, Process, refuse
 from tests.sim.store import CAUSE
 
+UNREACHABLE: Final = "the connection"
 _TEXT: Final = "text/plain"
 _MESSAGE_ID: Final = re.compile(rb"<eb:MessageId>([^<]*)<")
 _REF_TO: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")
@@ -41,11 +49,11 @@ class Endpoint(Protocol):
 
 
 class Witness(Protocol):
-    """Who sees what receivers answer."""
+    """Who sees what nodes send and answer."""
+
+    def leaves(self, sent: "Transmission") -> None: ...
 
     def responded(self, sent: "Transmission", body: bytes) -> None: ...
-
-    def called(self, sent: "Transmission") -> None: ...
 
 
 class Place(Protocol):
@@ -68,8 +76,6 @@ class Transmission:
     is_signal: bool
     extra: bool = False
     """A copy that the network made: its sender knows nothing of it."""
-    handed: list[bool] = field(default_factory=list)
-    """Where that matters: whether somebody was there to take the answer."""
 
     def __str__(self) -> str:
         what = "signal" if self.is_signal else "message" if self.receiver in PARTIES else "call"
@@ -115,8 +121,8 @@ class Network:
     def __init__(self, place: Place, faults: Faults, history: History, witness: Witness) -> None:
         self._place = place
         self._witness = witness
-        self._last: dict[tuple[str, str], Response] = {}
-        """The last answer from a party to another."""
+        self._last: dict[tuple[str, str], tuple[str | None, Response]] = {}
+        """The last answer to a party from another, and about which message."""
         self._faults = faults
         self._history = history
         self._process = Process("network")
@@ -182,58 +188,87 @@ class Network:
             self.on_the_way -= 1
 
     async def _exchange(self, sent: Transmission, request: Outgoing, process: Process) -> Reply:
-        faults, limits = self._faults, request.timeouts
+        await self._connect(sent, request.timeouts, process)
+        if self._faults.hits("proxy says 503"):
+            return Reply(503, _TEXT, (), b"a proxy: come again")
+        response = await self._there(sent, request.timeouts, process)
+        return await self._back(sent, request.timeouts, response)
+
+    async def _connect(self, sent: Transmission, limits: Timeouts, process: Process) -> None:
+        """Until the first byte of the body may have left."""
         await self._travel()
         if not process.alive:
             raise _failure("closed", transmitted=False)
         if self._apart(sent.sender, sent.receiver):
             await asyncio.sleep(limits.connect)
             raise _failure("timeout", transmitted=False)
-        if faults.hits("refuse") or self._place.endpoint(sent.receiver) is None:
+        if self._faults.hits("refuse") or self._place.endpoint(sent.receiver) is None:
             raise _failure("refused", transmitted=False)
         if sent.message_id and not sent.is_signal and sent.receiver in PARTIES:
             self.posts[sent.sender, sent.message_id] += 1
         self._note(sent, "leaves")
-        self._witness.called(sent)
-        if faults.hits("proxy says 503"):
-            return Reply(503, _TEXT, (), b"a proxy: come again")
-        if faults.hits("lose request"):
+        if sent.receiver in PARTIES:
+            self._witness.leaves(sent)
+
+    async def _there(self, sent: Transmission, limits: Timeouts, process: Process) -> Response:
+        """The body travels, and the receiver answers."""
+        forged = self._forged(sent)
+        if forged is not None:
+            return forged
+        if self._faults.hits("lose request"):
             await asyncio.sleep(limits.answer)
             raise _failure("timeout", transmitted=True)
         self._copies(sent)
         cut = None
-        if faults.hits("cut"):
-            cut = int(faults.between("cut", 0, 1) * len(sent.body))
+        if self._faults.hits("cut"):
+            cut = int(self._faults.between("cut", 0, 1) * len(sent.body))
         await self._travel()
         if self._apart(sent.sender, sent.receiver):
-            await asyncio.sleep(limits.stall)
+            await asyncio.sleep(limits.answer)
             raise _failure("timeout", transmitted=True)
         connection = Connection(process)
-        arriving = self._arrive(sent, cut, connection)
+        arriving = self._process.spawn(self._arrive(sent, cut, connection))
         try:
-            response = await asyncio.wait_for(arriving, limits.answer)
+            # The receiver goes on with it, however long that takes.
+            response = await asyncio.wait_for(asyncio.shield(arriving), limits.answer)
         except TimeoutError:
             connection.closed = True
             raise _failure("timeout", transmitted=True) from None
         if response is None:
             raise _failure("closed", transmitted=True)
+        return response
+
+    async def _back(self, sent: Transmission, limits: Timeouts, response: Response) -> Reply:
+        """The answer travels, if all goes well."""
         await self._travel()
-        if faults.hits("lose reply") or self._apart(sent.sender, sent.receiver):
+        if self._faults.hits("lose reply") or self._apart(sent.sender, sent.receiver):
             self._note(sent, f"the answer is lost: {response.status} {_said(response.body)}")
             self._history.mark("reply lost")
             await asyncio.sleep(limits.answer)
             raise _failure("timeout", transmitted=True)
         response = self._mixed_up(sent, response)
-        if faults.hits("proxy says 504"):
+        if self._faults.hits("proxy says 504"):
             self._note(sent, f"a proxy hides the answer: {response.status}")
             return Reply(504, _TEXT, (), b"a proxy: no answer in time")
         return Reply(response.status, response.content_type or "", (), response.body)
 
+    def _forged(self, sent: Transmission) -> Response | None:
+        """Somebody on the way keeps the message, and makes a receipt for it out of another one."""
+        _, before = self._last.get((sent.sender, sent.receiver), (None, Response(202)))
+        if sent.is_signal or b":Receipt" not in before.body:
+            return None
+        if not self._faults.hits("forged receipt"):
+            return None
+        self._note(sent, "gets a forged receipt")
+        named = b"<eb:RefToMessageId>%s<" % (sent.message_id or "").encode()
+        return Response(200, before.content_type, _REF_TO.sub(named, before.body, count=1))
+
     def _mixed_up(self, sent: Transmission, response: Response) -> Response:
-        """A proxy that gives an answer to who asked before, or the other way round."""
+        """A proxy that gives somebody the answer to another message."""
         pair = sent.sender, sent.receiver
-        before, self._last[pair] = self._last.get(pair), response
-        if before is None or not self._faults.hits("answers mixed up"):
+        about, before = self._last.get(pair, (sent.message_id, response))
+        self._last[pair] = sent.message_id, response
+        if about == sent.message_id or not self._faults.hits("answers mixed up"):
             return response
         self._note(sent, f"gets another's answer instead of its own: {response.status}")
         self._history.mark("answers mixed up")
@@ -287,20 +322,26 @@ class Network:
         if endpoint is None:
             return None
         self._note(sent, "arrives" if cut is None else f"arrives, cut after {cut} bytes")
+        self.on_the_way += 1
         try:
             response = await endpoint.process.ask(_received(endpoint, sent, cut, connection))
-            if False in sent.handed:
-                self._history.mark("a receipt could not be handed over")
-                self._note(sent, "nobody is there to take the answer")
-            else:
-                self._witness.responded(sent, response.body)
-            return response
         except Died:
             self._note(sent, "the receiver died over it")
             self._history.mark("receiver died over a request")
             return None
         except Truncated:
             return None
+        except Exception as error:
+            self._history.fail(f"{sent.receiver} stumbled over it: {error!r}", sent.message_id)
+            return None
+        finally:
+            self.on_the_way -= 1
+        if connection.open:
+            self._witness.responded(sent, response.body)
+        elif response.handed is not None:
+            self._note(sent, "nobody is there to take the answer")
+            self._history.mark("a receipt could not be handed over")
+        return response
 
     def _note(self, sent: Transmission, what: str) -> None:
         self._history.note(sent.sender, f"{sent} {what}", sent.message_id)
@@ -336,7 +377,6 @@ async def _received(
         return Response(500, _TEXT, f"not now: {error}".encode())
     if response.handed is not None:
         # The answer leaves first; what the door says of that afterwards keeps nobody waiting.
-        sent.handed.append(connection.open)
         endpoint.process.spawn(_told(response.handed, connection.open))
     return response
 
@@ -347,7 +387,7 @@ async def _told(handed: Handed, taken: bool) -> None:
 
 
 def _failure(kind: Kind, *, transmitted: bool) -> TransportFailure:
-    return TransportFailure(kind, f"the connection: {kind}", transmitted=transmitted)
+    return TransportFailure(kind, f"{UNREACHABLE}: {kind}", transmitted=transmitted)
 
 
 def _said(body: bytes) -> str:

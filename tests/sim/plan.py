@@ -25,8 +25,6 @@ class Planned:
     message_id: str
     conversation: str
     payload: bytes
-    clashes: bool = False
-    """Somebody else sends the same receiver something under this id."""
 
     @property
     def pmode(self) -> str:
@@ -101,17 +99,5 @@ def _clashing(draw: random.Random, plan: list[Planned]) -> list[Planned]:
         first.message_id,
         first.conversation,
         b"something else",
-        clashes=True,
-    )
-    plan[plan.index(first)] = Planned(
-        first.number,
-        first.at,
-        first.sender,
-        first.receiver,
-        first.kind,
-        first.message_id,
-        first.conversation,
-        first.payload,
-        clashes=True,
     )
     return [again]

@@ -37,9 +37,13 @@ class Outgoing:
     """The seq of that event."""
     attempts: int = 0
     acknowledged: bool = False
+    refused: bool = False
+    """The partner said that something is wrong with it."""
     closed: str | None = None
     """Failed, in_doubt, expired or settled, by the last event that says so."""
     closed_at: int = 0
+    let_pass: bool = False
+    """Whether what is to follow in order need not wait for it: it was given up, or settled."""
     purged: bool = False
 
     def take(self, seq: int, name: str, attempt: int | None) -> None:
@@ -54,12 +58,15 @@ class Outgoing:
             self._attempt(name, attempt)
         elif name in ("receipt_received", "ack_received"):
             self.acknowledged = True
+        elif name == "error_received":
+            self.refused = True
         elif name == "purged":
             self.purged = True
         elif name in CLOSINGS:
             if self.acknowledged and name != "settled":
                 raise Untrue(f"{name} after it was acknowledged")
             self.closed, self.closed_at = CLOSINGS[name], seq
+            self.let_pass |= name != "in_doubt"
 
     def _attempt(self, name: str, attempt: int | None) -> None:
         if attempt != self.attempts + 1:
@@ -143,8 +150,8 @@ class Replay:
         self.incoming: dict[str, Incoming] = {}
         self.begun_anew: dict[str, int] = {}
         """When an operator sent a message again: the journal has no event of that."""
-        self.deliveries: list[str] = []
-        """Message ids in the order of their delivery."""
+        self.deliveries: list[tuple[str, str]] = []
+        """Sender and message id, in the order of delivery."""
 
     def take(self, recorded: Recorded) -> None:
         """The next event; `Untrue` says why it cannot be."""
@@ -161,7 +168,7 @@ class Replay:
             arrived = self.incoming.setdefault(event.message_id, Incoming())
             arrived.take(recorded.seq, event.event, event.from_party)
             if event.event == "delivered":
-                self.deliveries.append(event.message_id)
+                self.deliveries.append((event.from_party or "", event.message_id))
 
     def fits(self, row: Message) -> str | None:
         """Why a row contradicts the journal; None when it does not."""

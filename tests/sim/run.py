@@ -61,7 +61,7 @@ def simulate(seed: int, parties: Mapping[str, Party], smaller: Smaller = WHOLE) 
         with turned(seed, parties, faults), _watched(history):
             loop.set_exception_handler(lambda _, told: _unexpected(history, told))
             asyncio.set_event_loop(loop)
-            world = World(seed, parties, faults, history, books, books.receipts)
+            world = World(seed, parties, faults, history, books)
             loop.run_until_complete(_live(world, books, plan))
     except (Stuck, Runaway) as error:
         history.fail(f"{type(error).__name__}: {error}")
@@ -76,8 +76,6 @@ def simulate(seed: int, parties: Mapping[str, Party], smaller: Smaller = WHOLE) 
 
 async def _live(world: World, books: Books, plan: Sequence[Planned]) -> None:
     history = world.history
-    for station in world.stations.values():
-        books.know(station.disk)
     applications = Applications(world, plan, books)
     await world.start()
     applications.start()

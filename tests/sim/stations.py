@@ -55,6 +55,10 @@ class Station:
     def name(self) -> str:
         return self.party.name
 
+    def leave(self, running: Running) -> None:
+        """No more is asked of a process."""
+        self.running = {place: one for place, one in self.running.items() if one is not running}
+
     def next(self) -> Running | None:
         """Each of its processes in its turn, as a load balancer does it; None: all are down."""
         if not self.running:

@@ -28,6 +28,9 @@ def parties(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Party]:
     return make_parties(tmp_path_factory.mktemp("parties"))
 
 
+@pytest.mark.req(
+    "OV004-1-02", "OV004-1-04", "OV004-1-05", "OV004-1-10", "OV004-1-12", "OV004-1-14", "OV004-2-04"
+)
 @pytest.mark.parametrize("first", range(0, 5 * AT_A_TIME, AT_A_TIME))
 def test_whatever_fails_each_message_is_delivered_once_or_told_to_have_failed(
     parties: Mapping[str, Party], first: int
@@ -101,7 +104,7 @@ def test_attempts_that_a_crash_hides_are_found(
 def test_work_that_is_forgotten_is_found(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forget(tx: Any, id: int, *_: object) -> None:
+    def forget(tx: Any, id: int, *_: object, **__: object) -> None:
         tx.finish_work(id)
 
     monkeypatch.setattr(_MemoryTransaction, "postpone_work", forget)
@@ -119,6 +122,20 @@ def test_messages_that_overtake_each_other_are_found(
 
     monkeypatch.setattr(submitting, "send_work", anyhow)
     assert "delivered before it" in str(_found(parties).broken)
+
+
+def test_a_receipt_that_proves_nothing_and_is_believed_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, Answer.BAD_RECEIPT, Input.ACKNOWLEDGED)
+    assert "acknowledged" in str(_found(parties).broken)
+
+
+def test_a_partner_who_is_never_left_alone_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_MemoryTransaction, "set_partner", lambda *_: None)
+    assert "no pause" in str(_found(parties).broken)
 
 
 def test_a_failing_history_is_made_smaller(

@@ -8,15 +8,18 @@ from typing import Final
 from postroad.node.node import Node
 from postroad.store.interface import StoreError
 from tests.sim.agreements import Party
+from tests.sim.books import Books
 from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.loop import Died, Process
-from tests.sim.network import Network, Witness
+from tests.sim.network import Network
 from tests.sim.stations import Running, Station, make_station
-from tests.sim.store import SimStore, Watching
+from tests.sim.store import SimStore
 from tests.sim.webhook import NAME, Listener
 
 _AN_HOUR: Final = 3600.0
+_PATIENCE: Final = 300.0
+"""Seconds in which a process that is told to stop must have done so."""
 
 
 class World:
@@ -28,16 +31,17 @@ class World:
         parties: Mapping[str, Party],
         faults: Faults,
         history: History,
-        committed: Watching,
-        witness: Witness,
+        books: Books,
     ) -> None:
         self.seed = seed
         self.faults = faults
         self.history = history
-        self.network = Network(self, faults, history, witness)
-        self._committed = committed
+        self.network = Network(self, faults, history, books)
+        self._books = books
         self._chaos = Process("chaos")
         self.stations = {name: make_station(seed, one, faults) for name, one in parties.items()}
+        for station in self.stations.values():
+            books.know(station.disk, station.config.send.breaker.failures)
         called = (name for name, one in self.stations.items() if one.config.webhook)
         self.listener = Listener(frozenset(called))
 
@@ -56,6 +60,7 @@ class World:
             ("partition", self._part_somebody),
             ("full disk", self._fill_a_disk),
             ("clock set", self._set_a_clock),
+            ("nothing agreed", self._take_agreements_away),
         ):
             self._chaos.spawn(self._now_and_then(name, happen))
 
@@ -73,6 +78,7 @@ class World:
         self.network.heal()
         for station in self.stations.values():
             station.disk.full = False
+            station.party.in_force.missing = False
         self.history.note("world", "no more faults")
 
     def is_up(self) -> bool:
@@ -98,7 +104,7 @@ class World:
 
     async def _begun(self, station: Station, place: int, process: Process) -> Node:
         """In the process itself: what `postroad serve` does."""
-        store = SimStore(station.disk, process, self.faults, self._committed)
+        store = SimStore(station.disk, process, self.faults, self._books)
         node = Node(
             station.config,
             store,
@@ -140,26 +146,32 @@ class World:
         stations = list(self.stations.values())
         return stations[self.faults.chosen(name, len(stations))]
 
+    def _a_process(self, name: str) -> Running | None:
+        running = list(self._somebody(name).running.values())
+        return running[self.faults.chosen(name, len(running))] if running else None
+
     async def _kill_somebody(self, name: str) -> None:
-        station = self._somebody(name)
-        for running in list(station.running.values())[:1]:
+        running = self._a_process(name)
+        if running is not None:
             self.history.note(running.process.name, "is killed")
             running.process.kill()
 
     async def _restart_somebody(self, name: str) -> None:
         """An operator stops a process in good order; the supervisor starts it again."""
-        station = self._somebody(name)
-        for place, running in list(station.running.items())[:1]:
-            del station.running[place]
-            self.history.note(running.process.name, "is stopped")
-            try:
-                async with asyncio.timeout(120):
-                    await running.process.ask(running.node.stop())
-            except TimeoutError:
-                self.history.note(running.process.name, "does not stop")
-            except Died:
-                return
-            running.process.kill()
+        running = self._a_process(name)
+        if running is None:
+            return
+        for station in self.stations.values():
+            station.leave(running)
+        self.history.note(running.process.name, "is stopped")
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await running.process.ask(running.node.stop())
+        except TimeoutError:
+            self.history.fail(f"{running.process.name} does not stop")
+        except Died:
+            return
+        running.process.kill()
 
     async def _part_somebody(self, name: str) -> None:
         pairs = [frozenset(pair) for pair in combinations(self.stations, 2)]
@@ -179,6 +191,14 @@ class World:
         await self._sleep_but_not_over(self.faults.between(name, 0.5, 30))
         station.disk.full = False
         self.history.note(station.name, "there is room again")
+
+    async def _take_agreements_away(self, name: str) -> None:
+        station = self._somebody(name)
+        station.party.in_force.missing = True
+        self.history.note(station.name, "the P-Modes are gone")
+        await self._sleep_but_not_over(self.faults.between(name, 0.5, 20))
+        station.party.in_force.missing = False
+        self.history.note(station.name, "the P-Modes are there again")
 
     async def _set_a_clock(self, name: str) -> None:
         station = self._somebody(name)
