@@ -50,16 +50,14 @@ def tell(facts: dict[str, Any]) -> None:
     print(json.dumps(facts), flush=True)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 def make_parties(work: Path) -> None:
     """Folders of a buyer and a seller on free ports."""
-    buyer = Station("buyer", work / "buyer", free_port())
-    seller = Station("seller", work / "seller", free_port())
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        socket.create_server(("127.0.0.1", 0)) as second,
+    ):
+        buyer = Station("buyer", work / "buyer", first.getsockname()[1])
+        seller = Station("seller", work / "seller", second.getsockname()[1])
     initialize(Plan(buyer, seller), now=datetime.now(UTC))
 
 

@@ -86,6 +86,9 @@ class WorkLoop:
         due = await self._context.store.look(lambda reader: reader.next_due(tuple(room), pauses))
         # What an owner that is gone had claimed is not told as due: look for it now and then.
         if now - self._swept < self._context.lease / _RENEWALS and (due is None or due > now):
+            if self._sender.full():
+                # There will be room in a moment, and nobody says when.
+                return _SHORTEST
             times = [one for one in (due, *pauses.values()) if one is not None]
             wait = (min(times) - now).total_seconds() if times else _LONGEST
             return min(max(wait, _SHORTEST), _LONGEST)
