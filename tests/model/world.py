@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
+from postroad.agreement.waiting import Policy
 from postroad.reliability import awareness, delivery
 from postroad.reliability.awareness import ANSWERS, Answer, Arrival, Known, Reception
 from postroad.reliability.delivery import AT_WORK, Decision, Input, Life, Stage
-from postroad.reliability.schedule import Policy
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _WAIT: Final = timedelta(minutes=1)

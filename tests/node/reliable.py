@@ -117,6 +117,16 @@ async def reply_lost(world: "World", posted: Posted) -> Reply:
     raise _failure("the connection was closed", True)
 
 
+def told(number: int, code: str, ref: str) -> Answering:
+    """A partner who answers each copy with an error of its own."""
+
+    async def answer(world: "World", posted: Posted) -> Reply:
+        body = ebms_error(code, ref, f"e{len(world.wire.to(posted.receiver))}@seller")
+        return Reply(number, SOAP, (), body)
+
+    return answer
+
+
 def status(number: int, body: bytes = b"", content_type: str = SOAP) -> Answering:
     """Somebody answers with that."""
 

@@ -19,6 +19,7 @@ from tests.node.reliable import (
     played,
     refused,
     status,
+    told,
 )
 
 M: Final = "m@buyer"
@@ -34,17 +35,17 @@ FAULT: Final = (
 @pytest.mark.parametrize(
     ("answer", "times", "state"),
     [
-        (status(503, ebms_error("EBMS:0202", M)), [0, 5, 15, 25], State.FAILED),
-        (status(200, ebms_error("EBMS:0202", M)), [0, 5, 15, 25], State.FAILED),
+        (told(503, "EBMS:0202", M), [0, 5, 15, 25], State.FAILED),
+        (told(200, "EBMS:0202", M), [0, 5, 15, 25], State.FAILED),
         (status(429), [0, 5, 15, 25], State.FAILED),
         (status(500), [0, 5, 15, 25], State.IN_DOUBT),
         (status(503), [0, 5, 15, 25], State.IN_DOUBT),
-        (status(500, ebms_error("EBMS:0004", M)), [0, 5, 15, 25], State.IN_DOUBT),
+        (told(500, "EBMS:0004", M), [0, 5, 15, 25], State.IN_DOUBT),
         (status(500, FAULT.format("Receiver").encode()), [0, 5, 15, 25], State.IN_DOUBT),
         (status(400, FAULT.format("Sender").encode()), [0], State.FAILED),
         (status(404), [0], State.FAILED),
-        (status(200, ebms_error("EBMS:0004", M)), [0], State.FAILED),
-        (status(200, ebms_error("EBMS:0004", "other@buyer")), [0, 5, 15, 25], State.IN_DOUBT),
+        (told(200, "EBMS:0004", M), [0], State.FAILED),
+        (told(200, "EBMS:0004", "other@buyer"), [0, 5, 15, 25], State.IN_DOUBT),
         (status(202), [0, 5, 15, 25], State.IN_DOUBT),
         (status(200, b"thank you", "text/plain"), [0, 5, 15, 25], State.IN_DOUBT),
     ],
@@ -174,7 +175,7 @@ async def test_there_is_a_receipt_or_a_missing_receipt_whichever_comes_first(
 
 
 @pytest.mark.parametrize(
-    "trouble", [refused, status(503, ebms_error("EBMS:0202", M))], ids=["refused", "not now"]
+    "trouble", [refused, told(503, "EBMS:0202", M)], ids=["refused", "not now"]
 )
 @played
 async def test_what_nobody_took_is_not_waited_for_though_receipts_call_back(

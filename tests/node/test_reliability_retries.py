@@ -19,7 +19,6 @@ from tests.node.reliable import (
     Posted,
     Station,
     World,
-    ebms_error,
     lost,
     party,
     passed,
@@ -27,6 +26,7 @@ from tests.node.reliable import (
     refused,
     reply_lost,
     status,
+    told,
 )
 
 M: Final = "m@buyer"
@@ -458,7 +458,7 @@ async def test_a_receipt_that_comes_while_it_is_suspended_ends_it(world: World) 
         (lost, State.IN_DOUBT),
         (status(500), State.IN_DOUBT),
         (status(202), State.IN_DOUBT),
-        (status(503, ebms_error("EBMS:0202", M)), State.FAILED),
+        (told(503, "EBMS:0202", M), State.FAILED),
         (passed, State.ACKNOWLEDGED),
     ],
     ids=["refused", "lost", "500", "202", "not now", "passed"],

@@ -24,6 +24,7 @@ from tests.node.reliable import (
     refused,
     reply_lost,
     status,
+    told,
 )
 
 M: Final = "m@buyer"
@@ -31,7 +32,7 @@ ONE_RETRY: Final[dict[str, Any]] = {"max_retries": 1, "period": "PT5S"}
 TWO: Final = {"max_retries": 2, "period": "PT5S"}
 
 
-REFUSAL: Final = status(200, ebms_error("EBMS:0004", M))
+REFUSAL: Final = told(200, "EBMS:0004", M)
 
 
 async def keep_back(station: Station, posted: Posted) -> Response:
@@ -47,7 +48,7 @@ async def keep_back(station: Station, posted: Posted) -> Response:
         ((lost,), State.IN_DOUBT),
         ((reply_lost,), State.IN_DOUBT),
         ((status(500),), State.IN_DOUBT),
-        ((status(503, ebms_error("EBMS:0202", M)),), State.FAILED),
+        ((told(503, "EBMS:0202", M),), State.FAILED),
         ((lost, refused), State.IN_DOUBT),
     ],
     ids=["none", "never left", "lost", "reply lost", "trouble", "turned away", "lost, then not"],
@@ -270,6 +271,19 @@ async def test_a_refusal_that_comes_again_says_nothing_about_a_copy_that_was_res
     await world.until(1)
     await buyer.receive(SOAP, refusal)
     assert await buyer.state(M) is State.WAITING
+
+
+@played
+async def test_the_answer_to_an_earlier_copy_is_no_answer_to_this_one(world: World) -> None:
+    """A proxy that mixes up answers gives the first one again; the second copy may be there."""
+    world.agree(retry=TWO)
+    not_now = status(503, ebms_error("EBMS:0202", M))
+    world.wire.will(not_now, not_now)
+    world.wire.usual[SELLER] = refused
+    buyer = await world.start(BUYER)
+    await buyer.send(M)
+    await world.until(100)
+    assert await buyer.state(M) is State.IN_DOUBT
 
 
 @played

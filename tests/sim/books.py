@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from postroad.agreement.waiting import Policy
 from postroad.node.notifying import EVENTS
 from postroad.reliability.breaker import Gate
-from postroad.reliability.schedule import Policy
 from postroad.store.records import Event, Message, Recorded, Side, State
 from tests.sim.agreements import Party
 from tests.sim.faults import Faults

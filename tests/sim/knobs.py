@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import Final
 from unittest.mock import patch
 
+from postroad.agreement.waiting import Policy
 from postroad.node import calling, node, receiving, sending, submitting, upkeep, working
 from postroad.reliability import agreed
-from postroad.reliability.schedule import Policy
 from tests.sim.agreements import Party
 from tests.sim.faults import SHORT_MEMORY, Faults, dice
 

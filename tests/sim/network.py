@@ -264,11 +264,11 @@ class Network:
         return Response(200, before.content_type, _REF_TO.sub(named, before.body, count=1))
 
     def _mixed_up(self, sent: Transmission, response: Response) -> Response:
-        """A proxy that gives somebody the answer to another message."""
+        """A proxy that gives somebody the answer to another message, or to another copy."""
         pair = sent.sender, sent.receiver
-        about, before = self._last.get(pair, (sent.message_id, response))
+        _, before = self._last.get(pair, (None, None))
         self._last[pair] = sent.message_id, response
-        if about == sent.message_id or not self._faults.hits("answers mixed up"):
+        if before is None or not self._faults.hits("answers mixed up"):
             return response
         self._note(sent, f"gets another's answer instead of its own: {response.status}")
         self._history.mark("answers mixed up")

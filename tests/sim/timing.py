@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from postroad.reliability.schedule import Policy
+from postroad.agreement.waiting import Policy
 from postroad.store.records import Event
 from tests.sim.replay import ATTEMPTS, Untrue
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from postroad.agreement.waiting import Policy
 from postroad.reliability.delivery import (
     AT_WORK,
     CLOSING,
@@ -26,7 +27,7 @@ from postroad.reliability.delivery import (
     settled,
     woken,
 )
-from postroad.reliability.schedule import ONCE, Policy
+from postroad.reliability.schedule import ONCE
 from postroad.reliability.tables import Impossible
 
 T0: Final = datetime(2001, 3, 9, 12, tzinfo=UTC)

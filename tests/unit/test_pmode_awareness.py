@@ -9,7 +9,8 @@ from postroad.agreement.awareness import DetectionParameters, RetryParameters
 from postroad.agreement.breach import Level
 from postroad.agreement.loading import Problem, load_pmodes
 from postroad.agreement.pmode import Leg
-from postroad.agreement.retrying import Retrying, resent_within, retry_of, whole_period
+from postroad.agreement.retrying import resent_within, retry_of
+from postroad.agreement.waiting import Policy, remaining
 
 SECOND, MINUTE, HOUR, DAY = (
     timedelta(seconds=1),
@@ -44,7 +45,7 @@ def warned(parameters: str) -> str:
     return breach(retry(parameters), level=Level.WARNING)[1].removeprefix(".Retry.Parameters.")
 
 
-def retrying(parameters: object = None) -> Retrying:
+def retrying(parameters: object = None) -> Policy:
     given = {"reception_awareness": {"retry": {"parameters": parameters}}}
     found = retry_of(Leg.model_validate(given))
     assert found is not None
@@ -52,7 +53,7 @@ def retrying(parameters: object = None) -> Retrying:
 
 
 def test_retries_have_defaults() -> None:
-    assert retrying() == Retrying(
+    assert retrying() == Policy(
         timeout=MINUTE,
         interval=MINUTE,
         growth=1,
@@ -80,7 +81,7 @@ def test_every_part_of_retrying_is_a_parameter() -> None:
         "fail_fast": "true",
         "then": "suspend",
     }
-    assert retrying(given) == Retrying(
+    assert retrying(given) == Policy(
         timeout=2 * MINUTE,
         interval=30 * SECOND,
         growth=1.5,
@@ -236,7 +237,7 @@ def test_receipt_and_delivery_do_not_wait_for_each_other(receipts: str) -> None:
 def test_the_time_until_a_message_is_given_up_is_known(
     parameters: dict[str, object], whole: timedelta | None
 ) -> None:
-    assert whole_period(retrying(parameters)) == whole
+    assert remaining(retrying(parameters), 1) == whole
 
 
 def test_only_time_is_a_firm_end_of_retries() -> None:

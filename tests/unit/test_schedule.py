@@ -6,16 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroad.reliability.schedule import (
-    LONGEST,
-    ONCE,
-    Policy,
-    decided_by,
-    ends_at,
-    is_used_up,
-    remaining,
-    wait_after,
-)
+from postroad.agreement.values import LONGEST_WAIT as LONGEST
+from postroad.agreement.waiting import Policy, is_used_up, remaining, wait_after
+from postroad.reliability.schedule import ONCE, decided_by, ends_at
 
 T0 = datetime(2001, 3, 9, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -10,8 +10,9 @@ from postroad.agreement.breach import Breach, warning
 from postroad.agreement.parameters import Path
 from postroad.agreement.places import Rule, numbered
 from postroad.agreement.pmode import Leg, PMode
-from postroad.agreement.retrying import Retrying, resent_within, retry_of, whole_period
+from postroad.agreement.retrying import resent_within, retry_of
 from postroad.agreement.values import format_duration
+from postroad.agreement.waiting import Policy, remaining
 
 
 def _aware(pmode: PMode) -> Iterator[tuple[Path, Leg, ReceptionAwareness]]:
@@ -20,7 +21,7 @@ def _aware(pmode: PMode) -> Iterator[tuple[Path, Leg, ReceptionAwareness]]:
             yield (*path, "reception_awareness"), leg, leg.reception_awareness
 
 
-def _retried(pmode: PMode) -> Iterator[tuple[Path, RetryParameters, Retrying]]:
+def _retried(pmode: PMode) -> Iterator[tuple[Path, RetryParameters, Policy]]:
     for path, leg, aware in _aware(pmode):
         retrying = retry_of(leg)
         if aware.retry and aware.retry.parameters and retrying:
@@ -100,7 +101,7 @@ def retries_come_to_an_end(pmode: PMode) -> Iterator[Breach]:
 def persist_duration_covers_the_retries(pmode: PMode) -> Iterator[Breach]:
     """persistDuration is at least timeout and all intervals together (rm-drafts, section 6)."""
     for path, given, retrying in _retried(pmode):
-        whole = whole_period(retrying)
+        whole = remaining(retrying, 1)
         if whole and given.persist_duration and given.persist_duration < whole:
             yield warning(
                 (*path, "persist_duration"),
@@ -155,7 +156,7 @@ def retry_parameters_agree(pmode: PMode) -> Iterator[Breach]:
                 yield warning((*path, field), f"it has no effect: {why}", "remove it")
 
 
-def _idle(given: RetryParameters, retrying: Retrying) -> Iterator[tuple[str, str]]:
+def _idle(given: RetryParameters, retrying: Policy) -> Iterator[tuple[str, str]]:
     """The parameters that would do nothing, and why."""
     if retrying.retries == 0:
         for field in ("backoff", "max_period", "jitter"):

@@ -30,10 +30,7 @@ def wire(
 ) -> None:
     """Sign and verify a 10 KiB message; read and write a large MIME message."""
     measures = wire_measures(seconds=seconds, mib=size)
-    if as_json:
-        typer.echo(json.dumps({"machine": machine(), "measures": _as_json(measures)}, indent=2))
-        return
-    _show(measures)
+    _tell(measures, as_json)
 
 
 @app.command()
@@ -61,10 +58,7 @@ def push(
         measures["large"] = large_measure(mib=large, folder=folder)
     if stored:
         measures["stored"] = stored_measure(stored=stored, seconds=seconds, folder=folder)
-    if as_json:
-        typer.echo(json.dumps({"machine": machine(), "measures": _as_json(measures)}, indent=2))
-        return
-    _show(measures)
+    _tell(measures, as_json)
 
 
 @app.command()
@@ -84,10 +78,15 @@ def retry(
     from postroad.cli.bench_retry import retry_measures
 
     measures = retry_measures(seconds=seconds, waiting=waiting, folder=folder)
+    _tell(measures, as_json)
+
+
+def _tell(measures: dict[str, Measure], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"machine": machine(), "measures": _as_json(measures)}, indent=2))
-        return
-    _show(measures)
+        shown = {name: measure.as_json() for name, measure in measures.items()}
+        typer.echo(json.dumps({"machine": machine(), "measures": shown}, indent=2))
+    else:
+        _show(measures)
 
 
 def _show(measures: dict[str, Measure]) -> None:
@@ -110,7 +109,3 @@ def _goal(measure: Measure) -> str:
     assert measure.goal is not None
     style = "green" if measure.ratio >= measure.goal else "red"
     return f"[{style}]{measure.goal:.2f}[/]"
-
-
-def _as_json(measures: dict[str, Measure]) -> dict[str, dict[str, object]]:
-    return {name: measure.as_json() for name, measure in measures.items()}

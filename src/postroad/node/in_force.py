@@ -13,6 +13,7 @@ from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, sides
 from postroad.agreement.pmode import PMode
 from postroad.agreement.retrying import resent_within, retry_of
+from postroad.agreement.waiting import Policy
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
 from postroad.node.agreements import Agreements, load_agreements
@@ -21,7 +22,7 @@ from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
 from postroad.node.service import PModeSummary, Refused, Reloaded
 from postroad.reliability.agreed import awareness_of, policy_of, window_of
-from postroad.reliability.schedule import ONCE, Policy
+from postroad.reliability.schedule import ONCE
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import PartyId

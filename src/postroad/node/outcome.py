@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
+from postroad.agreement.waiting import Policy
 from postroad.node.context import Context
 from postroad.node.hearing import Hearing, Said, noted
 from postroad.node.in_force import Sending
@@ -34,7 +35,7 @@ from postroad.reliability.delivery import (
     settled,
     woken,
 )
-from postroad.reliability.schedule import ONCE, Policy
+from postroad.reliability.schedule import ONCE
 from postroad.store.interface import Transaction
 from postroad.store.records import Event, Message, Notice, Side, State, Work
 
@@ -136,13 +137,13 @@ def attempt(
             detail=None if left else outcome.detail,
         )
 
-    def decide(found: Message) -> Decision | None:
+    def decide(found: Message, result: Input) -> Decision | None:
         life = life_of(found)
         if life.stage in AT_WORK:
-            out = outcome.result is Input.UNANSWERED or life.unanswered > 0
+            out = result is Input.UNANSWERED or life.unanswered > 0
             return attempted(
                 life,
-                outcome.result,
+                result,
                 policy,
                 began=began,
                 now=now,
@@ -151,12 +152,12 @@ def attempt(
                 probe=probe,
             )
         # It came to rest while this copy was under way.
-        return heard(life, outcome.result)
+        return heard(life, result)
 
-    def done(tx: Transaction, found: Message) -> Done | None:
+    def done(tx: Transaction, found: Message, result: Input) -> Done | None:
         """What follows if the message is still as it was found."""
         number = found.attempts + 1
-        decision = decide(found)
+        decision = decide(found, result)
 
         def note() -> None:
             tx.record((event(number),))
@@ -180,19 +181,29 @@ def attempt(
 
     def step(tx: Transaction) -> Done | None:
         changed_partner = _partner(context, tx, message, outcome, now)
-        outcome_of = done(tx, message)
+        result = _believed(tx, message, outcome)
+        outcome_of = done(tx, message, result)
         if outcome_of is None:
             fresh = tx.message(Side.SENDING, message.message_id)
             if fresh is None:
                 tx.finish_work(work.id, work.owner)
                 return None
-            outcome_of = done(tx, fresh)
+            outcome_of = done(tx, fresh, result)
             assert outcome_of is not None
         if changed_partner:
             return changed(outcome_of, partners_changed=True)
         return outcome_of
 
     return step
+
+
+def _believed(tx: Transaction, message: Message, outcome: Outcome) -> Input:
+    """What came of an attempt; an error that was heard before is no answer to this copy."""
+    if outcome.result not in (Input.REFUSED, Input.TURNED_AWAY) or outcome.hearing is None:
+        return outcome.result
+    said = outcome.hearing.said
+    again = said is not None and _is_known(tx, message, said)
+    return Input.UNANSWERED if again else outcome.result
 
 
 def _leave(tx: Transaction, message: Message, work: Work) -> None:
@@ -364,7 +375,7 @@ def answered(
 
 
 def _is_known(tx: Transaction, message: Message, said: Said) -> bool:
-    """Whether a refusal was heard before: told twice it still answers one copy."""
+    """Whether an error was heard before: told twice it still answers one copy."""
     heard_before = tx.signals(Side.SENDING, message.message_id)
     return any(one.signal_id == said.signal_id for one in heard_before)
 

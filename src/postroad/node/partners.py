@@ -4,9 +4,7 @@ What is kept of a partner is kept by the store; `Context.unwell` repeats it in m
 message to a partner with whom all is well costs nothing here.
 """
 
-import logging
 from datetime import datetime
-from typing import Final
 
 from postroad.node.context import Context
 from postroad.reliability.breaker import (
@@ -21,9 +19,6 @@ from postroad.reliability.breaker import (
 from postroad.reliability.breaker import reached as well_again
 from postroad.store.interface import Transaction
 from postroad.store.records import Event, Side
-
-_SERVED: Final = (Gate.FLOWING,)
-_log = logging.getLogger("postroad.partners")
 
 
 def breaker_of(context: Context) -> Breaker:
@@ -104,10 +99,8 @@ def _changed(
 
 def _event(before: Partner, after: Partner) -> str | None:
     """suspended when it is left alone from now on, resumed when it is served again."""
-    if after.gate not in _SERVED and before.gate in _SERVED:
-        return "suspended"
-    if after.gate is Gate.SUSPENDED and before.gate is not Gate.SUSPENDED:
-        return "suspended"
-    if after.gate in _SERVED and before.gate not in _SERVED:
+    if after.gate is before.gate:
+        return None
+    if after.gate is Gate.FLOWING:
         return "resumed"
-    return None
+    return "suspended" if Gate.FLOWING is before.gate or after.gate is Gate.SUSPENDED else None

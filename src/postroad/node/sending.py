@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
+from postroad.agreement.waiting import Policy, wait_after
 from postroad.msh.answers import SentMessage, receipt_is_response, sent_message, wants_receipt
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
@@ -31,7 +32,7 @@ from postroad.reliability.awareness import (
     status_said,
 )
 from postroad.reliability.delivery import Input
-from postroad.reliability.schedule import Policy, ends_at, wait_after
+from postroad.reliability.schedule import ends_at
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, State, Work
 from postroad.transport.http_client import Client

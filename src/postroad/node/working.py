@@ -112,13 +112,13 @@ class WorkLoop:
     async def _notice_jump(self, now: datetime) -> None:
         """When the clock is set back, what waits for a time must not wait so much longer."""
         steady = timedelta(seconds=asyncio.get_running_loop().time())
-        before, self._steady = self._steady, now - _START - steady
-        if before is None or before - self._steady <= JUMP:
-            return
-        back = before - self._steady
-        self._renewed = self._swept = now
-        if self._leads:
-            await self._context.store.run(lambda tx: set_back(tx, back))
+        ahead = now - _START - steady
+        back = timedelta(0) if self._steady is None else self._steady - ahead
+        if back > JUMP:
+            self._renewed = self._swept = now
+            if self._leads:
+                await self._context.store.run(lambda tx: set_back(tx, back))
+        self._steady = ahead
 
     async def _give_back(self, now: datetime) -> None:
         """What could not be finished for want of room is due again once there is some."""

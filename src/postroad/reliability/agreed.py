@@ -2,18 +2,16 @@
 
 from datetime import timedelta
 
-from msgspec.structs import asdict
-
 from postroad.agreement.awareness import ReceptionAwareness
 from postroad.agreement.pmode import Leg
 from postroad.agreement.retrying import retry_of
-from postroad.reliability.schedule import ONCE, Policy
+from postroad.agreement.waiting import Policy
+from postroad.reliability.schedule import ONCE
 
 
 def policy_of(leg: Leg) -> Policy:
     """When messages of a leg are sent again."""
-    retrying = retry_of(leg)
-    return ONCE if retrying is None else Policy(**asdict(retrying))
+    return retry_of(leg) or ONCE
 
 
 def awareness_of(leg: Leg) -> ReceptionAwareness | None:

@@ -21,7 +21,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.reliability.schedule import Policy, decided_by, ends_at, is_used_up, wait_after
+from postroad.agreement.waiting import Policy, is_used_up, wait_after
+from postroad.reliability.schedule import decided_by, ends_at
 from postroad.reliability.tables import follow
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
+from postroad.agreement.waiting import Policy, is_used_up, remaining
 from postroad.reliability import delivery, order
 from postroad.reliability.delivery import AT_WORK, KINDS, Decision, Input, Life, Stage
 from postroad.reliability.ebxml import AckType, Kind, Message, Signal, report
@@ -28,7 +29,7 @@ from postroad.reliability.ebxml_terms import (
     Terms,
     retrying,
 )
-from postroad.reliability.schedule import Policy, ends_at, is_used_up, remaining
+from postroad.reliability.schedule import ends_at
 from postroad.reliability.tables import follow
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from postroad.agreement.values import is_uri, parse_duration
-from postroad.reliability.schedule import Policy, remaining
+from postroad.agreement.waiting import Policy, remaining
 from postroad.wire.ebms3_user_messages import parse_timestamp
 
 T = TypeVar("T")
