@@ -1,6 +1,7 @@
 """A node that keeps everything in memory and sends nothing: the other side of the contract."""
 
 import asyncio
+import dataclasses
 import hashlib
 import itertools
 import zipfile
@@ -25,7 +26,9 @@ from postroad.node.service import (
 from postroad.reliability.breaker import halted, resumed
 from postroad.reliability.delivery import KINDS, Input, begun_anew, settled
 from postroad.store.records import (
+    INBOX,
     Event,
+    Extent,
     Figures,
     Message,
     Notice,
@@ -72,6 +75,7 @@ class MemoryService:
         self._partners: dict[str, Partner] = {}
         self._notices: dict[int, Notice] = {}
         self._keys = itertools.count(1)
+        self._purged = 0
         self._changed = asyncio.Condition()
 
     def new_sink(self) -> Sink:
@@ -167,6 +171,16 @@ class MemoryService:
             raise Refused(404, f"There is no message {message_id} in the inbox.")
         return await self.change(message, state=State.CONSUMED)
 
+    async def acknowledge_all(self, wanted: Wanted) -> int:
+        found = await self.messages(dataclasses.replace(wanted, limit=10_000))
+        for message in found:
+            await self.acknowledge(message.message_id)
+        return len(found)
+
+    async def inbox(self) -> Extent:
+        keys = [one.key for one in self._messages.values() if one.state in INBOX]
+        return Extent(1, max([self._purged, *keys]), self._purged)
+
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
         message = await self.message(message_id, side)
         if message is None:
@@ -225,7 +239,9 @@ class MemoryService:
     async def purge(self, days: float | None = None) -> int:
         gone = [key for key, one in self._messages.items() if one.state not in ON_ITS_WAY]
         for key in gone:
-            del self._messages[key]
+            removed = self._messages.pop(key)
+            if removed.state in INBOX:
+                self._purged = max(self._purged, removed.key)
         return len(gone)
 
     async def reload(self) -> Reloaded:

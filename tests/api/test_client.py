@@ -409,3 +409,18 @@ def test_ids_are_unique_and_ordered_in_time(monkeypatch: pytest.MonkeyPatch) -> 
         ids.append(new_message_id())
     assert ids == sorted(ids)
     assert uuid.UUID(ids[0].removesuffix("@postroad")).version == 7
+
+
+def test_a_stretch_of_the_inbox_is_listed_and_acknowledged(
+    connect: Connect, site: Site, world: World
+) -> None:
+    client = connect()
+    names = [site.run(world.deliver([Given(b"1")])) for _ in range(3)]
+    listed = list(client.inbox())
+    assert client.inbox_extent().last == int(listed[-1].cursor)
+    stretch = {"cursor": listed[0].cursor, "from_party": "seller"}
+    assert client.ack_all(listed[1].cursor, **stretch) == 1
+    assert [one.message_id for one in client.inbox()] == [names[0], names[2]]
+    assert [one.message_id for one in client.inbox(consumed=True, through=listed[1].cursor)] == (
+        names[:2]
+    )

@@ -164,3 +164,54 @@ def test_a_payload_that_breaks_off_does_not_look_whole(
     serve(_breaking(service, 2))
     with pytest.raises(httpx.RemoteProtocolError):
         http.get(f"{INBOX}/{name}/parts/1")
+
+
+def _cursors(http: httpx.Client) -> dict[str, str]:
+    listed = http.get(INBOX, params={"consumed": True}).json()["messages"]
+    return {message["message_id"]: message["cursor"] for message in listed}
+
+
+def test_a_stretch_of_the_inbox_is_listed_by_its_cursors(
+    http: httpx.Client, site: Site, world: World
+) -> None:
+    names = [site.run(world.deliver([Given(b"1")])) for _ in range(4)]
+    at = _cursors(http)
+    stretch = {"cursor": at[names[0]], "through": at[names[2]]}
+    listed = http.get(INBOX, params=stretch).json()["messages"]
+    assert [message["message_id"] for message in listed] == names[1:3]
+
+
+def test_a_stretch_of_the_inbox_is_acknowledged_at_once(
+    http: httpx.Client, site: Site, world: World
+) -> None:
+    names = [site.run(world.deliver([Given(b"1")])) for _ in range(4)]
+    at = _cursors(http)
+    stretch = {"cursor": at[names[0]], "through": at[names[2]]}
+    assert http.post(f"{INBOX}/ack", params=stretch).json() == {"acknowledged": 2}
+    assert http.post(f"{INBOX}/ack", params=stretch).json() == {"acknowledged": 0}
+    left = http.get(INBOX).json()["messages"]
+    assert [message["message_id"] for message in left] == [names[0], names[3]]
+
+
+def test_of_a_stretch_only_what_fits_is_acknowledged(
+    http: httpx.Client, site: Site, world: World
+) -> None:
+    (last,) = [site.run(world.deliver([Given(b"1")]))]
+    stretch = {"through": _cursors(http)[last], "pmode": "another"}
+    assert http.post(f"{INBOX}/ack", params=stretch).json() == {"acknowledged": 0}
+
+
+def test_nothing_is_acknowledged_without_an_end(http: httpx.Client) -> None:
+    answer = http.post(f"{INBOX}/ack")
+    assert answer.status_code == 422
+    assert "through" in answer.text
+
+
+def test_the_extent_of_the_inbox_is_told(http: httpx.Client, site: Site, world: World) -> None:
+    empty = http.get(f"{INBOX}/extent").json()
+    assert empty == {"node": world.service.name, "epoch": 1, "last": "0", "purged": "0"}
+    name = site.run(world.deliver([Given(b"1")]))
+    last = _cursors(http)[name]
+    assert http.get(f"{INBOX}/extent").json() == empty | {"last": last}
+    site.run(world.service.purge(0))
+    assert http.get(f"{INBOX}/extent").json() == empty | {"last": last, "purged": last}

@@ -33,6 +33,7 @@ from postroad.node.receiving import Request, Response
 from postroad.node.service import Submission, SubmittedPayload
 from postroad.store import commits
 from postroad.store.interface import Reader, Store, StoreError, Transaction
+from postroad.store.journal_columns import EVENTS
 from postroad.store.memory import MemoryStore
 from postroad.store.records import Event, Message, Notice, Side, State, Wanted, Work
 from postroad.store.sqlite import SqliteStore
@@ -450,12 +451,17 @@ class World:
             store = station.node.context.store
             rows = await store.look(lambda reader: reader.journal(0, 1_000_000))
             events = [one.event for one in rows]
+            for one in events:
+                assert one.side in EVENTS[one.event], f"{one.event} {one.side}"
+                assert (one.side is None) == (one.message_id is None), one.event
             for message in await store.look(lambda reader: reader.messages(Wanted(limit=10_000))):
                 told = [
                     one
                     for one in events
                     if (one.message_id, one.side) == (message.message_id, message.side)
                 ]
+                sizes = {one.bytes for one in told} - {None}
+                assert len(sizes) <= 1, f"{name}: {message.message_id} has {sizes} bytes"
                 if message.side is Side.RECEIVING:
                     delivered = [one for one in told if one.event == "delivered"]
                     assert len(delivered) <= 1, f"{name} delivered {message.message_id} twice"

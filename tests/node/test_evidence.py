@@ -19,12 +19,13 @@ from typer.testing import CliRunner
 import postroad
 from postroad.cli.main import app
 from postroad.msh.answers import receipt, write_answer
+from postroad.msh.evidence import Given, judge
 from postroad.msh.inspection import inspect_message
 from postroad.msh.lens import Lens
 from postroad.msh.securing import answer_signing
 from postroad.node.agreements import load_expectation
 from postroad.node.evidence import evidence_zip
-from postroad.node.evidence_check import Given, check_evidence, judge
+from postroad.node.evidence_check import check_evidence
 from postroad.node.example import order_message
 from postroad.node.service import Refused
 from postroad.security.algorithms import ECDSA_SHA256

@@ -12,12 +12,13 @@ from typing import IO, Self, TypeVar, Unpack
 import httpx
 
 from postroad.api import client_calls as calls
-from postroad.api.client_calls import Call, InboxFilters, MessageFilters, Received
+from postroad.api.client_calls import Call, Fitting, InboxFilters, MessageFilters, Received
 from postroad.api.client_connection import PIECE, Asking, Target, whole_file
 from postroad.api.client_upload import Upload, new_message_id
 from postroad.api.client_values import (
     Content,
     Event,
+    Extent,
     Health,
     Message,
     Notice,
@@ -164,6 +165,14 @@ class AsyncClient(Asking[httpx.AsyncClient]):
     async def ack(self, message_id: str) -> Message:
         """Say that the application has it; again is no error."""
         return await self._run(calls.ack(message_id))
+
+    async def ack_all(self, through: str, **filters: Unpack[Fitting]) -> int:
+        """Say that the application has all that fit, up to a cursor; how many are new."""
+        return await self._run(calls.ack_all(through, filters))
+
+    async def inbox_extent(self) -> Extent:
+        """How far the inbox is, for those who read it by cursor."""
+        return await self._run(calls.inbox_extent())
 
     async def notices(
         self, *, limit: int = 100, cursor: str | None = None

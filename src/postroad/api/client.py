@@ -16,13 +16,14 @@ import httpx
 
 from postroad.api import client_calls as calls
 from postroad.api.async_client import AsyncClient
-from postroad.api.client_calls import Call, InboxFilters, MessageFilters, Received
+from postroad.api.client_calls import Call, Fitting, InboxFilters, MessageFilters, Received
 from postroad.api.client_connection import PIECE, Asking, Target, whole_file
 from postroad.api.client_upload import Upload, new_message_id
 from postroad.api.client_values import (
     ApiError,
     Content,
     Event,
+    Extent,
     Health,
     Message,
     Notice,
@@ -43,6 +44,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Event",
+    "Extent",
     "Health",
     "Message",
     "Notice",
@@ -187,6 +189,14 @@ class Client(Asking[httpx.Client]):
     def ack(self, message_id: str) -> Message:
         """Say that the application has it; again is no error."""
         return self._run(calls.ack(message_id))
+
+    def ack_all(self, through: str, **filters: Unpack[Fitting]) -> int:
+        """Say that the application has all that fit, up to a cursor; how many are new."""
+        return self._run(calls.ack_all(through, filters))
+
+    def inbox_extent(self) -> Extent:
+        """How far the inbox is, for those who read it by cursor."""
+        return self._run(calls.inbox_extent())
 
     def notices(self, *, limit: int = 100, cursor: str | None = None) -> Iterator[Notice]:
         """What became of messages that were sent and is to be known, page after page."""

@@ -17,6 +17,7 @@ from postroad.api.client_upload import plain_properties
 from postroad.api.client_values import (
     ApiError,
     Event,
+    Extent,
     Health,
     Message,
     Notice,
@@ -53,8 +54,8 @@ class Call(Generic[T]):
     accepted: frozenset[int] = field(default=frozenset({200, 202}))
 
 
-class Filters(TypedDict, total=False):
-    """What lists of messages are filtered by."""
+class Fitting(TypedDict, total=False):
+    """What messages are chosen by."""
 
     pmode: str
     from_party: str
@@ -64,10 +65,15 @@ class Filters(TypedDict, total=False):
     conversation_id: str
     since: datetime | str
     until: datetime | str
-    limit: int
-    """Messages per request; all pages are shown, one after the other."""
     cursor: str
     """Begin after this one."""
+
+
+class Filters(Fitting, total=False):
+    """What lists of messages are filtered by."""
+
+    limit: int
+    """Messages per request; all pages are shown, one after the other."""
 
 
 class MessageFilters(Filters, total=False):
@@ -80,6 +86,8 @@ class MessageFilters(Filters, total=False):
 class InboxFilters(Filters, total=False):
     consumed: bool
     """Also those that were acknowledged already."""
+    through: str
+    """No message beyond this cursor."""
 
 
 def submission(
@@ -197,6 +205,15 @@ def ack(message_id: str) -> Call[Message]:
     return Call("POST", f"{API}/inbox/{segment_of(message_id)}/ack", _message_of)
 
 
+def ack_all(through: str, filters: Fitting) -> Call[int]:
+    path = f"{API}/inbox/ack{_query(_told(filters) | {'through': through})}"
+    return Call("POST", path, _number_of("acknowledged"))
+
+
+def inbox_extent() -> Call[Extent]:
+    return Call("GET", f"{API}/inbox/extent", lambda answer: values.extent(answer.json()))
+
+
 def reload() -> Call[int]:
     return Call("POST", f"{API}/admin/reload", _number_of("pmodes"))
 
@@ -290,6 +307,12 @@ def _query(query: Mapping[str, Any]) -> str:
 
 
 def _list(path: str, filters: Mapping[str, Any], cursor: str | None) -> Call[Page[Message]]:
+    query = _told(filters) | ({"cursor": cursor} if cursor else {})
+    return Call("GET", f"{API}{path}{_query(query)}", _page("messages", values.message))
+
+
+def _told(filters: Mapping[str, Any]) -> dict[str, Any]:
+    """Filters as a query says them."""
     query: dict[str, Any] = {}
     for name, value in filters.items():
         if isinstance(value, datetime):
@@ -299,9 +322,7 @@ def _list(path: str, filters: Mapping[str, Any], cursor: str | None) -> Call[Pag
         elif name == "state" and not isinstance(value, str):
             value = ",".join(value)
         query[name.removesuffix("_party")] = value
-    if cursor:
-        query["cursor"] = cursor
-    return Call("GET", f"{API}{path}{_query(query)}", _page("messages", values.message))
+    return query
 
 
 def _page(

@@ -140,6 +140,19 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """How far a node's inbox is."""
+
+    node: str
+    epoch: int
+    """Grows when the node's database was restored or made anew: cursors begin again then."""
+    last: int
+    """The greatest cursor that a message in the inbox has or had."""
+    purged: int
+    """The greatest cursor of those that retention removed; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
 class SentMessage:
     """A message that the node took over."""
 
@@ -294,6 +307,10 @@ def message(data: Mapping[str, Any]) -> Message:
     )
     shown = {**data, "parts": parts, "properties": _properties(data.get("properties", ()))}
     return _value(Message, shown)
+
+
+def extent(data: Mapping[str, Any]) -> Extent:
+    return Extent(data["node"], int(data["epoch"]), int(data["last"]), int(data["purged"]))
 
 
 def event(data: Mapping[str, Any]) -> Event:

@@ -5,13 +5,20 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from postroad.api.lists import InboxFilters, page
+from postroad.api.lists import Acknowledged, InboxFilters, page
 from postroad.api.paths import API, Door, MessageId
 from postroad.api.problems import ApiProblem, problem_responses
 from postroad.api.streaming import streamed
-from postroad.api.views import MessagesView, MessageView, message_view
+from postroad.api.views import (
+    AcknowledgedView,
+    ExtentView,
+    MessagesView,
+    MessageView,
+    extent_view,
+    message_view,
+)
 from postroad.node.service import Service
-from postroad.store.records import Message, Side, State
+from postroad.store.records import INBOX, Message, Side
 
 router = APIRouter(prefix=f"{API}/inbox", tags=["inbox"])
 
@@ -27,9 +34,25 @@ _PAYLOAD: Final[dict[str, Any]] = {
 
 @router.get("", responses=problem_responses(422))
 async def list_inbox(service: Door, filters: Annotated[InboxFilters, Query()]) -> MessagesView:
-    """What waits for the application, oldest first."""
-    states = (State.DELIVERED, State.CONSUMED) if filters.consumed else (State.DELIVERED,)
-    return await page(service, filters.wanted(Side.RECEIVING, states, newest_first=False))
+    """What waits for the application, oldest first.
+
+    The order is that of delivery: what is delivered later has a greater cursor.
+    """
+    return await page(service, filters.inbox())
+
+
+@router.get("/extent", responses=problem_responses())
+async def get_extent(service: Door) -> ExtentView:
+    """How far the inbox is, for those who read it by cursor and want to miss nothing."""
+    return extent_view(service.name, await service.inbox())
+
+
+@router.post("/ack", responses=problem_responses(422))
+async def acknowledge_all(
+    service: Door, which: Annotated[Acknowledged, Query()]
+) -> AcknowledgedView:
+    """The application has all that fit, up to a cursor. Doing so again is no error."""
+    return AcknowledgedView(acknowledged=await service.acknowledge_all(which.inbox()))
 
 
 @router.get("/{message_id}", responses=problem_responses(404, 422))
@@ -70,6 +93,6 @@ async def acknowledge(service: Door, message_id: MessageId) -> MessageView:
 
 async def _in_inbox(service: Service, message_id: str) -> Message:
     message = await service.message(message_id, Side.RECEIVING)
-    if message is None or message.state not in (State.DELIVERED, State.CONSUMED):
+    if message is None or message.state not in INBOX:
         raise ApiProblem(404, f"There is no message {message_id} in the inbox.")
     return message

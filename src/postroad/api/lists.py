@@ -1,5 +1,6 @@
 """Which messages a list shows: the filters in the query, and its pages."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -8,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from postroad.api.limits import PAGE
 from postroad.api.views import MessagesView, message_view
 from postroad.node.service import Service
-from postroad.store.records import Side, State, Wanted
+from postroad.store.records import INBOX, Side, State, Wanted
 
 
 def _with_plus(text: Any) -> Any:
@@ -27,8 +28,8 @@ def _parted(given: Any) -> Any:
 Time = Annotated[datetime, BeforeValidator(_with_plus), AfterValidator(_utc)]
 
 
-class Filters(BaseModel):
-    """What lists can be filtered by. A filter that does not exist is refused, not ignored."""
+class Fitting(BaseModel):
+    """What messages are chosen by. A filter that does not exist is refused, not ignored."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
@@ -42,15 +43,15 @@ class Filters(BaseModel):
         default=None, description="Created then or later; UTC without a zone."
     )
     until: Time | None = Field(default=None, description="Created before then; UTC without a zone.")
-    limit: int = Field(default=100, ge=1, le=PAGE, description="Messages per page.")
     cursor: str | None = Field(
         default=None,
         pattern=r"^\d{1,18}$",
         description="`next` of the page before, or a message's own.",
     )
 
-    def wanted(self, side: Side | None, states: tuple[State, ...], newest_first: bool) -> Wanted:
-        """One message more than the page has, so that it is known whether there is a next one."""
+    def chosen(
+        self, side: Side | None, states: tuple[State, ...], newest_first: bool, limit: int = PAGE
+    ) -> Wanted:
         at = int(self.cursor) if self.cursor else None
         return Wanted(
             side=side,
@@ -63,11 +64,21 @@ class Filters(BaseModel):
             conversation_id=self.conversation_id,
             since=self.since,
             until=self.until,
-            limit=self.limit + 1,
+            limit=limit,
             newest_first=newest_first,
             after=0 if newest_first else at or 0,
             before=at if newest_first else None,
         )
+
+
+class Filters(Fitting):
+    """What lists can be filtered by."""
+
+    limit: int = Field(default=100, ge=1, le=PAGE, description="Messages per page.")
+
+    def wanted(self, side: Side | None, states: tuple[State, ...], newest_first: bool) -> Wanted:
+        """One message more than the page has, so that it is known whether there is a next one."""
+        return self.chosen(side, states, newest_first, self.limit + 1)
 
 
 class Pages(BaseModel):
@@ -91,6 +102,27 @@ class MessageFilters(Filters):
 
 class InboxFilters(Filters):
     consumed: bool = Field(default=False, description="Also those that were acknowledged already.")
+    through: str | None = Field(
+        default=None, pattern=r"^\d{1,18}$", description="No message beyond this cursor."
+    )
+
+    def inbox(self) -> Wanted:
+        states = INBOX if self.consumed else (State.DELIVERED,)
+        wanted = self.wanted(Side.RECEIVING, states, newest_first=False)
+        return replace(wanted, before=int(self.through) + 1) if self.through else wanted
+
+
+class Acknowledged(Fitting):
+    """Which messages of the inbox the application has."""
+
+    through: str = Field(
+        pattern=r"^\d{1,18}$",
+        description="The cursor of the last one: all after `cursor` up to this one that fit.",
+    )
+
+    def inbox(self) -> Wanted:
+        wanted = self.chosen(Side.RECEIVING, (State.DELIVERED,), newest_first=False)
+        return replace(wanted, before=int(self.through) + 1)
 
 
 async def page(service: Service, wanted: Wanted) -> MessagesView:

@@ -19,6 +19,9 @@ _HELP: Final = {
     "postroad_oldest_message_timestamp_seconds": "When the oldest message on its way was made.",
     "postroad_stopped_partners": "Partners to whom nothing is sent now, by gate.",
     "postroad_journal_last_seq": "Sequence number of the last event in the journal.",
+    "postroad_journal_shipped_seq": "Sequence number of the last event that was shipped.",
+    "postroad_journal_segments_total": "Segments of the journal that were shipped.",
+    "postroad_journal_shipping_failures_total": "How often the journal could not be shipped.",
     "postroad_store_bytes": "Database and contents on disk.",
 }
 _OF_HISTOGRAM: Final = ("_bucket", "_sum", "_count")

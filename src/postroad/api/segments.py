@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 _LONGEST: Final = 1024
-_WORDS: Final = frozenset({".", "..", "notices"})
+_WORDS: Final = frozenset({".", "..", "extent", "notices"})
 """Segments that mean something else than an id. An id that is the same is written encoded."""
 
 

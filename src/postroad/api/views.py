@@ -14,6 +14,7 @@ from postroad.node.service import Health, PModeSummary
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import KINDS
 from postroad.store.records import (
+    Extent,
     Message,
     Notice,
     Partner,
@@ -150,6 +151,22 @@ class MessagesView(BaseModel):
 
     messages: list[MessageView]
     next: str | None = Field(description="The `cursor` of the next page; null on the last.")
+
+
+class ExtentView(BaseModel):
+    """How far the inbox is."""
+
+    node: str
+    epoch: int = Field(description="Grows when the node's database was restored or made anew.")
+    last: str = Field(description="The greatest cursor that a message in the inbox has or had.")
+    purged: str = Field(
+        description="The greatest cursor of those that retention removed; 0 for none. Who read "
+        "that far has missed nothing."
+    )
+
+
+class AcknowledgedView(BaseModel):
+    acknowledged: int = Field(description="How many the application had not before.")
 
 
 class EventView(BaseModel):
@@ -414,4 +431,10 @@ def status_view(name: str, party: str, version: str, health: Health) -> StatusVi
         oldest_work=figures.oldest_work,
         last_seq=figures.last_seq,
         bytes=figures.bytes,
+    )
+
+
+def extent_view(node: str, extent: Extent) -> ExtentView:
+    return ExtentView(
+        node=node, epoch=extent.epoch, last=str(extent.last), purged=str(extent.purged)
     )

@@ -35,6 +35,7 @@ from postroad.node.in_force import InForce
 from postroad.node.keyring import load_keyring, load_tls
 from postroad.node.log import set_up_logging
 from postroad.node.reloading import Unloadable
+from postroad.node.shipping import check_shipping
 from postroad.store.interface import StoreError
 from postroad.transport.http_server import listening_socket
 from postroad.transport.tls import TlsError
@@ -74,7 +75,7 @@ def serve(path: Path, *, workers: int | None = None, verbose: bool = False) -> i
 def _check(config: Config) -> None:
     """Find out what is wrong with the files before anything is opened."""
     problems: list[Problem] = []
-    for load in (load_keyring, load_tls):
+    for load in (load_keyring, load_tls, check_shipping):
         try:
             load(config)
         except ConfigError as error:

@@ -81,6 +81,45 @@ def retry(
     _tell(measures, as_json)
 
 
+@app.command()
+def pipeline(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    events: Annotated[
+        int, typer.Option(min=500_000, help="Events through all tables, and a fifth as new ones.")
+    ] = 10_000_000,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="One of tables, incremental, evidence; several times; else all."),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Of Spark's driver, like 4g.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
+    ] = None,
+) -> None:
+    """Simulated journals through all tables; new days on top of old ones; receipts in bulk."""
+    from postroad.cli.problems import fail
+
+    names = ("tables", "incremental", "evidence")
+    for name in only or ():
+        if name not in names:
+            fail(f"there is no measure {name}: take of {', '.join(names)}")
+    try:
+        from postroad.cli.bench_pipeline import pipeline_measures
+    except ImportError as missing:
+        fail(f"this needs more packages ({missing}): pip install 'postroad[spark]'")
+    with Console(stderr=True).status("starting Spark") as status:
+        measures = pipeline_measures(
+            events=events,
+            wanted=only or names,
+            memory=memory,
+            folder=folder,
+            tell=lambda said: status.update(said),
+        )
+    _tell(measures, as_json)
+
+
 def _tell(measures: dict[str, Measure], as_json: bool) -> None:
     if as_json:
         shown = {name: measure.as_json() for name, measure in measures.items()}

@@ -29,7 +29,8 @@ def demo(
     """Two companies exchange orders: signed, encrypted, acknowledged and proven.
 
     Makes keys for a buyer and a seller, starts a node for each on free ports, sends small and
-    large orders, lets a stranger and a tampered message try, and proves the receipts offline.
+    large orders, lets a stranger and a tampered message try, proves the receipts offline, and
+    lets Spark reconcile both journals.
     """
     # The whole node is behind this: commands that do not need it start quicker without.
     from postroad.cli.demo_nodes import NotStarted
@@ -75,5 +76,6 @@ def _summary(console: Console, totals: dict[str, object], work: Path) -> None:
         f"  postroad inspect {work}/evidence-1.zip --trust {work}/buyer/keys/authority.pem\n"
         f"  postroad inspect {work}/messages/good.http --trust {work}/messages/authority.pem"
         f" --key {work}/messages/seller.pem\n"
+        f"  postroad pipeline reconcile --lake {work}/lake --class refused\n"
         f"  postroad serve -c {work}/seller/postroad.yaml"
     )

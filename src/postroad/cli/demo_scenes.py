@@ -28,6 +28,7 @@ from postroad.cli.demo_nodes import (
     stormy,
     tampering,
 )
+from postroad.cli.demo_pipeline import NotReconciled, reconcile
 from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_form
 from postroad.node.agreements import load_expectation
 from postroad.node.devpki import issue, make_authority
@@ -66,6 +67,7 @@ class Story:
         self._now = now
         self._sent: list[Sent] = []
         self._verified = 0
+        self._classes: dict[str, int] = {}
         self.surprises: list[str] = []
 
     def tell(self) -> None:
@@ -80,6 +82,7 @@ class Story:
         self._storm()
         self._proofs()
         self._bad_company()
+        self._reconciliation()
 
     def _open(self) -> None:
         """A folder, keys and a node for each company."""
@@ -221,6 +224,17 @@ class Story:
         folder = self._work / "messages"
         self.surprises += tell_messages_apart(folder, self._console, self._now)
 
+    def _reconciliation(self) -> None:
+        """Both journals through Spark: what became of each order, by the word of both sides."""
+        self._say("The reconciliation", "both journals, through Spark")
+        stories = {one.message_id: (one.story, one.delivered) for one in self._sent}
+        try:
+            self._classes, wrong = reconcile(self._work, self._console, stories)
+        except NotReconciled as missing:
+            self._console.print(f"  left out: {missing}")
+            return
+        self.surprises += wrong
+
     def _send(
         self, story: str, payloads: Sequence[Payload | Path], *, delivered: bool = True
     ) -> Sent:
@@ -295,5 +309,6 @@ class Story:
                 for one, count in zip(self._sent, deliveries, strict=True)
             ),
             "twice": sum(count > 1 for count in deliveries),
+            **{f"reconciled_{name}": count for name, count in self._classes.items()},
             "as_expected": not self.surprises,
         }

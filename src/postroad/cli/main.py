@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from postroad import __version__
-from postroad.cli import bench, config, demo, following, inbox, messages, partners, pmode
+from postroad.cli import (
+    bench,
+    config,
+    demo,
+    following,
+    inbox,
+    journal,
+    messages,
+    partners,
+    pipeline,
+    pmode,
+)
 from postroad.cli.init import init
 from postroad.cli.inspect import inspect
 from postroad.cli.messages import WaitsByDefault
@@ -78,8 +89,10 @@ app.command()(partners.suspend)
 app.command()(partners.resume)
 app.command()(messages.purge)
 app.add_typer(inbox.app, name="inbox")
+app.add_typer(pipeline.app, name="pipeline")
 app.command()(inspect)
 app.command()(demo.demo)
+app.add_typer(journal.app, name="journal")
 app.add_typer(config.app, name="config")
 app.add_typer(pmode.app, name="pmode")
 app.add_typer(bench.app, name="bench")

@@ -10,7 +10,7 @@ import msgspec
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
 from postroad.node.context import Context
-from postroad.node.journaling import about
+from postroad.node.journaling import about, place
 from postroad.store.interface import Transaction
 from postroad.store.records import Side, Work
 from postroad.transport.http_client import Client
@@ -108,8 +108,22 @@ class Calling:
         message = tx.message(Side.RECEIVING, work.message_id)
         if message is not None and call.kind == "receipt":
             now = self._context.clock()
+            kept = [
+                one.envelope
+                for one in tx.signals(Side.RECEIVING, message.message_id)
+                if one.signal_id == call.signal_id
+            ]
             tx.record(
-                (about(message, "receipt_sent", now, signal_id=call.signal_id, peer=call.url),)
+                (
+                    about(
+                        message,
+                        "receipt_sent",
+                        now,
+                        signal_id=call.signal_id,
+                        peer=call.url,
+                        evidence=place(kept[0]) if kept else None,
+                    ),
+                )
             )
         tx.finish_work(work.id, work.owner)
 

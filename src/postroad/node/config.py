@@ -32,6 +32,7 @@ from postroad.node.config_groups import (
     FilePath,
     FilePaths,
     Http,
+    Journal,
     Keys,
     LimitSettings,
     Listen,
@@ -108,6 +109,7 @@ class Config(Settings):
     http: Http = setting("Patience and capacity of HTTP.", Http())
     send: Send = setting("Sending.", Send())
     retention: Retention = setting("How long things are kept.", Retention())
+    journal: Journal = setting("Shipping the journal.", Journal())
     clock_skew: Duration = setting("How far a partner's clock may be off.", "PT5M")
     log: Log = setting("The log.", Log())
     workers: int = setting("Processes that share the work.", 1, ge=1, le=256)

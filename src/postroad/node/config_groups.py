@@ -48,6 +48,10 @@ def _from_folder(value: Path, info: ValidationInfo) -> Path:
     return folder / value if folder else value
 
 
+def _folder_or_url(value: str, info: ValidationInfo) -> str:
+    return value if "://" in value else str(_from_folder(Path(value), info).resolve())
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port`; an IPv6 address stands in brackets."""
     host, colon, port = address.rpartition(":")
@@ -122,6 +126,12 @@ Url = Annotated[
 ]
 NodeName = Annotated[
     str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": _NAME})
+]
+Target = Annotated[
+    str,
+    BeforeValidator(_not_empty),
+    AfterValidator(_folder_or_url),
+    WithJsonSchema({"type": "string", "minLength": 1}),
 ]
 Timeout = Annotated[Duration, AfterValidator(_positive)]
 Kept = Annotated[
@@ -305,6 +315,18 @@ class Retention(Settings):
     """How long things are kept; `null`: for ever."""
 
     messages: Kept = setting("Messages and payloads, from their last event.", "P90D")
+
+
+class Journal(Settings):
+    """Shipping the journal, as Parquet segments."""
+
+    ship_to: Target | None = setting(
+        "Folder or URL, such as s3://bucket/journal, where the journal is shipped to; unset: none."
+    )
+    segment_size: Size = setting("How large a segment becomes, about.", 32 * 1024 * 1024, gt=0)
+    segment_age: Timeout = setting(
+        "How long an event waits to be shipped when too few come for a whole segment.", "PT5M"
+    )
 
 
 class Log(Settings):

@@ -17,12 +17,20 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
 from postroad.agreement.matching import Match
+from postroad.msh.evidence import (
+    ENVELOPE,
+    Findings,
+    Given,
+    GivenSignal,
+    findings_facts,
+    judge,
+    signed_part,
+)
 from postroad.msh.expectation import Material, Terms
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection, Lens
 from postroad.node.context import Context
 from postroad.node.evidence_archive import (
-    ENVELOPE,
     EVENTS,
     FORMAT,
     MANIFEST,
@@ -37,14 +45,6 @@ from postroad.node.evidence_archive import (
     part_name,
     signal_name,
     signer_name,
-)
-from postroad.node.evidence_check import (
-    Findings,
-    Given,
-    GivenSignal,
-    findings_facts,
-    judge,
-    signed_part,
 )
 from postroad.node.service import Refused
 from postroad.store.records import Message, Recorded, Side, Signal

@@ -14,13 +14,13 @@ from typing import IO, Final
 
 import msgspec
 
+from postroad.msh.evidence import ENVELOPE
 from postroad.wire.content import CHUNK, read_all
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import MIB, Limits
 
 FORMAT: Final = 1
 MANIFEST: Final = "evidence.json"
-ENVELOPE: Final = "message/envelope.xml"
 EVENTS: Final = "events.json"
 VERDICT: Final = "verdict.json"
 README: Final = "README.txt"

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from postroad.node.config_groups import is_name
 from postroad.node.devpki import issue, issue_tls, make_authority
 from postroad.node.samples import SAMPLES, Sample, config_text, order_text, pmode_text
+from postroad.node.shipping import can_ship
 from postroad.security.keys import KeyPair
 
 VALID_DAYS: Final = 365
@@ -53,6 +54,8 @@ class Plan:
     """None: the samples go from the first party to itself."""
     tls: bool = False
     client_certificates: bool = False
+    ships: bool = True
+    """Whether the journal is shipped, where the libraries for it are there."""
 
     @property
     def stations(self) -> tuple[Station, ...]:
@@ -178,6 +181,7 @@ def _config(plan: Plan, station: Station) -> str:
         api_port=station.port + API_PORT_ABOVE,
         tls=plan.tls,
         client_certificates=plan.client_certificates,
+        ships=plan.ships and can_ship(),
     )
 
 

@@ -3,11 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-from postroad.store.records import Event, Message, Stored
+from postroad.store.records import Event, Message, State, Stored
 
 
 def about(message: Message, event: str, at: datetime, **more: Any) -> Event:
     """An event of a message; `more` are further columns of JOURNAL."""
+    # Of what was refused it is not known what its payloads are.
+    refused = message.state is State.REJECTED
     return Event(
         at,
         message.party,
@@ -24,10 +26,15 @@ def about(message: Message, event: str, at: datetime, **more: Any) -> Event:
         mpc=message.mpc,
         pmode=message.pmode,
         protocol=message.protocol,
-        bytes=message.bytes,
-        payload_digests=message.payload_digests,
+        bytes=None if refused else message.bytes,
+        payload_digests=None if refused else message.payload_digests,
         **more,
     )
+
+
+def signed(message: Message) -> str | None:
+    """Where the envelope of a message lies, once there is one."""
+    return place(message.envelope) if message.envelope else None
 
 
 def place(stored: Stored) -> str:

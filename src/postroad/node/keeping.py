@@ -14,7 +14,7 @@ from postroad.msh.capture import Capture
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
 from postroad.node.context import Context
-from postroad.node.journaling import about, place
+from postroad.node.journaling import about, place, signed
 from postroad.node.notifying import notification
 from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.awareness import Known, Reception, received
@@ -176,7 +176,7 @@ def _taken(
             envelope=message_id,
             wire_bytes=arrival.size,
             peer=arrival.peer,
-            evidence=place(kept.envelope) if kept.envelope else None,
+            evidence=signed(kept),
         )
     ]
     if state is not State.RECEIVED:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -31,12 +32,14 @@ from postroad.node.service import (
     Submission,
     Submitted,
 )
+from postroad.node.shipping import Shipping
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep
 from postroad.node.working import JUMP, WorkLoop, set_back
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (
+    Extent,
     Message,
     Notice,
     Partner,
@@ -52,13 +55,15 @@ from postroad.transport.http_client import Client, HttpClient
 from postroad.wire.content import Content, Sink
 
 _AT_ONCE: Final = 1000
+_TOGETHER: Final = 200
+"""Messages that one step acknowledges: more would hold up the others."""
 
 
 class Node:
     """One process of a node. `start` it, use it, `stop` it.
 
-    One of several `leads`: it beats and cleans for all. `left_by` are the owners that are gone and
-    whose work is taken up; without it the one that leads takes up everything.
+    One of several `leads`: it beats, cleans and ships for all. `left_by` are the owners that are
+    gone and whose work is taken up; without it the one that leads takes up everything.
     """
 
     def __init__(
@@ -94,6 +99,8 @@ class Node:
         self._submitting = Submitting(self.context, self._sender)
         self._receiver = Receiver(self.context)
         self._upkeep = Upkeep(self.context, leads=leads)
+        target = config.journal.ship_to if leads else None
+        self._shipping = None if target is None else Shipping(self.context, target)
         self._loop = WorkLoop(
             self.context,
             self._sender,
@@ -117,6 +124,8 @@ class Node:
             asyncio.create_task(self._loop.run()),
             asyncio.create_task(self._upkeep.run()),
         ]
+        if self._shipping is not None:
+            self._tasks.append(asyncio.create_task(self._shipping.run()))
 
     async def stop(self) -> None:
         """Finish what is under way; everything else is durable and waits."""
@@ -128,6 +137,8 @@ class Node:
             await self._loop.stop()
             await self.context.store.run(lambda tx: tx.release_work(self.context.owner))
         await self._client.close()
+        if self._shipping is not None:
+            await self._shipping.finish()
         await self.context.store.close()
 
     async def _recover(self) -> None:
@@ -207,15 +218,7 @@ class Node:
             message = tx.message(Side.RECEIVING, message_id)
             if message is None or message.state is not State.DELIVERED:
                 return message
-            if message.timer is not None:
-                tx.wake_work(message.timer, now)
-            tx.change_message(
-                Side.RECEIVING,
-                message_id,
-                (State.DELIVERED,),
-                state=State.CONSUMED,
-                updated_at=now,
-            )
+            _consume(tx, message, now)
             return tx.message(Side.RECEIVING, message_id)
 
         message = await self.context.store.run(step)
@@ -223,6 +226,29 @@ class Node:
             raise Refused(404, f"there is no message {message_id} in the inbox")
         self.context.work_came.set()
         return message
+
+    async def acknowledge_all(self, wanted: Wanted) -> int:
+        waiting = dataclasses.replace(
+            wanted, side=Side.RECEIVING, states=(State.DELIVERED,), limit=_TOGETHER
+        )
+        now = self.context.clock()
+
+        def step(tx: Transaction) -> int:
+            found = tx.messages(waiting)
+            for message in found:
+                _consume(tx, message, now)
+            return len(found)
+
+        acknowledged = 0
+        while True:
+            count = await self.context.store.run(step)
+            acknowledged += count
+            self.context.work_came.set()
+            if count < _TOGETHER:
+                return acknowledged
+
+    async def inbox(self) -> Extent:
+        return await self.context.store.look(lambda reader: reader.inbox())
 
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
         message = await self.message(message_id, side)
@@ -363,3 +389,16 @@ class Node:
 
 def _message_of(side: Side, message_id: str) -> Callable[[Reader], Message | None]:
     return lambda reader: reader.message(side, message_id)
+
+
+def _consume(tx: Transaction, message: Message, now: datetime) -> None:
+    """The application has it; a receipt that waited for that goes out."""
+    if message.timer is not None:
+        tx.wake_work(message.timer, now)
+    tx.change_message(
+        Side.RECEIVING,
+        message.message_id,
+        (State.DELIVERED,),
+        state=State.CONSUMED,
+        updated_at=now,
+    )

@@ -16,7 +16,7 @@ from postroad.agreement.waiting import Policy
 from postroad.node.context import Context
 from postroad.node.hearing import Hearing, Said, noted
 from postroad.node.in_force import Sending
-from postroad.node.journaling import about
+from postroad.node.journaling import about, signed
 from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
 from postroad.reliability.awareness import MISSING_RECEIPT
@@ -135,6 +135,7 @@ def attempt(
             envelope=message.message_id if left else None,
             wire_bytes=outcome.wire_bytes if left else None,
             detail=None if left else outcome.detail,
+            evidence=signed(message) if left else None,
         )
 
     def decide(found: Message, result: Input) -> Decision | None:
@@ -440,6 +441,7 @@ def left_behind(
                 envelope=message.message_id,
                 peer=message.peer,
                 detail=why,
+                evidence=signed(message),
             ),
         )
     )

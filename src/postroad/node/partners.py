@@ -18,7 +18,7 @@ from postroad.reliability.breaker import (
 )
 from postroad.reliability.breaker import reached as well_again
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Side
+from postroad.store.records import Event
 
 
 def breaker_of(context: Context) -> Breaker:
@@ -88,7 +88,6 @@ def _changed(
                     now,
                     context.party,
                     event,
-                    Side.SENDING,
                     to_party=after.name,
                     detail=said,
                     peer=peer,

@@ -33,9 +33,17 @@ SAMPLES: Final = (
 
 
 def config_text(
-    *, name: str, party: str, port: int, api_port: int, tls: bool, client_certificates: bool
+    *,
+    name: str,
+    party: str,
+    port: int,
+    api_port: int,
+    tls: bool,
+    client_certificates: bool,
+    ships: bool,
 ) -> str:
     """The text of `postroad.yaml`."""
+    journal = _SHIPPED if ships else _NOT_SHIPPED
     doors = _tls_doors(port, api_port, client_certificates) if tls else _plain_door(port)
     return _aligned(f"""\
 # A Postroad node. Everything that is not here has a default: see docs/configuration.md.
@@ -64,8 +72,19 @@ api:
 retention:
   messages: P90D                      # payloads are removed after that; the journal stays
 
+{journal}
 log: {{format: text}}                   # json for machines
 """)
+
+
+_SHIPPED: Final = """\
+journal:
+  ship_to: journal                    # all that happened, as Parquet: see docs/journal.md
+"""
+_NOT_SHIPPED: Final = """\
+# journal:                            # needs: pip install 'postroad[lake]'
+#   ship_to: journal
+"""
 
 
 def _plain_door(port: int) -> str:

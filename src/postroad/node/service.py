@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from postroad.store.records import (
+    Extent,
     Figures,
     Message,
     Notice,
@@ -148,6 +149,14 @@ class Service(Protocol):
 
     async def acknowledge(self, message_id: str) -> Message:
         """The application has a message of the inbox; again is no error."""
+        ...
+
+    async def acknowledge_all(self, wanted: Wanted) -> int:
+        """The application has all messages of the inbox that fit; how many it had not before."""
+        ...
+
+    async def inbox(self) -> Extent:
+        """How far the inbox is."""
         ...
 
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:

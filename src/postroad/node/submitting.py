@@ -12,7 +12,7 @@ from postroad.msh.answers import SentMessage
 from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
-from postroad.node.journaling import about
+from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
 from postroad.node.packaging import (
     Plan,
@@ -95,7 +95,7 @@ class Submitting:
             kept = ready(context, tx, message, made, boundary)
             if not tx.add_message(kept):
                 return _there(tx, message), None
-            tx.record((about(kept, "submitted", now),))
+            tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
             return kept, tx.add_work(work)
 
         kept, number = await context.store.run(step)

@@ -22,7 +22,9 @@ class Table:
     @property
     def schema(self) -> StructType:
         """Without the day."""
-        return StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind, _ in self.columns))
+        parsed = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind, _ in self.columns))
+        assert isinstance(parsed, StructType)
+        return parsed
 
     @property
     def names(self) -> list[str]:
@@ -197,7 +199,7 @@ EVIDENCE: Final = Table(
     (
         ("message_id", "string", "the message"),
         ("receipt_id", "string", "the receipt's own id"),
-        ("valid", "boolean", "all of it holds"),
+        ("valid", "boolean", "all of it holds; null where nothing is signed"),
         ("signature", "boolean", "the receipt's signature holds"),
         ("chain", "boolean", "the signer was trusted at that time"),
         ("digests", "boolean", "the receipt is about exactly what was sent"),

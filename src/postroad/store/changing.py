@@ -6,16 +6,25 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
 from postroad.store.contents import Batch
 from postroad.store.queries import query
-from postroad.store.reading import BYTES_COUNT, MESSAGE_COUNT, WORK_COUNT, SqliteReader
+from postroad.store.reading import (
+    BYTES_COUNT,
+    MESSAGE_COUNT,
+    PURGED_MARK,
+    WORK_COUNT,
+    SqliteReader,
+)
 from postroad.store.records import (
+    INBOX,
     Event,
     Message,
     Notice,
     Partner,
+    Shipped,
     Side,
     Signal,
     State,
@@ -45,6 +54,7 @@ _MESSAGE: Final = query("message")
 _CHANGE_MESSAGE: Final = query("change_message")
 _TO_PURGE: Final = query("messages_to_purge")
 _REMOVE_MESSAGE: Final = query("remove_message")
+_RAISE_MARK: Final = query("raise_mark")
 _ADD_SIGNAL: Final = query("add_signal")
 _REMOVE_SIGNALS: Final = query("remove_signals")
 _ADD_WORK: Final = query("add_work")
@@ -70,6 +80,7 @@ _POSTPONE_WORK: Final = query("postpone_work")
 _RELEASE_WORK: Final = query("release_work")
 _RENEW_WORK: Final = query("renew_work")
 _ADD_EVENT: Final = query("add_event")
+_SET_SHIPPED: Final = query("set_shipped")
 _ADD_FILE: Final = query("add_file")
 _REMOVE_FILE: Final = query("remove_file")
 _TOUCH_NODE: Final = query("touch_node")
@@ -154,7 +165,12 @@ class SqliteTransaction(SqliteReader):
             return False
         after = changed(message, **changes)
         self._group.changed = True
-        self._cursor.execute(_CHANGE_MESSAGE, (*message_changes(after), message.key))
+        if after.state is State.DELIVERED and message.state is not State.DELIVERED:
+            # Who reads the inbox goes by the key: it must not come behind what was read before.
+            self._cursor.execute(_REMOVE_MESSAGE, (message.key,))
+            self._cursor.execute(_ADD_MESSAGE, message_row(after))
+        else:
+            self._cursor.execute(_CHANGE_MESSAGE, (*message_changes(after), message.key))
         if after.state is not message.state:
             self._count_message(message, -1)
             self._count_message(after, 1)
@@ -306,6 +322,10 @@ class SqliteTransaction(SqliteReader):
             group.seq += len(rows)
             self._cursor.executemany(_ADD_EVENT, rows)
 
+    def set_shipped(self, shipped: Shipped) -> None:
+        self._group.changed = True
+        self._cursor.execute(_SET_SHIPPED, astuple(shipped))
+
     def keep(self, content: bytes | Content) -> Stored:
         group = self._group
         group.changed = True
@@ -351,6 +371,8 @@ class SqliteTransaction(SqliteReader):
         if message.side is Side.SENDING:
             self._cursor.execute(_REMOVE_NOTICES, (message.message_id,))
         self._cursor.execute(_REMOVE_MESSAGE, (message.key,))
+        if message.state in INBOX:
+            self._cursor.execute(_RAISE_MARK, (PURGED_MARK, message.key))
         self._count_message(message, -1)
         for stored in dict.fromkeys(contents):
             self.drop(stored)

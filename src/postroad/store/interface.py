@@ -12,11 +12,13 @@ from typing import Any, Protocol, TypeVar
 
 from postroad.store.records import (
     Event,
+    Extent,
     Figures,
     Message,
     Notice,
     Partner,
     Recorded,
+    Shipped,
     Side,
     Signal,
     State,
@@ -52,6 +54,10 @@ class Reader(Protocol):
 
     def messages(self, wanted: Wanted) -> list[Message]: ...
 
+    def inbox(self) -> Extent:
+        """How far the inbox is; what comes to it later has a greater key."""
+        ...
+
     def signals(self, side: Side, message_id: str) -> list[Signal]:
         """In the order in which they came."""
         ...
@@ -60,8 +66,15 @@ class Reader(Protocol):
         """All that the journal says about a message, in order."""
         ...
 
-    def journal(self, after: int, limit: int) -> list[Recorded]:
-        """Events with a seq greater than `after`, in order."""
+    def journal(self, after: int, limit: int, epoch: int | None = None) -> list[Recorded]:
+        """Events with a seq greater than `after`, in order.
+
+        Of this epoch, or of the one that is named and all after it.
+        """
+        ...
+
+    def shipped(self, target: str) -> Shipped:
+        """How far the journal was shipped to a place; from epoch 0, seq 0 where it never was."""
         ...
 
     def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
@@ -196,6 +209,10 @@ class Transaction(Reader, Protocol):
 
     def record(self, events: Iterable[Event]) -> None:
         """Write to the journal, in this order."""
+        ...
+
+    def set_shipped(self, shipped: Shipped) -> None:
+        """The journal was shipped so far."""
         ...
 
     def keep(self, content: bytes | Content) -> Stored:

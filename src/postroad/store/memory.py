@@ -12,12 +12,15 @@ from msgspec.structs import replace as changed
 from postroad.store.failures import lost
 from postroad.store.interface import Reader, StoreError, Transaction
 from postroad.store.records import (
+    INBOX,
     Event,
+    Extent,
     Figures,
     Message,
     Notice,
     Partner,
     Recorded,
+    Shipped,
     Side,
     Signal,
     State,
@@ -45,7 +48,9 @@ class _Tables:
         self.notices: dict[int, Notice] = {}
         self.contents: dict[str, bytes] = {}
         self.journal: list[Recorded] = []
+        self.shipped: dict[str, Shipped] = {}
         self.numbers = count(1)
+        self.purged: dict[None, int] = {}
 
 
 class _MemoryReader:
@@ -60,14 +65,27 @@ class _MemoryReader:
         fitting.sort(key=lambda message: message.key, reverse=wanted.newest_first)
         return fitting[: wanted.limit]
 
+    def inbox(self) -> Extent:
+        newest = self.messages(Wanted(Side.RECEIVING, INBOX, limit=1, newest_first=True))
+        last = max([self._purged(), *(message.key for message in newest)])
+        return Extent(1, last, self._purged())
+
+    def _purged(self) -> int:
+        return self._tables.purged.get(None, 0)
+
     def signals(self, side: Side, message_id: str) -> list[Signal]:
         return list(self._tables.signals.get((side, message_id), ()))
 
     def events(self, message_id: str) -> list[Recorded]:
         return [one for one in self._tables.journal if one.event.message_id == message_id]
 
-    def journal(self, after: int, limit: int) -> list[Recorded]:
-        return self._tables.journal[max(after, 0) :][:limit]
+    def journal(self, after: int, limit: int, epoch: int | None = None) -> list[Recorded]:
+        # There is only the first epoch.
+        after = 0 if epoch == 0 else max(after, 0)
+        return self._tables.journal[after:][:limit] if epoch in (None, 0, 1) else []
+
+    def shipped(self, target: str) -> Shipped:
+        return self._tables.shipped.get(target) or Shipped(target)
 
     def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
         free = [work for work in self._tables.work.values() if work.owner is None]
@@ -167,7 +185,10 @@ class _MemoryTransaction(_MemoryReader):
             return False
         if attempts_were not in (None, message.attempts):
             return False
-        self._put(self._tables.messages, (side, message_id), changed(message, **changes))
+        after = changed(message, **changes)
+        if after.state is State.DELIVERED and message.state is not State.DELIVERED:
+            after = changed(after, key=next(self._tables.numbers))
+        self._put(self._tables.messages, (side, message_id), after)
         return True
 
     def add_signal(self, signal: Signal) -> None:
@@ -345,6 +366,9 @@ class _MemoryTransaction(_MemoryReader):
         journal += rows
         self._undo.append(lambda: journal.__delitem__(slice(before, None)))
 
+    def set_shipped(self, shipped: Shipped) -> None:
+        self._put(self._tables.shipped, shipped.target, shipped)
+
     def keep(self, content: bytes | Content) -> Stored:
         data = content if isinstance(content, bytes) else b"".join(content.chunks())
         place = f"m{next(self._tables.numbers)}"
@@ -370,6 +394,8 @@ class _MemoryTransaction(_MemoryReader):
                 self.drop(stored)
             self._pop(self._tables.signals, key)
             self._pop(self._tables.messages, key)
+            if message.state in INBOX:
+                self._put(self._tables.purged, None, max(message.key, self._purged()))
             for id, notice in list(self._tables.notices.items()):
                 if message.side is Side.SENDING and notice.message_id == message.message_id:
                     self._pop(self._tables.notices, id)

@@ -9,11 +9,14 @@ from typing import Any, Final
 
 from postroad.store.queries import query
 from postroad.store.records import (
+    INBOX,
+    Extent,
     Figures,
     Message,
     Notice,
     Partner,
     Recorded,
+    Shipped,
     Side,
     Signal,
     State,
@@ -38,6 +41,8 @@ MESSAGE_COUNT: Final = "message."
 WORK_COUNT: Final = "work."
 BYTES_COUNT: Final = "bytes"
 """Names in the table of counts: these and `side.state`, and the kind of work."""
+PURGED_MARK: Final = "inbox.purged"
+"""In the same table: the greatest key that was removed from the inbox."""
 
 _LARGEST: Final = 2**63 - 1
 _MESSAGE: Final = query("message")
@@ -45,6 +50,7 @@ _SIGNALS: Final = query("signals")
 _EVENTS: Final = query("events")
 _JOURNAL: Final = query("journal")
 _POSITION: Final = query("position")
+_SHIPPED: Final = query("shipped")
 _COUNTS: Final = query("counts")
 _NEXT_FREE: Final = query("next_free")
 _NEXT_END: Final = query("next_end")
@@ -101,16 +107,27 @@ class SqliteReader:
         merged = heapq.merge(*ranges, key=attrgetter("key"), reverse=wanted.newest_first)
         return list(merged)[: wanted.limit]
 
+    def inbox(self) -> Extent:
+        newest = self.messages(Wanted(Side.RECEIVING, INBOX, limit=1, newest_first=True))
+        purged = self._counts().get(PURGED_MARK, 0)
+        last = max([purged, *(message.key for message in newest)])
+        return Extent(self._position()[0], last, purged)
+
     def signals(self, side: Side, message_id: str) -> list[Signal]:
         return [signal_of(row) for row in self._rows(_SIGNALS, (message_id, side._value_))]
 
     def events(self, message_id: str) -> list[Recorded]:
         return [recorded_of(row, self._node) for row in self._rows(_EVENTS, (message_id,))]
 
-    def journal(self, after: int, limit: int) -> list[Recorded]:
-        epoch = self._position()[0]
+    def journal(self, after: int, limit: int, epoch: int | None = None) -> list[Recorded]:
+        if epoch is None:
+            epoch = self._position()[0]
         rows = self._rows(_JOURNAL, ((epoch << SEQ_BITS) + after, limit))
         return [recorded_of(row, self._node) for row in rows]
+
+    def shipped(self, target: str) -> Shipped:
+        rows = self._rows(_SHIPPED, (target,))
+        return Shipped(*rows[0]) if rows else Shipped(target)
 
     def figures(self) -> Figures:
         counts = {name: count for name, count in self._counts().items() if count > 0}

@@ -8,6 +8,7 @@ other fields.
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -139,7 +140,22 @@ class Message(Struct, frozen=True, omit_defaults=True):
     anew: bool = False
     """Somebody began anew after the application was told that it had failed."""
     key: int = 0
-    """Grows with time; the order of lists, and their cursor."""
+    """Grows with time; the order of lists, and their cursor. A new one is given when the message is
+    delivered, so that nothing appears in the inbox behind what was read from it."""
+
+
+INBOX: Final = (State.DELIVERED, State.CONSUMED)
+"""The states of what is, or was, for the application."""
+
+
+class Extent(Struct, frozen=True):
+    """How far the inbox is: what came to it, and what retention removed from it."""
+
+    epoch: int
+    last: int
+    """The greatest key that a message in the inbox has or had."""
+    purged: int
+    """The greatest key of those that were removed; 0 for none."""
 
 
 class Signal(Struct, frozen=True):
@@ -243,6 +259,20 @@ class Recorded(Struct, frozen=True):
     epoch: int
     seq: int
     event: Event
+
+
+class Shipped(Struct, frozen=True):
+    """How far the journal was shipped to a place."""
+
+    target: str
+    """The folder or URL of the segments."""
+    epoch: int = 0
+    seq: int = 0
+    """Of the last event that lies there."""
+    digest: str = ""
+    """SHA-256, in hex, of the last segment."""
+    name: str = ""
+    """Of that segment, below the target."""
 
 
 @dataclass(frozen=True, slots=True)

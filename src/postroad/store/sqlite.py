@@ -64,7 +64,7 @@ class _QuickReader(SqliteReader):
     def messages(self, wanted: Wanted) -> NoReturn:
         raise _TooLong
 
-    def journal(self, after: int, limit: int) -> NoReturn:
+    def journal(self, after: int, limit: int, epoch: int | None = None) -> NoReturn:
         raise _TooLong
 
     def figures(self) -> NoReturn:

@@ -296,10 +296,25 @@ SELECT id, details FROM events WHERE message_id = ? ORDER BY id
 -- A stretch of the journal, in order.
 SELECT id, details FROM events WHERE id > ? ORDER BY id LIMIT ?
 
+-- name: shipped
+-- How far the journal was shipped to a place.
+SELECT target, epoch, seq, digest, name FROM shipped WHERE target = ?
+
+-- name: set_shipped
+-- The journal was shipped so far to this place.
+INSERT INTO shipped (target, epoch, seq, digest, name) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (target) DO UPDATE SET
+    epoch = excluded.epoch, seq = excluded.seq, digest = excluded.digest, name = excluded.name
+
 -- name: count
 -- So many more (or fewer) of something.
 INSERT INTO counts (name, count) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET count = count + excluded.count
+
+-- name: raise_mark
+-- A mark among the counts that only ever rises.
+INSERT INTO counts (name, count) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET count = max(count, excluded.count)
 
 -- name: counts
 -- How many there are of what.

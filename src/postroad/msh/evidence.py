@@ -1,0 +1,274 @@
+"""What a message and its receipts prove: signatures, and receipts for exactly that message.
+
+The same check is made by the node that puts an evidence together, of what it keeps, by
+`postroad inspect`, offline, of what is in the zip, and in bulk by `postroad pipeline verify`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from postroad.msh.capture import Capture
+from postroad.msh.expectation import Terms
+from postroad.msh.inspection import Look
+from postroad.msh.lens import Inspection, Lens
+from postroad.msh.report import problem_facts, report
+from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
+from postroad.wire.ebms3_user_messages import content_id
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.mime import Part
+from postroad.wire.mime_headers import Headers, parse_content_type
+from postroad.wire.receipts import check_receipt
+
+ENVELOPE: Final = "message/envelope.xml"
+"""What the message's envelope is called where problems are told."""
+_EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)
+_NOTHING_SIGNED: Final = (
+    "the message is not signed, so this proves nothing: it only shows what fits together"
+)
+
+ChooseTerms = Callable[[Look], Terms | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSignal:
+    """A receipt or an error as it was kept."""
+
+    file: str
+    kind: str
+    envelope: bytes
+    believed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What an evidence is made of: the message with its parts as they were signed, its signals."""
+
+    envelope: bytes
+    parts: tuple[Part, ...]
+    signals: tuple[GivenSignal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SignalFinding:
+    """What was found about one signal."""
+
+    given: GivenSignal
+    found: Inspection
+    problems: tuple[EbmsError, ...]
+    digests: tuple[tuple[Reference, Reference | None], ...] = ()
+    """Each reference of the message's signature, and what the receipt has for it."""
+
+    @property
+    def holds(self) -> bool:
+        return not any(one.severity is Severity.FAILURE for one in self.problems)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What message and signals are worth."""
+
+    message: Inspection
+    signals: list[SignalFinding] = field(default_factory=list)
+    problems: list[EbmsError] = field(default_factory=list)
+    """Of the whole; those of the message and of each signal are with these."""
+
+    @property
+    def holds(self) -> bool:
+        return not any(one.severity is Severity.FAILURE for one in self.all_problems())
+
+    @property
+    def trusted(self) -> bool | None:
+        """Whether all who signed are trusted; None when nobody signed or said whom to trust."""
+        looked_at = [self.message, *(one.found for one in self.signals if one.given.believed)]
+        said = [one.trusted for one in looked_at if one.verification is not None]
+        if False in said:
+            return False
+        return True if said and None not in said else None
+
+    def all_problems(self) -> list[EbmsError]:
+        """Everything that is wrong, each with its file; what was never believed is no failure."""
+        found = [*self.problems, *(_in_file(ENVELOPE, one) for one in self.message.problems)]
+        for signal in self.signals:
+            for problem in signal.problems:
+                told = _in_file(signal.given.file, problem)
+                if not signal.given.believed:
+                    told.severity = Severity.WARNING
+                found.append(told)
+        return found
+
+
+def _in_file(file: str, problem: EbmsError) -> EbmsError:
+    place = f"{file}: {problem.location}" if problem.location else file
+    return EbmsError(problem.code, problem.detail, location=place, severity=problem.severity)
+
+
+def judge(
+    given: Given,
+    lens: Lens,
+    *,
+    of_message: ChooseTerms = Look.terms,
+    of_signals: ChooseTerms = Look.terms,
+) -> Findings:
+    """Look at everything. Certificates are judged as of when message and signals say they were
+    made, unless somebody gave a time.
+    """
+    lens = replace(lens, opened=True)
+    capture = Capture(None, None, None, given.envelope, given.parts, bool(given.parts), (), True)
+    found = _looked(capture, lens, of_message)
+    findings = Findings(found)
+    user_messages = found.messaging.user_messages if found.messaging else ()
+    if len(user_messages) != 1:
+        if found.readable:
+            said = f"the envelope holds {len(user_messages)} user messages, one is expected"
+            findings.problems.append(EbmsError("EBMS:0009", said, location=ENVELOPE))
+        return findings
+    found.problems += _message_problems(found)
+    for signal in given.signals:
+        findings.signals.append(_judge_signal(signal, found, user_messages[0], lens, of_signals))
+    return findings
+
+
+def _looked(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
+    """The walk in, as of the time that a message says of itself; in the future is none."""
+    first = Look(capture, lens)
+    if not first.read():
+        return first.found
+    units = first.found.messaging.units if first.found.messaging else ()
+    if units and not lens.at_given:
+        said = max(units[0].message_info.timestamp, _EARLIEST)
+        lens = replace(lens, at=min(said, lens.at))
+    look = Look(capture, lens)
+    look.read()
+    look.judge(choose(look))
+    return look.found
+
+
+def _message_problems(found: Inspection) -> list[EbmsError]:
+    verification = found.verification
+    if verification is None:
+        warning = EbmsError("EBMS:0103", _NOTHING_SIGNED, severity=Severity.WARNING)
+        return [warning]
+    return [
+        EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
+        for uri in verification.unseen
+    ]
+
+
+def _judge_signal(
+    given: GivenSignal,
+    message: Inspection,
+    user_message: UserMessage,
+    lens: Lens,
+    choose: ChooseTerms,
+) -> SignalFinding:
+    capture = Capture(None, None, None, given.envelope, (), False, (), True)
+    found = _looked(capture, lens, choose)
+    problems = list(found.problems)
+    signal = about(found, user_message.message_info.message_id, given.kind)
+    if signal is None:
+        if found.readable:
+            said = f"it holds no {given.kind} about {user_message.message_info.message_id}"
+            problems.append(EbmsError("EBMS:0302", said, location="eb:RefToMessageId"))
+        return SignalFinding(given, found, tuple(problems))
+    if signal.receipt is None:
+        return SignalFinding(given, found, tuple(problems))
+    sent = message.verification.signed_references if message.verification else ()
+    problems += signer_problems(found, message, user_message)
+    try:
+        check_receipt(
+            signal,
+            sent_message_id=user_message.message_info.message_id,
+            sent_references=sent or None,
+            sent_user_message=user_message,
+        )
+    except EbmsError as invalid:
+        problems.append(invalid)
+    return SignalFinding(given, found, tuple(problems), _compared(sent, signal))
+
+
+def about(found: Inspection, message_id: str, kind: str) -> SignalMessage | None:
+    """The signal of an envelope that is about a message; an error may name none."""
+    for signal in found.messaging.signals if found.messaging else ():
+        ref = signal.message_info.ref_to_message_id
+        if kind == "receipt" and signal.receipt is not None and ref == message_id:
+            return signal
+        if kind == "error" and signal.errors and ref in (message_id, None):
+            return signal
+    return None
+
+
+def signer_problems(
+    found: Inspection, message: Inspection, user_message: UserMessage
+) -> list[EbmsError]:
+    """A receipt is the receiver's word: signed, and not by who signed the message."""
+    if message.verification is None:
+        return []
+    if found.verification is None:
+        said = "the message is signed and its receipt is not, so the receipt proves nothing"
+        return [EbmsError("EBMS:0103", said, location="wsse:Security")]
+    theirs, ours = found.verification.certificate, message.verification.certificate
+    if theirs is None or ours is None or theirs.public_key() != ours.public_key():
+        return []
+    to_itself = user_message.from_party.party_ids == user_message.to_party.party_ids
+    return [
+        EbmsError(
+            "EBMS:0101",
+            "the receipt is signed with the key of who sent the message: it says nothing of the "
+            "receiver",
+            location="certificate",
+            severity=Severity.WARNING if to_itself else Severity.FAILURE,
+        )
+    ]
+
+
+def _compared(
+    sent: Sequence[Reference], signal: SignalMessage
+) -> tuple[tuple[Reference, Reference | None], ...]:
+    proof = signal.receipt.non_repudiation if signal.receipt else None
+    received = {content_id(one.uri): one for one in (proof.references if proof else ())}
+    return tuple((one, received.get(content_id(one.uri))) for one in sent)
+
+
+def signed_part(index: int, name: str | None, media_type: str, content: Any, digest: bytes) -> Part:
+    """A part as the look takes it: as if it had come in a MIME package, and not encrypted."""
+    return Part(index, Headers(()), parse_content_type(media_type), name, "binary", content, digest)
+
+
+def findings_facts(findings: Findings) -> dict[str, Any]:
+    """Findings as plain data."""
+    signals = findings.signals
+    return {
+        "holds": findings.holds,
+        "signed": findings.message.verification is not None,
+        "trusted": findings.trusted,
+        "message": report(findings.message),
+        "receipts": [_signal_facts(one) for one in signals if one.given.kind == "receipt"],
+        "error_signals": [_signal_facts(one) for one in signals if one.given.kind != "receipt"],
+        "errors": [problem_facts(one) for one in findings.all_problems()],
+    }
+
+
+def _signal_facts(one: SignalFinding) -> dict[str, Any]:
+    facts = report(one.found)
+    return {
+        "file": one.given.file,
+        **facts,
+        "holds": one.holds,
+        "believed": one.given.believed,
+        "digests": [
+            {
+                "uri": sent.uri,
+                "sent": sent.digest_value.hex(),
+                "received": received.digest_value.hex() if received else None,
+                "equal": received is not None
+                and received.digest_value == sent.digest_value
+                and received.digest_method == sent.digest_method,
+            }
+            for sent, received in one.digests
+        ],
+        "errors": [problem_facts(problem) for problem in one.problems],
+    }

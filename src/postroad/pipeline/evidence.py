@@ -1,0 +1,204 @@
+"""Receipts verified again, in bulk: signature, signer and digests, by the gateway's own code.
+
+The journal tells which receipts there are and where their bytes lie, and those of the messages
+that they are for. Executors read both from the stores of the nodes and prove one by the other.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from cryptography import x509
+from msgspec import Struct
+from msgspec.structs import replace
+
+from postroad.msh.proof import NOT_KEPT, Proof, Prover, trust_in
+from postroad.pipeline.evidence_bytes import GONE, Gone, Kept
+from postroad.pipeline.schema import DATE, EVIDENCE
+from postroad.security.keys import load_certificates
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_SENT: Final = ("submitted", "sent", "resent", "received")
+"""Events that tell where the message lies."""
+_RECEIPTS: Final = ("receipt_received", "receipt_sent")
+_ROWS: Final = pa.schema(
+    [
+        ("message_id", pa.string()),
+        ("receipt_id", pa.string()),
+        ("valid", pa.bool_()),
+        ("signature", pa.bool_()),
+        ("chain", pa.bool_()),
+        ("digests", pa.bool_()),
+        ("signer", pa.string()),
+        ("checked_at", pa.timestamp("us", tz="UTC")),
+        ("detail", pa.string()),
+    ]
+)
+_LONGEST: Final = 1000
+
+
+class Believing(Struct, frozen=True):
+    """Whom to believe; plain values, so that executors can be told."""
+
+    certificates: bytes
+    """Of authorities and partners, in PEM."""
+    crls: bytes = b""
+    """Revocation lists, in PEM."""
+    signers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """A party, and the names that a certificate must have which signs for it."""
+    legacy: bool = False
+    """Take weak algorithms and short keys."""
+
+    def prover(self) -> Prover:
+        """Who proves by it; ValueError when certificates or lists cannot be read."""
+        trust = trust_in(load_certificates(self.certificates), _crls(self.crls), legacy=self.legacy)
+        signers = {party: frozenset(names) for party, names in self.signers}
+        return Prover(trust, signers=signers, legacy=self.legacy)
+
+
+def _crls(pem: bytes) -> list[x509.CertificateRevocationList]:
+    end = b"-----END X509 CRL-----"
+    blocks = (block + end for block in pem.split(end)[:-1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [x509.load_pem_x509_crl(block.lstrip()) for block in blocks]
+
+
+_prover: Final = lru_cache(maxsize=4)(Believing.prover)
+"""For the next task in the same process, which then knows the certificates already."""
+
+
+def receipts(events: "DataFrame", nodes: Iterable[str]) -> "DataFrame":
+    """One row per receipt, with the places of its bytes and of those of the message it is for.
+
+    A receipt that both sides wrote of is taken where it was received, unless only the bytes of the
+    other side are at hand: those of `nodes`. `at_hand` tells whether there are any.
+    """
+    from pyspark.sql import functions as F
+
+    event = F.col("event")
+    told = events.where(event.isin(*_SENT, *_RECEIPTS) & F.col("message_id").isNotNull())
+    receipt = event.isin(*_RECEIPTS) & F.col("signal_id").isNotNull()
+    sent = event.isin(*_SENT) & F.col("evidence").isNotNull()
+    by_node = (
+        told.select("message_id", "node", "side", "event", "signal_id", "at", "evidence")
+        .repartition("message_id")
+        .groupBy("message_id", "node", "side")
+        .agg(
+            F.min(F.when(sent, F.struct("at", "evidence"))).alias("sent"),
+            F.collect_set(F.when(receipt, F.struct("signal_id", "at", "evidence"))).alias("those"),
+        )
+        .select("*", F.explode("those").alias("receipt"))
+    )
+    first = F.struct(
+        (~_among("node", nodes)).alias("elsewhere"),
+        (F.col("side") == "receiving").alias("by_receiver"),
+        F.col("receipt.at").alias("at"),
+        F.col("node"),
+        F.col("receipt.evidence").alias("receipt"),
+        F.col("sent.evidence").alias("sent"),
+    )
+    return (
+        by_node.withColumn("first", first)
+        .groupBy("message_id", F.col("receipt.signal_id").alias("receipt_id"))
+        .agg(F.min("first").alias("first"))
+        .select(
+            "message_id",
+            "receipt_id",
+            (~F.col("first.elsewhere")).alias("at_hand"),
+            F.unix_micros("first.at").alias("at"),
+            "first.node",
+            "first.receipt",
+            "first.sent",
+        )
+    )
+
+
+def _among(column: str, names: Iterable[str]) -> "Column":
+    from pyspark.sql import functions as F
+
+    wanted = list(names)
+    return F.col(column).isin(*wanted) if wanted else F.lit(False)
+
+
+def proven(
+    receipts: "DataFrame", folders: Mapping[str, str], believing: Believing, now: datetime
+) -> "DataFrame":
+    """A row of the table for each of these receipts, with its day."""
+    from pyspark.sql import functions as F
+
+    place = F.split("receipt", ":")
+    count = int(str(receipts.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+    near = ("node", "segment", "offset")
+    work = (
+        receipts.withColumn("segment", F.get(place, 0))
+        .withColumn("offset", F.get(place, 1).try_cast("bigint"))
+        .repartitionByRange(count, *near)
+        .sortWithinPartitions(*near)
+        .select("message_id", "receipt_id", "at", "node", "receipt", "sent")
+    )
+    prove = partial(_proven, folders=dict(folders), believing=believing, now=now)
+    day = F.date_format("checked_at", "yyyy-MM-dd").alias(DATE)
+    return work.mapInArrow(prove, EVIDENCE.schema).select("*", day)
+
+
+def _proven(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    folders: Mapping[str, str],
+    believing: Believing,
+    now: datetime,
+) -> Iterator[pa.RecordBatch]:
+    """What an executor does."""
+    kept, prover = Kept(folders), _prover(believing)
+    for batch in batches:
+        message_ids, receipt_ids, *places = (column.to_pylist() for column in batch.columns)
+        proofs = [
+            prove(prover, kept, *row) for row in zip(message_ids, receipt_ids, *places, strict=True)
+        ]
+        columns = [
+            batch.column(0),
+            batch.column(1),
+            *([getattr(one, name) for one in proofs] for name in _ROWS.names[2:7]),
+            [now] * len(proofs),
+            [one.detail for one in proofs],
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _ROWS, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_ROWS)
+
+
+def prove(
+    prover: Prover,
+    kept: Kept,
+    message_id: str,
+    receipt_id: str,
+    at: int,
+    node: str,
+    receipt: str | None,
+    sent: str | None,
+) -> Proof:
+    """What one receipt is worth; whatever its bytes are, there is an answer."""
+    try:
+        data = kept.read(node, receipt)
+    except Gone as gone:
+        return Proof(False, None, None, None, None, f"{GONE}: {gone}"[:_LONGEST])
+    message, missing = None, None
+    try:
+        message = kept.read(node, sent)
+    except Gone as gone:
+        missing = f"{GONE}: of the message, {gone}"[:_LONGEST]
+    try:
+        proof = prover.prove(data, message, message_id, receipt_id, at)
+    except Exception as error:
+        # One receipt that nobody foresaw must not end the proof of all others.
+        said = f"it could not be looked at: {type(error).__name__}: {error}"
+        return Proof(False, None, None, None, None, said[:_LONGEST])
+    if missing is None:
+        return proof
+    others = proof.detail if proof.detail != NOT_KEPT else None
+    return replace(proof, detail="; ".join(filter(None, (others, missing))))

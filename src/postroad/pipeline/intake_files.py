@@ -1,0 +1,239 @@
+"""One file of a journal, looked at before its rows are taken: is it a segment, what is in it."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import fsspec
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
+
+from postroad.pipeline.intake_rules import JUDGED, RULES, broken, micros_of
+from postroad.store.journal_columns import COLUMNS, EVENTS
+from postroad.store.segments import NotASegment, footer_of, open_segment
+
+_ROWS: Final = 1 << 17
+_CHUNK: Final = 1 << 20
+_FEW: Final = ("node", "party", "event", "side")
+"""Columns with few values, read as such."""
+_RULES: Final = tuple(RULES)
+
+
+class NotReadable(Exception):
+    """A file of the journal is kept from us; the message is a sentence."""
+
+
+class Run(msgspec.Struct, frozen=True, order=True):
+    """Events of one node and epoch with no seq missing between; times in microseconds."""
+
+    node: str
+    epoch: int
+    seq_from: int
+    seq_to: int
+    at_from: int
+    at_to: int
+
+
+class Unknown(msgspec.Struct, frozen=True, order=True):
+    """An event that JOURNAL doesn't know, where it was first seen."""
+
+    event: str
+    at: int
+    node: str
+
+
+class Broken(msgspec.Struct, frozen=True, order=True):
+    """How many rows of a file break a rule, and the first of them."""
+
+    reason: str
+    rows: int
+    first: str
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One file as it was found; all of it but the conflicts follows from the file alone."""
+
+    path: str
+    sha256: str
+    bytes: int
+    at: int
+    """The first event in it; when it was written, if there is none."""
+    problem: str | None = None
+    """Why it is no segment; nothing of it was taken then."""
+    node: str = ""
+    epoch: int = 0
+    previous: str = ""
+    rows: int = 0
+    first: int = 0
+    """The least seq of its good rows."""
+    doubled: int = 0
+    """Rows whose identity another row of the same file has."""
+    runs: list[Run] = []
+    """Of its good rows, without identities in conflict with other files."""
+    unknown: list[Unknown] = []
+    broken: list[Broken] = []
+
+    @property
+    def bad(self) -> int:
+        return sum(one.rows for one in self.broken)
+
+
+def look(path: str) -> Segment | None:
+    """Read what there is to know of a file; None when it is gone."""
+    fs, name = fsspec.core.url_to_fs(path)
+    try:
+        with fs.open(name, "rb") as file:
+            digest, size = _digest(file)
+            found = Segment(path, digest, size, int(fs.modified(name).timestamp() * 1_000_000))
+            if size == 0:
+                return msgspec.structs.replace(found, problem="it is empty")
+            # Arrow reads a file of this machine without Python in between.
+            return _content(found, name if isinstance(fs, LocalFileSystem) else file)
+    except FileNotFoundError:
+        return None
+    except PermissionError as denied:
+        raise NotReadable(f"{path} may not be read: give this user the right to") from denied
+
+
+def _digest(file: Any) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+    return digest.hexdigest(), size
+
+
+def _content(found: Segment, source: Any) -> Segment:
+    try:
+        segment = open_segment(source)
+        footer = footer_of(segment)
+        names = segment.schema_arrow.names
+        _no_likeness(names)
+        reader = pq.ParquetFile(
+            source,
+            metadata=segment.metadata,
+            read_dictionary=list(_FEW),
+            page_checksum_verification=True,
+        )
+        rows = _Rows()
+        for batch in reader.iter_batches(
+            _ROWS, columns=[name for name in JUDGED if name in names], use_threads=False
+        ):
+            rows.add(batch)
+    except NotASegment as wrong:
+        return msgspec.structs.replace(found, problem=str(wrong))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        said = str(error).strip().split("\n", 1)[0]
+        return msgspec.structs.replace(found, problem=f"it is damaged ({said})")
+    return msgspec.structs.replace(
+        found,
+        node=footer.node,
+        epoch=footer.epoch,
+        previous=footer.previous,
+        rows=footer.rows,
+        **rows.found(found.at),
+    )
+
+
+def _no_likeness(names: list[str]) -> None:
+    """Spark doesn't tell names apart that differ in case only."""
+    ours = {name.casefold(): name for name in COLUMNS.names}
+    for name in names:
+        if ours.get(name.casefold(), name) != name:
+            raise NotASegment(f"its column {name} is almost {ours[name.casefold()]}")
+
+
+class _Rows:
+    """What is gathered of the rows of a file, some thousands at a time."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, int] = {}
+        self._parts: list[tuple[Any, Any, Any, Any]] = []
+        self._unknown: dict[str, Unknown] = {}
+        self._broken: dict[int, Broken] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        codes = broken(batch)
+        if codes.any():
+            self._note_broken(batch, codes)
+            batch = batch.filter(pa.array(codes == 0))
+        if not batch.num_rows:
+            return
+        at = micros_of(batch["at"]).to_numpy()
+        node = self._numbered(batch["node"])
+        self._note_unknown(batch, at)
+        self._parts.append((node, batch["epoch"].to_numpy(), batch["seq"].to_numpy(), at))
+
+    def found(self, modified: int) -> dict[str, Any]:
+        """The fields of a Segment that follow from its rows."""
+        said = {"unknown": sorted(self._unknown.values()), "broken": sorted(self._broken.values())}
+        if not self._parts:
+            return {**said, "at": modified}
+        node, epoch, seq, at = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        runs, doubled = _runs(list(self._nodes), node, epoch, seq, at)
+        first = int(seq.min())
+        return {**said, "at": int(at.min()), "first": first, "runs": runs, "doubled": doubled}
+
+    def _numbered(self, column: pa.Array) -> Any:
+        places = [
+            self._nodes.setdefault(name, len(self._nodes)) for name in column.dictionary.to_pylist()
+        ]
+        return np.array(places, dtype=np.int64)[column.indices.to_numpy()]
+
+    def _note_unknown(self, batch: pa.RecordBatch, at: Any) -> None:
+        column = batch["event"]
+        for place, event in enumerate(column.dictionary.to_pylist()):
+            if event in EVENTS:
+                continue
+            here = np.flatnonzero(column.indices.to_numpy() == place)
+            if len(here):
+                row = int(here[at[here].argmin()])
+                new = Unknown(event, int(at[row]), batch["node"][row].as_py())
+                self._unknown[event] = min(new, self._unknown.get(event, new))
+
+    def _note_broken(self, batch: pa.RecordBatch, codes: Any) -> None:
+        for code in np.unique(codes[codes != 0]):
+            here = np.flatnonzero(codes == code)
+            node, epoch, seq = (
+                batch[name][int(here[0])].as_py() for name in ("node", "epoch", "seq")
+            )
+            new = Broken(_RULES[code - 1], len(here), identity(node, epoch, seq))
+            old = self._broken.get(code)
+            self._broken[code] = (
+                new if old is None else Broken(old.reason, old.rows + new.rows, old.first)
+            )
+
+
+def _runs(nodes: list[str], node: Any, epoch: Any, seq: Any, at: Any) -> tuple[list[Run], int]:
+    """The runs of rows that may come in any order, and how many rows repeat an identity."""
+
+    def steps() -> Iterator[Any]:
+        yield np.diff(node) != 0
+        yield np.diff(epoch) != 0
+        yield np.diff(seq) != 1
+
+    cuts = np.logical_or.reduce(list(steps()))
+    doubled = 0
+    if cuts.any():
+        order = np.lexsort((seq, epoch, node))
+        node, epoch, seq, at = node[order], epoch[order], seq[order], at[order]
+        same = (np.diff(node) == 0) & (np.diff(epoch) == 0)
+        doubled = int((same & (np.diff(seq) == 0)).sum())
+        cuts = ~(same & (np.diff(seq) <= 1))
+    starts = np.concatenate(([0], np.flatnonzero(cuts) + 1))
+    ends = np.concatenate((starts[1:], [len(seq)])) - 1
+    first, last = np.minimum.reduceat(at, starts), np.maximum.reduceat(at, starts)
+    return sorted(
+        Run(nodes[n], int(e), int(a), int(b), int(f), int(t))
+        for n, e, a, b, f, t in zip(
+            node[starts], epoch[starts], seq[starts], seq[ends], first, last, strict=True
+        )
+    ), doubled
+
+
+def identity(node: str | None, epoch: int | None, seq: int | None) -> str:
+    """An identity for people."""
+    return f"node {node}, epoch {epoch}, seq {seq}"

@@ -1,0 +1,362 @@
+"""The tables, each a pure function of facts; what the columns are is told in `schema`.
+
+events -> facts -> messages, hops, conversations, partners, packing, reconciliation, findings
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from postroad.pipeline import schema
+from postroad.pipeline.covering import AROUND, Covering, Gap, covers, gaps, retirements, stretches
+from postroad.pipeline.facts import day, facts, hour
+from postroad.wire.names import TEST_ACTION, TEST_SERVICE
+
+GRACE: Final = timedelta(days=1)
+CLOCK: Final = timedelta(minutes=1)
+"""By so much clocks may disagree before it is a finding."""
+_PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+_OF_ROW: Final = (
+    "kind", "party", "from_party", "to_party", "service", "action", "conversation_id", "pmode",
+    "protocol", "bytes",
+)  # fmt: skip
+_OF_SENDING: Final = (
+    "submitted_at", "first_sent_at", "last_sent_at", "acknowledged_at", "failed_at", "attempts",
+    "duplicates", "deliveries", "errors",
+)  # fmt: skip
+_OF_RECEIVING: Final = (
+    "received_at", "delivered_at", "acknowledged_at", "failed_at", "duplicates", "deliveries",
+    "errors",
+)  # fmt: skip
+
+_SENDER: Final = """
+    CASE WHEN sending IS NULL THEN NULL
+         WHEN sending.acknowledged_at IS NOT NULL OR sending.settled = 'delivered'
+              THEN 'acknowledged'
+         WHEN sending.delivery_failed > 0 OR sending.settled = 'not_received' THEN 'failed'
+         WHEN sending.expired > 0 THEN 'expired'
+         WHEN sending.in_doubt > 0 OR sending.settled = 'received' THEN 'in_doubt'
+         ELSE 'pending' END
+"""
+_RECEIVER: Final = """
+    CASE WHEN receiving IS NULL THEN NULL
+         WHEN receiving.deliveries > 0 THEN 'delivered'
+         WHEN receiving.failed_at IS NOT NULL THEN 'rejected'
+         WHEN receiving.received_at IS NOT NULL THEN 'received'
+         ELSE 'pending' END
+"""
+
+
+def of_events(events: DataFrame, grace: timedelta = GRACE) -> dict[str, DataFrame]:
+    """All tables of a whole journal that fits into one run, for notebooks and tests."""
+    known = facts(events).cache()
+    parts = stretches(events)
+    covering = Covering.of(parts, retirements(events))
+    missing = gap_findings(events.sparkSession, gaps(parts))
+    return {
+        "messages": messages(known),
+        "hops": hops(known),
+        "conversations": conversations(known),
+        "partners": partners(known),
+        "packing": packing(known),
+        "reconciliation": reconciliation(known, covering, grace),
+        "findings": fact_findings(known).unionByName(missing),
+    }
+
+
+def _day(facts: DataFrame) -> list[str]:
+    """Rows lie under the day of their message, where facts have one: a lake's."""
+    return [schema.DATE] if schema.DATE in facts.columns else []
+
+
+def messages(facts: DataFrame) -> DataFrame:
+    """One row per message and side."""
+    sending = _of_side(facts, "sending", _SENDER, _OF_SENDING, ("submitted_at", "acknowledged_at"))
+    receiving = _of_side(
+        facts, "receiving", _RECEIVER, _OF_RECEIVING, ("received_at", "delivered_at")
+    )
+    rows = F.explode(F.array_compact(F.array(sending, receiving))).alias("row")
+    day = _day(facts)
+    return facts.select("message_id", rows, *day).select("message_id", "row.*", *day)
+
+
+def _of_side(
+    facts: DataFrame, side: str, outcome: str, given: tuple[str, ...], latency: tuple[str, str]
+) -> Column:
+    """A row of messages as a value, null where the message has nothing on that side."""
+    columns = []
+    for name, kind, _ in schema.MESSAGES.columns:
+        match name:
+            case "message_id":
+                continue
+            case "side":
+                value = F.lit(side)
+            case "outcome":
+                value = F.expr(outcome)
+            case "latency_ms":
+                value = _milliseconds(F.col(f"{side}.{latency[0]}"), F.col(f"{side}.{latency[1]}"))
+            case _ if name in _OF_ROW or name in given:
+                value = F.col(f"{side}.{name}")
+            case _:
+                value = F.lit(0 if kind == "bigint" else None)
+        columns.append(value.cast(kind).alias(name))
+    return F.when(F.col(side).isNotNull(), F.struct(*columns))
+
+
+def _milliseconds(start: Column, end: Column) -> Column:
+    return (F.unix_micros(end) - F.unix_micros(start)) / F.lit(1000.0)
+
+
+def hops(facts: DataFrame) -> DataFrame:
+    """One row per message and relay."""
+    known = facts.where("kind IN ('message', 'fragment')")
+    each = known.select("message_id", F.explode("hops").alias("hop"), *_day(facts))
+    dwell = _milliseconds(F.col("arrived_at"), F.col("left_at")).alias("dwell_ms")
+    flat = each.select("message_id", "hop.*", *_day(facts)).withColumn("dwell_ms", dwell)
+    return flat.select(*schema.HOPS.names, *_day(facts))
+
+
+def conversations(facts: DataFrame) -> DataFrame:
+    """One row per conversation; `facts` has its messages and all that refer to them."""
+    answered = facts.where("ref_to_message_id IS NOT NULL").select(
+        F.col("ref_to_message_id").alias("message_id"), F.lit(True).alias("answered")
+    )
+    said = facts.where("kind = 'message' AND conversation_id IS NOT NULL").select(
+        "message_id", "conversation_id", "ref_to_message_id", "from_party", "to_party",
+        "sequence_number", "out_of_order", "first_at", "last_at",
+    )  # fmt: skip
+    known = said.join(answered.distinct(), "message_id", "left")
+    request = "ref_to_message_id IS NULL"
+    of_sender = known.groupBy("conversation_id", "from_party").agg(
+        F.collect_set("to_party").alias("receivers"),
+        F.count("*").alias("messages"),
+        F.min("first_at").alias("started_at"),
+        F.max("last_at").alias("last_at"),
+        F.count_if(F.expr(request)).alias("requests"),
+        F.count_if(F.expr(f"{request} AND answered IS NULL")).alias("unanswered"),
+        F.sum("out_of_order").alias("out_of_order"),
+        F.expr(
+            "coalesce(max(sequence_number) - min(sequence_number) + 1"
+            " - size(collect_set(sequence_number)), 0)"
+        ).alias("gaps"),
+    )
+    everyone = "concat(collect_set(from_party), flatten(collect_list(receivers)))"
+    return (
+        of_sender.groupBy("conversation_id")
+        .agg(
+            F.expr(f"array_sort(array_distinct({everyone}))").alias("parties"),
+            *(F.sum(name).alias(name) for name in ("messages", "requests", "unanswered", "gaps")),
+            F.min("started_at").alias("started_at"),
+            F.max("last_at").alias("last_at"),
+            F.sum("out_of_order").alias("out_of_order"),
+        )
+        .withColumn("replies", F.col("messages") - F.col("requests"))
+        .select(schema.CONVERSATIONS.names)
+    )
+
+
+def partners(facts: DataFrame) -> DataFrame:
+    """One row per partner and hour in which anything happened."""
+    ours = facts.where("kind = 'message'")
+    sent = ours.where("sending.first_sent_at IS NOT NULL").select(
+        F.col("sending.to_party").alias("partner"),
+        hour(F.col("sending.first_sent_at")).alias("hour"),
+        F.expr(_SENDER).alias("outcome"),
+        (F.col("sending.attempts") - 1).alias("retries"),
+        _milliseconds(F.col("sending.submitted_at"), F.col("sending.acknowledged_at")).alias("ms"),
+    )
+    of_hour = sent.groupBy("partner", "hour").agg(
+        F.count("*").alias("sent"),
+        F.count_if(F.expr("outcome = 'acknowledged'")).alias("acknowledged"),
+        F.count_if(F.expr("outcome IN ('failed', 'expired')")).alias("failed"),
+        F.count_if(F.expr("outcome = 'in_doubt'")).alias("in_doubt"),
+        F.sum("retries").alias("retries"),
+        *(F.percentile("ms", F.lit(at)).alias(name) for name, at in _PERCENTILES.items()),
+    )
+    trouble = ours.select(F.explode("troubles").alias("trouble"), "sending", "receiving").select(
+        F.expr(
+            "CASE trouble.side WHEN 'sending' THEN sending.to_party ELSE receiving.from_party END"
+        ).alias("partner"),
+        "trouble.hour", "trouble.duplicates", "trouble.errors",
+    )  # fmt: skip
+    troubled = trouble.groupBy("partner", "hour").agg(
+        F.sum("duplicates").alias("duplicates"), F.sum("errors").alias("errors")
+    )
+    both = of_hour.join(troubled, ["partner", "hour"], "full").where("partner IS NOT NULL")
+    counts = [name for name, kind, _ in schema.PARTNERS.columns if kind == "bigint"]
+    return both.fillna(0, counts).select(schema.PARTNERS.names)
+
+
+def packing(facts: DataFrame) -> DataFrame:
+    """One row per P-Mode and hour in which messages or fragments were first sent."""
+    sent = facts.where(
+        "sending.first_sent_at IS NOT NULL AND sending.pmode IS NOT NULL"
+        " AND kind IN ('message', 'fragment')"
+    ).select(
+        F.col("sending.pmode").alias("pmode"),
+        hour(F.col("sending.first_sent_at")).alias("hour"),
+        "kind",
+        "message_id",
+        F.col("sending.own_envelopes").alias("own"),
+        F.col("sending.bytes").alias("bytes"),
+        F.col("sending.wire_bytes").alias("wire_bytes"),
+        F.col("envelopes").alias("others"),
+    )
+    counts = sent.groupBy("pmode", "hour").agg(
+        F.count_if(F.expr("kind = 'message'")).alias("messages"),
+        F.count_if(F.expr("kind = 'fragment'")).alias("fragments"),
+        F.coalesce(F.expr("sum(bytes) FILTER (WHERE kind = 'message')"), F.lit(0)).alias(
+            "payload_bytes"
+        ),
+        F.coalesce(F.sum("wire_bytes"), F.lit(0)).alias("wire_bytes"),
+        F.count_if(F.expr("own > 0")).alias("own"),
+    )
+    # An envelope is known by its first unit: those of messages that went first are theirs alone.
+    others = (
+        sent.where("size(others) > 0")
+        .select("pmode", "hour", F.explode("others").alias("message_id"))
+        .distinct()
+    )
+    mine = sent.where("own > 0").select("pmode", "hour", "message_id")
+    strange = others.join(mine, ["pmode", "hour", "message_id"], "left_anti")
+    beside = strange.groupBy("pmode", "hour").agg(F.count("*").alias("strange"))
+    return (
+        counts.join(beside, ["pmode", "hour"], "left")
+        .withColumn("envelopes", F.col("own") + F.coalesce("strange", F.lit(0)))
+        .select(schema.PACKING.names)
+    )
+
+
+_TESTED: Final = f"""
+    coalesce(sending.service = '{TEST_SERVICE}' AND sending.action = '{TEST_ACTION}', false)
+"""
+"""A message to the test service is acknowledged and never delivered."""
+_GIVEN_UP: Final = "sender IN ('failed', 'expired', 'in_doubt')"
+_CLASSES: Final = (
+    # condition, class, whether the receiver's journal settles it, why
+    ("deliveries > 1", "twice", False, "concat('it was delivered ', deliveries, ' times')"),
+    ("sender = 'acknowledged' AND silent AND NOT tested", "lost", False,
+     "'it was acknowledged, but the receiver has not delivered it'"),
+    ("sender = 'acknowledged'", "confirmed", False, "'the receiver acknowledged it'"),
+    ("sender IN ('failed', 'expired') AND deliveries > 0", "ghost", False,
+     "concat('the sender gave it up as ', sender, ', but it was delivered')"),
+    ("deliveries > 0", "confirmed", True, "'it was delivered, says the receiver'"),
+    ("refused > 0 AND (receiver = 'rejected' OR NOT has_journal)", "refused", False,
+     "'the receiver answered with an error'"),
+    (f"{_GIVEN_UP} AND receiver = 'rejected'", "refused", False, "'the receiver rejected it'"),
+    ("sender IN ('failed', 'expired') AND transmitted = 0", "failed", False, "'it was never sent'"),
+    (f"{_GIVEN_UP} AND silent", "failed", True, "'the receiver has not delivered it'"),
+    ("settled = 'not_received' AND NOT has_journal", "failed", False,
+     "'the receiver says that it has not come'"),
+    (f"{_GIVEN_UP} AND transmitted > 0 AND NOT has_journal", "in_doubt", False,
+     "'it was sent, and nobody knows whether it came'"),
+    ("true", "pending", False, "'it is not decided yet'"),
+)  # fmt: skip
+"""JOURNAL's classes, the first that fits."""
+
+
+def reconciliation(facts: DataFrame, covering: Covering, grace: timedelta = GRACE) -> DataFrame:
+    """One row per message that a sender or a receiver knows: what became of it."""
+    return judged(facts, covering, grace).select(*schema.RECONCILIATION.names, *_day(facts))
+
+
+def judged(facts: DataFrame, covering: Covering, grace: timedelta) -> DataFrame:
+    """The reconciliation, with the columns by which it was decided."""
+    known = facts.where(
+        "kind = 'message' AND (sending IS NOT NULL OR receiving IS NOT NULL)"
+    ).select(
+        "message_id",
+        "noted_at",
+        F.expr(_SENDER).alias("sender"),
+        F.expr(_RECEIVER).alias("receiver"),
+        F.expr("coalesce(receiving.deliveries, 0)").alias("deliveries"),
+        F.expr("coalesce(sending.refused, 0)").alias("refused"),
+        F.expr("coalesce(sending.transmitted, 0)").alias("transmitted"),
+        F.expr(_TESTED).alias("tested"),
+        F.expr("sending.settled").alias("settled"),
+        F.expr("sending.settled_by").alias("peer"),
+        F.expr("coalesce(to_party, receiving.party)").alias("watched"),
+        F.expr("coalesce(sending.first_sent_at, sending.submitted_at)").alias("sent_from"),
+        F.expr("coalesce(sending.last_sent_at, sending.submitted_at)").alias("sent_to"),
+        "first_at",
+        "last_at",
+        *_day(facts),
+    )
+    watched = known.join(F.broadcast(covering.frame(facts.sparkSession)), "watched", "left")
+    around = F.expr(f"INTERVAL '{AROUND.total_seconds()}' SECOND")
+    covered = covers(F.col("sent_from") - around, F.col("sent_to") + around)
+    over = F.expr(f"reach >= last_at + INTERVAL '{grace.total_seconds()}' SECOND")
+    asked = watched.withColumn(
+        "covered",
+        F.when(
+            F.expr("deliveries = 0 AND watches IS NOT NULL AND sent_from IS NOT NULL"), covered
+        ).otherwise(False),
+    ).withColumns(
+        {
+            "silent": F.col("covered") & F.coalesce(over, F.lit(False)),
+            "has_journal": F.expr("receiver IS NOT NULL OR covered"),
+        }
+    )
+    whens = " ".join(
+        f"WHEN {condition} THEN struct('{name}' AS class, {by_journal} AS by_journal,"
+        f" {why} AS detail)"
+        for condition, name, by_journal, why in _CLASSES
+    )
+    return asked.withColumn("found", F.expr(f"CASE {whens} END")).select(
+        "*",
+        "found.class",
+        "found.detail",
+        F.col("sender").alias("sender_outcome"),
+        F.col("receiver").alias("receiver_outcome"),
+        F.expr("coalesce(peer, CASE WHEN found.by_journal THEN 'journal' END)").alias("settled_by"),
+    )
+
+
+def fact_findings(facts: DataFrame) -> DataFrame:
+    """What is wrong with messages: two senders, two receivers, clocks that disagree."""
+    two = [
+        facts.where(f"{side}.least_party <> {side}.greatest_party").select(
+            F.col("noted_at").alias("at"),
+            F.lit(kind).alias("kind"),
+            F.col("message_id").alias("subject"),
+            F.expr(f"concat({side}.least_party, ' and ', {side}.greatest_party, ' both {verb} it')")
+            .alias("detail"),
+            *_day(facts),
+        )
+        for side, kind, verb in (
+            ("sending", "two_senders", "sent"),
+            ("receiving", "two_receivers", "received"),
+        )
+    ]  # fmt: skip
+    return two[0].unionByName(two[1]).unionByName(_clock_findings(facts))
+
+
+def _clock_findings(facts: DataFrame) -> DataFrame:
+    """Pairs of parties and days where messages came before they were sent."""
+    early = (
+        F.unix_micros("sending.first_sent_at") - F.unix_micros("receiving.received_at")
+    ) / F.lit(1e6)
+    found = facts.select(
+        F.col("sending.party").alias("party"), F.col("receiving.party").alias("other"),
+        "receiving.received_at", day(F.col("noted_at")).alias("day"), early.alias("early"),
+        *_day(facts),
+    ).where(F.col("early") > CLOCK.total_seconds())  # fmt: skip
+    pairs = found.groupBy("party", "other", "day", *_day(facts)).agg(
+        F.min("received_at").alias("at"), F.max("early").alias("most"), F.count("*").alias("count")
+    )
+    said = (
+        "concat(if(count = 1, '1 message came ', concat(count, ' messages came up to ')),"
+        " round(most), ' s before being sent: the clocks of ', party, ' and ', other, ' disagree')"
+    )
+    return pairs.select(
+        "at", F.lit("clock").alias("kind"), F.concat_ws(" ", "party", "other").alias("subject"),
+        F.expr(said).alias("detail"), *_day(facts),
+    )  # fmt: skip
+
+
+def gap_findings(spark: SparkSession, missing: list[Gap]) -> DataFrame:
+    """Gaps as findings."""
+    rows = [(gap.at, "gap", gap.subject, gap.detail) for gap in missing]
+    return spark.createDataFrame(rows, schema.FINDINGS.schema)

@@ -1,0 +1,193 @@
+"""The lake: commits that hold wholly or not, wherever they are broken off."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from postroad.pipeline import lake as lakes
+from postroad.pipeline.lake import Change, Lake, LakeError
+
+MONDAY, TUESDAY = "2026-03-02", "2026-03-03"
+
+
+class BrokenOff(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(spark, str(tmp_path / "lake"))
+
+
+def rows(spark: SparkSession, *said: tuple[str, str]) -> DataFrame:
+    """Findings: day and subject."""
+    return spark.createDataFrame(
+        [(None, "gap", subject, None, day) for day, subject in said],
+        "at timestamp, kind string, subject string, detail string, date string",
+    ).coalesce(1)
+
+
+def content(lake: Lake, table: str = "findings", dates: list[str] | None = None) -> list[str]:
+    return sorted(row.subject for row in lake.read(table, dates).collect())
+
+
+def begun(lake: Lake, batch: int) -> Change:
+    change = lake.begin(batch)
+    assert change is not None
+    return change
+
+
+def test_a_table_that_was_never_written_is_empty_and_has_its_columns(lake: Lake) -> None:
+    found = lake.read("messages")
+    assert found.columns[0] == "message_id"
+    assert found.columns[-1] == "date"
+    assert found.collect() == []
+
+
+def test_added_rows_show_after_the_commit_and_not_before(lake: Lake) -> None:
+    change = begun(lake, 0)
+    change.add("findings", rows(lake.spark, (MONDAY, "a"), (TUESDAY, "b")))
+    assert content(lake) == []
+    assert sorted(row.subject for row in change.added("findings").collect()) == ["a", "b"]
+    change.commit()
+    assert content(lake) == ["a", "b"]
+    assert content(lake, dates=[TUESDAY]) == ["b"]
+    assert lake.days("findings") == [MONDAY, TUESDAY]
+
+
+def test_a_replaced_day_holds_the_new_rows_only_and_the_other_days_stay(lake: Lake) -> None:
+    first = begun(lake, 0)
+    first.add("findings", rows(lake.spark, (MONDAY, "a"), (TUESDAY, "b")))
+    first.commit()
+    second = begun(lake, 1)
+    second.replace("findings", rows(lake.spark, (MONDAY, "c")), [MONDAY])
+    read = second.read("findings", [MONDAY, TUESDAY])
+    assert sorted(row.subject for row in read.collect()) == ["b", "c"]
+    second.commit()
+    assert content(lake) == ["b", "c"]
+
+
+def test_a_replaced_day_without_rows_becomes_empty(lake: Lake) -> None:
+    first = begun(lake, 0)
+    first.add("findings", rows(lake.spark, (MONDAY, "a"), (TUESDAY, "b")))
+    first.commit()
+    second = begun(lake, 1)
+    second.replace("findings", rows(lake.spark), [MONDAY])
+    second.commit()
+    assert content(lake) == ["b"]
+    assert lake.days("findings") == [TUESDAY]
+
+
+def test_rows_of_a_day_that_is_not_to_be_replaced_are_refused(lake: Lake) -> None:
+    change = begun(lake, 0)
+    with pytest.raises(ValueError, match=TUESDAY):
+        change.replace("findings", rows(lake.spark, (TUESDAY, "b")), [MONDAY])
+
+
+def test_state_is_kept_with_the_commit_and_by_later_ones(lake: Lake) -> None:
+    change = begun(lake, 0)
+    change.set("reach", {"a1": [1, 7]})
+    assert lake.state("reach") is None
+    change.commit()
+    begun(lake, 1).commit()
+    assert Lake(lake.spark, lake.url).state("reach") == {"a1": [1, 7]}
+
+
+def test_a_batch_is_committed_once(lake: Lake) -> None:
+    begun(lake, 3).commit()
+    assert lake.begin(3) is None
+    assert Lake(lake.spark, lake.url).begin(2) is None
+    assert lake.begin(4) is not None
+
+
+def test_another_query_counts_its_batches_anew(lake: Lake) -> None:
+    begun(lake, 3).commit()
+    assert lake.begin(0, query="another") is not None
+
+
+POINTS = (
+    *("staged findings", "staged", "intended", "landed findings", "done", "intent removed"),
+    "cleaned",
+)
+
+
+def breaking_at(point: str) -> Callable[[str], None]:
+    def reached(name: str) -> None:
+        if name == point:
+            raise BrokenOff(point)
+
+    return reached
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_broken_off_anywhere_and_begun_again_the_table_is_the_same(
+    lake: Lake, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begun(lake, 0)
+    first.add("findings", rows(lake.spark, (MONDAY, "a"), (TUESDAY, "b")))
+    first.commit()
+
+    def second(change: Change) -> None:
+        change.replace("findings", rows(lake.spark, (MONDAY, "c")), [MONDAY])
+        change.set("reach", 2)
+        change.commit()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lakes, "reached", breaking_at(point))
+        with pytest.raises(BrokenOff):
+            second(begun(lake, 1))
+    again = Lake(lake.spark, lake.url)
+    change = again.begin(1)
+    assert (change is None) == (point not in ("staged findings", "staged"))
+    if change is not None:
+        second(change)
+    assert content(again) == ["b", "c"]
+    assert again.state("reach") == 2
+    left = {path.name for path in Path(lake.url).iterdir()}
+    assert left == {"findings", "_commit.json"}
+
+
+def test_a_commit_broken_off_between_two_files_is_completed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = begun(lake, 0)
+    change.add("findings", rows(lake.spark, (MONDAY, "a"), (TUESDAY, "b")))
+    moved = []
+
+    def move_once(source: str, target: str) -> None:
+        if moved:
+            raise BrokenOff
+        moved.append(target)
+        Path(lake.place.path(target)).parent.mkdir(parents=True)
+        Path(lake.place.path(source)).rename(lake.place.path(target))
+
+    monkeypatch.setattr(lake.format, "_move", move_once)
+    with pytest.raises(BrokenOff):
+        change.commit()
+    again = Lake(lake.spark, lake.url)
+    assert again.begin(0) is None
+    assert content(again) == ["a", "b"]
+
+
+def test_a_full_disk_is_told_in_a_sentence_and_the_next_run_goes_on(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(point: str) -> None:
+        if point == "intended":
+            raise OSError(28, "No space left on device")
+
+    change = begun(lake, 0)
+    change.add("findings", rows(lake.spark, (MONDAY, "a")))
+    with monkeypatch.context() as patch:
+        patch.setattr(lakes, "reached", full)
+        with pytest.raises(LakeError, match="free disk space"):
+            change.commit()
+    assert lake.begin(0) is None
+    assert content(lake) == ["a"]
+
+
+def test_a_lake_of_another_format_is_refused_by_name(lake: Lake) -> None:
+    with pytest.raises(LakeError, match="parquet, delta, iceberg"):
+        Lake(lake.spark, lake.url, "csv")
