@@ -12,21 +12,20 @@ from pyspark.sql import functions as F
 
 from postroad.store.journal_columns import FORWARDING, RECEIVING, SENDING
 
-_CODES: Final = {
+_SEEN: Final = {
     (SENDING, "submitted"): 1,
-    (SENDING, "sent"): 2,
-    (SENDING, "resent"): 3,
-    (SENDING, "send_failed"): 4,
-    (SENDING, "ack_received"): 5,
-    (SENDING, "receipt_received"): 6,
-    (SENDING, "error_received"): 7,
-    (SENDING, "error_raised"): 8,
-    (SENDING, "delivery_failed"): 9,
-    (SENDING, "expired"): 10,
-    (SENDING, "in_doubt"): 11,
-    (SENDING, "settled"): 12,
-    (SENDING, "duplicate"): 13,
-    (SENDING, "delivered"): 14,
+    (SENDING, "send_failed"): 2,
+    (SENDING, "ack_received"): 3,
+    (SENDING, "receipt_received"): 4,
+    (SENDING, "error_received"): 5,
+    (SENDING, "error_raised"): 6,
+    (SENDING, "delivery_failed"): 7,
+    (SENDING, "expired"): 8,
+    (SENDING, "in_doubt"): 9,
+    (SENDING, "settled"): 10,
+    (SENDING, "purged"): 11,
+    (SENDING, "sent"): 12,
+    (SENDING, "resent"): 13,
     (RECEIVING, "received"): 31,
     (RECEIVING, "delivered"): 32,
     (RECEIVING, "acked"): 33,
@@ -34,13 +33,16 @@ _CODES: Final = {
     (RECEIVING, "rejected"): 35,
     (RECEIVING, "duplicate"): 36,
     (RECEIVING, "error_raised"): 37,
-    (RECEIVING, "error_received"): 38,
-    (RECEIVING, "out_of_order"): 39,
+    (RECEIVING, "out_of_order"): 38,
+    (RECEIVING, "purged"): 39,
+    (FORWARDING, "purged"): 61,
 }
-"""Side and event as one small number: what the fold compares a dozen times for each event."""
+"""Side and event as one bit of a number: the fold asks a dozen times for each event what it is."""
 _OTHER: Final = {SENDING: 0, RECEIVING: 30, FORWARDING: 60}
-_PURGED: Final = 90
-"""Added to the others of a side."""
+_REFUSED: Final = 14
+"""The partner reported a failure; else an error_received is only a warning."""
+_OWN: Final = 15
+"""Added to sent and resent: in an envelope of its own."""
 
 _ORDER: Final = ("at", "node", "epoch", "seq")
 _OF_A_SIDE: Final = (
@@ -52,7 +54,7 @@ _OF_ALL: Final = ("kind", "conversation_id", "ref_to_message_id", "from_party", 
 _SIDE: Final = """
     kind: string, party: string, from_party: string, to_party: string, service: string,
     action: string, conversation_id: string, pmode: string, protocol: string, bytes: bigint,
-    least_party: string, greatest_party: string
+    several: boolean
 """
 COLUMNS: Final = {
     "message_id": "string",
@@ -72,10 +74,10 @@ COLUMNS: Final = {
     "last_at": "timestamp",
     SENDING: f"""struct<{_SIDE},
         submitted_at: timestamp, first_sent_at: timestamp, last_sent_at: timestamp,
-        acknowledged_at: timestamp, failed_at: timestamp, attempts: bigint, transmitted: bigint,
-        duplicates: bigint, deliveries: bigint, errors: bigint, refused: bigint,
-        delivery_failed: bigint, expired: bigint, in_doubt: bigint, settled: string,
-        settled_by: string, wire_bytes: bigint, own_envelopes: bigint, from_at: timestamp>""",
+        acknowledged_at: timestamp, failed_at: timestamp, attempts: bigint, transmitted: boolean,
+        errors: bigint, refused: boolean, delivery_failed: boolean, expired: boolean,
+        in_doubt: boolean, settled: string, settled_by: string, wire_bytes: bigint,
+        own_envelope: boolean>""",
     RECEIVING: f"""struct<{_SIDE},
         received_at: timestamp, delivered_at: timestamp, acknowledged_at: timestamp,
         failed_at: timestamp, duplicates: bigint, deliveries: bigint, errors: bigint>""",
@@ -112,110 +114,150 @@ def _folded(events: DataFrame) -> DataFrame:
     slim = events.select(
         "message_id", *_ORDER, *dict.fromkeys((*_OF_A_SIDE, *_OF_ALL)), "sequence_number",
         "wire_bytes",
-        _code().alias("code"),
-        F.expr("envelope = message_id").alias("own"),
+        _bits().alias("bits"),
+        F.xxhash64("party").alias("party_key"),
         F.expr("CASE WHEN event = 'settled' THEN struct(detail, peer) END").alias("settled"),
-        F.expr("event = 'error_received' AND severity = 'failure'").alias("refusing"),
     )  # fmt: skip
     ordered = slim.repartition("message_id").sortWithinPartitions("message_id", *_ORDER)
     flat = ordered.groupBy("message_id").agg(*_of_all(), *_of_sending(), *_of_receiving())
-    sides = (_side(flat, "s_", SENDING), _side(flat, "r_", RECEIVING))
-    plain = [name for name in flat.columns if name[:2] not in ("s_", "r_")]
-    keys = (
+    return flat.select(
+        *_PLAIN,
         key("message_id").alias("key"),
         key("conversation_id").alias("conversation_key"),
         key("ref_to_message_id").alias("ref_key"),
+        _sending().alias(SENDING),
+        _receiving().alias(RECEIVING),
     )
-    return flat.select(*plain, *keys, *sides)
 
 
-def _side(flat: DataFrame, prefix: str, name: str) -> Column:
-    """The columns of a side as one value; null when the message has no event on that side."""
-    columns = [one for one in flat.columns if one.startswith(prefix) and one != f"{prefix}events"]
-    packed = F.struct(*(F.col(one).alias(one[2:]) for one in columns))
-    return F.when(F.col(f"{prefix}events") > 0, packed).alias(name)
+_PLAIN: Final = (
+    "message_id", *_OF_ALL, "sequence_number", "out_of_order", "noted_at", "until_at", "first_at",
+    "last_at",
+)  # fmt: skip
 
 
-def _code() -> Column:
+def _bits() -> Column:
     whens = " ".join(
-        f"WHEN side = '{side}' AND event = '{event}' THEN {code}"
-        for (side, event), code in _CODES.items()
+        f"WHEN side = '{side}' AND event = '{event}' THEN {1 << place}L"
+        for (side, event), place in _SEEN.items()
     )
-    others = " ".join(f"WHEN '{side}' THEN {code}" for side, code in _OTHER.items())
-    other = f"CASE side {others} ELSE {_OTHER[FORWARDING]} END"
-    return F.expr(f"CASE {whens} WHEN event = 'purged' THEN {_PURGED} + {other} ELSE {other} END")
+    others = " ".join(f"WHEN '{side}' THEN {1 << place}L" for side, place in _OTHER.items())
+    other = f"CASE side {others} ELSE {1 << _OTHER[FORWARDING]}L END"
+    purged = f"event = 'purged' THEN {1 << _SEEN[FORWARDING, 'purged']}L"
+    refused = f"event = 'error_received' AND severity = 'failure' AND side = '{SENDING}'"
+    own = f"event IN ('sent', 'resent') AND envelope = message_id AND side = '{SENDING}'"
+    return F.expr(
+        f"CASE {whens} WHEN {purged} ELSE {other} END"
+        f" | CASE WHEN {own} THEN {1 << _OWN}L WHEN {refused} THEN {1 << _REFUSED}L ELSE 0L END"
+    )
+
+
+def _mask(side: str, *events: str) -> int:
+    return sum(1 << _SEEN[side, event] for event in events)
+
+
+def _any(mask: int, of: str = "bits") -> str:
+    """Whether one of these events is among those that were seen."""
+    return f"({of} & {mask}L) <> 0"
+
+
+_SENT: Final = _mask(SENDING, "sent", "resent")
+_TRIED: Final = _mask(SENDING, "sent", "resent", "send_failed")
+_PURGED: Final = sum(1 << place for (_, event), place in _SEEN.items() if event == "purged")
+_OURS: Final = {SENDING: (1 << 30) - 1, RECEIVING: (1 << 60) - (1 << 30)}
+"""The bits of a side."""
 
 
 def _of_all() -> list[Column]:
+    alive = f"(bits & {_PURGED}L) = 0"
     return [
         *(F.expr(f"first({name}, true)").alias(name) for name in _OF_ALL),
         F.expr("first(sequence_number, true)").alias("sequence_number"),
-        _count("code = 39").alias("out_of_order"),
+        _count(_mask(RECEIVING, "out_of_order")).alias("out_of_order"),
+        F.expr("bit_or(bits)").alias("seen"),
         F.expr("min(at)").alias("noted_at"),
         F.expr("max(at)").alias("until_at"),
-        F.expr(f"min(at) FILTER (WHERE code < {_PURGED})").alias("first_at"),
-        F.expr(f"max(at) FILTER (WHERE code < {_PURGED})").alias("last_at"),
+        F.expr(f"min(at) FILTER (WHERE {alive})").alias("first_at"),
+        F.expr(f"max(at) FILTER (WHERE {alive})").alias("last_at"),
     ]
 
 
 def _of_sending() -> list[Column]:
-    ours = "code < 30 OR code = 90"
     return [
-        *_of_side("s_", ours),
-        _time("code = 1").alias("s_submitted_at"),
-        _time("code IN (2, 3)").alias("s_first_sent_at"),
-        F.expr("max(at) FILTER (WHERE code IN (2, 3))").alias("s_last_sent_at"),
-        _time("code IN (5, 6)").alias("s_acknowledged_at"),
-        _time("code IN (9, 10)").alias("s_failed_at"),
-        _count("code IN (2, 3, 4)").alias("s_attempts"),
-        _count("code IN (2, 3)").alias("s_transmitted"),
-        _count("code = 13").alias("s_duplicates"),
-        _count("code = 14").alias("s_deliveries"),
-        _count("code IN (7, 8)").alias("s_errors"),
-        _count("refusing").alias("s_refused"),
-        _count("code = 9").alias("s_delivery_failed"),
-        _count("code = 10").alias("s_expired"),
-        _count("code = 11").alias("s_in_doubt"),
-        F.expr("last(settled, true).detail").alias("s_settled"),
-        F.expr("last(settled, true).peer").alias("s_settled_by"),
-        F.expr("sum(wire_bytes) FILTER (WHERE code IN (2, 3))").alias("s_wire_bytes"),
-        _count("own AND code IN (2, 3)").alias("s_own_envelopes"),
-        _time(ours).alias("s_from_at"),
+        *_of_side("s_", SENDING),
+        _time(_mask(SENDING, "submitted")).alias("s_submitted_at"),
+        _time(_SENT).alias("s_first_sent_at"),
+        F.expr(f"max(at) FILTER (WHERE {_any(_SENT)})").alias("s_last_sent_at"),
+        _time(_mask(SENDING, "ack_received", "receipt_received")).alias("s_acknowledged_at"),
+        _time(_mask(SENDING, "delivery_failed", "expired")).alias("s_failed_at"),
+        _count(_TRIED).alias("s_attempts"),
+        _count(_mask(SENDING, "error_received", "error_raised")).alias("s_errors"),
+        F.expr("last(settled, true)").alias("s_settled"),
+        F.expr(f"sum(wire_bytes) FILTER (WHERE {_any(_SENT)})").alias("s_wire_bytes"),
     ]
 
 
 def _of_receiving() -> list[Column]:
     return [
-        *_of_side("r_", "code BETWEEN 30 AND 59 OR code = 120"),
-        _time("code = 31").alias("r_received_at"),
-        _time("code = 32").alias("r_delivered_at"),
-        _time("code IN (33, 34)").alias("r_acknowledged_at"),
-        _time("code = 35").alias("r_failed_at"),
-        _count("code = 36").alias("r_duplicates"),
-        _count("code = 32").alias("r_deliveries"),
-        _count("code IN (37, 38)").alias("r_errors"),
+        *_of_side("r_", RECEIVING),
+        _time(_mask(RECEIVING, "received")).alias("r_received_at"),
+        _time(_mask(RECEIVING, "delivered")).alias("r_delivered_at"),
+        _time(_mask(RECEIVING, "acked", "receipt_sent")).alias("r_acknowledged_at"),
+        _time(_mask(RECEIVING, "rejected")).alias("r_failed_at"),
+        _count(_mask(RECEIVING, "duplicate")).alias("r_duplicates"),
+        _count(_mask(RECEIVING, "delivered")).alias("r_deliveries"),
+        _count(_mask(RECEIVING, "error_raised")).alias("r_errors"),
     ]
 
 
-def _of_side(prefix: str, ours: str) -> list[Column]:
-    firsts = (
-        F.expr(f"first({name}, true) FILTER (WHERE {ours})").alias(prefix + name)
-        for name in _OF_A_SIDE
-    )
+def _of_side(prefix: str, side: str) -> list[Column]:
+    ours = f"FILTER (WHERE {_any(_OURS[side])})"
     return [
-        _count(ours).alias(f"{prefix}events"),
-        *firsts,
-        F.expr(f"min(party) FILTER (WHERE {ours})").alias(f"{prefix}least_party"),
-        F.expr(f"max(party) FILTER (WHERE {ours})").alias(f"{prefix}greatest_party"),
+        *(F.expr(f"first({name}, true) {ours}").alias(prefix + name) for name in _OF_A_SIDE),
+        F.expr(f"min(party_key) {ours} <> max(party_key) {ours}").alias(f"{prefix}several"),
     ]
 
 
-def _time(condition: str) -> Column:
-    return F.expr(f"min(at) FILTER (WHERE {condition})")
+def _sending() -> Column:
+    """All about sending as one value; null when the message has no event on that side."""
+    flags = {
+        "transmitted": _SENT,
+        "refused": 1 << _REFUSED,
+        "delivery_failed": _mask(SENDING, "delivery_failed"),
+        "expired": _mask(SENDING, "expired"),
+        "in_doubt": _mask(SENDING, "in_doubt"),
+        "own_envelope": 1 << _OWN,
+    }
+    seen = {name: F.expr(_any(mask, "seen")) for name, mask in flags.items()}
+    names = (*_OF_A_SIDE, "several")
+    times = ("submitted_at", "first_sent_at", "last_sent_at", "acknowledged_at", "failed_at")
+    packed = F.struct(
+        *(F.col(f"s_{name}").alias(name) for name in (*names, *times, "attempts")),
+        seen["transmitted"].alias("transmitted"),
+        F.col("s_errors").alias("errors"),
+        *(seen[name].alias(name) for name in ("refused", "delivery_failed", "expired", "in_doubt")),
+        F.expr("s_settled.detail").alias("settled"),
+        F.expr("s_settled.peer").alias("settled_by"),
+        F.col("s_wire_bytes").alias("wire_bytes"),
+        seen["own_envelope"].alias("own_envelope"),
+    )
+    return F.when(F.expr(_any(_OURS[SENDING], "seen")), packed)
 
 
-def _count(condition: str) -> Column:
-    return F.expr(f"count_if({condition})")
+def _receiving() -> Column:
+    """All about receiving, likewise."""
+    times = ("received_at", "delivered_at", "acknowledged_at", "failed_at")
+    names = (*_OF_A_SIDE, "several", *times, "duplicates", "deliveries", "errors")
+    packed = F.struct(*(F.col(f"r_{name}").alias(name) for name in names))
+    return F.when(F.expr(_any(_OURS[RECEIVING], "seen")), packed)
+
+
+def _time(mask: int) -> Column:
+    return F.expr(f"min(at) FILTER (WHERE {_any(mask)})")
+
+
+def _count(mask: int) -> Column:
+    return F.expr(f"count_if({_any(mask)})")
 
 
 def _beside(events: DataFrame) -> DataFrame:
@@ -232,8 +274,8 @@ def _beside(events: DataFrame) -> DataFrame:
         F.expr(f"CASE WHEN {troubled} THEN side END").alias("side"),
         F.when(F.expr(troubled), hour(F.col("at"))).alias("hour"),
     ).agg(
-        _count("event = 'duplicate'").alias("duplicates"),
-        _count("event IN ('error_raised', 'error_received')").alias("errors"),
+        F.expr("count_if(event = 'duplicate')").alias("duplicates"),
+        F.expr("count_if(event IN ('error_raised', 'error_received'))").alias("errors"),
     )
     trouble = "CASE WHEN side IS NOT NULL THEN struct(side, hour, duplicates, errors) END"
     return counted.groupBy("message_id").agg(

@@ -24,7 +24,7 @@ _OF_ROW: Final = (
 )  # fmt: skip
 _OF_SENDING: Final = (
     "submitted_at", "first_sent_at", "last_sent_at", "acknowledged_at", "failed_at", "attempts",
-    "duplicates", "deliveries", "errors",
+    "errors",
 )  # fmt: skip
 _OF_RECEIVING: Final = (
     "received_at", "delivered_at", "acknowledged_at", "failed_at", "duplicates", "deliveries",
@@ -35,9 +35,9 @@ _SENDER: Final = """
     CASE WHEN sending IS NULL THEN NULL
          WHEN sending.acknowledged_at IS NOT NULL OR sending.settled = 'delivered'
               THEN 'acknowledged'
-         WHEN sending.delivery_failed > 0 OR sending.settled = 'not_received' THEN 'failed'
-         WHEN sending.expired > 0 THEN 'expired'
-         WHEN sending.in_doubt > 0 OR sending.settled = 'received' THEN 'in_doubt'
+         WHEN sending.delivery_failed OR sending.settled = 'not_received' THEN 'failed'
+         WHEN sending.expired THEN 'expired'
+         WHEN sending.in_doubt OR sending.settled = 'received' THEN 'in_doubt'
          ELSE 'pending' END
 """
 _RECEIVER: Final = """
@@ -199,7 +199,7 @@ def packing(facts: DataFrame) -> DataFrame:
         hour(F.col("sending.first_sent_at")).alias("hour"),
         "kind",
         "message_id",
-        F.col("sending.own_envelopes").alias("own"),
+        F.col("sending.own_envelope").alias("own"),
         F.col("sending.bytes").alias("bytes"),
         F.col("sending.wire_bytes").alias("wire_bytes"),
         F.col("envelopes").alias("others"),
@@ -211,7 +211,7 @@ def packing(facts: DataFrame) -> DataFrame:
             "payload_bytes"
         ),
         F.coalesce(F.sum("wire_bytes"), F.lit(0)).alias("wire_bytes"),
-        F.count_if(F.expr("own > 0")).alias("own"),
+        F.count_if("own").alias("own"),
     )
     # An envelope is known by its first unit: those of messages that went first are theirs alone.
     others = (
@@ -219,7 +219,7 @@ def packing(facts: DataFrame) -> DataFrame:
         .select("pmode", "hour", F.explode("others").alias("message_id"))
         .distinct()
     )
-    mine = sent.where("own > 0").select("pmode", "hour", "message_id")
+    mine = sent.where("own").select("pmode", "hour", "message_id")
     strange = others.join(mine, ["pmode", "hour", "message_id"], "left_anti")
     beside = strange.groupBy("pmode", "hour").agg(F.count("*").alias("strange"))
     return (
@@ -243,14 +243,14 @@ _CLASSES: Final = (
     ("sender IN ('failed', 'expired') AND deliveries > 0", "ghost", False,
      "concat('the sender gave it up as ', sender, ', but it was delivered')"),
     ("deliveries > 0", "confirmed", True, "'it was delivered, says the receiver'"),
-    ("refused > 0 AND (receiver = 'rejected' OR NOT has_journal)", "refused", False,
+    ("refused AND (receiver = 'rejected' OR NOT has_journal)", "refused", False,
      "'the receiver answered with an error'"),
     (f"{_GIVEN_UP} AND receiver = 'rejected'", "refused", False, "'the receiver rejected it'"),
-    ("sender IN ('failed', 'expired') AND transmitted = 0", "failed", False, "'it was never sent'"),
+    ("sender IN ('failed', 'expired') AND NOT transmitted", "failed", False, "'it was never sent'"),
     (f"{_GIVEN_UP} AND silent", "failed", True, "'the receiver has not delivered it'"),
     ("settled = 'not_received' AND NOT has_journal", "failed", False,
      "'the receiver says that it has not come'"),
-    (f"{_GIVEN_UP} AND transmitted > 0 AND NOT has_journal", "in_doubt", False,
+    (f"{_GIVEN_UP} AND transmitted AND NOT has_journal", "in_doubt", False,
      "'it was sent, and nobody knows whether it came'"),
     ("true", "pending", False, "'it is not decided yet'"),
 )  # fmt: skip
@@ -272,8 +272,8 @@ def judged(facts: DataFrame, covering: Covering, grace: timedelta) -> DataFrame:
         F.expr(_SENDER).alias("sender"),
         F.expr(_RECEIVER).alias("receiver"),
         F.expr("coalesce(receiving.deliveries, 0)").alias("deliveries"),
-        F.expr("coalesce(sending.refused, 0)").alias("refused"),
-        F.expr("coalesce(sending.transmitted, 0)").alias("transmitted"),
+        F.expr("coalesce(sending.refused, false)").alias("refused"),
+        F.expr("coalesce(sending.transmitted, false)").alias("transmitted"),
         F.expr(_TESTED).alias("tested"),
         F.expr("sending.settled").alias("settled"),
         F.expr("sending.settled_by").alias("peer"),
@@ -317,12 +317,11 @@ def judged(facts: DataFrame, covering: Covering, grace: timedelta) -> DataFrame:
 def fact_findings(facts: DataFrame) -> DataFrame:
     """What is wrong with messages: two senders, two receivers, clocks that disagree."""
     two = [
-        facts.where(f"{side}.least_party <> {side}.greatest_party").select(
+        facts.where(f"{side}.several").select(
             F.col("noted_at").alias("at"),
             F.lit(kind).alias("kind"),
             F.col("message_id").alias("subject"),
-            F.expr(f"concat({side}.least_party, ' and ', {side}.greatest_party, ' both {verb} it')")
-            .alias("detail"),
+            F.lit(f"more than one party {verb} it").alias("detail"),
             *_day(facts),
         )
         for side, kind, verb in (
