@@ -21,8 +21,8 @@ test: setup
 	$(PYTEST) -n $(JOBS) --dist loadgroup
 
 check: setup
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests pipelines
+	$(BIN)/ruff format --check src tests pipelines
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -44,6 +44,7 @@ bench: setup
 	$(BIN)/postroad bench wire
 	$(BIN)/postroad bench push
 	$(BIN)/postroad bench retry
+	$(BIN)/postroad bench pipeline
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

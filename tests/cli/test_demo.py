@@ -11,13 +11,17 @@ import pytest
 from tests.cli.conftest import Run
 
 
+# Spark starts at the end of it. In one process, because it is told once for all tests.
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("demo")]
+
+
 def demo(*options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "postroad", "demo", *options],
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=380,
     )
 
 

@@ -166,7 +166,9 @@ class Books:
 
     def _time(self, name: str, event: Event) -> None:
         """Attempts come when they may, as far as the node's own clock can tell."""
-        if event.side is Side.SENDING and "clock set" not in self._faults.rates:
+        of_a_partner = event.event in ("suspended", "resumed")
+        sent = event.side is Side.SENDING or of_a_partner
+        if sent and "clock set" not in self._faults.rates:
             self._timings[name].take(event)
 
     def _delivered(self, name: str, event: Event) -> None:

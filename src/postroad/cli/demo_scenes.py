@@ -57,6 +57,13 @@ class Sent:
     receiver: list[Event] = field(default_factory=list)
 
 
+def _class(sent: Sent) -> str:
+    """What the reconciliation should say; nobody has a journal of what a stranger sent."""
+    if sent.delivered:
+        return "confirmed"
+    return "refused" if sent.sender else "pending"
+
+
 class Story:
     """Two companies, and what happens between them."""
 
@@ -227,7 +234,7 @@ class Story:
     def _reconciliation(self) -> None:
         """Both journals through Spark: what became of each order, by the word of both sides."""
         self._say("The reconciliation", "both journals, through Spark")
-        stories = {one.message_id: (one.story, one.delivered) for one in self._sent}
+        stories = {one.message_id: (one.story, _class(one)) for one in self._sent}
         try:
             self._classes, wrong = reconcile(self._work, self._console, stories)
         except NotReconciled as missing:
