@@ -10,7 +10,6 @@ import pytest
 
 from tests.cli.conftest import Run
 
-
 # Spark starts at the end of it. In one process, because it is told once for all tests.
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("demo")]
 
@@ -106,6 +105,9 @@ def test_the_demo_for_programs_is_one_object_and_writes_over_the_first(
         "refused": 2,
         "lost": 0,
         "twice": 0,
+        "reconciled_refused": 1,
+        "reconciled_pending": 1,
+        "reconciled_confirmed": 5,
         "as_expected": True,
     }
 
