@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from fastapi import FastAPI
@@ -12,6 +13,8 @@ from postroad.pipeline.session import session
 from tests.api.memory_service import MemoryService
 from tests.api.site import Site
 from tests.pipeline.inboxes import TOKEN, Inbox
+
+_PATIENCE: Final = 600
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +30,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that share the session run in one process (`--dist loadgroup`), so there is one."""
+    """All that share the session run in one process (`--dist loadgroup`), so there is one.
+
+    They wait for Spark and for each other's first use of it: a limit that a busy machine keeps.
+    """
     for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_PATIENCE))
 
 
 def _started(folder: Path) -> SparkSession:
