@@ -433,6 +433,9 @@ def _within(runs: list[Run]) -> "Column":
             first = ends.get((run.node, run.epoch), run)
             ends[run.node, run.epoch] = msgspec.structs.replace(first, seq_to=run.seq_to)
         runs = list(ends.values())
+    if len(runs) > _CONDITIONS:
+        # A condition for each would be nested deeper than Spark can follow.
+        return F.col("node").isin(sorted({run.node for run in runs}))
     return reduce(
         lambda a, b: a | b,
         (
