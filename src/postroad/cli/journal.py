@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from postroad.cli.node_options import DEFAULT_FILE, Json
+from postroad.cli.node_options import DEFAULT_FILE, ConfigFile, Json
 from postroad.cli.problems import fail
 from postroad.cli.showing import plain, print_json, size
 from postroad.node.config import Config, ConfigError, load_config
@@ -32,16 +32,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-NodeFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        help="The node's file; else $POSTROAD_CONFIG or ./postroad.yaml.",
-        show_default=False,
-    ),
-]
 Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder or URL of the segments.")]
 Time = Annotated[
     datetime | None,
@@ -56,7 +46,7 @@ _LIBRARIES: Final = "this needs pyarrow and fsspec; install them with: pip insta
 
 @app.command()
 def ship(
-    config: NodeFile = None,
+    config: ConfigFile = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -89,7 +79,7 @@ def export(
         str, typer.Option(metavar="PARTY", help="The partner, as messages have it: type::value.")
     ],
     to: Annotated[str, typer.Option(metavar="FOLDER", help="Folder or URL for the export.")],
-    config: NodeFile = None,
+    config: ConfigFile = None,
     since: Time = None,
     until: Time = None,
     as_json: Json = False,
@@ -136,7 +126,7 @@ def export(
 @app.command()
 def verify(
     folder: Folder,
-    config: NodeFile = None,
+    config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Read all segments below a folder and follow their chain.
@@ -169,7 +159,7 @@ def verify(
 
 @app.command()
 def retire(
-    config: NodeFile = None,
+    config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Take a node out of service for good: its journal says that nothing more will come.

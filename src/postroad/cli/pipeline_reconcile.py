@@ -10,8 +10,8 @@ import msgspec
 import typer
 
 from postroad.api.client import Client
+from postroad.cli.lake_options import Format, LakeUrl, Master, Memory, Remote, opened_lake
 from postroad.cli.node_options import ConfigFile, Token, node
-from postroad.cli.pipeline_verify import Format, LakeUrl, Master, Memory, Remote, opened_lake
 from postroad.cli.problems import fail
 from postroad.cli.showing import moment, print_table
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from postroad.cli.lake_options import Format, Master, Memory, Remote, opened_lake
 from postroad.cli.node_options import Json
-from postroad.cli.pipeline_verify import Format, Master, Memory, Remote, opened_lake
 from postroad.cli.problems import fail
 from postroad.cli.showing import plain, print_json
 

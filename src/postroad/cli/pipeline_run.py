@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from postroad.agreement.values import parse_duration
+from postroad.cli.lake_options import Format, Master, Memory, Remote
 from postroad.cli.node_options import Json
 from postroad.cli.problems import fail
 from postroad.cli.showing import plain, print_json
@@ -41,9 +42,7 @@ def run(
         str | None,
         typer.Option(metavar="TIME", help="Go on, and look so often: 30s, 5m.", show_default=False),
     ] = None,
-    format: Annotated[
-        str, typer.Option("--format", help="Of the tables: parquet, delta, iceberg.")
-    ] = "parquet",
+    format: Format = "parquet",
     grace: Annotated[
         str,
         typer.Option(metavar="TIME", help="How long a message may be on its way: 12h, 1d."),
@@ -58,18 +57,9 @@ def run(
             show_default=False,
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Spark's; else all cores here.", show_default=False),
-    ] = None,
-    remote: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Spark Connect: sc://host:15002.", show_default=False),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Of Spark's driver, like 4g.", show_default=False),
-    ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    memory: Memory = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(

@@ -13,28 +13,14 @@ import typer
 from cryptography.hazmat.primitives.serialization import Encoding
 from rich.console import Console
 
+from postroad.cli.lake_options import Format, LakeUrl, Master, Memory, Remote, opened_lake
 from postroad.cli.problems import fail
 from postroad.security.keys import KeyPair, KeyStoreError, load_certificates, load_key_pair
 
 if TYPE_CHECKING:
     from postroad.pipeline.evidence import Believing
     from postroad.pipeline.evidence_run import Failing, Outcome
-    from postroad.pipeline.lake import Lake
 
-LakeUrl = Annotated[
-    str | None,
-    typer.Option("--lake", metavar="LAKE", help="The folder or URL with the tables."),
-]
-Format = Annotated[str, typer.Option("--format", help="Of the tables: parquet, delta, iceberg.")]
-Master = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's; default: all cores here.")
-]
-Remote = Annotated[
-    str | None, typer.Option("--remote", metavar="URL", help="Spark Connect: sc://host:15002.")
-]
-Memory = Annotated[
-    str | None, typer.Option("--memory", metavar="SIZE", help="Of Spark's driver, like 4g.")
-]
 _SHOWN: Final = 20
 _SUMMARY: Final = Path("evidence-summary.json")
 HOLDS, DOES_NOT_HOLD = 0, 1
@@ -127,21 +113,6 @@ def verify(
         _write(summary, made, pair)
     _tell(outcome, summary, as_json)
     raise typer.Exit(DOES_NOT_HOLD if outcome.run.invalid or outcome.run.gone else HOLDS)
-
-
-@contextmanager
-def opened_lake(
-    url: str, format: str, master: str | None, remote: str | None, memory: str | None
-) -> "Iterator[Lake]":
-    """A lake with a session of its own; what is wrong with either is told in one line."""
-    from postroad.pipeline.lake import Lake, LakeError
-    from postroad.pipeline.session import NoSpark, session
-
-    try:
-        spark = session(master=master, remote=remote, memory=memory)
-        yield Lake(spark, url, format)
-    except (NoSpark, LakeError) as error:
-        fail(str(error))
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from postroad.pipeline.times import moment
+
 AROUND: Final = timedelta(minutes=5)
 """A message is covered from so long before it was first sent until so long after it was last."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ALWAYS: Final = datetime(1900, 1, 1, tzinfo=UTC)
 _NEVER: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
@@ -231,11 +232,6 @@ def retirements(events: DataFrame) -> dict[str, datetime]:
     """When nodes left service: those whose last heartbeat says so."""
     rows = last_beats(events).where("retired IS NOT NULL").select("node", "retired").collect()
     return {node: moment(retired) for node, retired in rows}
-
-
-def moment(micros: int) -> datetime:
-    """A time from microseconds since 1970."""
-    return _EPOCH + timedelta(microseconds=micros)
 
 
 def utc(time: datetime) -> datetime:

@@ -12,8 +12,9 @@ import msgspec
 
 from postroad.pipeline.covering import gaps
 from postroad.pipeline.intake_files import Segment
-from postroad.pipeline.intake_registry import Conflict, Registry, micros
+from postroad.pipeline.intake_registry import Conflict, Registry
 from postroad.pipeline.intake_rules import RULES
+from postroad.pipeline.times import micros
 from postroad.pipeline.watching import stretches
 
 

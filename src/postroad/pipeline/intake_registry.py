@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ import msgspec
 
 from postroad.pipeline.intake_files import Run, Segment
 from postroad.pipeline.schema import DATE
+from postroad.pipeline.times import day, moment
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -29,7 +30,6 @@ COLUMNS: Final = """
 """
 """Times are microseconds since 1970; what the columns mean stands at `Segment`."""
 CONFLICTS: Final = "conflicts"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Stretch = tuple[str, int]
 """Node and epoch."""
@@ -191,18 +191,6 @@ def with_conflicts(
     return tuple(
         Conflict(run.node, run.epoch, run.seq_from, run.seq_to, run.at_from) for run in joined(runs)
     )
-
-
-def moment(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
-
-
-def micros(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(microseconds=1)
-
-
-def day(micros: int) -> str:
-    return f"{moment(micros):%Y-%m-%d}"
 
 
 def _days(first: int, last: int) -> Iterator[str]:

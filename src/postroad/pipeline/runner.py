@@ -15,10 +15,10 @@ import msgspec
 
 from postroad.pipeline.intake import Batch, Totals, spark_errors, take, unreadable, visible
 from postroad.pipeline.intake_findings import Finding, findings
-from postroad.pipeline.intake_registry import day, moment
 from postroad.pipeline.lake import Change, Lake, no_room, told
 from postroad.pipeline.lake_lock import held
 from postroad.pipeline.schema import DATE, FINDINGS
+from postroad.pipeline.times import day
 from postroad.store.places import Place
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _frame(change: Change, found: list[Finding]) -> "DataFrame":
         name: pa.array([getattr(one, name) for one in found], pa.string())
         for name in FINDINGS.names[1:]
     }
-    dates = pa.array([f"{moment(one.at):%Y-%m-%d}" for one in found], pa.string())
+    dates = pa.array([day(one.at) for one in found], pa.string())
     return change.lake.spark.createDataFrame(pa.table({"at": at, **texts, DATE: dates}))
 
 

@@ -1,14 +1,15 @@
 """How covering changes from one run to the next, so that only what it can decide is looked at."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from postroad.pipeline.covering import Covering, Stretch, Watch, last_beats, moment
+from postroad.pipeline.covering import Covering, Stretch, Watch, last_beats
 from postroad.pipeline.intake_files import Run
+from postroad.pipeline.times import micros, moment
 
 Watches = tuple[Watch, ...]
 NOTHING: Final = 1 << 62
@@ -17,7 +18,6 @@ LESS: Final = -2
 """Compared: less is covered than before, or more nodes must cover: anything may change."""
 _MORE: Final = -1
 """Compared: more is covered, anywhere: what is undecided may be decided now."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def compare(before: Watches, now: Watches) -> int:
@@ -42,7 +42,7 @@ def _compare(old: Watch, new: Watch) -> int:
     *past, last = old.covered
     grown = (*past, (last[0], new.covered[-1][1]))
     if new.retired == old.retired and grown == new.covered:
-        return microseconds(min(last[1], old.reach) - _EPOCH)
+        return micros(min(last[1], old.reach))
     return _MORE
 
 
@@ -102,12 +102,9 @@ def plain(covering: Covering) -> dict[str, Any]:
         party: [
             {
                 "node": one.node,
-                "covered": [
-                    [microseconds(start - _EPOCH), microseconds(end - _EPOCH)]
-                    for start, end in one.covered
-                ],
-                "reach": microseconds(one.reach - _EPOCH),
-                "retired": microseconds(one.retired - _EPOCH) if one.retired else None,
+                "covered": [[micros(start), micros(end)] for start, end in one.covered],
+                "reach": micros(one.reach),
+                "retired": micros(one.retired) if one.retired else None,
             }
             for one in watches
         ]
