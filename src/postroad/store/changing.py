@@ -75,6 +75,9 @@ _REMOVE_PARTNER: Final = query("remove_partner")
 _ADD_NOTICE: Final = query("add_notice")
 _REMOVE_NOTICE: Final = query("remove_notice")
 _REMOVE_NOTICES: Final = query("remove_notices")
+_SET_STATE: Final = query("set_state")
+_REMOVE_STATE: Final = query("remove_state")
+_FORGET_STATES: Final = query("forget_states")
 _FINISH_WORK: Final = query("finish_work")
 _POSTPONE_WORK: Final = query("postpone_work")
 _RELEASE_WORK: Final = query("release_work")
@@ -302,6 +305,18 @@ class SqliteTransaction(SqliteReader):
         removed = self._cursor.execute(_REMOVE_NOTICE, (id,)).rowcount > 0
         self._group.changed |= removed
         return removed
+
+    def set_state(self, name: str, value: bytes | None, now: datetime) -> None:
+        self._group.changed = True
+        if value is None:
+            self._cursor.execute(_REMOVE_STATE, (name,))
+        else:
+            self._cursor.execute(_SET_STATE, (name, microseconds(now), value))
+
+    def forget_states(self, before: datetime, limit: int) -> int:
+        gone = self._cursor.execute(_FORGET_STATES, (microseconds(before), limit)).rowcount
+        self._group.changed |= gone > 0
+        return gone
 
     def renew_work(self, owner: str, ids: Collection[int], lease_until: datetime) -> None:
         until = microseconds(lease_until)

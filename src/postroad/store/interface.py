@@ -95,6 +95,10 @@ class Reader(Protocol):
         """What the application was not told yet, in order."""
         ...
 
+    def state(self, name: str) -> bytes | None:
+        """What a protocol remembers under a name."""
+        ...
+
     def figures(self) -> Figures: ...
 
 
@@ -205,6 +209,14 @@ class Transaction(Reader, Protocol):
 
     def remove_notice(self, id: int) -> bool:
         """The application knows; False when there is no such notice."""
+        ...
+
+    def set_state(self, name: str, value: bytes | None, now: datetime) -> None:
+        """Remember something under a name; None forgets it."""
+        ...
+
+    def forget_states(self, before: datetime, limit: int) -> int:
+        """Forget what was last changed before a time; how many there were."""
         ...
 
     def record(self, events: Iterable[Event]) -> None:

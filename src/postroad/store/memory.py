@@ -46,6 +46,7 @@ class _Tables:
         """Work that waits to be woken."""
         self.partners: dict[str, Partner] = {}
         self.notices: dict[int, Notice] = {}
+        self.states: dict[str, tuple[datetime, bytes]] = {}
         self.contents: dict[str, bytes] = {}
         self.journal: list[Recorded] = []
         self.shipped: dict[str, Shipped] = {}
@@ -118,6 +119,9 @@ class _MemoryReader:
 
     def notices(self, after: int, limit: int) -> list[Notice]:
         return [one for id, one in sorted(self._tables.notices.items()) if id > after][:limit]
+
+    def state(self, name: str) -> bytes | None:
+        return self._tables.states.get(name, (None, None))[1]
 
     def figures(self) -> Figures:
         tables = self._tables
@@ -341,6 +345,18 @@ class _MemoryTransaction(_MemoryReader):
         there = id in self._tables.notices
         self._pop(self._tables.notices, id)
         return there
+
+    def set_state(self, name: str, value: bytes | None, now: datetime) -> None:
+        if value is None:
+            self._pop(self._tables.states, name)
+        else:
+            self._put(self._tables.states, name, (now, value))
+
+    def forget_states(self, before: datetime, limit: int) -> int:
+        old = [name for name, (at, _) in self._tables.states.items() if at < before][:limit]
+        for name in old:
+            self._pop(self._tables.states, name)
+        return len(old)
 
     def renew_work(self, owner: str, ids: Collection[int], lease_until: datetime) -> None:
         for id in ids:

@@ -59,6 +59,7 @@ _WORK: Final = query("work")
 _PARTNERS: Final = query("partners")
 _PARTNER: Final = query("partner")
 _NOTICES: Final = query("notices")
+_STATE: Final = query("state")
 _OLDEST_LEASED: Final = query("oldest_leased")
 _LISTS: Final = {
     (one_state, newest_first): query(
@@ -187,6 +188,10 @@ class SqliteReader:
 
     def notices(self, after: int, limit: int) -> list[Notice]:
         return [notice_of(row) for row in self._rows(_NOTICES, (after, limit))]
+
+    def state(self, name: str) -> bytes | None:
+        rows = self._rows(_STATE, (name,))
+        return rows[0][0] if rows else None
 
 
 def _below(prefix: str, counts: dict[str, int]) -> dict[str, int]:

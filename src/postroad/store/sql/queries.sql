@@ -364,3 +364,22 @@ SELECT place FROM trash
 -- name: remove_trash
 -- The file of this name is gone.
 DELETE FROM trash WHERE place = ?
+
+-- name: state
+-- What a protocol remembers under a name.
+SELECT details FROM states WHERE name = ?
+
+-- name: set_state
+-- Remember something under a name.
+INSERT INTO states (name, changed_at, details) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET changed_at = excluded.changed_at, details = excluded.details
+
+-- name: remove_state
+-- Forget what is remembered under a name.
+DELETE FROM states WHERE name = ?
+
+-- name: forget_states
+-- Forget what was last changed before a time.
+DELETE FROM states WHERE name IN (
+    SELECT name FROM states WHERE changed_at < ? ORDER BY changed_at LIMIT ?
+)
