@@ -16,6 +16,7 @@ from postroad.node.outcome import life_of
 from postroad.node.service import (
     ANSWERS,
     ON_ITS_WAY,
+    Asking,
     Health,
     PModeSummary,
     Refused,
@@ -77,6 +78,9 @@ class MemoryService:
         self._keys = itertools.count(1)
         self._purged = 0
         self._changed = asyncio.Condition()
+        self._says = Asking("Pong", None, ORDERS.address or "", 0.04)
+        self.patience: float | None = None
+        """For how long the last answer was waited for."""
 
     def new_sink(self) -> Sink:
         return SpoolSink()
@@ -206,6 +210,19 @@ class MemoryService:
         self._record("settled", message_id, detail=answer, peer=who)
         return changed
 
+    async def ping(self, pmode: str, timeout: float) -> Asking:
+        if pmode != ORDERS.id:
+            raise Refused(422, f"There is no P-Mode {pmode}.", code="EBMS:0010")
+        self.patience = timeout
+        return self._says
+
+    async def query(self, message_id: str, timeout: float) -> Asking:
+        message = self.outgoing(message_id)
+        if message.protocol == "as4":
+            raise Refused(422, f"{message.pmode} speaks ebMS 3.0, which has no such question")
+        self.patience = timeout
+        return self._says
+
     async def partners(self) -> list[Partner]:
         return [one for _, one in sorted(self._partners.items()) if not one.is_well]
 
@@ -313,6 +330,12 @@ class MemoryService:
         if message is None:
             raise Refused(404, f"there is no message {message_id}")
         return message
+
+    def will_say(
+        self, answer: str | None, timestamp: datetime | None = None, detail: str | None = None
+    ) -> None:
+        """As if the partner answered that when it is asked."""
+        self._says = Asking(answer, timestamp, ORDERS.address or "", 0.04, detail)
 
     def unwell(self, partner: Partner) -> None:
         """As if a partner had not been reached."""

@@ -13,8 +13,8 @@ def calls(app: FastAPI) -> list[tuple[str, str]]:
 
 def filled(path: str) -> str:
     """A path that could be asked for."""
-    given = {"message_id": "m", "signal_id": "s", "number": 1, "notice": 1, "partner": "p"}
-    return path.format(**given)
+    given = {"message_id": "m", "signal_id": "s", "number": 1, "notice": 1}
+    return path.format(**given, partner="p", pmode="p")
 
 
 def _routes(routes: Iterable[Any]) -> Iterator[tuple[str, set[str]]]:

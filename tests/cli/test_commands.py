@@ -35,6 +35,7 @@ def test_every_command_has_help(run: Run, name: tuple[str, ...]) -> None:
 def test_the_promised_commands_are_there() -> None:
     assert {("inspect",), ("demo",), ("pmode", "check"), ("bench", "wire")} <= set(commands())
     assert {("resend",), ("settle",), ("resume",), ("partners",)} <= set(commands())
+    assert {("ping",), ("query",)} <= set(commands())
 
 
 def test_without_a_command_the_help_is_shown() -> None:

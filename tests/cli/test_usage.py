@@ -27,6 +27,8 @@ def postroad(*arguments: str) -> subprocess.CompletedProcess[str]:
         ["settle", "m@x"],
         ["settle", "m@x", "--answer", "perhaps"],
         ["inbox", "notices", "--ack", "first"],
+        ["ping"],
+        ["query", "m@x", "--wait", "long"],
     ],
 )
 def test_a_wrong_call_gets_one_line_and_the_way_to_help(arguments):

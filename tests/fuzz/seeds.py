@@ -33,14 +33,34 @@ from postroad.wire.ebms3 import (
     MessageInfo,
     Messaging,
     PartInfo,
+    Party,
+    PartyId,
     Property,
     PullRequest,
+    Schema,
     Selection,
     Service,
     SignalMessage,
     UserMessage,
 )
 from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.ebxml import (
+    DIALECTS,
+    Acknowledgment,
+    Dialect,
+    EbxmlMessage,
+    Extension,
+    Manifest,
+    ManifestReference,
+    StatusData,
+    TraceHeader,
+    Via,
+)
+from postroad.wire.ebxml import MessageHeader as EbxmlHeader
+from postroad.wire.ebxml_errors import to_wire
+from postroad.wire.ebxml_hops import add_trace, renew_via
+from postroad.wire.ebxml_writer import write_ebxml
+from postroad.wire.errors import EbmsError
 from postroad.wire.fragments import MessageFragment, MessageHeader, write_message_fragment
 from postroad.wire.multihop import RoutingInput, routing_user_message, write_routing_input
 from postroad.wire.receipts import awareness_receipt, nonrepudiation_receipt
@@ -273,6 +293,60 @@ def messages() -> dict[str, bytes]:
     }
     for form in TokenReference:
         made[f"named-by-{form.value}"] = request(secured(encrypt=False, reference=form))
+    return made
+
+
+def _ebxml_message(dialect: Dialect, **content: object) -> bytes:
+    """An order in the older tongue; or what `content` makes of it."""
+    top = EbxmlHeader(
+        from_party=Party((PartyId("urn:example:buyer"),), ""),
+        to_party=Party((PartyId("4711", "urn:example:number"),), ""),
+        cpa_id="http://cpa.example/1",
+        conversation_id="conversation-1",
+        service=Service("urn:example:purchasing"),
+        action="NewOrder",
+        message_id="1@buyer.example",
+        timestamp=NOW,
+        ref_to_message_id="0@seller.example",
+        time_to_live=NOW + timedelta(days=1),
+        descriptions=(Description("An order", "en"),),
+    )
+    given = EbxmlMessage(dialect=dialect, header=top)
+    return write_ebxml(replace(given, **content))
+
+
+def _ebxml_order(dialect: Dialect) -> bytes:
+    reference = ManifestReference(
+        href="cid:order@buyer.example",
+        id="order",
+        role="http://role.example/order",
+        schemas=(Schema("http://schema.example/order.xsd", "1"),),
+        descriptions=(Description("The order", "en"),),
+        extensions=(Extension("{urn:x}note", '<x:note xmlns:x="urn:x">now</x:note>'),),
+    )
+    data = _ebxml_message(dialect, manifest=Manifest((reference,)))
+    if dialect.has_trace:
+        hop = TraceHeader("https://buyer.example/msh", "mailto:msh@hub.example", NOW, 7)
+        data = add_trace(data, dialect, hop)
+        data = renew_via(data, dialect, Via(sync_reply=False, ack_requested="Signed", cpa_id="hop"))
+    return data
+
+
+@cache
+def ebxml_messages() -> dict[str, bytes]:
+    """Envelopes of the older tongue by name; a strict reader has nothing against any of them."""
+    made = {}
+    for name, dialect in DIALECTS.items():
+        problem = EbmsError("Inconsistent", "two and two are five", location="/a:b/c:d")
+        acknowledgment = Acknowledgment(timestamp=NOW)
+        made |= {
+            f"order-{name}": _ebxml_order(dialect),
+            f"error-{name}": _ebxml_message(dialect, error_list=to_wire([problem], dialect)),
+            f"receipt-{name}": _ebxml_message(dialect, acknowledgment=acknowledgment),
+            f"status-{name}": _ebxml_message(
+                dialect, status_data=StatusData("0@seller.example", "Received", NOW)
+            ),
+        }
     return made
 
 

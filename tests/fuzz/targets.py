@@ -21,6 +21,11 @@ from postroad.node.inspecting import inspect_source
 from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
 from postroad.wire import xml
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
+from postroad.wire.ebxml import DIALECTS, TraceHeader
+from postroad.wire.ebxml_errors import from_wire, to_wire
+from postroad.wire.ebxml_hops import add_trace, renew_via
+from postroad.wire.ebxml_packaging import packaging_problems
+from postroad.wire.ebxml_reader import dialect_of, must_understand_problems, read_ebxml
 from postroad.wire.errors import EbmsError
 from postroad.wire.fragments import read_message_fragment
 from postroad.wire.http import body_chunks, read_head
@@ -30,12 +35,24 @@ from postroad.wire.multihop import read_routing_input
 from postroad.wire.soap import read_envelope
 from postroad.wire.soap_faults import read_fault
 from postroad.wire.wsa import read_addressing
-from tests.fuzz.seeds import BUYER, CA, NOW, PMODE, SELLER, messages, stores, tools
+from tests.fuzz.seeds import (
+    BUYER,
+    CA,
+    NOW,
+    PMODE,
+    SELLER,
+    ebxml_messages,
+    messages,
+    stores,
+    tools,
+)
 
 KINDS: Final = frozenset(
     (
         *("user_message", "receipt", "error", "pull_request", "signal", "fragment", "fault"),
         *("soap", "wsrm", "wsreliability", "wstrust", "unreadable"),
+        *("ebxml_message", "ebxml_acknowledgment", "ebxml_error", "ebxml_ping", "ebxml_pong"),
+        *("ebxml_status_request", "ebxml_status_response"),
     )
 )
 _OUTER: Final = parse_content_type('multipart/related; type="text/xml"; boundary="b"')
@@ -80,6 +97,28 @@ def envelope(data: bytes) -> None:
         read_messaging(block.element, read.version)
         read_routing_input(block)
         read_message_fragment(block)
+
+
+def ebxml(data: bytes) -> None:
+    """The reader of the older tongue, in each of its versions; what it reads can be relayed."""
+    try:
+        read = read_envelope(xml.parse(data))
+    except EbmsError:
+        return
+    dialect_of(read)
+    for dialect in DIALECTS.values():
+        must_understand_problems(read, dialect)
+        found = read_ebxml(read, dialect)
+        packaging_problems(None, _OUTER, data, (), found.message and found.message.manifest)
+        if found.problems:
+            from_wire(to_wire(found.problems, dialect))
+        if found.message is not None and not found.failures and dialect.has_trace:
+            trace = TraceHeader("urn:a", "urn:b", NOW)
+            relayed = renew_via(add_trace(data, dialect, trace), dialect, None)
+            again = read_ebxml(read_envelope(xml.parse(relayed)), dialect).message
+            assert again is not None
+            assert again.header == found.message.header
+            assert again.trace == (*found.message.trace, *again.trace[-1:])
 
 
 def multipart(data: bytes) -> None:
@@ -134,6 +173,7 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
         "inspect": inspect,
         "inspect_strictly": inspect_strictly,
         "envelope": envelope,
+        "ebxml": ebxml,
         "multipart": multipart,
         "http": http,
         "keystore": keystore,
@@ -148,6 +188,8 @@ def seeds(target: str) -> dict[str, bytes]:
         return stores()
     if target == "pmodes":
         return {"orders": PMODE.encode()}
+    if target == "ebxml":
+        return ebxml_messages()
     if target == "envelope":
         return {name: _envelope_of(data) for name, data in messages().items()}
     return messages()

@@ -14,6 +14,7 @@ from postroad.reliability.breaker import (
     Gate,
     Input,
     Partner,
+    asked,
     failed,
     halted,
     probed,
@@ -49,10 +50,12 @@ def test_the_table_is_this() -> None:
             Input.REACHED: flowing,
             Input.FAILED: flowing,
             Input.FAILED_TOO_OFTEN: paused,
+            Input.ASKED: paused,
             Input.HALTED: suspended,
         },
         paused: {
             Input.REACHED: flowing,
+            Input.ASKED: paused,
             Input.PAUSE_OVER: probe,
             Input.HALTED: suspended,
             Input.RESUMED: flowing,
@@ -61,12 +64,23 @@ def test_the_table_is_this() -> None:
             Input.REACHED: flowing,
             Input.FAILED: paused,
             Input.FAILED_TOO_OFTEN: paused,
+            Input.ASKED: paused,
             Input.PAUSE_OVER: probe,
             Input.HALTED: suspended,
             Input.RESUMED: flowing,
         },
         suspended: {Input.RESUMED: flowing},
     }
+
+
+def test_a_partner_that_asks_for_it_is_left_alone_so_long() -> None:
+    partner = asked(WELL, T0, 90 * SECOND, "come again")
+    assert (partner.gate, partner.until) == (Gate.PAUSED, T0 + 90 * SECOND)
+    sooner = asked(partner, T0, 5 * SECOND, "come again")
+    assert sooner.until == partner.until
+    assert probed(partner, T0 + 89 * SECOND, PATIENCE) is None
+    suspended = halted(WELL, T0, "stop")
+    assert asked(suspended, T0, 5 * SECOND, "come again") == suspended
 
 
 def test_a_few_failures_pause_nobody() -> None:

@@ -120,22 +120,15 @@ def test_an_alternate_mpc_goes_with_an_alternate_binding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("binding", "ok"),
+    "place",
     [
-        ("push", True),
-        ("pushAndPush", True),
-        ("pull", False),
-        ("sync", False),
-        ("pushAndPull", False),
+        "protocol: {address: mailto:msh@globex.example}",
+        "security: {send_receipt: {reply_pattern: callback, reply_to: mailto:msh@acme.example}}",
+        "error_handling: {report: {receiver_errors_to: mailto:msh@acme.example}}",
     ],
 )
-def test_smtp_has_no_way_back(binding: str, ok: bool) -> None:
-    address = "{protocol: {address: mailto:msh@globex.example}}"
-    two_way = binding not in ("push", "pull")
-    mep, legs = ("twoWay", f"[{address}, {{}}]") if two_way else ("oneWay", f"[{address}]")
-    problems = broken(HEAD + f"mep: {mep}\nmep_binding: {binding}\nlegs: {legs}\n")
-    assert (problems == []) is ok
-    assert all("mailto: has none" in problem.message for problem in problems)
+def test_only_ebxml_messages_go_by_mail(place: str) -> None:
+    assert breach(leg(place))[1].endswith("only ebXML messages go by mail")
 
 
 def test_an_address_needs_a_transport() -> None:

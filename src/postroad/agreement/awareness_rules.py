@@ -7,6 +7,7 @@ from typing import Final
 
 from postroad.agreement.awareness import ReceptionAwareness, RetryParameters
 from postroad.agreement.breach import Breach, warning
+from postroad.agreement.ebxml import addresses
 from postroad.agreement.parameters import Path
 from postroad.agreement.places import Rule, numbered
 from postroad.agreement.pmode import Leg, PMode
@@ -21,11 +22,11 @@ def _aware(pmode: PMode) -> Iterator[tuple[Path, Leg, ReceptionAwareness]]:
             yield (*path, "reception_awareness"), leg, leg.reception_awareness
 
 
-def _retried(pmode: PMode) -> Iterator[tuple[Path, RetryParameters, Policy]]:
+def _retried(pmode: PMode) -> Iterator[tuple[Path, Leg, RetryParameters, Policy]]:
     for path, leg, aware in _aware(pmode):
         retrying = retry_of(leg)
         if aware.retry and aware.retry.parameters and retrying:
-            yield (*path, "retry", "parameters"), aware.retry.parameters, retrying
+            yield (*path, "retry", "parameters"), leg, aware.retry.parameters, retrying
 
 
 def _shown(duration: timedelta) -> str:
@@ -33,10 +34,13 @@ def _shown(duration: timedelta) -> str:
 
 
 def awareness_needs_receipts(pmode: PMode) -> Iterator[Breach]:
-    """ReceptionAwareness waits for the receipts that SendReceipt asks for (AS4 3.2)."""
+    """ReceptionAwareness waits for the receipts that SendReceipt asks for (AS4 3.2).
+
+    With ebXML it waits for the acknowledgments that `ebxml` asks for.
+    """
     for path, leg, _ in _aware(pmode):
         receipt = leg.security.send_receipt if leg.security else None
-        if receipt is None or not receipt.enabled:
+        if leg.ebxml is None and (receipt is None or not receipt.enabled):
             yield Breach(
                 path,
                 "it waits for receipts, but SendReceipt is not true",
@@ -89,7 +93,7 @@ def acknowledgment_options_suit_the_receipts(pmode: PMode) -> Iterator[Breach]:
 
 def retries_come_to_an_end(pmode: PMode) -> Iterator[Breach]:
     """Without a number of retries only time ends them."""
-    for path, _, retrying in _retried(pmode):
+    for path, _, _, retrying in _retried(pmode):
         if resent_within(retrying) is None:
             yield warning(
                 (*path, "max_retries"),
@@ -100,8 +104,9 @@ def retries_come_to_an_end(pmode: PMode) -> Iterator[Breach]:
 
 def persist_duration_covers_the_retries(pmode: PMode) -> Iterator[Breach]:
     """persistDuration is at least timeout and all intervals together (rm-drafts, section 6)."""
-    for path, given, retrying in _retried(pmode):
-        whole = remaining(retrying, 1)
+    for path, leg, given, retrying in _retried(pmode):
+        one = remaining(retrying, 1)
+        whole = one * max(len(addresses(leg)), 1) if one else None
         if whole and given.persist_duration and given.persist_duration < whole:
             yield warning(
                 (*path, "persist_duration"),
@@ -117,7 +122,7 @@ def check_window_covers_the_retries(pmode: PMode) -> Iterator[Breach]:
         window = detection.parameters.check_window if detection and detection.parameters else None
         if window is None or retrying is None:
             continue
-        within = resent_within(retrying)
+        within = resent_within(retrying, len(addresses(leg)))
         if within is None or window < within:
             how_long = "without end" if within is None else f"for {_shown(within)}"
             yield warning(
@@ -129,7 +134,7 @@ def check_window_covers_the_retries(pmode: PMode) -> Iterator[Breach]:
 
 def time_to_live_leaves_time(pmode: PMode) -> Iterator[Breach]:
     """A message whose TimeToLive is over is not sent again."""
-    for path, given, retrying in _retried(pmode):
+    for path, _, given, retrying in _retried(pmode):
         if given.time_to_live and given.time_to_live <= retrying.timeout:
             yield warning(
                 (*path, "time_to_live"),
@@ -140,7 +145,7 @@ def time_to_live_leaves_time(pmode: PMode) -> Iterator[Breach]:
 
 def retry_parameters_agree(pmode: PMode) -> Iterator[Breach]:
     """Retry parameters that rule each other out, or have no effect."""
-    for path, given, retrying in _retried(pmode):
+    for path, _, given, retrying in _retried(pmode):
         if given.fail_fast and retrying.suspend:
             yield Breach(
                 (*path, "then"),

@@ -3,7 +3,7 @@
 A parameter that a P-Mode leaves unset is no constraint; every one that it sets must be equal in
 the message. Of several that match, the most specific wins: the criteria are ordered, and one that
 is set outweighs all behind it. Two P-Modes can therefore tie only when they set the same criteria
-to the same values.
+to the same values. A leg takes messages of its own tongue only: ebMS 3.0, or a dialect of ebXML.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from postroad.agreement.ebxml import speaks
 from postroad.agreement.places import initiator_sends, sides
 from postroad.agreement.pmode import Leg, Partner, PMode
 from postroad.wire.ebms3 import AgreementRef, Party, PartyId, Service, UserMessage
@@ -40,6 +41,8 @@ class Match(Struct, frozen=True):
     """Counted from one, as in `PMode[1]`."""
     test: bool = False
     """The message is for the test service: it is processed, but not delivered."""
+    against: bool = False
+    """It is an ebXML signal that goes against the leg's direction: from its receiver."""
 
 
 class Protected(NamedTuple):
@@ -50,7 +53,10 @@ class Protected(NamedTuple):
 
 
 class Header(Struct, frozen=True):
-    """What a leg says that a message's header holds; AS4's defaults where it says nothing."""
+    """What a leg says that a message's header holds; AS4's defaults where it says nothing.
+
+    ebXML has no defaults: there a role, service or action that is unset is empty.
+    """
 
     from_party: Party
     to_party: Party
@@ -68,6 +74,8 @@ class Wanted:
     index: int
     criteria: tuple[Any, ...]
     """In the order of `CRITERIA`."""
+    dialect: str | None = None
+    """Of ebXML; None: ebMS 3.0."""
 
     @property
     def leg(self) -> Leg:
@@ -153,11 +161,14 @@ CRITERIA: Final = (
     Criterion("mpc", _mpcs, lambda message: message.effective_mpc),
 )
 _WAIVED_IN_TESTS: Final = frozenset({"Service", "Action"})
+_WAIVED_IN_SIGNALS: Final = frozenset({"Service", "Action", "From Role", "To Role", "mpc"})
+"""What an ebXML signal, a message of the MSH's own service, has of its own."""
 
 
 def wanted(pmode: PMode, index: int) -> Wanted:
     """What a leg asks of a message."""
-    return Wanted(pmode, index, tuple(c.wanted(pmode, index) for c in CRITERIA))
+    criteria = tuple(c.wanted(pmode, index) for c in CRITERIA)
+    return Wanted(pmode, index, criteria, speaks(pmode.legs[index]))
 
 
 def header(pmode: PMode, number: int) -> Header:
@@ -165,9 +176,18 @@ def header(pmode: PMode, number: int) -> Header:
     index = number - 1
     info = pmode.legs[index].business_info
     sender, receiver = sides(pmode, index)
+    agreement = pmode.agreement
+    if speaks(pmode.legs[index]) is not None:
+        return Header(
+            _party(sender, ""),
+            _party(receiver, ""),
+            _service(pmode.legs[index]) or Service(""),
+            _action(pmode.legs[index]) or "",
+            DEFAULT_MPC,
+            AgreementRef(agreement.value) if agreement else None,
+        )
     roles = (INITIATOR_ROLE, RESPONDER_ROLE)
     sender_role, receiver_role = roles if initiator_sends(pmode, index) else roles[::-1]
-    agreement = pmode.agreement
     return Header(
         _party(sender, sender_role),
         _party(receiver, receiver_role),
@@ -199,22 +219,33 @@ class PModes:
             self._by_business.setdefault(business, []).append(leg)
             self._by_parties.setdefault((sender, receiver), []).append(leg)
 
-    def candidates(self, message: UserMessage) -> Iterator[Wanted]:
+    def candidates(
+        self, message: UserMessage, *, ebxml: str | None = None, signal: bool = False
+    ) -> Iterator[Wanted]:
         """The legs that can match: few, however many P-Modes there are."""
         info = message.collaboration_info
         senders = (*message.from_party.party_ids, None)
         receivers = (*message.to_party.party_ids, None)
-        if is_test(message):
+        if signal or (ebxml is None and is_test(message)):
             for parties in product(senders, receivers):
                 yield from self._by_parties.get(parties, ())
             return
         for key in product((info.service, None), (info.action, None), senders, receivers):
             yield from self._by_business.get(key, ())
 
-    def match(self, message: UserMessage, protected: Protected | None = None) -> Match:
+    def match(
+        self,
+        message: UserMessage,
+        protected: Protected | None = None,
+        *,
+        ebxml: str | None = None,
+        signal: bool = False,
+    ) -> Match:
         """The most specific P-Mode that the message fits; EBMS:0010 when there is none.
 
         Of several that a ping fits, the one counts whose messages are `protected` like it.
+        `ebxml` is the dialect of an ebXML message, `signal` says that it is for the MSH itself:
+        then only parties and CPAId count, and a leg of the other direction serves as well.
         """
         business = message.collaboration_info
         # All that criteria look at: a partner's messages are alike in it.
@@ -227,25 +258,36 @@ class PModes:
             message.mpc,
             message.message_info.ref_to_message_id is None,
             protected if business.action == TEST_ACTION else None,
+            ebxml,
+            signal,
         )
         known = self._known.get(key)
         if known is None:
-            known = self._find(message, protected)
+            known = self._find(message, protected, ebxml, signal)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = known
         return known
 
-    def _find(self, message: UserMessage, protected: Protected | None) -> Match:
-        matching = [leg for leg in self.candidates(message) if not differences(leg, message)]
+    def _find(
+        self, message: UserMessage, protected: Protected | None, ebxml: str | None, signal: bool
+    ) -> Match:
+        matching = self._matching(message, ebxml, signal)
+        against = False
+        if not matching and signal:
+            back = structs.replace(
+                message, from_party=message.to_party, to_party=message.from_party
+            )
+            matching = self._matching(back, ebxml, signal)
+            against = True
         if not matching:
             raise EbmsError(
                 "EBMS:0010",
-                self._no_match(message),
+                self._no_match(message, ebxml, signal),
                 location=LOCATION,
                 ref=message.message_info.message_id,
             )
-        test = is_test(message)
+        test = ebxml is None and is_test(message)
         best = max(
             matching,
             key=lambda leg: (
@@ -254,23 +296,40 @@ class PModes:
                 _specificity(leg),
             ),
         )
-        return Match(best.pmode, best.leg, best.index + 1, test)
+        return Match(best.pmode, best.leg, best.index + 1, test, against)
 
-    def _no_match(self, message: UserMessage) -> str:
+    def _matching(self, message: UserMessage, ebxml: str | None, signal: bool) -> list[Wanted]:
+        return [
+            leg
+            for leg in self.candidates(message, ebxml=ebxml, signal=signal)
+            if not differences(leg, message, ebxml=ebxml, signal=signal)
+        ]
+
+    def _no_match(self, message: UserMessage, ebxml: str | None, signal: bool) -> str:
         if not self.legs:
             return "no P-Mode is loaded"
-        nearest = min(self.legs, key=lambda leg: _distance(leg, message))
+        alike = [leg for leg in self.legs if leg.dialect == ebxml]
+        if not alike:
+            return f"no P-Mode is for {_tongue(ebxml)}"
+        nearest = min(alike, key=lambda leg: _distance(leg, message, ebxml, signal))
         said = "; ".join(
             f"{name} is {_told(given)}, not {_told(wanted)}"
-            for name, wanted, given in differences(nearest, message)
+            for name, wanted, given in differences(nearest, message, ebxml=ebxml, signal=signal)
         )
         place = f"{nearest.pmode.id!r}, leg {nearest.index + 1}"
         return f"no P-Mode matches; nearest is {place}, where {said}"
 
 
-def match(pmodes: PModes | Iterable[PMode], message: UserMessage) -> Match:
+def match(
+    pmodes: PModes | Iterable[PMode],
+    message: UserMessage,
+    *,
+    ebxml: str | None = None,
+    signal: bool = False,
+) -> Match:
     """The P-Mode and leg of a user message; EBMS:0010 is raised when there is none."""
-    return (pmodes if isinstance(pmodes, PModes) else PModes(pmodes)).match(message)
+    ready = pmodes if isinstance(pmodes, PModes) else PModes(pmodes)
+    return ready.match(message, ebxml=ebxml, signal=signal)
 
 
 def is_test(message: UserMessage) -> bool:
@@ -279,15 +338,20 @@ def is_test(message: UserMessage) -> bool:
     return info.service == Service(TEST_SERVICE) and info.action == TEST_ACTION
 
 
-def differences(leg: Wanted, message: UserMessage) -> list[tuple[str, Any, Any]]:
+def differences(
+    leg: Wanted, message: UserMessage, *, ebxml: str | None = None, signal: bool = False
+) -> list[tuple[str, Any, Any]]:
     """What keeps a message from a leg: criterion, the wanted value and the given one."""
     found: list[tuple[str, Any, Any]] = []
+    if leg.dialect != ebxml:
+        found.append(("protocol", _tongue(leg.dialect), _tongue(ebxml)))
     ref = message.collaboration_info.agreement_ref
     if ref is not None and ref.pmode is not None and ref.pmode != leg.pmode.public_id:
         found.append(("AgreementRef/@pmode", leg.pmode.public_id, ref.pmode))
-    test = is_test(message)
+    test = ebxml is None and is_test(message)
+    waived = _WAIVED_IN_SIGNALS if signal else _WAIVED_IN_TESTS if test else frozenset()
     for criterion, value in zip(CRITERIA, leg.criteria, strict=True):
-        if value is None or (test and criterion.name in _WAIVED_IN_TESTS):
+        if value is None or criterion.name in waived:
             continue
         given = criterion.given(message)
         equal = given in value if criterion.name == "mpc" else given == value
@@ -315,8 +379,14 @@ def _specificity(leg: Wanted) -> tuple[bool, ...]:
     return tuple(value is not None for value in leg.criteria)
 
 
-def _distance(leg: Wanted, message: UserMessage) -> tuple[int, tuple[bool, ...]]:
-    wrong = {name for name, _, _ in differences(leg, message)}
+def _tongue(dialect: str | None) -> str:
+    return "ebMS 3.0" if dialect is None else f"ebXML {dialect}"
+
+
+def _distance(
+    leg: Wanted, message: UserMessage, ebxml: str | None, signal: bool
+) -> tuple[int, tuple[bool, ...]]:
+    wrong = {name for name, _, _ in differences(leg, message, ebxml=ebxml, signal=signal)}
     return len(wrong), tuple(
         c.name in wrong or v is None for c, v in zip(CRITERIA, leg.criteria, strict=True)
     )

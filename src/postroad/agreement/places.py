@@ -13,7 +13,6 @@ from postroad.wire.names import (
     PULL_AND_PUSH,
     PUSH,
     PUSH_AND_PULL,
-    PUSH_AND_PUSH,
 )
 
 Rule = Callable[[PMode], Iterator[Breach]]
@@ -21,7 +20,6 @@ Rule = Callable[[PMode], Iterator[Breach]]
 ONE_WAY_BINDINGS: Final = frozenset({PUSH, PULL})
 PULLED_FIRST: Final = frozenset({PULL, PULL_AND_PUSH, PULL_AND_PULL})
 """The bindings whose first message is pulled, so that the Responder sends it."""
-SMTP_BINDINGS: Final = frozenset({PUSH, PUSH_AND_PUSH})
 PULLED_SECOND: Final = frozenset({PUSH_AND_PULL, PULL_AND_PULL})
 
 

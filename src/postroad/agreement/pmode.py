@@ -11,6 +11,7 @@ from pydantic import Field
 from postroad.agreement.addressing import Addressing, PartyIdentifiers, Service
 from postroad.agreement.awareness import ReceptionAwareness
 from postroad.agreement.groups import REQUIRED, Group, Switch, Valued, parameter
+from postroad.agreement.pmode_ebxml import Ebxml
 from postroad.agreement.pmode_security import Security
 from postroad.agreement.values import (
     AckReplyPattern,
@@ -331,6 +332,7 @@ class Leg(Group):
     addressing: Addressing | None = parameter(
         "Addressing", "How PullRequests of this leg are routed."
     )
+    ebxml: Ebxml | None = parameter("ebXML", "Messages are ebXML messages, not ebMS 3.0.")
 
 
 class PMode(Group):

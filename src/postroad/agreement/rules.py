@@ -6,16 +6,15 @@ Each takes a P-Mode whose values are well-formed and yields what breaks the rule
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
-from urllib.parse import urlsplit
 
 from postroad.agreement.addressing import PartyIdentifier, Service
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.delivery_rules import DELIVERY_RULES
+from postroad.agreement.ebxml_rules import EBXML_RULES
 from postroad.agreement.parameters import Path
 from postroad.agreement.places import (
     ONE_WAY_BINDINGS,
     PULLED_FIRST,
-    SMTP_BINDINGS,
     Rule,
     addressings,
     numbered,
@@ -29,7 +28,10 @@ from postroad.wire.names import ONE_WAY, PUSH, TEST_ACTION, TEST_SERVICE, TWO_WA
 
 
 def untyped_identifiers_are_uris(pmode: PMode) -> Iterator[Breach]:
-    """A party id, service or agreement without a type is a URI (Core 5.2.2.4, 5.2.2.7-8)."""
+    """A party id, service or agreement without a type is a URI (Core 5.2.2.4, 5.2.2.7-8).
+
+    A CPAId is any text.
+    """
     for path, value, type_ in _identifiers(pmode):
         if type_ is None and not is_uri(value):
             yield Breach(
@@ -40,7 +42,7 @@ def untyped_identifiers_are_uris(pmode: PMode) -> Iterator[Breach]:
 
 
 def _identifiers(pmode: PMode) -> Iterator[tuple[Path, str, str | None]]:
-    if pmode.agreement:
+    if pmode.agreement and not any(leg.ebxml for leg in pmode.legs):
         yield ("agreement",), pmode.agreement.value, pmode.agreement.type
     for path, party in _parties(pmode):
         for index, identifier in enumerate(party):
@@ -84,7 +86,9 @@ def party_types_are_distinct(pmode: PMode) -> Iterator[Breach]:
 
 
 def some_partner_is_named(pmode: PMode) -> Iterator[Breach]:
-    """At most one of Initiator and Responder is left out (Core D.3.1)."""
+    """At most one of Initiator and Responder is left out (Core D.3.1), but for a relay."""
+    if any(leg.ebxml and leg.ebxml.relay for leg in pmode.legs):
+        return
     if not any(partner.party for _, partner in partners(pmode)):
         yield warning(
             (),
@@ -149,24 +153,6 @@ def alternate_mpc_needs_an_alternate_binding(pmode: PMode) -> Iterator[Breach]:
                 (*path, "business_info", "mpc_alternate"),
                 "there is no alternate binding that would use it",
                 "add mep_binding.alternate, or remove it",
-            )
-
-
-def address_suits_the_binding(pmode: PMode) -> Iterator[Breach]:
-    """Pull and sync need a transport with a way back, which SMTP is not (Core C.3)."""
-    for path, leg in numbered(pmode):
-        address = leg.protocol.address if leg.protocol else None
-        if address is None:
-            continue
-        scheme = urlsplit(address).scheme.lower()
-        place = (*path, "protocol", "address")
-        if scheme not in ("http", "https", "mailto"):
-            yield Breach(place, f"no transport for {scheme}:", "use https:, http: or mailto:")
-        elif scheme == "mailto" and pmode.binding and pmode.binding not in SMTP_BINDINGS:
-            yield Breach(
-                place,
-                f"{short_uri(pmode.binding)} needs a transport with a way back, mailto: has none",
-                "use https:, or push",
             )
 
 
@@ -244,11 +230,11 @@ RULES: Final[tuple[Rule, ...]] = (
     legs_fit_the_pattern,
     alternate_binding_changes_the_response_only,
     alternate_mpc_needs_an_alternate_binding,
-    address_suits_the_binding,
     transport_security_names_its_protocol,
     restart_needs_push,
     test_action_needs_the_test_service,
     profile_names_are_distinct,
     *DELIVERY_RULES,
     *SECURITY_RULES,
+    *EBXML_RULES,
 )

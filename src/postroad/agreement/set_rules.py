@@ -138,7 +138,8 @@ def matches_are_unambiguous(pmodes: Sequence[PMode]) -> Iterator[Found]:
     first: dict[object, PMode] = {}
     for index, pmode in enumerate(pmodes):
         for position in range(len(pmode.legs)):
-            key = (position, wanted(pmode, position).criteria)
+            asked = wanted(pmode, position)
+            key = (position, asked.criteria, asked.dialect)
             other = first.setdefault(key, pmode)
             if other.public_id != pmode.public_id:
                 message = f"a message that matches {other.id!r} matches this P-Mode just as well"

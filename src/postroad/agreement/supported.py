@@ -76,6 +76,7 @@ PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck
 PMode[].ReceptionAwareness.AckAfterDelivery
+PMode[].ebXML.*
 """
 
 

@@ -351,6 +351,7 @@ Password = Annotated[SecretStr, PlainSerializer(_password, return_type=str, when
 Texts = Annotated[tuple[Text, ...], _Many()]
 CommaTexts = Annotated[tuple[Text, ...], _Many(",")]
 CommaUris = Annotated[tuple[Uri, ...], _Many(",")]
+Uris = Annotated[tuple[Uri, ...], _Many()]
 FileNames = Annotated[tuple[FileName, ...], _Many()]
 one_or_many: Final = _Many()
 

@@ -24,13 +24,16 @@ from postroad.api.client_values import (
     Notice,
     Partner,
     Payload,
+    PingAnswer,
     PMode,
     Progress,
     Properties,
+    QueryAnswer,
     SentMessage,
     Signal,
     Status,
 )
+from postroad.api.limits import ASK
 
 T = TypeVar("T")
 
@@ -130,6 +133,15 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         """Note what became of a message that was given up: delivered, received or not_received."""
         return await self._run(calls.settle(message_id, answer, who))
 
+    async def query(
+        self, message_id: str, *, wait: float = ASK, settle: bool = False
+    ) -> QueryAnswer:
+        """Ask the partner what became of a message, for at most so many seconds.
+
+        With `settle` a definite answer is written down, as `settle` does.
+        """
+        return await self._run(calls.query(message_id, wait, settle))
+
     async def messages(self, **filters: Unpack[MessageFilters]) -> AsyncIterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""
         cursor = filters.get("cursor")
@@ -200,6 +212,10 @@ class AsyncClient(Asking[httpx.AsyncClient]):
     async def resume(self, partner: str) -> int:
         """Serve a partner again; how many suspended messages go on."""
         return await self._run(calls.resume(partner))
+
+    async def ping(self, pmode: str, *, wait: float = ASK) -> PingAnswer:
+        """Ask the partner of a P-Mode whether it is there, for at most so many seconds."""
+        return await self._run(calls.ping(pmode, wait))
 
     async def reload(self) -> int:
         """Have the node read its P-Modes again; how many are in force then."""

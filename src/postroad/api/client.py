@@ -30,14 +30,17 @@ from postroad.api.client_values import (
     Part,
     Partner,
     Payload,
+    PingAnswer,
     PMode,
     Progress,
     Properties,
     Property,
+    QueryAnswer,
     SentMessage,
     Signal,
     Status,
 )
+from postroad.api.limits import ASK
 
 __all__ = [
     "ApiError",
@@ -52,7 +55,9 @@ __all__ = [
     "Part",
     "Partner",
     "Payload",
+    "PingAnswer",
     "Property",
+    "QueryAnswer",
     "SentMessage",
     "Signal",
     "Status",
@@ -156,6 +161,13 @@ class Client(Asking[httpx.Client]):
         """Note what became of a message that was given up: delivered, received or not_received."""
         return self._run(calls.settle(message_id, answer, who))
 
+    def query(self, message_id: str, *, wait: float = ASK, settle: bool = False) -> QueryAnswer:
+        """Ask the partner what became of a message, for at most so many seconds.
+
+        With `settle` a definite answer is written down, as `settle` does.
+        """
+        return self._run(calls.query(message_id, wait, settle))
+
     def messages(self, **filters: Unpack[MessageFilters]) -> Iterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""
         cursor = filters.get("cursor")
@@ -221,6 +233,10 @@ class Client(Asking[httpx.Client]):
     def resume(self, partner: str) -> int:
         """Serve a partner again; how many suspended messages go on."""
         return self._run(calls.resume(partner))
+
+    def ping(self, pmode: str, *, wait: float = ASK) -> PingAnswer:
+        """Ask the partner of a P-Mode whether it is there, for at most so many seconds."""
+        return self._run(calls.ping(pmode, wait))
 
     def reload(self) -> int:
         """Have the node read its P-Modes again; how many are in force then."""

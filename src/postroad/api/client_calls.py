@@ -23,8 +23,10 @@ from postroad.api.client_values import (
     Notice,
     Page,
     Partner,
+    PingAnswer,
     PMode,
     Properties,
+    QueryAnswer,
     SentMessage,
     Signal,
     Status,
@@ -155,6 +157,11 @@ def settle(message_id: str, answer: str, who: str | None) -> Call[Message]:
     return Call("POST", _message(message_id, "/settle"), _message_of, json=body)
 
 
+def query(message_id: str, wait: float, settle: bool) -> Call[QueryAnswer]:
+    path = _message(message_id, "/query", {"wait": wait, "settle": "true" if settle else None})
+    return Call("POST", path, lambda answer: values.query_answer(answer.json()), extra_time=wait)
+
+
 def messages(filters: MessageFilters, cursor: str | None) -> Call[Page[Message]]:
     return _list("/messages", filters, cursor)
 
@@ -225,6 +232,16 @@ def purge(days: float | None) -> Call[int]:
 
 def pmodes() -> Call[tuple[PMode, ...]]:
     return Call("GET", f"{API}/admin/pmodes", _many("pmodes", values.pmode))
+
+
+def ping(pmode: str, wait: float) -> Call[PingAnswer]:
+    return Call(
+        "POST",
+        f"{API}/admin/pmodes/{segment_of(pmode)}/ping{_query({'wait': wait})}",
+        lambda answer: values.ping_answer(answer.json()),
+        repeatable=False,
+        extra_time=wait,
+    )
 
 
 def node_status() -> Call[Status]:

@@ -27,6 +27,7 @@ _TIMES: Final = (
     "since",
     "until",
     "oldest_work",
+    "timestamp",
 )
 
 
@@ -260,6 +261,40 @@ class Partner:
 
 
 @dataclass(frozen=True, slots=True)
+class PingAnswer:
+    """Whether a partner is there."""
+
+    pmode: str
+    answer: str | None
+    """Pong; None when no answer came in time."""
+    address: str
+    """Where it was asked."""
+    seconds: float
+    detail: str | None
+    """Why there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """What a partner says of a message that was sent to it."""
+
+    message_id: str
+    answer: str | None
+    """Received, Processed, Forwarded, NotRecognized or UnAuthorized; None: no answer in time."""
+    means: str | None
+    """The same as `settle` takes it: delivered, received or not_received; None: nothing."""
+    timestamp: datetime | None
+    """When the partner received the message, if it says so."""
+    address: str
+    """Where it was asked."""
+    seconds: float
+    settled: str | None
+    """What was written down now."""
+    detail: str | None
+    """Why there is no answer, why it proves nothing, or why nothing could be written down."""
+
+
+@dataclass(frozen=True, slots=True)
 class PMode:
     id: str
     mep: str
@@ -328,6 +363,14 @@ def notice(data: Mapping[str, Any]) -> Notice:
 
 def partner(data: Mapping[str, Any]) -> Partner:
     return _value(Partner, data)
+
+
+def ping_answer(data: Mapping[str, Any]) -> PingAnswer:
+    return _value(PingAnswer, data)
+
+
+def query_answer(data: Mapping[str, Any]) -> QueryAnswer:
+    return _value(QueryAnswer, data)
 
 
 def pmode(data: Mapping[str, Any]) -> PMode:

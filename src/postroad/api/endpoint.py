@@ -13,7 +13,8 @@ from typing import Final, Protocol
 from postroad.msh.answers import error, write_answer
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
-from postroad.node.receiving import Request, Response, not_stored
+from postroad.node.receiving import not_stored
+from postroad.node.requests import Request, Response
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
 from postroad.transport.http_body import Truncated as ClientIsGone
@@ -94,11 +95,16 @@ def _request(
     announced = int(length) if length.isdigit() else 0
     kind = head.get(b"content-type")
     return Request(
-        kind.decode("latin-1") if kind is not None else None,
+        _text(kind),
         _peer(scope),
         _too_large(limit) if announced > limit else _body(receive, limit, arrived),
         scope.get("extensions", {}).get("tls", {}).get("client_certificate"),
+        _text(head.get(b"soapaction")),
     )
+
+
+def _text(value: bytes | None) -> str | None:
+    return value.decode("latin-1") if value is not None else None
 
 
 async def _body(receive: Receive, limit: int, arrived: Callable[[], None]) -> AsyncIterator[bytes]:

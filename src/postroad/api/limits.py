@@ -8,7 +8,9 @@ from postroad.wire.limits import GIB, KIB, MIB
 PAGE: Final = 1000
 """Messages of one page of a list, at most."""
 WAIT: Final = 60.0
-"""Seconds for which a status can be waited for in one request, at most."""
+"""Seconds for which a status or an answer can be waited for in one request, at most."""
+ASK: Final = 10.0
+"""Seconds for which a partner's answer is waited for, unless said otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,4 +60,12 @@ PartnerName = Annotated[
     ),
     AfterValidator(id_of),
 ]
+PModeId = Annotated[
+    str,
+    Path(
+        description="The id of the P-Mode; a slash in it is written %2F.",
+        examples=["buyer-to-seller-order"],
+    ),
+    AfterValidator(id_of),
+]
 NoticeId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The `id` of the notice.")]

@@ -19,11 +19,12 @@ from postroad.api.app import create_app
 from postroad.api.door_tls import DoorTls
 from postroad.api.endpoint import msh_app, say
 from postroad.api.limits import ApiLimits
+from postroad.api.mail_door import mail_door
 from postroad.api.process import Place, Process
 from postroad.api.serving import ServeError, Serving, serving
 from postroad.node.config import Config
 from postroad.node.config_groups import Http, Listen
-from postroad.node.keyring import TlsIdentity
+from postroad.node.keyring import TlsIdentity, door_tls
 from postroad.node.node import Node
 from postroad.node.reloading import Change, Watched, watch_tls
 from postroad.node.tuning import tune_process
@@ -32,6 +33,7 @@ from postroad.store.sqlite import open_sqlite
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send
 from postroad.transport.http_limits import ServerLimits
 from postroad.transport.http_server import HttpServer, listening_socket
+from postroad.transport.smtp_server import MailDoor
 from postroad.transport.tls import TlsError
 
 DRAIN: Final = 20.0
@@ -75,9 +77,11 @@ class RunningNode:
         self.serving: Serving = serving(config, [one.getsockname()[:2] for one in self._sockets])
         self._watched: Watched[tuple[TlsIdentity | None, ...]] = watch_tls(config)
         self._tls = [
-            DoorTls(door.tls, identity) if door.tls and identity else None
-            for door, identity in zip(config.listen, self._watched.current, strict=True)
+            DoorTls(settings, identity) if settings and identity else None
+            for (_, settings), identity in zip(door_tls(config), self._watched.current, strict=True)
         ]
+        """Of the doors, and then of that for mail, if there is one."""
+        self.mail: MailDoor | None = None
         self._servers: list[HttpServer] = []
         self._watching: asyncio.Task[None] | None = None
 
@@ -87,13 +91,14 @@ class RunningNode:
         store = await open_sqlite(config.data, config.node)
         try:
             self.node = self._process(store)
+            self.node.context.msh_url = self.serving.msh_url
             await self.node.start()
         except BaseException:
             await store.close()
             raise
         msh = msh_app(self.node)
         rest = _Rest(self.node) if self.serving.api_url else None
-        for door, sock, tls in zip(config.listen, self._sockets, self._tls, strict=True):
+        for door, sock, tls in zip(config.listen, self._sockets, self._tls, strict=False):
             server = HttpServer(
                 _behind(door, msh, rest),
                 ssl=tls.context if tls else None,
@@ -102,7 +107,24 @@ class RunningNode:
             )
             await server.start()
             self._servers.append(server)
+        if self._place is None or self._place.leads:
+            await self._open_mail()
         self._watching = asyncio.create_task(self._watch_tls())
+
+    async def _open_mail(self) -> None:
+        """One process takes the mail of all."""
+        self.mail = mail_door(self.config, self.node, self._tls[-1])
+        if self.mail is None:
+            return
+        try:
+            await self.mail.start()
+        except OSError as error:
+            assert self.config.mail is not None
+            raise ServeError(
+                f"cannot take mail on {self.config.mail.listen}: {error.strerror or error}; "
+                "stop what listens there, or choose another address"
+            ) from None
+        _log.info("takes mail", extra={"peer": f"{self.mail.host}:{self.mail.port}"})
 
     def _process(self, store: Store) -> Node:
         if self._place is None:
@@ -113,7 +135,10 @@ class RunningNode:
         """Accept nothing more, finish what is under way, close the store."""
         if self._watching is not None:
             self._watching.cancel()
-        await asyncio.gather(*(server.drain(drain) for server in self._servers))
+        await asyncio.gather(
+            *(server.drain(drain) for server in self._servers),
+            *([self.mail.stop(drain)] if self.mail is not None else []),
+        )
         try:
             async with asyncio.timeout(wind_up):
                 await self.node.stop()

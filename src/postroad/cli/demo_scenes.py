@@ -18,6 +18,7 @@ from rich.console import Console
 from postroad.agreement.matching import Match
 from postroad.api.client import Client
 from postroad.api.client_values import ApiError, Event, Payload
+from postroad.cli import demo_ebxml
 from postroad.cli.demo_messages import tell_messages_apart
 from postroad.cli.demo_nodes import (
     Road,
@@ -41,6 +42,7 @@ from postroad.wire.limits import MIB
 _PATIENCE: Final = 60.0
 _LOOK_AGAIN: Final = 0.05
 _ORDER: Final = "buyer-to-seller-order"
+_CLOSING: Final = {"receipt_received", "ack_received", "delivery_failed", "in_doubt"}
 _LARGE: Final = 30 * MIB
 
 
@@ -52,6 +54,7 @@ class Sent:
     message_id: str
     delivered: bool
     digests: tuple[str, ...] = ()
+    by: str = "buyer"
     state: str | None = None
     sender: list[Event] = field(default_factory=list)
     receiver: list[Event] = field(default_factory=list)
@@ -87,6 +90,7 @@ class Story:
         self._stranger()
         self._tampered()
         self._storm()
+        self._older_tongue()
         self._proofs()
         self._bad_company()
         self._reconciliation()
@@ -96,9 +100,12 @@ class Story:
         buyer = Station("buyer", self._work / "buyer", free_port())
         seller = Station("seller", self._work / "seller", free_port())
         initialize(Plan(buyer, seller), now=self._now)
+        self._folders = {one.name: one.folder for one in (buyer, seller)}
+        demo_ebxml.add_mail(self._folders)
         self._say("Two companies", f"keys, P-Modes and nodes for buyer and seller in {self._work}")
         self._seller = self._stack.enter_context(RunningNode(seller.folder))
         self._buyer = self._stack.enter_context(RunningNode(buyer.folder))
+        self._nodes = {"buyer": self._buyer, "seller": self._seller}
         self._target = f"http://127.0.0.1:{seller.port}/msh"
 
     def _small_order(self) -> None:
@@ -195,6 +202,25 @@ class Story:
             if told.count(event) != times:
                 self.surprises.append(f"in the storm {event} stands {told.count(event)} times")
 
+    def _older_tongue(self) -> None:
+        """The order goes by HTTP, its confirmation comes back by mail; both are acknowledged."""
+        self._say("The older tongue", "ebXML 2.0: an order by HTTP, its confirmation by mail")
+        demo_ebxml.agree(self._folders, self._target)
+        for one in self._nodes.values():
+            one.client.reload()
+        payload = Payload(order_text().encode(), media_type="application/xml")
+        order = self._buyer.client.send(pmode=demo_ebxml.ORDER, payloads=[payload])
+        self._watch("an order in ebXML", order.message_id, delivered=True)
+        confirmation = self._seller.client.send(
+            pmode=demo_ebxml.CONFIRMATION,
+            payloads=[Payload(b"<Confirmation>PO-1</Confirmation>", media_type="text/xml")],
+            conversation_id=order.message.conversation_id,
+            ref_to_message_id=order.message_id,
+        )
+        self._watch(
+            "a confirmation by mail", confirmation.message_id, delivered=True, by="seller"
+        )
+
     @contextmanager
     def _agreed(self, changes: Mapping[str, str]) -> Iterator[None]:
         """The buyer's P-Mode with other words, for a while."""
@@ -216,7 +242,7 @@ class Story:
         anchor = x509.load_pem_x509_certificate(trust.read_bytes())
         for number, sent in enumerate((one for one in self._sent if one.delivered), 1):
             file = self._work / f"evidence-{number}.zip"
-            self._buyer.client.evidence_to(sent.message_id, file)
+            self._nodes[sent.by].client.evidence_to(sent.message_id, file, side="sending")
             verdict = inspect(file, trust=anchor.public_bytes(Encoding.PEM))
             good = bool(verdict["holds"])
             self._verified += good
@@ -248,13 +274,12 @@ class Story:
         sent = self._buyer.client.send(pmode=_ORDER, payloads=payloads)
         return self._watch(story, sent.message_id, delivered=delivered)
 
-    def _watch(self, story: str, message_id: str, *, delivered: bool) -> Sent:
+    def _watch(self, story: str, message_id: str, *, delivered: bool, by: str = "buyer") -> Sent:
         """Follow a message until it comes to rest, and compare with what should become of it."""
-        sent = Sent(story, message_id, delivered)
+        sent = Sent(story, message_id, delivered, by=by)
         self._sent.append(sent)
-        closing = {"receipt_received", "delivery_failed", "in_doubt"}
-        self._follow(sent, lambda: any(one.event in closing for one in sent.sender))
-        sent.state = self._buyer.client.status(message_id).state
+        self._follow(sent, lambda: any(one.event in _CLOSING for one in sent.sender))
+        sent.state = self._nodes[by].client.status(message_id).state
         expected = "acknowledged" if delivered else "failed"
         if sent.state != expected:
             self.surprises.append(f"{story} is {sent.state}, not {expected}")
@@ -270,8 +295,9 @@ class Story:
         told: list[tuple[Event, str]] = []
         while True:
             last = done()
-            told += self._new_events(self._buyer.client, "buyer", sent.message_id, sent.sender)
-            told += self._new_events(self._seller.client, "seller", sent.message_id, sent.receiver)
+            for name, node in self._nodes.items():
+                seen = sent.sender if name == sent.by else sent.receiver
+                told += self._new_events(node.client, name, sent.message_id, seen)
             if last:
                 break
             if monotonic() > until:

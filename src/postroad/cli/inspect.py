@@ -80,7 +80,7 @@ def inspect(
         bool, typer.Option("--json", help="Print JSON: an object, or a list for several files.")
     ] = False,
 ) -> None:
-    """Tell everything about ebMS 3.0 / AS4 messages: content, signature, what is wrong.
+    """Tell everything about ebMS 3.0 / AS4 and ebXML messages: content, signature, what is wrong.
 
     The zip of an evidence is verified: the message's signature, and its receipts.
 

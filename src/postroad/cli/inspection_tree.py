@@ -25,6 +25,8 @@ def _message(tree: Tree, facts: Facts) -> None:
     """Units, payloads, signature, encryption, routing, problems."""
     for unit in facts["units"]:
         _unit(tree, unit)
+    if facts["ebxml"]:
+        _ebxml(tree, facts["ebxml"])
     _parts(tree, facts)
     if facts["kind"] != "unreadable":
         _signature(tree, facts["signature"])
@@ -111,8 +113,13 @@ def _line(name: str, value: object, style: str = "") -> Text:
 def _headline(facts: Facts) -> Text:
     verdict = ("holds", _GOOD) if facts["holds"] else ("does not hold", _BAD)
     soap = f"  SOAP {facts['soap']}" if facts.get("soap") else ""
-    kind = facts["kind"].replace("_", " ")
+    version = f" {facts['ebxml']['version']}" if facts.get("ebxml") else ""
+    kind = _named(facts["kind"]).replace("ebXML", f"ebXML{version}")
     return Text.assemble((plain(facts.get("file", "message")), _NAME), f"  {kind}{soap}  ", verdict)
+
+
+def _named(kind: str) -> str:
+    return kind.replace("_", " ").replace("ebxml", "ebXML")
 
 
 def _pairs(branch: Tree, pairs: Iterable[tuple[str, object]]) -> None:
@@ -122,13 +129,14 @@ def _pairs(branch: Tree, pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def _unit(tree: Tree, unit: Facts) -> None:
-    title = f"{unit['kind'].replace('_', ' ')}  {unit['message_id']}"
+    title = f"{_named(unit['kind'])}  {unit['message_id']}"
     branch = tree.add(_styled(title, _NAME))
     shown = ("ref_to_message_id", "timestamp")
     _pairs(branch, ((name, unit[name]) for name in shown))
-    if unit["kind"] == "user_message":
-        branch.add(_line("from", f"{unit['from']}  ({unit['from_role']})"))
-        branch.add(_line("to", f"{unit['to']}  ({unit['to_role']})"))
+    if unit["from"] is not None:
+        for side in ("from", "to"):
+            role = f"  ({unit[f'{side}_role']})" if unit[f"{side}_role"] else ""
+            branch.add(_line(side, unit[side] + role))
         service = f"{unit['service_type']}::" if unit["service_type"] else ""
         branch.add(_line("service", service + unit["service"]))
         if unit["agreement"]:
@@ -147,6 +155,71 @@ def _unit(tree: Tree, unit: Facts) -> None:
         told = error["detail"] or error["description"] or ""
         line = f"{error['code']} {error['short_description'] or ''} ({error['severity']})  {told}"
         branch.add(_styled(line, _WEAK))
+
+
+_EBXML_PLAIN = (
+    "time_to_live",
+    "delivery_semantics",
+    "message_order_semantics",
+    "delivery_receipt_requested",
+)
+
+
+def _ebxml(tree: Tree, facts: Facts) -> None:
+    """What only ebXML has: quality of service, the way it took, what it says of other messages."""
+    branch = tree.add(_styled("ebXML", _NAME))
+    _pairs(branch, ((name, facts[name]) for name in _EBXML_PLAIN))
+    for name in ("duplicate_elimination", "sync_reply"):
+        if facts[name]:
+            branch.add(_styled(name.replace("_", " ")))
+    if facts["sequence_number"]:
+        branch.add(
+            _line("sequence number", "{value}  ({status})".format(**facts["sequence_number"]))
+        )
+    for text in facts["descriptions"]:
+        branch.add(_line("description", text))
+    for asked in facts["ack_requested"]:
+        signed = "signed" if asked["signed"] else "unsigned"
+        branch.add(_line("acknowledgment requested", f"{signed}  {asked['actor'] or ''}".rstrip()))
+    for number, trace in enumerate(facts["trace"], 1):
+        way = f"{trace['sender_uri']}  →  {trace['receiver_uri']}  {trace['timestamp']}"
+        link = f"  number {trace['sequence_number']}" if trace["sequence_number"] else ""
+        branch.add(_line(f"hop {number}", way + link))
+    if facts["via"]:
+        _pairs(branch.add(_styled("via", _NAME)), facts["via"].items())
+    for one in facts["manifest"]:
+        _pairs(
+            branch.add(_line("manifest", one["href"])),
+            (("role", one["role"]), ("schemas", ", ".join(one["schemas"]))),
+        )
+    _ebxml_answer(branch, facts)
+
+
+def _ebxml_answer(branch: Tree, facts: Facts) -> None:
+    said = facts["acknowledgment"]
+    if said:
+        signed = "signed" if said["signed"] else "unsigned"
+        shown = branch.add(_line("acknowledgment", f"{said['type']}, {signed}"))
+        _pairs(
+            shown,
+            ((name, said[name]) for name in ("timestamp", "from", "ref_to_message_id", "actor")),
+        )
+        for one in said["references"]:
+            told = f"{_short(one['digest_method'])} {one['digest']}"
+            shown.add(_line(one["uri"] or "the whole document", told))
+    if facts["error_list"]:
+        shown = branch.add(_line("errors", facts["error_list"]["highest_severity"]))
+        for one in facts["error_list"]["errors"]:
+            line = shown.add(
+                _styled(f"{one['code']} ({one['severity']})  {one['text']}".rstrip(), _WEAK)
+            )
+            _pairs(line, ((name, one[name]) for name in ("location", "min_retry_secs")))
+    _pairs(branch, (("asks for the status of", facts["status_request"]),))
+    if facts["status"]:
+        shown = branch.add(_line("status", facts["status"]["message_status"]))
+        _pairs(
+            shown, ((name, facts["status"][name]) for name in ("ref_to_message_id", "timestamp"))
+        )
 
 
 def _receipt(branch: Tree, receipt: Facts | None) -> None:
@@ -223,7 +296,7 @@ def _signature(tree: Tree, signature: Facts) -> None:
         branch.add(
             Text.assemble(
                 marks[reference["valid"]],
-                plain(reference["uri"]),
+                plain(reference["uri"] or "the whole document"),
                 (plain(method), _FAINT),
                 plain(reason),
             )
@@ -246,9 +319,11 @@ def _problems(tree: Tree, problems: list[Facts]) -> None:
     branch = tree.add(_styled(f"what is wrong ({len(problems)})", _NAME))
     for problem in problems:
         style = _BAD if problem["severity"] == "failure" else _WEAK
+        name = problem["short_description"]
+        code = problem["code"] if name == problem["code"] else f"{problem['code']} {name}"
         told = branch.add(
             Text.assemble(
-                (f"{problem['code']} {problem['short_description']}", style),
+                (code, style),
                 (f" ({problem['severity']})  ", _FAINT),
                 plain(problem["detail"]),
             )

@@ -8,6 +8,7 @@ import typer
 
 from postroad import __version__
 from postroad.cli import (
+    asking,
     bench,
     config,
     demo,
@@ -84,6 +85,8 @@ app.command()(messages.evidence)
 app.command()(messages.messages)
 app.command(cls=WaitsByDefault)(messages.resend)
 app.command()(messages.settle)
+app.command()(asking.query)
+app.command()(asking.ping)
 app.command()(partners.partners)
 app.command()(partners.suspend)
 app.command()(partners.resume)

@@ -1,19 +1,23 @@
-"""`postroad pmode`: check P-Mode files, show them in dotted names, print their JSON Schema."""
+"""`postroad pmode`: check P-Mode files, show them in dotted names, import those of others."""
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from postroad.agreement.importing import import_pmodes, imported_yaml
+from postroad.agreement.importing_source import Imported, file_safe
 from postroad.agreement.loading import LoadResult, Problem, load_sources
 from postroad.agreement.parameters import dotted
+from postroad.agreement.pmode import PMode
 from postroad.agreement.source import DEFAULT_LIMITS
 from postroad.agreement.writing import pmode_schema
 
-app = typer.Typer(help="Check and show P-Modes.", no_args_is_help=True)
+app = typer.Typer(help="Check, show and import P-Modes.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -66,6 +70,133 @@ def show(
 def schema() -> None:
     """Print the JSON Schema of P-Mode files, for editors."""
     typer.echo(json.dumps(pmode_schema(), indent=2))
+
+
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE…", help="ebXML CPAs (2.0), P-Modes of Holodeck B2B or Domibus."
+        ),
+    ],
+    party: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="An id, or the name, of this node's party in the files."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where P-Modes and certificates are written to.")
+    ] = Path(),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell all, write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make P-Modes of agreements for other products, and tell what could not be carried over.
+
+    Each file becomes one file of P-Modes, with its certificates beside it. A P-Mode that `check`
+    would refuse is not written. It ends with 0 only if nothing was refused.
+    """
+    now = datetime.now(UTC)
+    outcomes = [
+        _Outcome(file, out, import_pmodes(data, name, me=party, now=now))
+        for file, (name, data) in zip(files, _read(files), strict=True)
+    ]
+    _refuse_conflicts(outcomes, out, force)
+    for outcome in outcomes:
+        if not outcome.refused:
+            outcome.write(dry_run=dry_run)
+    if as_json:
+        typer.echo(json.dumps([outcome.report() for outcome in outcomes], indent=2))
+    else:
+        for outcome in outcomes:
+            outcome.print(dry_run=dry_run)
+    if any(outcome.refused or outcome.found.problems for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What came of one file."""
+
+    source: Path
+    folder: Path
+    found: Imported
+    refused: list[str] = field(default_factory=list)
+    """Why nothing is written."""
+    written: list[Path] = field(default_factory=list)
+
+    @property
+    def target(self) -> Path:
+        return self.folder / f"{file_safe(self.source.stem)}.yaml"
+
+    @property
+    def files(self) -> dict[Path, bytes]:
+        """All that is to be written."""
+        if not self.found.pmodes:
+            return {}
+        certificates = {self.folder / name: pem for name, pem in self.found.certificates.items()}
+        return {**certificates, self.target: imported_yaml(self.found, self.source.name).encode()}
+
+    def write(self, *, dry_run: bool) -> None:
+        try:
+            if self.files and not dry_run:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            for path, data in self.files.items():
+                if not dry_run:
+                    path.write_bytes(data)
+                self.written.append(path)
+        except OSError as error:
+            _fail(f"{self.folder}: {error.strerror or error}")
+
+    def warnings(self) -> tuple[Problem, ...]:
+        """What `check` says about it."""
+        text = imported_yaml(self.found, self.source.name)
+        return load_sources([(str(self.target), text)]).problems if self.found.pmodes else ()
+
+    def print(self, *, dry_run: bool) -> None:
+        for remark in (*self.found.problems, *self.found.notes, *self.refused, *self.warnings()):
+            typer.echo(str(remark), err=True)
+        pmodes = _count(len(self.found.pmodes), "P-Mode")
+        for path in self.written:
+            what = pmodes if path == self.target else "a certificate"
+            typer.echo(f"{'would write' if dry_run else 'wrote'} {path}: {what}")
+        if not self.written:
+            typer.echo(f"{self.source}: nothing was written", err=True)
+
+    def report(self) -> dict[str, object]:
+        remarks = (*self.found.problems, *self.found.notes)
+        return {
+            "file": str(self.source),
+            "what": self.found.what,
+            "pmodes": [pmode["id"] for pmode in self.found.pmodes],
+            "written": [str(path) for path in self.written],
+            "refused": [*self.refused, *map(str, self.found.problems)],
+            "remarks": [asdict(remark) for remark in remarks],
+            "problems": [_problem(problem) for problem in self.warnings()],
+        }
+
+
+def _refuse_conflicts(outcomes: list[_Outcome], out: Path, force: bool) -> None:
+    """Nothing is overwritten unawares, and an id names one P-Mode only."""
+    targets = {outcome.target for outcome in outcomes}
+    others = [path for path in sorted(out.glob("*.yaml")) if path not in targets]
+    taken = {pmode.id: str(path) for path in others for pmode in _pmodes_of(path)}
+    claimed: set[Path] = set()
+    for outcome in outcomes:
+        for path in outcome.files:
+            if path in claimed:
+                outcome.refused.append(f"{path}: another file is imported to it; rename one")
+            elif path.exists() and not force and path.read_bytes() != outcome.files[path]:
+                outcome.refused.append(f"{path}: it exists; move it away, or use --force")
+        for pmode in outcome.found.pmodes:
+            where = taken.setdefault(str(pmode["id"]), str(outcome.target))
+            if where != str(outcome.target):
+                outcome.refused.append(f"{where}: there is a P-Mode {pmode['id']!r} in it already")
+        claimed.update(outcome.files)
+
+
+def _pmodes_of(path: Path) -> tuple[PMode, ...]:
+    return load_sources(_read([path])).pmodes
 
 
 def _files(paths: list[Path]) -> Iterator[Path]:

@@ -36,7 +36,7 @@ from postroad.wire.receipts import awareness_receipt, check_receipt, nonrepudiat
 from postroad.wire.soap import SoapVersion, read_envelope
 
 MOST_ERRORS: Final = 10
-_NO_AGREEMENT: Final = (
+NO_AGREEMENT: Final = (
     "no P-Mode fits this message: check From, To, Service, Action and AgreementRef"
 )
 
@@ -46,7 +46,7 @@ class Answer(Struct, frozen=True):
 
     signal_id: str
     kind: str
-    """receipt or error"""
+    """receipt or error; of ebXML also acknowledgment, ping, pong, status_request, status"""
     version: SoapVersion
     envelope: bytes
 
@@ -105,7 +105,7 @@ def error(
 def _wire_error(problem: EbmsError, ref: str | None) -> Error:
     """One eb:Error. Which P-Mode nearly fitted is nobody's business but ours."""
     kind = problem.kind
-    detail = _NO_AGREEMENT if problem.detail.startswith("no P-Mode") else problem.detail
+    detail = NO_AGREEMENT if problem.detail.startswith("no P-Mode") else problem.detail
     place = f" ({problem.location})" if problem.location else ""
     return Error(
         error_code=kind.code,

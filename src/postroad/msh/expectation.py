@@ -109,16 +109,28 @@ class Expectation:
     materials: Mapping[tuple[str, int], Material] = field(default_factory=dict)
     """By P-Mode id and number of the leg: one partner's certificate proves nothing of another."""
 
-    def terms(self, message: UserMessage | None, protected: Protected | None = None) -> Terms:
-        """The terms of the message's P-Mode; those of all P-Modes for a signal."""
+    def terms(
+        self,
+        message: UserMessage | None,
+        protected: Protected | None = None,
+        *,
+        ebxml: str | None = None,
+        signal: bool = False,
+    ) -> Terms:
+        """The terms of the message's P-Mode; those of all P-Modes for a signal.
+
+        `ebxml` is the dialect of an ebXML message, `signal` says that it is one for the MSH.
+        """
         if message is None:
             legs = [wanted.leg for wanted in self.pmodes.legs]
             named = frozenset().union(*(_named(leg.security) for leg in legs))
             return Terms(None, named, None, sum(self.materials.values(), NOTHING))
         try:
-            match = self.pmodes.match(message, protected)
+            match = self.pmodes.match(message, protected, ebxml=ebxml, signal=signal)
         except EbmsError:
             return Terms(None, frozenset(), None, NOTHING)
+        if match.against:
+            return self.answer_terms(match)
         security = match.leg.security
         material = self.material(match)
         signers = material.subjects or frozenset(one.value for one in message.from_party.party_ids)

@@ -12,6 +12,7 @@ from lxml import etree
 
 from postroad.agreement.matching import Protected
 from postroad.msh.capture import Capture, read_capture
+from postroad.msh.ebxml_inbound import EbxmlLook
 from postroad.msh.expectation import Facts, Terms
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_problems, unlisted
@@ -20,6 +21,8 @@ from postroad.security.attachments import Attachment
 from postroad.wire import names, xml
 from postroad.wire.ebms3 import Messaging, SignalMessage, Unit, UserMessage
 from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
+from postroad.wire.ebxml import Dialect
+from postroad.wire.ebxml_reader import dialect_of
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.fragments import (
     MESSAGE_FRAGMENT,
@@ -27,7 +30,13 @@ from postroad.wire.fragments import (
     read_message_fragment,
 )
 from postroad.wire.multihop import ROUTING_INPUT_TAGS, find_routing_input, read_routing_input
-from postroad.wire.soap import Envelope, HeaderBlock, not_understood, read_envelope
+from postroad.wire.soap import (
+    Envelope,
+    HeaderBlock,
+    SoapVersion,
+    not_understood,
+    read_envelope,
+)
 from postroad.wire.soap_faults import read_fault
 from postroad.wire.wsa import read_addressing
 
@@ -88,6 +97,7 @@ class Look:
         self._capture = capture
         self._problems = self._found.problems
         self._messaging_element: etree._Element | None = None
+        self._ebxml: EbxmlLook | None = None
         self._closed: frozenset[str] = frozenset()
         """Attachments that are encrypted and stayed so."""
         self._bound: list[etree._Element] = []
@@ -102,12 +112,30 @@ class Look:
         except EbmsError as error:
             self._problems.append(error)
             return False
-        self._packaging()
-        self._messaging()
+        dialect = self._dialect()
+        if dialect is None:
+            self._packaging()
+        self._attachments()
+        self._look_alikes()
+        if dialect is None:
+            self._messaging()
+        else:
+            self._ebxml = EbxmlLook(self._found, self._lens, self._capture, self._envelope, dialect)
+            self._ebxml.read()
         return True
+
+    def _dialect(self) -> Dialect | None:
+        """Which ebXML it is, if any: that is always SOAP 1.1, and never beside eb:Messaging."""
+        header = self._envelope.header
+        newer = header is not None and header.find(MESSAGING) is not None
+        if newer or self._envelope.version is not SoapVersion.SOAP_11:
+            return None
+        return dialect_of(self._envelope)
 
     def terms(self) -> Terms | None:
         """The terms of the message's P-Mode, where P-Modes were given."""
+        if self._ebxml is not None:
+            return self._ebxml.terms()
         expectation, messaging = self._lens.expectation, self._found.messaging
         if expectation is None:
             return None
@@ -122,6 +150,14 @@ class Look:
         """Whether what it says is to be believed, and is as it must be."""
         if terms is not None:
             self._found.pmode, self._found.match = terms.pmode, terms.match
+        if self._ebxml is not None:
+            self._ebxml.judge(terms)
+        else:
+            self._judge(terms)
+        if self._problems:
+            self._problems[:] = _told_once(self._problems)
+
+    def _judge(self, terms: Terms | None) -> None:
         protection = Protection(self._found, self._lens, self._capture, self._envelope, terms)
         protection.headers()
         protection.decryption()
@@ -133,11 +169,9 @@ class Look:
         self._kind()
         self._receipts()
         self._agreement()
-        if self._problems:
-            self._problems[:] = _told_once(self._problems)
 
     def _packaging(self) -> None:
-        """Media type and charset of the envelope; attachments by Content-ID."""
+        """Media type and charset of the envelope."""
         root_type, version = self._capture.root_type, self._envelope.version
         if root_type is not None:
             self._problems += root_type_problems(
@@ -147,6 +181,9 @@ class Look:
                 self._envelope.root.getroottree().docinfo.encoding,
                 "MIME part 1" if self._capture.multipart else "HTTP",
             )
+
+    def _attachments(self) -> None:
+        """The attachments, by Content-ID."""
         attachments: dict[str, Attachment] = {}
         for part in self._capture.attachments:
             name = part.content_id
@@ -166,7 +203,6 @@ class Look:
 
     def _messaging(self) -> None:
         """Read eb:Messaging: the very element that the signature covers, if there is one."""
-        self._look_alikes()
         try:
             element = find_messaging(self._envelope)
         except EbmsError as error:

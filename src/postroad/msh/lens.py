@@ -11,6 +11,7 @@ from postroad.agreement.matching import Match
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Expectation
 from postroad.msh.payloads import Payload
+from postroad.reliability.ebxml_terms import Terms as EbxmlTerms
 from postroad.security.attachments import Attachment
 from postroad.security.decrypt import Decryption
 from postroad.security.keys import BareKey, KeyPair
@@ -20,6 +21,7 @@ from postroad.security.username import UsernameToken
 from postroad.security.verify import Verification
 from postroad.wire.content import BytesSink, NewSink
 from postroad.wire.ebms3 import Messaging
+from postroad.wire.ebxml import EbxmlMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.fragments import MessageFragment
 from postroad.wire.limits import DEFAULT, Limits
@@ -67,6 +69,12 @@ class Inspection:
     envelope: Envelope | None = None
     kind: str = "unreadable"
     messaging: Messaging | None = None
+    ebxml: EbxmlMessage | None = None
+    """What an ebXML message says; `messaging` then holds what it shares with all others."""
+    ebxml_terms: EbxmlTerms | None = None
+    """What CPA and header agree on; None when they don't, or nobody knows the CPA."""
+    soap_fault: Fault | None = None
+    """What SOAP answers to an ebXML message before ebXML can: MIME problems, not understood."""
     addressing: Addressing | None = None
     routing: RoutingInput | None = None
     fragment: MessageFragment | None = None
@@ -85,6 +93,11 @@ class Inspection:
     match: Match | None = None
     """The P-Mode of the first user message."""
     problems: list[EbmsError] = field(default_factory=list)
+
+    @property
+    def is_ebxml(self) -> bool:
+        """Whether it is a message of the older tongue, read or not."""
+        return self.ebxml is not None or self.soap_fault is not None
 
     @property
     def readable(self) -> bool:

@@ -5,29 +5,20 @@ Steps of the inspection, in their order: headers, decryption, signature, coverag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
-from cryptography import x509
 from lxml import etree
 
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import NOTHING, Terms
 from postroad.msh.lens import Inspection, Lens
+from postroad.msh.vouching import Vouching
 from postroad.security.algorithms import Algorithms
 from postroad.security.attachments import Attachment
 from postroad.security.decrypt import NOT_ENCRYPTED, Decryption, decrypt
 from postroad.security.ids import Ids
-from postroad.security.keys import KeyPair
 from postroad.security.timestamps import check_timestamp, read_security_timestamp
-from postroad.security.trust import Trust, check_subject, is_authority
 from postroad.security.username import read_username_token
-from postroad.security.verify import (
-    Verification,
-    missing_coverage,
-    security_headers,
-    signatures,
-    verify,
-)
+from postroad.security.verify import missing_coverage, security_headers, signatures, verify
 from postroad.wire import names, xml
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.multihop import ROUTING_INPUT_TAGS
@@ -58,23 +49,6 @@ _MOST_ALIKE = 50
 
 def warning(code: str, detail: str, element: etree._Element) -> EbmsError:
     return EbmsError(code, detail, location=xml.path(element), severity=Severity.WARNING)
-
-
-@lru_cache(maxsize=1024)
-def _trust_in(
-    pins: tuple[x509.Certificate, ...],
-    anchors: tuple[x509.Certificate, ...],
-    policies: frozenset[str],
-    legacy: bool,
-) -> Trust:
-    """Made once: it remembers the paths that it found."""
-    return Trust(
-        anchors=tuple(one for one in anchors if is_authority(one)),
-        pinned=pins,
-        min_rsa_bits=1024 if legacy else 2048,
-        allow_sha1=legacy,
-        policies=policies,
-    )
 
 
 def _unchecked(uri: str) -> EbmsError:
@@ -120,8 +94,7 @@ class Protection:
         )
         self._raw_attachments = terms.raw_attachments if terms else None
         self._material = terms.material if terms else NOTHING
-        self._signers = terms.signers if terms else frozenset()
-        """Names of the party that should have signed."""
+        self._vouching = Vouching(found, lens, terms)
         self._bound: list[etree._Element] = []
         """Elements of the Security header that a signature should cover."""
 
@@ -208,7 +181,7 @@ class Protection:
             present[0],
             Ids(self._envelope.root),
             self._found.attachments,
-            known=self._known(),
+            known=self._vouching.known(),
             algorithms=self._algorithms,
             raw_attachments=self._raw_attachments,
             unseen=self._unseen,
@@ -219,8 +192,7 @@ class Protection:
         self._problems += verification.problems
         if self._lens.receiving:
             self._problems += map(_unchecked, verification.unseen)
-        if verification.certificate is not None:
-            self._trust(verification, verification.certificate)
+        self._vouching.judge(verification)
 
     def closed(self) -> frozenset[str]:
         """Attachments that are encrypted and stayed so: their digests cannot be known."""
@@ -264,60 +236,6 @@ class Protection:
                     )
                 )
                 return
-
-    def _known(self) -> list[x509.Certificate]:
-        """Certificates that a message can name without holding them."""
-        own = self._material
-        pairs = [key for key in self._lens.keys + own.keys if isinstance(key, KeyPair)]
-        return [
-            *own.pins,
-            *own.anchors,
-            *self._lens.trusted,
-            *(one.certificate for one in pairs),
-            *self._lens.known,
-        ]
-
-    def _trusting(self) -> Trust | None:
-        """Whom to trust for this message: those that its P-Mode names, else those at hand."""
-        own = self._material
-        pins, anchors = own.pins, own.anchors
-        if not (pins or anchors):
-            pins = anchors = self._lens.trusted
-        if not (pins or anchors):
-            return None
-        return _trust_in(pins, anchors, own.policies, self._lens.legacy)
-
-    def _trust(self, verification: Verification, certificate: x509.Certificate) -> None:
-        trust = self._trusting()
-        if trust is None:
-            self._note_validity(certificate)
-            return
-        try:
-            companions = verification.companions or self._lens.known
-            self._found.chain = trust.verify(certificate, companions, self._lens.at)
-            # Without a P-Mode nobody is expected to have signed, and the message is refused for it.
-            expected = self._lens.receiving and self._found.match is not None
-            if expected and certificate not in self._material.pins:
-                check_subject(certificate, self._signers)
-            self._found.trusted = True
-        except EbmsError as error:
-            error.location = error.location or "certificate"
-            self._found.trusted = False
-            self._problems.append(error)
-
-    def _note_validity(self, certificate: x509.Certificate) -> None:
-        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        if begin <= self._lens.at <= end:
-            return
-        when = f"expired on {end:%Y-%m-%d}" if self._lens.at > end else f"starts {begin:%Y-%m-%d}"
-        self._problems.append(
-            EbmsError(
-                "EBMS:0101",
-                f"the signer's certificate is not valid at {self._lens.at:%Y-%m-%d} ({when})",
-                location="certificate",
-                severity=Severity.FAILURE if self._lens.time_counts else Severity.WARNING,
-            )
-        )
 
     def coverage(self, messaging: etree._Element | None, bound: Sequence[etree._Element]) -> None:
         """What must be signed once anything is: header, Body, attachments, time."""

@@ -7,6 +7,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 
+from postroad.msh.ebxml_report import ebxml_facts
 from postroad.msh.inspection import signal_kind
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
@@ -40,9 +41,10 @@ def report(found: Inspection) -> Json:
         "http": _http(found),
         "multipart": capture.multipart if capture else None,
         "units": [
-            _unit(unit, found.payloads.get(place, ()))
+            _unit(unit, found.payloads.get(place, ()), found)
             for place, unit in enumerate(messaging.units if messaging else ())
         ],
+        "ebxml": ebxml_facts(found.ebxml) if found.ebxml else None,
         "parts": [_part(part, found) for part in (capture.attachments if capture else ())],
         "signature": _signature(found),
         "encryption": _encryption(found),
@@ -87,10 +89,12 @@ def problem_facts(problem: EbmsError) -> Json:
     }
 
 
-def _unit(unit: Unit, payloads: Sequence[Payload]) -> Json:
-    if isinstance(unit, UserMessage):
-        return _user_message(unit, payloads)
-    return _signal(unit)
+def _unit(unit: Unit, payloads: Sequence[Payload], found: Inspection) -> Json:
+    if not isinstance(unit, UserMessage):
+        return _signal(unit)
+    facts = _user_message(unit, payloads)
+    # What ebXML does not have is not told, though the value has it.
+    return {**facts, "kind": found.kind, "mpc": None} if found.ebxml else facts
 
 
 def _info(info: MessageInfo) -> Json:
@@ -108,9 +112,9 @@ def _user_message(message: UserMessage, payloads: Sequence[Payload]) -> Json:
         "kind": "user_message",
         **_info(message.message_info),
         "from": str(message.from_party),
-        "from_role": message.from_party.role,
+        "from_role": message.from_party.role or None,
         "to": str(message.to_party),
-        "to_role": message.to_party.role,
+        "to_role": message.to_party.role or None,
         "agreement": {"ref": agreement.value, "type": agreement.type, "pmode": agreement.pmode}
         if agreement
         else None,

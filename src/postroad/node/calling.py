@@ -7,20 +7,25 @@ from typing import Final
 
 import msgspec
 
+from postroad.agreement.ebxml import is_mail
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
+from postroad.msh.outbound import wire_form
 from postroad.node.context import Context
 from postroad.node.journaling import about, place
+from postroad.node.mailing import Mailing
 from postroad.store.interface import Transaction
 from postroad.store.records import Side, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
 from postroad.wire.ebms3 import UserMessage
+from postroad.wire.soap import SoapVersion
 
 _FIRST_WAIT: Final = timedelta(seconds=1)
 _LONGEST_WAIT: Final = timedelta(hours=1)
 _MOST_ATTEMPTS: Final = 20
+_EVENTS: Final = {"receipt": "receipt_sent", "acknowledgment": "acked"}
 _log = logging.getLogger("postroad.call")
 
 
@@ -33,6 +38,7 @@ class Call(msgspec.Struct, frozen=True):
     content_type: str
     envelope: str
     pmode: str
+    soap_action: str | None = None
 
 
 def call_back(context: Context, match: Match, answer: Answer, message: UserMessage) -> Work | None:
@@ -71,9 +77,10 @@ def _errors_to(match: Match) -> str | None:
 class Calling:
     """Sends signals, again and again until the partner takes them."""
 
-    def __init__(self, context: Context, client: Client) -> None:
+    def __init__(self, context: Context, client: Client, mail: Mailing) -> None:
         self._context = context
         self._client = client
+        self._mail = mail
         http = context.config.http
         self._timeouts = Timeouts(
             connect=http.connect_timeout.total_seconds(),
@@ -83,30 +90,39 @@ class Calling:
     async def perform(self, work: Work) -> None:
         call = msgspec.json.decode(work.data, type=Call)
         try:
-            tls = self._tls(call)
-            reply = await self._client.post(
-                Outgoing(
-                    call.url,
-                    call.content_type,
-                    base64.b64decode(call.envelope),
-                    tls=tls,
-                    timeouts=self._timeouts,
-                )
-            )
+            trouble = await self._send(call)
         except TransportFailure as failure:
-            await self._again(work, call, failure.reason)
-            return
-        if reply.status >= 400:
-            await self._again(work, call, f"the partner answered HTTP {reply.status}")
+            trouble = failure.reason
+        if trouble is not None:
+            await self._again(work, call, trouble)
             return
         await self._context.store.run(lambda tx: self._done(tx, work, call))
+
+    async def _send(self, call: Call) -> str | None:
+        """Why the partner did not take it, if so."""
+        envelope = base64.b64decode(call.envelope)
+        if is_mail(call.url):
+            form = wire_form(SoapVersion.SOAP_11, envelope, (), None)
+            await self._mail.send(form, call.url, call.signal_id)
+            return None
+        reply = await self._client.post(
+            Outgoing(
+                call.url,
+                call.content_type,
+                envelope,
+                () if call.soap_action is None else (("SOAPAction", call.soap_action),),
+                tls=self._tls(call),
+                timeouts=self._timeouts,
+            )
+        )
+        return None if reply.status < 400 else f"the partner answered HTTP {reply.status}"
 
     def _tls(self, call: Call) -> TlsProfile | None:
         return self._context.in_force.tls(call.pmode)
 
     def _done(self, tx: Transaction, work: Work, call: Call) -> None:
         message = tx.message(Side.RECEIVING, work.message_id)
-        if message is not None and call.kind == "receipt":
+        if message is not None and call.kind in _EVENTS:
             now = self._context.clock()
             kept = [
                 one.envelope
@@ -117,7 +133,7 @@ class Calling:
                 (
                     about(
                         message,
-                        "receipt_sent",
+                        _EVENTS[call.kind],
                         now,
                         signal_id=call.signal_id,
                         peer=call.url,

@@ -37,12 +37,16 @@ from postroad.node.config_groups import (
     LimitSettings,
     Listen,
     Log,
+    Mail,
     NodeName,
+    Part,
     Retention,
     Send,
     Settings,
+    Tls,
     Url,
     Webhook,
+    is_loopback,
     setting,
 )
 from postroad.node.config_hints import hint, may_be_null
@@ -107,6 +111,7 @@ class Config(Settings):
     webhook: Webhook | None = setting("Whom to call when something happened.")
     limits: LimitSettings = setting("What a message may cost.", LimitSettings())
     http: Http = setting("Patience and capacity of HTTP.", Http())
+    mail: Mail | None = setting("Messages that travel by mail.")
     send: Send = setting("Sending.", Send())
     retention: Retention = setting("How long things are kept.", Retention())
     journal: Journal = setting("Shipping the journal.", Journal())
@@ -127,12 +132,21 @@ class Config(Settings):
         """Where commands reach the REST interface; None without one, or with any free port."""
         if self.public_url is not None:
             return self.public_url.rstrip("/")
-        door = next((door for door in self.listen if "api" in door.serve), None)
+        return self._door_url("api")
+
+    @property
+    def msh_url(self) -> str | None:
+        """Where partners reach the endpoint, as far as this file tells it."""
+        return self._door_url("msh")
+
+    def _door_url(self, part: Part) -> str | None:
+        door = next((door for door in self.listen if part in door.serve), None)
         if door is None or door.port == 0:
             return None
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(door.host, door.host)
         shown = f"[{host}]" if ":" in host else host
-        return f"{'https' if door.tls else 'http'}://{shown}:{door.port}"
+        path = door.path if part == "msh" else ""
+        return f"{'https' if door.tls else 'http'}://{shown}:{door.port}{path}"
 
     def problem(self, path: Place, message: str, advice: str) -> Problem:
         """Something wrong with what a setting names, found after the file was read."""
@@ -262,6 +276,12 @@ def doors_are_distinct(config: Config) -> Iterator[Breach]:
                 "give each its own port, or one door both parts with serve: [msh, api]",
             )
         seen.add(door.address)
+    if config.mail and config.mail.listen in seen and not config.mail.listen.endswith(":0"):
+        yield Breach(
+            ("mail", "listen"),
+            f"a door for HTTP listens on {config.mail.listen} too",
+            "give each its own port",
+        )
 
 
 def paths_do_not_collide(config: Config) -> Iterator[Breach]:
@@ -286,18 +306,22 @@ def an_open_api_has_a_token(config: Config) -> Iterator[Breach]:
 
 
 def client_certificates_have_an_authority(config: Config) -> Iterator[Breach]:
-    for index, door in enumerate(config.listen):
-        if door.tls is None:
+    doors: list[tuple[Place, Tls | None]] = [
+        (("listen", index, "tls"), door.tls) for index, door in enumerate(config.listen)
+    ]
+    if config.mail:
+        doors.append((("mail", "tls"), config.mail.tls))
+    for place, tls in doors:
+        if tls is None:
             continue
-        place = ("listen", index, "tls")
-        asked = door.tls.client_certificates != "none"
-        if asked and not door.tls.client_authorities:
+        asked = tls.client_certificates != "none"
+        if asked and not tls.client_authorities:
             yield Breach(
                 (*place, "client_certificates"),
                 "nothing says who issues the certificates of clients",
                 "add client_authorities",
             )
-        if door.tls.client_authorities and not asked:
+        if tls.client_authorities and not asked:
             yield Breach(
                 (*place, "client_authorities"),
                 "clients are asked for no certificate",
@@ -314,6 +338,44 @@ def limits_fit_together(config: Config) -> Iterator[Breach]:
         )
 
 
+def mail_that_is_taken_is_protected(config: Config) -> Iterator[Breach]:
+    mail = config.mail
+    if mail is None:
+        return
+    for name in ("recipients", "tls", "require_tls", "users_file"):
+        if getattr(mail, name) and mail.listen is None:
+            yield Breach(("mail", name), "no mail is taken that it could be for", "add mail.listen")
+    if mail.require_tls and mail.tls is None:
+        yield Breach(("mail", "require_tls"), "there is no TLS", "add mail.tls with a certificate")
+    if mail.users_file is not None and mail.tls is None:
+        yield Breach(
+            ("mail", "users_file"),
+            "without TLS a password could be read on its way",
+            "add mail.tls with a certificate",
+        )
+    if mail.listen is None and mail.relay is None:
+        yield Breach(
+            ("mail",), "mail is neither taken nor sent", "add listen, or relay, or remove mail"
+        )
+
+
+def mail_that_is_sent_keeps_its_password(config: Config) -> Iterator[Breach]:
+    relay = config.mail.relay if config.mail else None
+    if relay is None:
+        return
+    place = ("mail", "relay")
+    if relay.username is not None and relay.password_file is None:
+        yield Breach((*place, "username"), "there is no password for it", "add password_file")
+    if relay.password_file is not None and relay.username is None:
+        yield Breach((*place, "password_file"), "nothing says whose it is", "add username")
+    if relay.username and relay.starttls == "never" and not is_loopback(relay.host):
+        yield Breach(
+            (*place, "starttls"),
+            "without TLS the password could be read on its way",
+            "write starttls: required",
+        )
+
+
 RULES: Final[tuple[Callable[[Config], Iterator[Breach]], ...]] = (
     parties_are_named_clearly,
     passwords_have_one_source,
@@ -322,4 +384,6 @@ RULES: Final[tuple[Callable[[Config], Iterator[Breach]], ...]] = (
     an_open_api_has_a_token,
     client_certificates_have_an_authority,
     limits_fit_together,
+    mail_that_is_taken_is_protected,
+    mail_that_is_sent_keeps_its_password,
 )

@@ -18,7 +18,8 @@ from pydantic import (
 
 from postroad.agreement.groups import REQUIRED, Group
 from postroad.agreement.values import Duration, Size, Texts, TlsVersion, one_or_many
-from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.limits import DEFAULT, MIB, Limits
+from postroad.wire.mail import is_address
 
 FOLDER: Final = "folder"
 """The key of the validation context with the folder that paths are relative to."""
@@ -65,6 +66,14 @@ def split_address(address: str) -> tuple[str, int]:
     return plain, number
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, and can be nothing else."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _address(value: str) -> str:
     split_address(value)
     return value
@@ -80,6 +89,18 @@ def _web_address(value: str) -> str:
     scheme, found, rest = value.partition("://")
     if not found or scheme.lower() not in ("http", "https") or not rest.strip("/"):
         raise ValueError(f"{value!r} is no URL; write it with http:// or https://")
+    return value
+
+
+def _mail_address(value: str) -> str:
+    if not is_address(value):
+        raise ValueError(f"{value!r} is no mail address; write name@host, without mailto:")
+    return value
+
+
+def _host(value: str) -> str:
+    if re.fullmatch(r"[0-9A-Za-z.:_-]{1,253}", value) is None:
+        raise ValueError(f"{value!r} is no host; write its name or IP address, the port apart")
     return value
 
 
@@ -124,6 +145,11 @@ Url = Annotated[
     AfterValidator(_web_address),
     WithJsonSchema({"type": "string", "format": "uri", "pattern": "^https?://"}),
 ]
+MailAddress = Annotated[
+    str, AfterValidator(_mail_address), WithJsonSchema({"type": "string", "format": "email"})
+]
+MailAddresses = Annotated[tuple[MailAddress, ...], one_or_many]
+Host = Annotated[str, AfterValidator(_host)]
 NodeName = Annotated[
     str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": _NAME})
 ]
@@ -198,10 +224,7 @@ class Listen(Settings):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can come in."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 class Api(Settings):
@@ -283,6 +306,63 @@ class Http(Settings):
     connections: int = setting("Connections that are open at once.", 2000, ge=1, le=1_000_000)
     connect_timeout: Timeout = setting("For a partner to take a connection.", "PT10S")
     answer_timeout: Timeout = setting("For a partner to answer a message.", "PT60S")
+    reply_timeout: Timeout = setting(
+        "For the application to answer a message whose sender waits (ebXML syncReply).", "PT30S"
+    )
+
+
+class MailRelay(Settings):
+    """The mail server that takes what the node sends."""
+
+    host: Host = setting("Name or IP address of the mail server.", REQUIRED)
+    port: int = setting("Its port: 587 or 25, and 465 for implicit TLS.", 587, ge=1, le=65535)
+    starttls: Literal["required", "opportunistic", "never", "implicit"] = setting(
+        "TLS: demanded, used where it is offered, never used, or from the first byte.", "required"
+    )
+    authorities: FilePaths = setting(
+        "Who issues the certificate of the mail server; unset: the authorities of the system.", ()
+    )
+    username: str | None = setting("Name to log in with; unset: no login.", min_length=1)
+    password_file: FilePath | None = setting("File whose first line is the password for that.")
+    parallel: int = setting("Mails on their way out at once.", 4, ge=1, le=1000)
+    connect_timeout: Timeout = setting("For the mail server to take a connection.", "PT30S")
+    answer_timeout: Timeout = setting(
+        "For each of its answers, and for each piece that it takes.", "PT5M"
+    )
+
+
+class Mail(Settings):
+    """Messages that travel by mail (SMTP)."""
+
+    address: MailAddress = setting(
+        "The node's own mail address: what it sends comes from there, bounces go there.", REQUIRED
+    )
+    recipients: MailAddresses = setting("Further addresses that mail is taken for.", ())
+    listen: Address | None = setting(
+        "host:port where mail is taken; port 0 takes any free one; unset: none is taken."
+    )
+    name: Host | None = setting(
+        "What the node calls itself to mail servers; unset: the host of its address."
+    )
+    tls: Tls | None = setting("TLS, by STARTTLS; unset: none.")
+    require_tls: bool = setting("Whether mail is taken over TLS only.", False)
+    users_file: FilePath | None = setting(
+        "File with a line name:password for each who may hand in mail; unset: nobody logs in."
+    )
+    max_size: Size = setting("Size of a mail that is taken, as it comes.", 64 * MIB, gt=0)
+    connections: int = setting("Connections that are open at once.", 100, ge=1, le=100_000)
+    timeout: Timeout = setting("For the next command, and for each 64 KiB of a mail.", "PT5M")
+    relay: MailRelay | None = setting("The mail server that takes what is sent; unset: none is.")
+
+    @property
+    def taken_for(self) -> tuple[str, ...]:
+        """All addresses that mail is taken for."""
+        return (self.address, *self.recipients)
+
+    @property
+    def hello(self) -> str:
+        """What the node calls itself to mail servers."""
+        return self.name or self.address.rpartition("@")[2]
 
 
 class Breaker(Settings):

@@ -3,10 +3,11 @@
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
 from postroad.node.config import Config
@@ -52,6 +53,10 @@ class Context:
         default_factory=lambda: Together(lambda both: both[0].judge(both[1]))
     )
     settled: "Waiting" = field(default_factory=lambda: Waiting())
+    take_in: Callable[[Capture, str, int], Awaitable[None]] | None = None
+    """Takes in a message that came as the response to one of ours."""
+    msh_url: str | None = None
+    """Where partners reach this node; known when its doors are open."""
     host: str = ""
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ The same whether they are the response or come later, as a request of the partne
 """
 
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,32 +25,54 @@ from postroad.wire.soap_faults import Fault
 
 
 class Said(Struct, frozen=True):
-    """What an envelope means for the message, in the words of `reliability.awareness`."""
+    """What an envelope means for the message."""
 
-    answer: Answer
+    input: Input
     error_code: str | None = None
     detail: str | None = None
     signal_id: str | None = None
+    by_error: bool = False
+    """An error of the partner says so."""
+    doubts: bool = False
+    """Who says so does not know whether another copy arrived."""
 
-    @property
-    def input(self) -> Input:
-        return ANSWERS[self.answer]
+
+class Reported(Struct, frozen=True):
+    """One error that a partner reports, whatever the protocol."""
+
+    code: str
+    severity: str
+    """failure or warning"""
+    detail: str
+
+
+EVENTS: Final = {
+    "receipt": "receipt_received",
+    "acknowledgment": "ack_received",
+    "hop": "hop_acked",
+}
+"""What signals that are not errors are called in the journal, by their kind.
+
+A hop is an acknowledgment of the next station, which says nothing about the receiver.
+"""
 
 
 class Heard(Struct, frozen=True):
     """One signal about one message, and why it is not believed, if so."""
 
-    signal: SignalMessage
-    problems: tuple[EbmsError, ...]
+    signal_id: str
+    kind: str
+    """One of `EVENTS`, or error."""
+    problems: tuple[EbmsError, ...] = ()
+    meaning: Input | None = None
+    """What it does to the message, if it is believed; None: nothing."""
+    errors: tuple[Reported, ...] = ()
+    doubts: bool = False
 
     @property
-    def kind(self) -> str:
-        return "receipt" if self.signal.receipt is not None else "error"
-
-    @property
-    def failure(self) -> Error | None:
+    def failure(self) -> Reported | None:
         """The error that ends the message."""
-        return next((one for one in self.signal.errors if one.severity == "failure"), None)
+        return next((one for one in self.errors if one.severity == "failure"), None)
 
 
 class Hearing(Struct, frozen=True):
@@ -65,14 +88,14 @@ class Hearing(Struct, frozen=True):
     @property
     def said(self) -> Said | None:
         """What is believed of it: a receipt first, then an error; None when nothing is."""
-        for one in self.heard:
-            if not one.problems and one.kind == "receipt":
-                return Said(Answer.RECEIPT)
-        for one in self.heard:
-            if not one.problems and one.failure is not None:
-                code = one.failure.error_code
-                signal_id = one.signal.message_info.message_id
-                return Said(error_said(code), code, told_by(one.failure), signal_id)
+        believed = [one for one in self.heard if not one.problems and one.meaning is not None]
+        for one in sorted(believed, key=lambda one: one.kind == "error"):
+            assert one.meaning is not None
+            if one.kind != "error":
+                return Said(one.meaning)
+            told = one.failure or next(iter(one.errors), None)
+            code, detail = (told.code, told.detail) if told is not None else (None, None)
+            return Said(one.meaning, code, detail, one.signal_id, True, one.doubts)
         return None
 
     @property
@@ -80,10 +103,10 @@ class Hearing(Struct, frozen=True):
         """What is wrong with what it says."""
         for one in self.heard:
             for wrong in one.problems:
-                bad = Answer.BAD_RECEIPT if one.kind == "receipt" else Answer.DISBELIEVED
-                return Said(bad, wrong.code, wrong.detail)
+                bad = Answer.DISBELIEVED if one.kind == "error" else Answer.BAD_RECEIPT
+                return Said(ANSWERS[bad], wrong.code, wrong.detail)
         for wrong in self.problems:
-            return Said(Answer.DISBELIEVED, wrong.code, wrong.detail)
+            return Said(ANSWERS[Answer.DISBELIEVED], wrong.code, wrong.detail)
         return None
 
 
@@ -132,12 +155,20 @@ def _judge(
     *,
     on_response: bool,
 ) -> Heard:
+    problems: list[EbmsError]
     if match is None:
-        gone = EbmsError("EBMS:0010", "the P-Mode of the message is no longer in force")
-        return Heard(signal, (gone,))
+        problems = [EbmsError("EBMS:0010", "the P-Mode of the message is no longer in force")]
+    elif signal.receipt is not None:
+        problems = receipt_problems(found, signal, sent, match)
+    else:
+        problems = error_problems(found, match, on_response=on_response)
+    signal_id = signal.message_info.message_id
     if signal.receipt is not None:
-        return Heard(signal, tuple(receipt_problems(found, signal, sent, match)))
-    return Heard(signal, tuple(error_problems(found, match, on_response=on_response)))
+        return Heard(signal_id, "receipt", tuple(problems), ANSWERS[Answer.RECEIPT])
+    errors = tuple(Reported(one.error_code, one.severity, told_by(one)) for one in signal.errors)
+    failure = next((one for one in errors if one.severity == "failure"), None)
+    meaning = None if failure is None else ANSWERS[error_said(failure.code)]
+    return Heard(signal_id, "error", tuple(problems), meaning, errors)
 
 
 def noted(
@@ -155,20 +186,20 @@ def noted(
 def _signal(
     message: Message, one: Heard, hearing: Hearing, stored: Stored, now: datetime
 ) -> Signal:
-    failure = one.failure or next(iter(one.signal.errors), None)
+    failure = one.failure or next(iter(one.errors), None)
     wrong = next(iter(one.problems), None)
     return Signal(
-        Side.SENDING,
+        message.side,
         message.message_id,
-        one.signal.message_info.message_id,
+        one.signal_id,
         one.kind,
         True,
         now,
         stored,
         hearing.content_type,
         valid=not one.problems,
-        error_code=failure.error_code if failure else wrong.code if wrong else None,
-        detail=told_by(failure) if failure else str(wrong) if wrong else None,
+        error_code=failure.code if failure else wrong.code if wrong else None,
+        detail=failure.detail if failure else str(wrong) if wrong else None,
     )
 
 
@@ -177,7 +208,7 @@ def _events(
 ) -> list[Event]:
     """What the journal says: a receipt or errors received, or that they are not believed."""
     common = {
-        "signal_id": one.signal.message_info.message_id,
+        "signal_id": one.signal_id,
         "peer": peer,
         "evidence": place(stored),
     }
@@ -194,19 +225,20 @@ def _events(
             )
             for problem in one.problems[:1]
         ]
-    if one.kind == "receipt":
-        return [about(message, "receipt_received", now, **common)]
+    if one.kind in EVENTS:
+        return [about(message, EVENTS[one.kind], now, **common)]
     return [
         about(
             message,
-            "error_received",
+            # Only who sent a message receives errors about it; who carries it finds that there are.
+            "error_received" if message.side is Side.SENDING else "error_raised",
             now,
-            error_code=error.error_code,
+            error_code=error.code,
             severity=error.severity,
-            detail=told_by(error),
+            detail=error.detail,
             **common,
         )
-        for error in one.signal.errors
+        for error in one.errors
     ]
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, sides
 from postroad.agreement.pmode import PMode
 from postroad.agreement.retrying import resent_within, retry_of
 from postroad.agreement.waiting import Policy
+from postroad.msh.answers import receipt_is_response, wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
 from postroad.node.agreements import Agreements, load_agreements
@@ -21,11 +23,12 @@ from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
 from postroad.node.service import PModeSummary, Refused, Reloaded
-from postroad.reliability.agreed import awareness_of, policy_of, window_of
+from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import PartyId
+from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, ONCE_AND_ONLY_ONCE, Dialect
 from postroad.wire.limits import Limits
 from postroad.wire.names import PUSH
 
@@ -40,12 +43,32 @@ class Sending:
     agreed: Header
     """What the messages' headers say."""
     material: Material
-    address: str
+    addresses: tuple[str, ...]
+    """Of the partner, in the order in which they are tried."""
     tls: TlsProfile | None
     policy: Policy = ONCE
     """When it is sent again."""
     in_order: str | None = None
     """conversation or pmode: what is sent one after the other."""
+    dialect: Dialect | None = None
+    """Of ebXML; None: ebMS 3.0."""
+    awaits: bool = False
+    """A receipt or an acknowledgment was agreed on."""
+    later: bool = False
+    """It is not the response, or need not be: it may come by itself."""
+    numbered: bool = False
+    """Messages carry their number in their conversation."""
+    linked: bool = False
+    """They carry that of their link, and one of them is under way at a time (draft 001)."""
+
+    @property
+    def address(self) -> str:
+        return self.addresses[0]
+
+    @property
+    def protocol(self) -> str:
+        """As the journal calls it."""
+        return "as4" if self.dialect is None else self.dialect.protocol
 
 
 class InForce:
@@ -146,21 +169,44 @@ class InForce:
             raise Refused(
                 422, f"with {name} it is {said} that sends, not {self._config.party_name}"
             )
-        protocol = match.leg.protocol
-        if protocol is None or not protocol.address:
-            raise Refused(422, f"{name} has no address: set Protocol.Address")
+        if match.leg.ebxml is not None and match.leg.ebxml.relay:
+            raise Refused(422, f"with {name} messages of others are passed on, and none are sent")
+        return self._sending_by(match)
+
+    def forwarding(self, pmode: str, leg: int) -> Sending:
+        """What a message of others needs that is passed on with this P-Mode."""
+        known, key = self._sending, f"{leg} {pmode}"
+        if key not in known:
+            match = self.match(pmode, leg)
+            if match is None:
+                raise Refused(422, f"there is no P-Mode {pmode!r} any more")
+            known[key] = self._sending_by(match)
+        return known[key]
+
+    def _sending_by(self, match: Match) -> Sending:
+        pmode, leg = match.pmode, match.leg
+        found = addresses(leg)
+        if not found:
+            raise Refused(422, f"{pmode.id} has no address: set Protocol.Address")
         material = self.expectation.material(match)
         if material.signing is None:
             material = replace(material, signing=self.keyring.signing)
-        aware = awareness_of(match.leg)
+        spoken = speaks(leg)
+        awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
+        later = awaits and (leg.ebxml is not None or not receipt_is_response(leg))
         return Sending(
             match,
-            header(pmode, 1),
+            header(pmode, match.number),
             material,
-            protocol.address,
-            self.tls(name),
-            policy_of(match.leg),
-            aware.in_order if aware else None,
+            found,
+            self.tls(pmode.id),
+            policy_of(leg),
+            order_scope(leg),
+            DIALECTS[spoken] if spoken else None,
+            awaits,
+            later,
+            leg.ebxml is not None and leg.ebxml.message_order == GUARANTEED,
+            leg.ebxml is not None and leg.ebxml.profile == "rm001",
         )
 
     def longest_memory(self) -> timedelta | None:
@@ -197,6 +243,11 @@ class InForce:
             return initiator_sends(pmode, 0)
         return any(PartyId(one.id, one.type) in self._own for one in sender.party)
 
+    def serves(self, match: Match) -> bool:
+        """Whether this node sends with a P-Mode, or passes messages on with it."""
+        relays = match.leg.ebxml is not None and match.leg.ebxml.relay
+        return relays or self._sends(match.pmode)
+
     def receives(self, match: Match) -> bool:
         """Whether this node's party is the receiver of a leg."""
         receiver = sides(match.pmode, match.number - 1)[1]
@@ -225,3 +276,9 @@ class InForce:
             leg.protocol.address if leg.protocol else None,
             self._sends(pmode),
         )
+
+
+def _acknowledged(ebxml: Ebxml) -> bool:
+    """Whether messages of a leg that speaks ebXML are acknowledged. [MS098-10.3.1.3-01]"""
+    asked = ebxml.ack_requested != NONE or ebxml.delivery_receipt != NONE
+    return asked or ebxml.delivery_semantics == ONCE_AND_ONLY_ONCE

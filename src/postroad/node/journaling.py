@@ -8,6 +8,8 @@ from postroad.store.records import Event, Message, State, Stored
 
 def about(message: Message, event: str, at: datetime, **more: Any) -> Event:
     """An event of a message; `more` are further columns of JOURNAL."""
+    if message.signal:
+        return _about_signal(message, event, at, **more)
     # Of what was refused it is not known what its payloads are.
     refused = message.state is State.REJECTED
     return Event(
@@ -26,8 +28,26 @@ def about(message: Message, event: str, at: datetime, **more: Any) -> Event:
         mpc=message.mpc,
         pmode=message.pmode,
         protocol=message.protocol,
+        sequence_number=message.sequence_number,
         bytes=None if refused else message.bytes,
         payload_digests=None if refused else message.payload_digests,
+        **more,
+    )
+
+
+def _about_signal(message: Message, event: str, at: datetime, **more: Any) -> Event:
+    """An event of a signal that is carried for others: it tells of the message it is about."""
+    more.setdefault("signal_id", message.message_id)
+    return Event(
+        at,
+        message.party,
+        event,
+        message.side,
+        message.ref_to_message_id or message.message_id,
+        kind=message.kind,
+        conversation_id=message.conversation_id,
+        pmode=message.pmode,
+        protocol=message.protocol,
         **more,
     )
 

@@ -50,6 +50,7 @@ class Arrival:
     size: int
     now: datetime
     client_certificate: bytes | None = None
+    by_mail: bool = False
 
 
 class Given(Struct, frozen=True):
@@ -111,7 +112,7 @@ def keep(
         before = tx.message(Side.RECEIVING, message_id)
         if before is None:
             return _taken(context, tx, arrival, message, match, how, payloads, None)
-        same = _is_copy(message, payloads, before)
+        same = is_copy(arrival, message, payloads, before)
         done = received(_known(before, how), Same.SAME if same else Same.OTHER)
         if done is Reception.REFUSE:
             return Given(before.state, None, contradicts=True)
@@ -161,11 +162,11 @@ def _taken(
     state = State.RECEIVED if match.test else State.DELIVERED
     if how.strict and state is State.DELIVERED:
         state = State.HELD
-    kept = _message(context, tx, arrival, message, match, state, payloads)
+    kept = kept_message(context, tx, arrival, message, match, state, payloads)
     if before is None:
         tx.add_message(kept)
     else:
-        tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **_fields(kept))
+        tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
         if before.envelope is not None:
             tx.drop(before.envelope)
     events = [
@@ -185,7 +186,7 @@ def _taken(
     if how.answer is not None:
         stored = tx.keep(how.answer.envelope)
         given = (stored, how.answer.content_type, 200)
-        tx.add_signal(_sent_signal(kept, how.answer, stored, now))
+        tx.add_signal(sent_signal(kept, how.answer, stored, now))
         if how.as_response:
             events.append(
                 about(
@@ -221,14 +222,16 @@ def _held(context: Context, tx: Transaction, message_id: str) -> int:
     return tx.add_work(owned)
 
 
-def _is_copy(message: UserMessage, payloads: Sequence[Payload], before: Message) -> bool:
+def is_copy(
+    arrival: Arrival, message: UserMessage, payloads: Sequence[Payload], before: Message
+) -> bool:
     """Whether a message under an id that is known says the same as the first one.
 
     An id is no secret: who sends something else under it must neither get the first one's receipt
     nor take its place.
     """
     digests = tuple([f"sha256:{one.sha256.hex()}" for one in payloads if one.sha256])
-    said = _header_fields(message)
+    said = _header_fields(arrival, message)
     return before.payload_digests == digests and all(
         getattr(before, name) == value for name, value in said.items()
     )
@@ -246,7 +249,7 @@ def _shown(signal: Signal) -> tuple[Stored, str, int]:
     return signal.envelope, signal.content_type, signal.status
 
 
-def _sent_signal(message: Message, answer: Answer, stored: Stored, now: datetime) -> Signal:
+def sent_signal(message: Message, answer: Answer, stored: Stored, now: datetime) -> Signal:
     return Signal(
         Side.RECEIVING,
         message.message_id,
@@ -259,7 +262,7 @@ def _sent_signal(message: Message, answer: Answer, stored: Stored, now: datetime
     )
 
 
-def _message(
+def kept_message(
     context: Context,
     tx: Transaction,
     arrival: Arrival,
@@ -288,7 +291,7 @@ def _message(
         soap=version.number,
         parts=parts,
         peer=arrival.peer,
-        **_header_fields(message),
+        **_header_fields(arrival, message),
     )
 
 
@@ -303,7 +306,7 @@ def _refused(
     version = arrival.found.envelope.version if arrival.found.envelope else SoapVersion.SOAP_12
     said: dict[str, Any] = {
         name: value[:LONGEST_ID] if isinstance(value, str) else value
-        for name, value in _header_fields(message).items()
+        for name, value in _header_fields(arrival, message).items()
     }
     said["properties"] = ()
     return Message(
@@ -378,12 +381,14 @@ _CHANGED: Final = (
     "mpc",
     "agreement",
     "properties",
+    "protocol",
+    "sequence_number",
     "error_code",
     "detail",
 )
 
 
-def _fields(message: Message) -> dict[str, Any]:
+def fields_of(message: Message) -> dict[str, Any]:
     """What a good copy puts in the place of one that was rejected."""
     return {name: getattr(message, name) for name in _CHANGED}
 
@@ -410,7 +415,7 @@ def reject(
         if not known:
             tx.add_signal(
                 changed(
-                    _sent_signal(refused, answer, tx.keep(answer.envelope), now),
+                    sent_signal(refused, answer, tx.keep(answer.envelope), now),
                     error_code=first.code,
                     detail=told(first),
                 )
@@ -466,10 +471,14 @@ def _file_name(part: Part) -> str | None:
     return name[:255] if name else None
 
 
-def _header_fields(message: UserMessage) -> dict[str, Any]:
+def _header_fields(arrival: Arrival, message: UserMessage) -> dict[str, Any]:
     """What a received header says, as fields of a stored message."""
     info, business = message.message_info, message.collaboration_info
+    ebxml = arrival.found.ebxml
+    number = ebxml.header.sequence_number if ebxml is not None else None
     return {
+        "protocol": "as4" if ebxml is None else ebxml.dialect.protocol,
+        "sequence_number": None if number is None else number.value,
         "ref_to_message_id": info.ref_to_message_id,
         "conversation_id": business.conversation_id,
         "from_party": str(message.from_party),
@@ -478,7 +487,7 @@ def _header_fields(message: UserMessage) -> dict[str, Any]:
         "to_role": message.to_party.role,
         "service": str(business.service),
         "action": business.action,
-        "mpc": message.effective_mpc,
+        "mpc": message.effective_mpc if ebxml is None else None,
         "agreement": business.agreement_ref.value if business.agreement_ref else None,
         "properties": tuple((one.name, one.value, one.type) for one in message.properties),
     }

@@ -76,13 +76,22 @@ def load_keyring(config: Config) -> Keyring:
     return keyring
 
 
+def door_tls(config: Config) -> tuple[tuple[Place, Tls | None], ...]:
+    """The TLS settings of the doors with their places, last that of mail where there is one."""
+    doors: list[tuple[Place, Tls | None]] = [
+        (("listen", number, "tls"), door.tls) for number, door in enumerate(config.listen)
+    ]
+    if config.mail is not None:
+        doors.append((("mail", "tls"), config.mail.tls))
+    return tuple(doors)
+
+
 def load_tls(config: Config) -> tuple[TlsIdentity | None, ...]:
     """The TLS identity of each door, None where it has no TLS; `ConfigError` as above."""
     reading = _Reading(config)
     password = reading.password()
     found = tuple(
-        reading.tls(("listen", index, "tls"), door.tls, password) if door.tls else None
-        for index, door in enumerate(config.listen)
+        reading.tls(place, tls, password) if tls else None for place, tls in door_tls(config)
     )
     reading.end()
     return found
@@ -105,9 +114,9 @@ def keyring_files(config: Config) -> set[Path]:
 def tls_files(config: Config) -> set[Path]:
     """The files that `load_tls` reads."""
     named: list[Path | None] = [config.keys.password_file]
-    for door in config.listen:
-        if door.tls is not None:
-            named += [door.tls.certificate, door.tls.key, *door.tls.client_authorities]
+    for _, tls in door_tls(config):
+        if tls is not None:
+            named += [tls.certificate, tls.key, *tls.client_authorities]
     return {file for file in named if file is not None}
 
 

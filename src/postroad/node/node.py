@@ -13,18 +13,25 @@ from postroad.msh.compression import Unzipped
 from postroad.node.calling import Calling
 from postroad.node.config import Config
 from postroad.node.context import Context, utc_now
+from postroad.node.ebxml_asking import Asker
+from postroad.node.ebxml_keeping import Gaps
+from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
+from postroad.node.mail_in import MailIn
+from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
 from postroad.node.outcome import begin_anew, left_behind, settle
 from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
-from postroad.node.receiving import Receiver, Request, Response
+from postroad.node.receiving import Receiver
+from postroad.node.requests import Request, Response
 from postroad.node.sending import Sender
 from postroad.node.service import (
     ANSWERS,
     ON_ITS_WAY,
+    Asking,
     Health,
     PModeSummary,
     Refused,
@@ -35,7 +42,7 @@ from postroad.node.service import (
 from postroad.node.shipping import Shipping
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep
-from postroad.node.working import JUMP, WorkLoop, set_back
+from postroad.node.working import JUMP, SIDES, WorkLoop, set_back
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (
@@ -55,6 +62,7 @@ from postroad.transport.http_client import Client, HttpClient
 from postroad.wire.content import Content, Sink
 
 _AT_ONCE: Final = 1000
+_NUMBER_GIVEN_BACK: Final = (State.FAILED, State.EXPIRED)
 _TOGETHER: Final = 200
 """Messages that one step acknowledges: more would hold up the others."""
 
@@ -76,6 +84,7 @@ class Node:
         clock: Callable[[], datetime] = utc_now,
         entropy: Callable[[int], bytes] = os.urandom,
         client: Client | None = None,
+        mail: Mailing | None = None,
     ) -> None:
         limits = config.limits.wire
         self.config = config
@@ -95,9 +104,14 @@ class Node:
         )
         parallel = config.send.parallel
         self._client: Client = client or HttpClient(per_host=parallel, total=4 * parallel)
-        self._sender = Sender(self.context, self._client)
+        self._mail: Mailing = mail or Mails(self.context)
+        self._sender = Sender(self.context, self._client, self._mail)
         self._submitting = Submitting(self.context, self._sender)
         self._receiver = Receiver(self.context)
+        spoken = self._receiver.ebxml
+        self.context.take_in = spoken.take_response
+        self._asker = Asker(self.context, self._client, self._mail, spoken.services)
+        self.mail_in = MailIn(self._receiver)
         self._upkeep = Upkeep(self.context, leads=leads)
         target = config.journal.ship_to if leads else None
         self._shipping = None if target is None else Shipping(self.context, target)
@@ -106,7 +120,9 @@ class Node:
             self._sender,
             {
                 "package": Packaging(self.context).perform,
-                "signal": Calling(self.context, self._client).perform,
+                "signal": Calling(self.context, self._client, self._mail).perform,
+                "report": Reporting(self.context).perform,
+                "gap": Gaps(self.context).perform,
                 "notify": Notifier(self.context, self._client).perform,
                 "deliver": Handing(self.context).perform,
             },
@@ -137,6 +153,7 @@ class Node:
             await self._loop.stop()
             await self.context.store.run(lambda tx: tx.release_work(self.context.owner))
         await self._client.close()
+        await self._mail.close()
         if self._shipping is not None:
             await self._shipping.finish()
         await self.context.store.close()
@@ -150,8 +167,9 @@ class Node:
             if last and last[0].event.at - now > JUMP:
                 set_back(tx, last[0].event.at - now)
             for work in (one for owner in self._left_by for one in tx.release_work(owner)):
-                message = tx.message(Side.SENDING, work.message_id)
-                if work.kind == "send" and message is not None:
+                side = SIDES.get(work.kind)
+                message = tx.message(side, work.message_id) if side is not None else None
+                if message is not None:
                     left_behind(tx, message, work, now)
 
         await self.context.store.run(step)
@@ -267,6 +285,9 @@ class Node:
                 return message, False
             if message.envelope is None:
                 raise Refused(422, f"{message_id} was never packaged: {message.detail}")
+            if message.sequence_number is not None and message.state in _NUMBER_GIVEN_BACK:
+                said = "its number in the conversation was given back; submit it under another id"
+                raise Refused(409, f"{message_id} is {message.state.value}: {said}")
             work = self._send_work(message)
             if work.expires_at is not None and now >= work.expires_at:
                 over = f"{work.expires_at:%Y-%m-%dT%H:%M:%SZ}"
@@ -312,6 +333,25 @@ class Node:
         context.work_came.set()
         return await self._now(message_id)
 
+    async def ping(self, pmode: str, timeout: float) -> Asking:
+        sending = self.context.in_force.sending(pmode)
+        if sending.dialect is not None:
+            return await self._asker.ping(pmode, timeout)
+        # ebMS 3.0 has a test service instead, whose answer is a receipt.
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        sent = (await self.submit(Submission(pmode, test=True))).message
+        found = await self.settled(sent.message_id, timeout) or sent
+        answer = "Pong" if found.state is State.ACKNOWLEDGED else None
+        why = None if answer else found.detail or f"the test message is {found.state.value}"
+        return Asking(answer, None, sending.address, loop.time() - began, why)
+
+    async def query(self, message_id: str, timeout: float) -> Asking:
+        message = await self.message(message_id, Side.SENDING)
+        if message is None:
+            raise Refused(404, f"no message {message_id} was sent from here")
+        return await self._asker.query(message, timeout)
+
     async def partners(self) -> list[Partner]:
         return await self.context.store.look(lambda reader: reader.partners())
 
@@ -329,9 +369,13 @@ class Node:
         return found
 
     def _receivers(self) -> set[str]:
-        """Those to whom P-Modes let this node send."""
-        matches = (self.context.in_force.match(one.id, 1) for one in self.pmodes() if one.sends)
-        return {str(header(match.pmode, 1).to_party) for match in matches if match is not None}
+        """Those to whom P-Modes let this node send, or pass messages on."""
+        matches = (self.context.in_force.match(one.id, 1) for one in self.pmodes())
+        return {
+            str(header(one.pmode, 1).to_party)
+            for one in matches
+            if one is not None and self.context.in_force.serves(one)
+        }
 
     async def resume(self, partner: str) -> int:
         context, now = self.context, self.context.clock()

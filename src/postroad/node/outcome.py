@@ -12,8 +12,9 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.agreement.waiting import Policy
+from postroad.agreement.waiting import Policy, is_used_up
 from postroad.node.context import Context
+from postroad.node.ebxml_order import given_up
 from postroad.node.hearing import Hearing, Said, noted
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
@@ -57,8 +58,10 @@ NOTICED: Final = (
     State.SETTLED,
 )
 """States of which an application without a webhook finds a notice."""
-_ENDING: Final = (Input.ACKNOWLEDGED, Input.REFUSED)
+_ENDING: Final = (Input.ACKNOWLEDGED, Input.REFUSED, Input.LEFT)
 """What a signal can say that ends a message; told to come again, it comes again anyway."""
+_FORWARDING: Final = {"in_doubt": "delivery_failed", "settled": None}
+"""The journal's words for the end of a message that is carried for others, where they differ."""
 _WAITS_BEHIND: Final = "; what is to follow in order waits until this is resent or settled"
 
 
@@ -128,7 +131,7 @@ def attempt(
     def event(number: int) -> Event:
         return about(
             message,
-            ("sent" if number == 1 else "resent") if left else "send_failed",
+            left_as(message, number) if left else "send_failed",
             began,
             attempt=number,
             peer=outcome.peer,
@@ -149,7 +152,7 @@ def attempt(
                 began=began,
                 now=now,
                 dice=dice,
-                hope=hope and out,
+                hope=(hope and out) or _ways_left(found, sending) > 0,
                 probe=probe,
             )
         # It came to rest while this copy was under way.
@@ -169,9 +172,10 @@ def attempt(
             "attempts_were": found.attempts,
             "attempts": number,
             "wire_bytes": outcome.wire_bytes,
+            "transport": found.transport,
         }
         if decision is None:
-            if not tx.change_message(Side.SENDING, found.message_id, (found.state,), **tried):
+            if not tx.change_message(found.side, found.message_id, (found.state,), **tried):
                 return None
             note()
             _leave(tx, found, work)
@@ -185,11 +189,11 @@ def attempt(
         result = _believed(tx, message, outcome)
         outcome_of = done(tx, message, result)
         if outcome_of is None:
-            fresh = tx.message(Side.SENDING, message.message_id)
+            fresh = tx.message(message.side, message.message_id)
             if fresh is None:
                 tx.finish_work(work.id, work.owner)
                 return None
-            outcome_of = done(tx, fresh, result)
+            outcome_of = done(tx, on_next_way(fresh, sending), result)
             assert outcome_of is not None
         if changed_partner:
             return changed(outcome_of, partners_changed=True)
@@ -198,12 +202,36 @@ def attempt(
     return step
 
 
+def left_as(message: Message, number: int) -> str:
+    """What the journal calls an attempt in which something left."""
+    if message.side is Side.FORWARDING:
+        return "forwarded"
+    return "sent" if number == 1 else "resent"
+
+
+def on_next_way(message: Message, sending: Sending | None) -> Message:
+    """A message whose retries over one transport are used up goes over the next one.
+
+    Retries count for each of them. [MS098-10.2.7-01] [RM000-1.3.1.4-05]
+    """
+    if sending is None or not _ways_left(message, sending):
+        return message
+    if life_of(message).stage not in AT_WORK or not is_used_up(sending.policy, message.tries):
+        return message
+    return changed(message, transport=message.transport + 1, tries=0)
+
+
+def _ways_left(message: Message, sending: Sending | None) -> int:
+    """How many further addresses of the partner there are."""
+    return 0 if sending is None else max(len(sending.addresses) - message.transport - 1, 0)
+
+
 def _believed(tx: Transaction, message: Message, outcome: Outcome) -> Input:
     """What came of an attempt; an error that was heard before is no answer to this copy."""
     if outcome.result not in (Input.REFUSED, Input.TURNED_AWAY) or outcome.hearing is None:
         return outcome.result
     said = outcome.hearing.said
-    again = said is not None and _is_known(tx, message, said)
+    again = said is not None and said.by_error and _is_known(tx, message, said)
     return Input.UNANSWERED if again else outcome.result
 
 
@@ -214,7 +242,7 @@ def _leave(tx: Transaction, message: Message, work: Work) -> None:
         return
     tx.postpone_work(work.id, None, owner=work.owner)
     tx.expire_work(work.id, None)
-    tx.change_message(Side.SENDING, message.message_id, (message.state,), timer=work.id)
+    tx.change_message(message.side, message.message_id, (message.state,), timer=work.id)
 
 
 def _partner(
@@ -260,7 +288,7 @@ def apply(
         detail = f"{detail}{_WAITS_BEHIND}"
     stays = decision.due is not None or lane is not None or stage is Stage.SUSPENDED
     if not tx.change_message(
-        Side.SENDING,
+        message.side,
         message.message_id,
         (message.state,),
         state=state,
@@ -315,13 +343,16 @@ def _tell(
     """The journal, the application's notices and its webhook, where the message is at rest."""
     stage = decision.life.stage
     state = _STATES[stage]
-    if decision.closing is not None:
+    closing = decision.closing
+    if message.side is Side.FORWARDING and closing is not None:
+        closing = _FORWARDING.get(closing, closing)
+    if closing is not None:
         failure = stage in GIVEN_UP
         tx.record(
             (
                 about(
                     message,
-                    decision.closing,
+                    closing,
                     now,
                     error_code=reason.error_code,
                     severity="failure" if failure else None,
@@ -330,6 +361,10 @@ def _tell(
                 ),
             )
         )
+    given_up(context, tx, message, stage, reason.answer == "not_received", now)
+    if message.side is Side.FORWARDING:
+        _passed_on(tx, message, stage, now)
+        return
     # Who was told of a failure before somebody began anew is told of the good end too.
     good_end = stage is Stage.ACKNOWLEDGED and message.anew
     if (good_end or state in NOTICED) and may_be_told(context, message, state):
@@ -348,6 +383,21 @@ def _tell(
         tx.add_work(work)
 
 
+def waiting_name(message_id: str) -> str:
+    """Under which an acknowledgment is remembered that waits until its message was passed on."""
+    return f"acknowledge:{message_id}"
+
+
+def _passed_on(tx: Transaction, message: Message, stage: Stage, now: datetime) -> None:
+    """Who brought a message learns that it was passed on, who sent it that it could not be."""
+    waits = tx.state(waiting_name(message.message_id))
+    if stage is Stage.ACKNOWLEDGED and waits is not None:
+        tx.wake_work(int(waits), now)
+        tx.set_state(waiting_name(message.message_id), None, now)
+    if stage in GIVEN_UP and not message.best_effort:
+        tx.add_work(Work("report", message.message_id, now))
+
+
 def answered(
     context: Context,
     tx: Transaction,
@@ -362,11 +412,13 @@ def answered(
     noted(tx, message, hearing, now, peer)
     if said is None or again or said.input not in _ENDING:
         return None
-    found = tx.message(Side.SENDING, message.message_id)
+    found = tx.message(message.side, message.message_id)
     if found is None:
         return None
     under_way = _is_under_way(tx, found)
     decision = heard(life_of(found), said.input, under_way=under_way)
+    if decision is not None and said.doubts and decision.life.stage is Stage.FAILED:
+        decision = Decision(changed(decision.life, stage=Stage.IN_DOUBT))
     if decision is None:
         return None
     reason = Reason(said.error_code, said.detail, peer)
@@ -377,7 +429,7 @@ def answered(
 
 def _is_known(tx: Transaction, message: Message, said: Said) -> bool:
     """Whether an error was heard before: told twice it still answers one copy."""
-    heard_before = tx.signals(Side.SENDING, message.message_id)
+    heard_before = tx.signals(message.side, message.message_id)
     return any(one.signal_id == said.signal_id for one in heard_before)
 
 
@@ -407,7 +459,7 @@ def give_up(
     def step(tx: Transaction) -> Done | None:
         if not apply(context, tx, message, decision, now, reason, work.id, owner=work.owner):
             # A receipt came meanwhile, or somebody began anew.
-            fresh = tx.message(Side.SENDING, message.message_id)
+            fresh = tx.message(message.side, message.message_id)
             if fresh is None or life_of(fresh).stage not in AT_WORK:
                 tx.finish_work(work.id, work.owner)
             else:
@@ -435,7 +487,7 @@ def left_behind(
         (
             about(
                 message,
-                "sent" if number == 1 else "resent",
+                left_as(message, number),
                 now,
                 attempt=number,
                 envelope=message.message_id,
@@ -446,12 +498,12 @@ def left_behind(
         )
     )
     if message.state not in (State.READY, State.WAITING):
-        tx.change_message(Side.SENDING, message.message_id, (message.state,), attempts=number)
+        tx.change_message(message.side, message.message_id, (message.state,), attempts=number)
         _leave(tx, message, work)
         return None
     life = interrupted(life_of(message), min(work.due_at, now))
     tx.change_message(
-        Side.SENDING,
+        message.side,
         message.message_id,
         (message.state,),
         state=_STATES[life.stage],
@@ -461,7 +513,7 @@ def left_behind(
         last_sent_at=life.last_sent_at,
         timer=work.id,
     )
-    return tx.message(Side.SENDING, message.message_id)
+    return tx.message(message.side, message.message_id)
 
 
 def unpackable(
@@ -492,7 +544,7 @@ def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, w
         return False
     life = decision.life
     return tx.change_message(
-        Side.SENDING,
+        message.side,
         message.message_id,
         (message.state,),
         state=_STATES[life.stage],
@@ -501,6 +553,7 @@ def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, w
         due_at=now,
         decided_by=None,
         timer=timer,
+        transport=0,
         anew=message.anew or message.state in NOTICED,
     )
 

@@ -12,6 +12,8 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace as changed
 
+from postroad.agreement.ebxml import cpa_terms
+from postroad.msh.ebxml_outbound import EbxmlPackage, package_ebxml
 from postroad.msh.outbound import (
     Draft,
     DraftPayload,
@@ -23,14 +25,21 @@ from postroad.msh.outbound import (
 )
 from postroad.msh.securing import Unsecurable
 from postroad.node.context import Context
+from postroad.node.ebxml_order import numbered
 from postroad.node.in_force import Sending
 from postroad.node.outcome import unpackable
 from postroad.node.service import Refused
+from postroad.reliability.ebxml_terms import EbxmlError, agree
+from postroad.reliability.order import SequenceNumber
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, StoredPart, Work
 from postroad.wire.content import Content
+from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
+from postroad.wire.soap import SoapVersion
+
+AnyPackage = Package | EbxmlPackage
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +72,15 @@ def drafted(context: Context, draft: Draft, sending: Sending, now: datetime) -> 
         to_role=agreed.to_party.role,
         service=TEST_SERVICE if draft.test else draft.service or str(agreed.service),
         action=TEST_ACTION if draft.test else draft.action or agreed.action,
-        mpc=agreed.mpc,
+        mpc=agreed.mpc if sending.dialect is None else None,
+        protocol=sending.protocol,
         agreement=agreed.agreement_ref.value if agreed.agreement_ref else None,
         properties=draft.properties,
         bytes=sum(one.content.size for one in draft.payloads),
         payload_digests=tuple(f"sha256:{one.sha256.hex()}" for one in draft.payloads),
-        soap=soap_version(sending.match.leg).number,
+        soap=soap_version(sending.match.leg).number
+        if sending.dialect is None
+        else SoapVersion.SOAP_11.number,
         peer=sending.address,
     )
 
@@ -105,9 +117,18 @@ def packed(tx: Transaction, part: PackedPart) -> StoredPart:
     return _stored(tx, part.payload, part.content, part.wire_type, part.compressed, named)
 
 
-def make_package(context: Context, draft: Draft, sending: Sending, now: datetime) -> Package:
+def make_package(
+    context: Context,
+    draft: Draft,
+    sending: Sending,
+    now: datetime,
+    number: SequenceNumber | None = None,
+    acknowledgment: Acknowledgment | None = None,
+) -> AnyPackage:
     """Package a draft; `Refused` when keys and algorithms do not fit."""
     try:
+        if sending.dialect is not None:
+            return _ebxml_package(context, draft, sending, now, number, acknowledgment)
         return package(
             draft,
             sending.match,
@@ -118,7 +139,7 @@ def make_package(context: Context, draft: Draft, sending: Sending, now: datetime
             new_sink=context.store.new_sink,
             limits=context.limits,
         )
-    except Unsecurable as error:
+    except (Unsecurable, EbxmlError) as error:
         raise Refused(422, str(error)) from None
     except EbmsError as error:
         raise Refused(422, error.detail, code=error.code) from None
@@ -126,8 +147,32 @@ def make_package(context: Context, draft: Draft, sending: Sending, now: datetime
         raise Refused(400, str(error)) from None
 
 
+def _ebxml_package(
+    context: Context,
+    draft: Draft,
+    sending: Sending,
+    now: datetime,
+    number: SequenceNumber | None,
+    acknowledgment: Acknowledgment | None,
+) -> EbxmlPackage:
+    leg = sending.match.leg
+    lasts = sending.policy.time_to_live
+    return package_ebxml(
+        draft,
+        sending.match,
+        sending.material,
+        now=now,
+        terms=agree(cpa_terms(leg), {}, timestamp=now),
+        agreed=sending.agreed,
+        sequence_number=number,
+        acknowledgment=acknowledgment,
+        time_to_live=None if lasts is None else now + lasts,
+        limits=context.limits,
+    )
+
+
 def ready(
-    context: Context, tx: Transaction, message: Message, made: Package, boundary: str | None
+    context: Context, tx: Transaction, message: Message, made: AnyPackage, boundary: str | None
 ) -> Message:
     """The message once it is packaged, with everything kept that sending it takes."""
     return changed(
@@ -140,7 +185,7 @@ def ready(
     )
 
 
-def new_boundary(context: Context, made: Package) -> str | None:
+def new_boundary(context: Context, made: AnyPackage) -> str | None:
     """The boundary of the MIME package; none where there is nothing beside the envelope."""
     return f"=_{context.entropy(15).hex()}" if made.parts else None
 
@@ -163,8 +208,9 @@ class Packaging:
         try:
             sending = context.in_force.sending(message.pmode or "")
             draft = _draft(message, msgspec.json.decode(work.data, type=Plan), context)
+            number = await self._number(message, sending)
             made = await asyncio.to_thread(
-                make_package, context, draft, sending, message.created_at
+                make_package, context, draft, sending, message.created_at, number
             )
         except Refused as refused:
             await context.store.run(_given_up(context, work, message, refused.detail))
@@ -173,7 +219,14 @@ class Packaging:
         await context.store.run(self._keep(work, message, made))
         context.work_came.set()
 
-    async def _persisted(self, made: Package) -> Package:
+    async def _number(self, message: Message, sending: Sending) -> SequenceNumber | None:
+        """The number of a message where its P-Mode has some, durable before it is used."""
+        if not (sending.numbered or sending.linked):
+            return None
+        context, now = self._context, self._context.clock()
+        return await context.store.run(lambda tx: numbered(tx, message, sending, now))
+
+    async def _persisted(self, made: AnyPackage) -> AnyPackage:
         store = self._context.store
         parts = [
             changed(one, content=await store.persist(one.content)) if one.compressed else one
@@ -181,7 +234,9 @@ class Packaging:
         ]
         return changed(made, parts=tuple(parts))
 
-    def _keep(self, work: Work, message: Message, made: Package) -> Callable[[Transaction], None]:
+    def _keep(
+        self, work: Work, message: Message, made: AnyPackage
+    ) -> Callable[[Transaction], None]:
         context = self._context
         boundary = new_boundary(context, made)
 

@@ -4,13 +4,14 @@ What is kept of a partner is kept by the store; `Context.unwell` repeats it in m
 message to a partner with whom all is well costs nothing here.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from postroad.node.context import Context
 from postroad.reliability.breaker import (
     Breaker,
     Gate,
     Partner,
+    asked,
     failed,
     halted,
     probed,
@@ -39,6 +40,14 @@ def reached(context: Context, tx: Transaction, name: str, now: datetime) -> None
     """An attempt reached the partner: whatever waits for it can go."""
     before = tx.partner(name)
     _changed(context, tx, before, well_again(before), now, None)
+
+
+def left_alone(
+    context: Context, tx: Transaction, name: str, now: datetime, wait: timedelta, why: str
+) -> None:
+    """The partner said that it wants nothing for a time: a Transient Error of draft 001."""
+    before = tx.partner(name)
+    _changed(context, tx, before, asked(before, now, wait, why), now, None)
 
 
 def halt(context: Context, tx: Transaction, name: str, now: datetime, why: str) -> None:

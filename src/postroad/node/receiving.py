@@ -7,11 +7,10 @@ and leaves an event in the journal.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from postroad.agreement.matching import Match
@@ -26,11 +25,13 @@ from postroad.msh.answers import (
     write_answer,
 )
 from postroad.msh.capture import Capture, Incoming
+from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.securing import answer_signing, signs
 from postroad.node.calling import call_back
 from postroad.node.context import Context
+from postroad.node.ebxml_receiving import EbxmlReceiver
 from postroad.node.handing import Handing
 from postroad.node.hearing import judged
 from postroad.node.keeping import (
@@ -44,6 +45,7 @@ from postroad.node.keeping import (
     unsupported,
 )
 from postroad.node.outcome import answered
+from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
@@ -57,6 +59,7 @@ from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap import SoapVersion
+from postroad.wire.soap_faults import Fault
 
 AT_ONCE: Final = 1 << 20
 """Bodies up to this size are looked at on the loop, larger ones beside it."""
@@ -68,36 +71,13 @@ _SECURITY: Final = ("EBMS:0101", "EBMS:0103")
 _log = logging.getLogger("postroad.receive")
 
 
-class Request(Struct, frozen=True):
-    """What is known of an HTTP request before its body comes."""
-
-    content_type: str | None
-    peer: str | None
-    body: AsyncIterator[bytes]
-    client_certificate: bytes | None = None
-    """What the other end showed in the TLS handshake, in DER."""
-
-
-Handed = Callable[[bool], Awaitable[None]]
-
-
-class Response(Struct, frozen=True):
-    status: int
-    content_type: str | None = None
-    body: bytes = b""
-    handed: Handed | None = None
-    """To be told whether the transport took the response."""
-
-
-NO_CONTENT: Final = Response(202)
-
-
 class Receiver:
     """The protocol endpoint."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._handing = Handing(context)
+        self.ebxml = EbxmlReceiver(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -174,6 +154,8 @@ class Receiver:
         if not await self._context.read(look):
             return await self._unreadable(look.found.problems[0], now, request, 400)
         found = look.found
+        if found.is_ebxml:
+            return await self.ebxml.receive(look, capture, request, size, now)
         if _is_message(found):
             if _may_grow(capture):
                 await asyncio.to_thread(look.judge, look.terms())
@@ -190,6 +172,8 @@ class Receiver:
         """The same for a large message: digests and decryption take their time elsewhere."""
         if not await asyncio.to_thread(_looked, look):
             return await self._unreadable(look.found.problems[0], now, request, 400)
+        if look.found.is_ebxml:
+            return await self.ebxml.receive(look, capture, request, size, now)
         if not _is_message(look.found):
             return await self._signals(look, capture, request.peer, now)
         return await self._user_message(
@@ -392,6 +376,9 @@ class Receiver:
     ) -> Response:
         """What is no ebMS message is answered by an error about no message."""
         await self._note(wrong.code, wrong.detail, now, request.peer)
+        if request.speaks_ebxml:
+            # SOAP itself answers what cannot be read. [MS098-7.6-01]
+            return Response(500, "text/xml; charset=UTF-8", fault(client_fault([wrong])))
         signal = error([wrong], signal_id=self._context.new_id(now), ref=None, now=now)
         answer = write_answer(signal, _spoken(request.content_type), None, now)
         return Response(status, answer.content_type, answer.envelope)
@@ -428,6 +415,9 @@ class Receiver:
         messages = messaging.user_messages if messaging else ()
         ref = messages[0].message_info.message_id if messages else None
         status, problem = not_stored(why, ref)
+        if look.found.is_ebxml or not request.synchronous:
+            said = fault(Fault(SoapVersion.SOAP_11.receiver, problem.detail))
+            return Response(status, "text/xml; charset=UTF-8", said, come_again=True)
         signal = error([problem], signal_id=self._context.new_id(now), ref=ref, now=now)
         answer = write_answer(signal, _spoken(request.content_type), None, now)
         return Response(status, answer.content_type, answer.envelope)
@@ -474,7 +464,7 @@ def _spoken(content_type: str | None) -> SoapVersion:
 def _looked(look: Look) -> bool:
     """Read and judge in one go: a tree is best used in the thread that read it."""
     readable = look.read()
-    if readable and _is_message(look.found):
+    if readable and not look.found.is_ebxml and _is_message(look.found):
         look.judge(look.terms())
     return readable
 

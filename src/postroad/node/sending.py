@@ -6,6 +6,7 @@ What follows from the outcome is decided and committed in `node.outcome`.
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from datetime import datetime
 from typing import Final
@@ -13,14 +14,21 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
+from postroad.agreement.ebxml import is_mail
 from postroad.agreement.waiting import Policy, wait_after
-from postroad.msh.answers import SentMessage, receipt_is_response, sent_message, wants_receipt
+from postroad.msh.answers import SentMessage, sent_message
 from postroad.msh.capture import Capture, Incoming
+from postroad.msh.ebxml_answers import sent_ebxml
+from postroad.msh.ebxml_outbound import EbxmlPackage
+from postroad.msh.inspection import Look
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
 from postroad.node.context import Context
+from postroad.node.ebxml_hearing import heard_ebxml
+from postroad.node.ebxml_sending import is_for_application, transmitted
 from postroad.node.hearing import Hearing, hear
 from postroad.node.in_force import Sending
-from postroad.node.outcome import Outcome, Step, attempt, due, give_up
+from postroad.node.mailing import Mailing
+from postroad.node.outcome import Outcome, Step, attempt, due, give_up, on_next_way
 from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
@@ -32,13 +40,14 @@ from postroad.reliability.awareness import (
     status_said,
 )
 from postroad.reliability.delivery import Input
-from postroad.reliability.schedule import ends_at
+from postroad.reliability.schedule import ONCE, SIGNALS, ends_at
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Message, State, Work
+from postroad.store.records import Message, Side, State, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Body, Pieces, Reply, Timeouts, TransportFailure
 from postroad.transport.http_outgoing import Outgoing as Request
 from postroad.wire.content import Content, read_all
+from postroad.wire.ebxml import Dialect
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion
 
@@ -57,7 +66,7 @@ class Outgoing(Struct, frozen=True):
     message: Message
     work: Work
     sent: SentMessage | None = None
-    made: Package | None = None
+    made: Package | EbxmlPackage | None = None
     """While it is still in memory."""
     probes: bool = False
     """It goes out to a partner who is paused, to see whether it can be reached again."""
@@ -66,16 +75,17 @@ class Outgoing(Struct, frozen=True):
 class Sender:
     """Sends what is ready, so many at a time."""
 
-    def __init__(self, context: Context, client: Client) -> None:
+    def __init__(self, context: Context, client: Client, mail: Mailing) -> None:
         self._context = context
         self._client = client
+        self._mail = mail
         http = context.config.http
         self._timeouts = Timeouts(
             connect=http.connect_timeout.total_seconds(),
             answer=http.answer_timeout.total_seconds(),
         )
-        self._prepare: Together[tuple[Outgoing, Sending], tuple[Request, int]] = Together(
-            lambda given: self._request(*given)
+        self._prepare: Together[tuple[Outgoing, Sending, str, datetime], WireForm] = Together(
+            lambda given: self._form(*given)
         )
         self._turns: Turns[Outgoing] = Turns(context.config.send.parallel)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -154,7 +164,7 @@ class Sender:
         outcome = Outcome(Input.UNANSWERED, None, "EBMS:0004", said, message.peer)
         sending = None
         with contextlib.suppress(Refused):
-            sending = context.in_force.sending(message.pmode or "")
+            sending = self._sending(message)
         return attempt(context, message, outgoing.work, sending, outcome, context.clock(), False)
 
     async def _step(self, outgoing: Outgoing) -> Step:
@@ -164,10 +174,13 @@ class Sender:
         if message.state not in _SENDABLE:
             return _none_due(work)
         try:
-            sending = context.in_force.sending(message.pmode or "")
+            sending = self._sending(message)
         except Refused as refused:
             never = _never(refused.detail, message.peer, reached=True)
             return attempt(context, message, work, None, never, began, hope=False)
+        message = on_next_way(message, sending)
+        outgoing = changed(outgoing, message=message)
+        address = sending.addresses[min(message.transport, len(sending.addresses) - 1)]
         given_up = due(message, sending.policy, began)
         if given_up is not None:
             return give_up(context, message, work, given_up, began)
@@ -176,17 +189,30 @@ class Sender:
         if context.is_paused(message.to_party or "") and not outgoing.probes:
             if not sending.policy.fail_fast:
                 return _not_now(work, began)
-            never = _never(f"{message.to_party} cannot be reached", sending.address, reached=True)
+            never = _never(f"{message.to_party} cannot be reached", address, reached=True)
             return attempt(context, message, work, sending, never, began, hope=False)
         try:
-            request, length = await self._prepare((outgoing, sending))
+            form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
-            never = _never(f"it cannot be read: {lost}", sending.address, reached=True)
+            never = _never(f"it cannot be read: {lost}", address, reached=True)
             return attempt(context, message, work, sending, never, began, hope=False)
-        outcome = await self._attempt(outgoing, sending, request)
-        outcome = changed(outcome, peer=sending.address, wire_bytes=length)
-        hope = wants_receipt(sending.match.leg) and not receipt_is_response(sending.match.leg)
-        return attempt(context, message, work, sending, outcome, began, hope, outgoing.probes)
+        outcome = await self._attempt(outgoing, sending, form, address)
+        if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
+            outcome = changed(outcome, result=Input.LEFT)
+        outcome = changed(outcome, peer=address, wire_bytes=form.length)
+        probes = outgoing.probes
+        return attempt(context, message, work, sending, outcome, began, sending.later, probes)
+
+    def _sending(self, message: Message) -> Sending:
+        in_force = self._context.in_force
+        if message.side is not Side.FORWARDING:
+            return in_force.sending(message.pmode or "")
+        sending = in_force.forwarding(message.pmode or "", message.leg)
+        if not message.best_effort:
+            return sending
+        # Nobody sends a signal again when it is lost on the way, so it is tried for long.
+        policy = SIGNALS if message.signal else ONCE
+        return dataclasses.replace(sending, policy=policy, awaits=False, later=False)
 
     async def _settle(self, outgoing: Outgoing, step: Step) -> None:
         """Make the outcome durable, and tell those who wait for it."""
@@ -208,7 +234,10 @@ class Sender:
             extra={"message_id": message.message_id, "peer": done.peer, "detail": done.detail},
         )
 
-    def _form(self, outgoing: Outgoing) -> WireForm:
+    def _form(
+        self, outgoing: Outgoing, sending: Sending, address: str, began: datetime
+    ) -> WireForm:
+        """The message as it goes over the wire."""
         message, store = outgoing.message, self._context.store
         assert message.envelope is not None
         contents: list[Content]
@@ -216,8 +245,12 @@ class Sender:
             envelope = outgoing.made.envelope
             contents = [part.content for part in outgoing.made.parts]
         else:
-            envelope = read_all(store.content(message.envelope), message.envelope.size)
+            envelope = self._envelope(outgoing)
             contents = [store.content(part.stored) for part in message.parts]
+        if sending.dialect is not None:
+            # The same time whenever it is sent, so that copies are the same.
+            first = message.first_sent_at or began
+            envelope = transmitted(self._context, sending, envelope, address, first, message)
         sealed = message.seal is not None
         if message.seal is not None:
             contents = list(message.seal.on(contents))
@@ -232,19 +265,17 @@ class Sender:
         ]
         return wire_form(VERSIONS[message.soap], envelope, parts, message.boundary)
 
-    def _request(self, outgoing: Outgoing, sending: Sending) -> tuple[Request, int]:
-        """What is posted, and how many bytes of it."""
-        form = self._form(outgoing)
-        request = Request(
-            sending.address,
+    def _request(self, message: Message, sending: Sending, form: WireForm, url: str) -> Request:
+        """What is posted."""
+        return Request(
+            url,
             form.content_type,
             _body(form),
-            _headers(form),
+            soap_action(form, sending.dialect),
             sending.tls,
-            self._patience(outgoing.message, sending.policy),
+            self._patience(message, sending.policy),
             reply_bytes=self._context.limits.envelope_bytes,
         )
-        return request, form.length
 
     def _patience(self, message: Message, policy: Policy) -> Timeouts:
         """How long an answer is waited for: not longer than until the next retry."""
@@ -253,9 +284,15 @@ class Sender:
         wait = wait_after(policy, message.tries + 1).total_seconds()
         return changed(self._timeouts, answer=min(self._timeouts.answer, max(wait, _LEAST_WAIT)))
 
-    async def _attempt(self, outgoing: Outgoing, sending: Sending, request: Request) -> Outcome:
+    async def _attempt(
+        self, outgoing: Outgoing, sending: Sending, form: WireForm, address: str
+    ) -> Outcome:
+        message = outgoing.message
         try:
-            reply = await self._client.post(request)
+            if is_mail(address):
+                await self._mail.send(form, address, message.message_id)
+                return Outcome(Input.UNANSWERED if sending.awaits else Input.LEFT)
+            reply = await self._client.post(self._request(message, sending, form, address))
         except TransportFailure as failure:
             if not failure.transmitted:
                 return _never(failure.reason)
@@ -272,10 +309,9 @@ class Sender:
         if answer is not Answer.NOTHING:
             said = f"the partner answered HTTP {reply.status}"
             return Outcome(ANSWERS[answer], detail=said, reached=not trouble)
-        leg = sending.match.leg
-        if not wants_receipt(leg):
+        if not sending.awaits:
             return Outcome(Input.LEFT)
-        if not receipt_is_response(leg):
+        if sending.later:
             return Outcome(Input.UNANSWERED)
         said = f"the partner answered HTTP {reply.status} without a receipt"
         return Outcome(Input.UNANSWERED, None, MISSING_RECEIPT, said)
@@ -284,6 +320,8 @@ class Sender:
         context = self._context
         try:
             capture = _captured(reply, context)
+            if sending.dialect is not None:
+                return await self._hear_ebxml(outgoing, sending, capture, reply)
             return await hear(
                 context,
                 capture,
@@ -295,13 +333,43 @@ class Sender:
         except EbmsError as error:
             return Hearing(b"", "", (), (error,))
 
+    async def _hear_ebxml(
+        self, outgoing: Outgoing, sending: Sending, capture: Capture, reply: Reply
+    ) -> Hearing:
+        """What the response says; where it is a message for the application, it is taken in too."""
+        context = self._context
+        look = Look(capture, context.in_force.lens(context.clock(), context.store.new_sink))
+        if await context.read(look):
+            await context.judge((look, context.in_force.answer_terms(sending.match)))
+        message = outgoing.message
+        sent = sent_ebxml(self._envelope(outgoing), context.limits)
+        hearing = heard_ebxml(
+            look.found,
+            capture,
+            sending.match,
+            sent,
+            message.side,
+            sending.addresses,
+            on_response=True,
+        )
+        if context.take_in is not None and is_for_application(look.found):
+            await context.take_in(capture, sending.addresses[0], len(reply.body))
+        return hearing
+
+    def _envelope(self, outgoing: Outgoing) -> bytes:
+        stored = outgoing.message.envelope
+        assert stored is not None
+        return read_all(self._context.store.content(stored), stored.size)
+
     def _sent(self, outgoing: Outgoing) -> SentMessage:
         if outgoing.sent is not None:
             return outgoing.sent
-        stored = outgoing.message.envelope
-        assert stored is not None
-        envelope = read_all(self._context.store.content(stored), stored.size)
-        return sent_message(envelope, self._context.limits)
+        return sent_message(self._envelope(outgoing), self._context.limits)
+
+
+def _is_best_effort(message: Message, sending: Sending) -> bool:
+    """Whether it is sent once and nobody asks what became of it. [MS098-10.2.1-06]"""
+    return sending.dialect is not None and not sending.awaits and not message.signal
 
 
 def _none_due(work: Work) -> Step:
@@ -341,7 +409,8 @@ def _never(detail: str, peer: str | None = None, *, reached: bool = False) -> Ou
 def _spoken(hearing: Hearing, status: int) -> Outcome:
     """The partner answered in SOAP: with a receipt, with errors, or with something else."""
     said = hearing.said
-    if said is not None and said.answer is Answer.ERROR and status >= 500:
+    refused = said is not None and said.by_error and said.input is Input.REFUSED
+    if said is not None and refused and status >= 500:
         # It failed while it processed the message: nobody knows how far it came.
         return Outcome(ANSWERS[Answer.TROUBLE], hearing, said.error_code, said.detail)
     said = said or hearing.disbelieved
@@ -367,8 +436,10 @@ def _body(form: WireForm) -> Body:
     return Pieces(length, form.pieces)
 
 
-def _headers(form: WireForm) -> tuple[tuple[str, str], ...]:
-    """SOAP 1.1 asks for a SOAPAction, even an empty one."""
+def soap_action(form: WireForm, dialect: Dialect | None) -> tuple[tuple[str, str], ...]:
+    """SOAP 1.1 asks for a SOAPAction, even an empty one; ebXML has its own."""
+    if dialect is not None:
+        return (("SOAPAction", '"ebXML"'),)
     return (("SOAPAction", '""'),) if form.media_type == "text/xml" else ()
 
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -106,6 +107,20 @@ class PModeSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """What a partner answered to a question."""
+
+    answer: str | None
+    """Pong, or the status of the message; None: nothing."""
+    timestamp: datetime | None
+    """When the partner received the message that was asked about."""
+    address: str
+    seconds: float
+    detail: str | None = None
+    """Why there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reloaded:
     ok: bool
     pmodes: int
@@ -169,6 +184,14 @@ class Service(Protocol):
 
     async def settle(self, message_id: str, answer: str, who: str = "operator") -> Message:
         """Note what became of an outgoing message that was given up: one of `ANSWERS`."""
+        ...
+
+    async def ping(self, pmode: str, timeout: float) -> Asking:
+        """Ask the partner of a P-Mode whether it is there; `Refused` where that cannot be asked."""
+        ...
+
+    async def query(self, message_id: str, timeout: float) -> Asking:
+        """Ask the partner what became of a message that was sent to it."""
         ...
 
     async def partners(self) -> list[Partner]:

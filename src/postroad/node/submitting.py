@@ -9,12 +9,16 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage
+from postroad.msh.ebxml_outbound import check_ebxml_draft
 from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
 from postroad.node.context import Context
+from postroad.node.ebxml_order import link_of
+from postroad.node.ebxml_replying import awaits_name, for_request, riding
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
 from postroad.node.packaging import (
+    AnyPackage,
     Plan,
     drafted,
     make_package,
@@ -28,6 +32,7 @@ from postroad.node.together import Together
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
+from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.mime_headers import parse_content_type
 
@@ -48,9 +53,9 @@ class Submitting:
     def __init__(self, context: Context, sender: Sender) -> None:
         self._context = context
         self._sender = sender
-        self._package: Together[tuple[Draft, Sending, datetime], Package] = Together(
-            lambda given: make_package(context, *given)
-        )
+        self._package: Together[
+            tuple[Draft, Sending, datetime, None, Acknowledgment | None], AnyPackage
+        ] = Together(lambda given: make_package(context, *given))
 
     async def submit(self, submission: Submission) -> Submitted:
         """Take a message over; `Refused` says why it is not taken."""
@@ -64,7 +69,8 @@ class Submitting:
                 return _again(before, mark)
         draft = self._draft(submission, now)
         message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
-        if message.bytes > AT_ONCE:
+        if message.bytes > AT_ONCE or sending.numbered or sending.linked:
+            # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
         return await self._keep_ready(message, draft, sending, now)
@@ -79,12 +85,16 @@ class Submitting:
     ) -> Submitted:
         """Package, keep, and hand over to the sender in one go."""
         context, sender = self._context, self._sender
-        made = await self._package((draft, sending, now))
+        # A reply may be wanted by a request that waits for it: who knows is the step.
+        replies = sending.dialect is not None and draft.ref_to_message_id is not None
+        rides = await riding(context, draft.ref_to_message_id or "") if replies else None
+        made = await self._package((draft, sending, now, None, rides))
         _refuse(draft_problems(draft, sending.match, made.user_message))
         boundary = new_boundary(context, made)
         work = send_work("send", message, sending)
         taken = (
             work.lane is None
+            and not replies
             and sender.has_room(work.partner)
             and _goes_now(context, work, sending)
         )
@@ -96,14 +106,19 @@ class Submitting:
             if not tx.add_message(kept):
                 return _there(tx, message), None
             tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
-            return kept, tx.add_work(work)
+            handed = for_request(tx, kept, work, context) if replies else None
+            return kept, tx.add_work(work) if handed is None else handed
 
         kept, number = await context.store.run(step)
         if number is None:
             return _again(kept, message.fingerprint)
+        if replies:
+            context.settled.tell(awaits_name(draft.ref_to_message_id or ""))
         context.count("messages", side="sending", event="submitted")
         if taken:
-            sent = SentMessage(made.user_message, made.references)
+            sent = None
+            if isinstance(made, Package):
+                sent = SentMessage(made.user_message, made.references)
             sender.take(Outgoing(kept, changed(work, id=number), sent, made))
         else:
             context.work_came.set()
@@ -189,7 +204,8 @@ class Submitting:
 
     def _check(self, draft: Draft, sending: Sending, now: datetime) -> None:
         try:
-            _refuse(check_draft(draft, sending.match, now, sending.agreed))
+            check = check_draft if sending.dialect is None else check_ebxml_draft
+            _refuse(check(draft, sending.match, now, sending.agreed))
         except ValueError as error:
             raise Refused(400, str(error)) from None
 
@@ -198,6 +214,8 @@ def send_work(kind: str, message: Message, sending: Sending) -> Work:
     """The work of packaging or sending a message, in its lane where order was promised."""
     scope = sending.in_order
     lane = None if scope is None else f"send:{order_of(message, scope)}"
+    if sending.linked:
+        lane = f"send:{link_of(sending)}"
     return Work(
         kind,
         message.message_id,

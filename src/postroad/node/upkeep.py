@@ -80,6 +80,7 @@ class Upkeep:
             return 0
         now = self._context.clock()
         removed = await self._remove(_SENT, now, kept_for)
+        await self._context.store.run(lambda tx: tx.forget_states(now - kept_for, _AT_ONCE))
         # Who forgets a message that came takes its copy for a new one.
         memory = self._context.in_force.longest_memory()
         memory = memory if memory is not None else self._context.config.retention.messages

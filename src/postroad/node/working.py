@@ -18,7 +18,14 @@ from postroad.reliability.breaker import Gate
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Side, State, Work
 
-_AT_ONCE: Final = {"package": 2, "signal": 16, "notify": 16, "deliver": 16}
+_AT_ONCE: Final = {
+    "package": 2,
+    "signal": 16,
+    "notify": 16,
+    "deliver": 16,
+    "report": 16,
+    "gap": 4,
+}
 """How much of each kind is done at a time: who is slow holds up only his own kind."""
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHORTEST: Final = 0.02
@@ -29,6 +36,9 @@ _RENEWALS: Final = 3
 JUMP: Final = timedelta(seconds=5)
 """A clock that is set back by more is noticed."""
 _log = logging.getLogger("postroad.work")
+
+SIDES: Final = {"send": Side.SENDING, "forward": Side.FORWARDING}
+"""Work that the sender does, and the side of its messages."""
 
 Perform = Callable[[Work], Awaitable[None]]
 Claimed = list[tuple[Work, Outgoing | None]]
@@ -131,7 +141,8 @@ class WorkLoop:
                 work = tx.work(number)
                 if work is None or work.owner != self._context.owner:
                     continue
-                message = tx.message(Side.SENDING, work.message_id) if left else None
+                side = SIDES.get(work.kind, Side.SENDING)
+                message = tx.message(side, work.message_id) if left else None
                 said = "what came of it could not be stored"
                 if message is None or left_behind(tx, message, work, now, said) is not None:
                     tx.postpone_work(number, now)
@@ -152,7 +163,7 @@ class WorkLoop:
     def _room(self) -> dict[str, int]:
         """How much more of each kind can be taken."""
         room = {kind: _AT_ONCE[kind] - self._busy[kind] for kind in self._performers}
-        room["send"] = self._sender.room()
+        room.update(dict.fromkeys(SIDES, self._sender.room()))
         return {kind: free for kind, free in room.items() if free > 0}
 
     def _claim(self, tx: Transaction, room: Mapping[str, int], now: datetime) -> Claimed:
@@ -162,11 +173,11 @@ class WorkLoop:
         found: Claimed = []
         for kind, free in room.items():
             for work in tx.claim_work((kind,), now, owner, until, free, without=paused):
-                if kind != "send":
+                if kind not in SIDES:
                     found.append((work, None))
                 elif (outgoing := self._outgoing(tx, work, now)) is not None:
                     found.append((work, outgoing))
-        if room.get("send", 0) > 0:
+        if any(room.get(kind, 0) > 0 for kind in SIDES):
             found += self._probes(tx, now)
         return found
 
@@ -179,14 +190,14 @@ class WorkLoop:
                 continue
             if partner.until is None or partner.until > now:
                 continue
-            for work in tx.claim_work(("send",), now, owner, until, 1, partner=partner.name):
+            for work in tx.claim_work(tuple(SIDES), now, owner, until, 1, partner=partner.name):
                 outgoing = self._outgoing(tx, work, now)
                 if outgoing is not None and probe(self._context, tx, partner, now):
                     found.append((work, changed(outgoing, probes=True)))
         return found
 
     def _outgoing(self, tx: Transaction, work: Work, now: datetime) -> Outgoing | None:
-        message = tx.message(Side.SENDING, work.message_id)
+        message = tx.message(SIDES[work.kind], work.message_id)
         if message is None:
             tx.finish_work(work.id)
             return None

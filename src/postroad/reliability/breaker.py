@@ -31,6 +31,7 @@ class Input(StrEnum):
     REACHED = "an attempt reached the partner"
     FAILED = "an attempt did not reach the partner"
     FAILED_TOO_OFTEN = "one attempt too many did not reach the partner"
+    ASKED = "the partner asks to be left alone for a time"
     PAUSE_OVER = "the pause is over"
     HALTED = "sending is to stop until somebody resumes"
     RESUMED = "an administrator resumes"
@@ -43,10 +44,12 @@ TABLE: Final[Mapping[Gate, Mapping[Input, Gate]]] = {
         _I.REACHED: _G.FLOWING,
         _I.FAILED: _G.FLOWING,
         _I.FAILED_TOO_OFTEN: _G.PAUSED,
+        _I.ASKED: _G.PAUSED,
         _I.HALTED: _G.SUSPENDED,
     },
     _G.PAUSED: {
         _I.REACHED: _G.FLOWING,
+        _I.ASKED: _G.PAUSED,
         _I.PAUSE_OVER: _G.PROBING,
         _I.HALTED: _G.SUSPENDED,
         _I.RESUMED: _G.FLOWING,
@@ -55,6 +58,7 @@ TABLE: Final[Mapping[Gate, Mapping[Input, Gate]]] = {
         _I.REACHED: _G.FLOWING,
         _I.FAILED: _G.PAUSED,
         _I.FAILED_TOO_OFTEN: _G.PAUSED,
+        _I.ASKED: _G.PAUSED,
         _I.PAUSE_OVER: _G.PROBING,
         _I.HALTED: _G.SUSPENDED,
         _I.RESUMED: _G.FLOWING,
@@ -119,6 +123,15 @@ def reached(partner: Partner) -> Partner:
     """An attempt reached the partner: all is well, unless somebody suspended it."""
     gate = TABLE[partner.gate].get(Input.REACHED)
     return partner if gate is None else Partner(partner.name, gate)
+
+
+def asked(partner: Partner, now: datetime, wait: timedelta, why: str) -> Partner:
+    """The partner is there, and wants nothing for a time. [RM001-2.6.6-01]"""
+    gate = TABLE[partner.gate].get(Input.ASKED)
+    if gate is None:
+        return partner
+    until = now + wait if partner.until is None else max(partner.until, now + wait)
+    return changed(partner, gate=gate, until=until, since=partner.since or now, detail=why)
 
 
 def probed(partner: Partner, now: datetime, patience: timedelta) -> Partner | None:

@@ -15,6 +15,14 @@ _CENTURY: Final = timedelta(days=36_525)
 
 ONCE: Final = Policy(timeout=timedelta(days=1))
 """One attempt, where nothing else is agreed on; a receipt that calls back has a day to come."""
+SIGNALS: Final = Policy(
+    timeout=timedelta(seconds=1),
+    interval=timedelta(seconds=2),
+    growth=2.0,
+    longest=timedelta(hours=1),
+    retries=19,
+)
+"""For what nobody acknowledges and nobody sends again: until the next one takes it."""
 
 
 def ends_at(

@@ -5,9 +5,10 @@ taken over the very bytes that are sent, with no tree and no canonicalisation in
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -26,6 +27,7 @@ from postroad.wire.xml import escape_attribute
 
 _EXCLUSIVE = (Transform(EXC_C14N),)
 _CONTENT = (Transform(CONTENT_TRANSFORM),)
+_NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def sign(
     signed_info = (
         f'<ds:SignedInfo xmlns:ds="{DS}"><ds:CanonicalizationMethod Algorithm="{EXC_C14N}">'
         f'</ds:CanonicalizationMethod><ds:SignatureMethod Algorithm="{algorithm.uri}">'
-        f"</ds:SignatureMethod>{''.join(map(_reference, references))}</ds:SignedInfo>"
+        f"</ds:SignatureMethod>{''.join(map(write_reference, references))}</ds:SignedInfo>"
     )
     value = sign_bytes(signing.key.private_key, algorithm, signed_info.encode())
     token, reference = write_signer_reference(signing.reference, signing.key, f"{id}-token")
@@ -95,11 +97,18 @@ def sign(
     return Signed(token, signature, references)
 
 
-def _reference(reference: Reference) -> str:
-    transform = reference.transforms[0].algorithm
+def write_reference(reference: Reference, parameters: Mapping[str, str] = _NO_PARAMETERS) -> str:
+    """A ds:Reference; `parameters` is what stands in a transform, by the transform's algorithm."""
+    steps = "".join(
+        [
+            f'<ds:Transform Algorithm="{one.algorithm}">{parameters.get(one.algorithm, "")}'
+            "</ds:Transform>"
+            for one in reference.transforms
+        ]
+    )
+    transforms = f"<ds:Transforms>{steps}</ds:Transforms>" if steps else ""
     return (
-        f'<ds:Reference URI="{escape_attribute(reference.uri)}"><ds:Transforms>'
-        f'<ds:Transform Algorithm="{transform}"></ds:Transform></ds:Transforms>'
+        f'<ds:Reference URI="{escape_attribute(reference.uri)}">{transforms}'
         f'<ds:DigestMethod Algorithm="{reference.digest_method}"></ds:DigestMethod>'
         f"<ds:DigestValue>{base64.b64encode(reference.digest_value).decode()}</ds:DigestValue>"
         "</ds:Reference>"

@@ -216,7 +216,7 @@ def resolve_token(
             raise _refused(child, f"{len(inner)} references in one SecurityTokenReference")
         return _resolve_reference(inner[0], by_id, known)
     if child.tag == _X509_DATA:
-        return _resolve_x509_data(child, known)
+        return resolve_x509_data(child, known)
     raise _refused(child, f"a key named by <{local(child)}> is not accepted")
 
 
@@ -242,13 +242,14 @@ def _resolve_reference(
         named = _read_token(inner[0])
         return Named(named.certificate, named.companions, TokenReference.EMBEDDED)
     if tag == _X509_DATA:
-        return _resolve_x509_data(reference, known)
+        return resolve_x509_data(reference, known)
     if tag == _KEY_IDENTIFIER:
         return _resolve_key_identifier(reference, known)
     raise _refused(reference, f"a token named by <{local(reference)}> is not accepted")
 
 
-def _resolve_x509_data(data: etree._Element, known: Iterable[x509.Certificate]) -> Named:
+def resolve_x509_data(data: etree._Element, known: Iterable[x509.Certificate]) -> Named:
+    """The first certificate in a ds:X509Data with the others, or the known one that it names."""
     certificates = [e for e in elements(data) if e.tag == f"{{{DS}}}X509Certificate"]
     if certificates:
         found = [_certificate(octets(e, "EBMS:0101"), e) for e in certificates]

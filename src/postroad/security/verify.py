@@ -42,8 +42,8 @@ from postroad.wire.xml import canonical, elements, local, octets, path
 
 STR_TRANSFORM: Final = SMS10 + "#STR-Transform"
 _EXCLUSIVE: Final = frozenset((EXC_C14N, EXC_C14N + "WithComments"))
-_INCLUSIVE: Final = frozenset((C14N, C14N + "#WithComments"))
-_CANONICAL: Final = _EXCLUSIVE | _INCLUSIVE
+INCLUSIVE: Final = frozenset((C14N, C14N + "#WithComments"))
+_CANONICAL: Final = _EXCLUSIVE | INCLUSIVE
 _TARGETS: Final = frozenset((f"{{{S12}}}role", f"{{{S11}}}actor", "role", "actor"))
 _MOST_PREFIXES: Final = 128
 
@@ -68,6 +68,8 @@ class CheckedReference(NamedTuple):
     content_id: str | None = None
     reason: str | None = None
     """Why it does not hold."""
+    left_out: tuple[etree._Element, ...] = ()
+    """What stands in the element and was not digested: it says nothing."""
 
 
 class Verification(NamedTuple):
@@ -113,7 +115,7 @@ def security_headers(header: etree._Element | None) -> Mapping[str | None, etree
             continue
         target = _target(block)
         if target in found:
-            raise _failed(block, "two wsse:Security headers for the same role")
+            raise failed(block, "two wsse:Security headers for the same role")
         found[target] = block
     return found
 
@@ -127,7 +129,10 @@ def _target(block: etree._Element) -> str | None:
 
 
 def signatures(security: etree._Element) -> list[etree._Element]:
-    """The signatures that stand where a signature may stand: directly in the Security header."""
+    """The signatures that stand where a signature may stand: directly in the Security header.
+
+    In ebXML messages that is: directly in the SOAP Header.
+    """
     return [child for child in security if child.tag == _SIGNATURE]
 
 
@@ -151,24 +156,26 @@ def verify(
     """
     problems: list[EbmsError] = []
     try:
-        signed_info, value, key_info = _structure(signature)
-        method, canonical_info, references = _signed_info(signed_info, limits)
+        signed_info, value, key_info = structure(signature)
+        if key_info is None:
+            raise failed(signature, "it has no KeyInfo, so nobody is named as its signer")
+        method, canonical_info, references = read_signed_info(signed_info, limits)
     except EbmsError as error:
         return Verification("", False, None, (), (), (error,))
-    problems += _refused_algorithms(
+    problems += refused_algorithms(
         signed_info, algorithms, {method, *[r.digest_method for r in references]}
     )
     checker = _Checker(ids, attachments, raw_attachments, unseen, sealed, limits, problems)
     checked = tuple([checker.check(reference) for reference in references])
-    problems += [_unheld(result) for result in checked if not result.valid]
+    problems += [unheld(result) for result in checked if not result.valid]
     named: Named | None = None
     holds: bool | None = None
     try:
         named = resolve_token(key_info, ids.one, known)
-        holds = _value_holds(signature, method, value, named.certificate, canonical_info)
+        holds = value_holds(signature, method, value, named.certificate, canonical_info)
         if not holds:
             problems.append(
-                _failed(signature, "the signature value does not fit its content and certificate")
+                failed(signature, "the signature value does not fit its content and certificate")
             )
     except EbmsError as error:
         problems.append(error)
@@ -186,15 +193,16 @@ def verify(
     )
 
 
-def references_of(
-    security: etree._Element | None, limits: Limits = DEFAULT
-) -> tuple[Reference, ...]:
-    """What the first signature in a Security header covers, without checking it."""
-    present = signatures(security) if security is not None else []
-    return _signed_info(_structure(present[0])[0], limits)[2] if present else ()
+def references_of(block: etree._Element | None, limits: Limits = DEFAULT) -> tuple[Reference, ...]:
+    """What the first signature in a Security header covers, without checking it.
+
+    In ebXML messages the SOAP Header itself takes the place of the Security header.
+    """
+    present = signatures(block) if block is not None else []
+    return read_signed_info(structure(present[0])[0], limits)[2] if present else ()
 
 
-def _unheld(result: CheckedReference) -> EbmsError:
+def unheld(result: CheckedReference) -> EbmsError:
     uri = result.reference.uri or "the whole document"
     if result.valid is None:
         detail, severity = (
@@ -206,20 +214,22 @@ def _unheld(result: CheckedReference) -> EbmsError:
     return EbmsError("EBMS:0101", detail, location=uri, severity=severity)
 
 
-def _structure(
+def structure(
     signature: etree._Element,
-) -> tuple[etree._Element, bytes, etree._Element]:
-    """SignedInfo, the value and KeyInfo: exactly one of each, and nothing else."""
+) -> tuple[etree._Element, bytes, etree._Element | None]:
+    """SignedInfo, the value and KeyInfo, which may be missing: one of each, and nothing else."""
     children = list(signature)
-    if [child.tag for child in children] != [_SIGNED_INFO, _SIGNATURE_VALUE, _KEY_INFO]:
+    tags = [child.tag for child in children]
+    if len(tags) < 2 or tags != [_SIGNED_INFO, _SIGNATURE_VALUE, _KEY_INFO][: len(tags)]:
         found = ", ".join(local(child) for child in children) or "nothing"
-        raise _failed(
+        raise failed(
             signature, f"SignedInfo, SignatureValue and KeyInfo are expected, found {found}"
         )
-    return children[0], octets(children[1], "EBMS:0101"), children[2]
+    key_info = children[2] if len(children) == 3 else None
+    return children[0], octets(children[1], "EBMS:0101"), key_info
 
 
-def _signed_info(
+def read_signed_info(
     signed_info: etree._Element, limits: Limits
 ) -> tuple[str, bytes, tuple[Reference, ...]]:
     """Signature method, the canonical bytes that were signed, and the references."""
@@ -229,31 +239,31 @@ def _signed_info(
         or children[0].tag != _CANONICALIZATION_METHOD
         or children[1].tag != _SIGNATURE_METHOD
     ):
-        raise _failed(
+        raise failed(
             signed_info,
             "one CanonicalizationMethod, one SignatureMethod and at least one Reference are "
             "expected, in this order",
         )
     if len(children) - 2 > limits.references:
-        raise _failed(signed_info, f"more than {limits.references} references")
+        raise failed(signed_info, f"more than {limits.references} references")
     if len(children[1]):
-        raise _failed(children[1], "parameters of the signature method are not accepted")
+        raise failed(children[1], "parameters of the signature method are not accepted")
     how = read_transform(children[0], "EBMS:0101")
     if how.algorithm not in _CANONICAL:
-        raise _failed(children[0], f"canonicalisation by {how.algorithm!r} is not accepted")
+        raise failed(children[0], f"canonicalisation by {how.algorithm!r} is not accepted")
     references = tuple([read_reference(child, "EBMS:0101") for child in children[2:]])
     return children[1].get("Algorithm", ""), _canonicalised(signed_info, how), references
 
 
 def _canonicalised(element: etree._Element, how: Transform) -> bytes:
     if how.algorithm not in _EXCLUSIVE:
-        return _inclusive(element)
+        return inclusive(element)
     if len(how.prefixes) > _MOST_PREFIXES:
-        raise _failed(element, f"more than {_MOST_PREFIXES} inclusive namespace prefixes")
+        raise failed(element, f"more than {_MOST_PREFIXES} inclusive namespace prefixes")
     return canonical(element, prefixes=how.prefixes)
 
 
-def _inclusive(element: etree._Element) -> bytes:
+def inclusive(element: etree._Element) -> bytes:
     """Inclusive canonical form, which takes over the xml: attributes of what is above it."""
     taken: dict[str, str] = {}
     for above in element.iterancestors():
@@ -269,7 +279,7 @@ def _inclusive(element: etree._Element) -> bytes:
             del element.attrib[name]
 
 
-def _refused_algorithms(
+def refused_algorithms(
     signed_info: etree._Element, algorithms: Algorithms, used: set[str]
 ) -> list[EbmsError]:
     refused = [reason for uri in used if (reason := algorithms.refuse(uri))]
@@ -294,7 +304,7 @@ class _Checker:
 
     def check(self, reference: Reference) -> CheckedReference:
         if reference.digest_method not in DIGESTS:
-            return _broken(reference, f"unknown digest method {reference.digest_method!r}")
+            return broken(reference, f"unknown digest method {reference.digest_method!r}")
         uri = reference.uri
         try:
             if uri.startswith("#"):
@@ -305,10 +315,10 @@ class _Checker:
                 self._once(f"cid:{content_id}")
                 return self._attachment(reference, content_id)
         except EbmsError as error:
-            return _broken(reference, error.detail)
+            return broken(reference, error.detail)
         if uri == "":
-            return _broken(reference, "a signature over the whole document is not accepted")
-        return _broken(reference, "it is not a part of this message, and nothing is fetched")
+            return broken(reference, "a signature over the whole document is not accepted")
+        return broken(reference, "it is not a part of this message, and nothing is fetched")
 
     def _once(self, target: str) -> None:
         if target in self.digested:
@@ -317,11 +327,11 @@ class _Checker:
 
     def _element(self, reference: Reference, element: etree._Element) -> CheckedReference:
         if _misplaced(element):
-            return _broken(reference, f"{path(element)} is no place for a signed element")
+            return broken(reference, f"{path(element)} is no place for a signed element")
         digest = DIGESTS[reference.digest_method]
         for form in self._forms(reference, element):
             if not form:
-                return _broken(reference, "its canonical form is empty")
+                return broken(reference, "its canonical form is empty")
             if digest.new(form).digest() == reference.digest_value:
                 return CheckedReference(reference, True, element)
         if element in self.sealed:
@@ -336,7 +346,7 @@ class _Checker:
         if len(transforms) > 1:
             raise EbmsError("EBMS:0101", _too_many(transforms))
         if not transforms:
-            return [_inclusive(element)]
+            return [inclusive(element)]
         how = transforms[0]
         if how.algorithm in _CANONICAL:
             return [_canonicalised(element, how)]
@@ -361,14 +371,14 @@ class _Checker:
             return CheckedReference(reference, None, None, content_id, hidden)
         attachment = self.attachments.get(content_id)
         if attachment is None:
-            return _broken(reference, "the message has no such attachment", content_id)
+            return broken(reference, "the message has no such attachment", content_id)
         names = [transform.algorithm for transform in reference.transforms]
         if names == [COMPLETE_TRANSFORM]:
-            return _broken(
+            return broken(
                 reference, "signing MIME headers with the attachment is not supported", content_id
             )
         if names != [CONTENT_TRANSFORM]:
-            return _broken(reference, _too_many(reference.transforms), content_id)
+            return broken(reference, _too_many(reference.transforms), content_id)
         digest = DIGESTS[reference.digest_method]
         for raw in (False, True) if self.raw is None else (self.raw,):
             try:
@@ -376,12 +386,12 @@ class _Checker:
             except EbmsError as error:
                 if self.raw is None and not raw:
                     continue
-                return _broken(reference, error.detail, content_id)
+                return broken(reference, error.detail, content_id)
             if value == reference.digest_value:
                 if raw and self.raw is None:
                     self._note_raw(attachment)
                 return CheckedReference(reference, True, None, content_id)
-        return _broken(reference, "its content was changed", content_id)
+        return broken(reference, "its content was changed", content_id)
 
     def _note_raw(self, attachment: Attachment) -> None:
         self.problems.append(
@@ -400,7 +410,7 @@ def _too_many(transforms: Sequence[Transform]) -> str:
     return f"these transforms are not accepted: {names}"
 
 
-def _broken(reference: Reference, reason: str, content_id: str | None = None) -> CheckedReference:
+def broken(reference: Reference, reason: str, content_id: str | None = None) -> CheckedReference:
     return CheckedReference(reference, False, None, content_id, reason)
 
 
@@ -434,7 +444,7 @@ def _below_root(element: etree._Element) -> etree._Element:
     return element
 
 
-def _value_holds(
+def value_holds(
     signature: etree._Element,
     method: str,
     value: bytes,
@@ -443,13 +453,13 @@ def _value_holds(
 ) -> bool:
     algorithm = SIGNATURES.get(method)
     if algorithm is None:
-        raise _failed(signature, f"unknown signature algorithm {method!r}")
+        raise failed(signature, f"unknown signature algorithm {method!r}")
     if algorithm.scheme is Scheme.HMAC:
-        raise _failed(signature, "an HMAC cannot prove who signed; a certificate's key must sign")
+        raise failed(signature, "an HMAC cannot prove who signed; a certificate's key must sign")
     try:
         return verify_bytes(certificate.public_key(), algorithm, value, signed)
     except ValueError as error:
-        raise _failed(signature, str(error)) from None
+        raise failed(signature, str(error)) from None
 
 
 def missing_coverage(
@@ -480,5 +490,5 @@ def missing_coverage(
     return missing
 
 
-def _failed(element: etree._Element, detail: str) -> EbmsError:
+def failed(element: etree._Element, detail: str) -> EbmsError:
     return EbmsError("EBMS:0101", detail, location=path(element))

@@ -137,6 +137,14 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """Until when its fate is known."""
     timer: int | None = None
     """The work that waits for that time, or that keeps its place in its lane."""
+    transport: int = 0
+    """Over which of the partner's addresses it goes: 0 is the first."""
+    sequence_number: int | None = None
+    """In its conversation, where order is guaranteed."""
+    best_effort: bool = False
+    """Carried for others, once, and nobody is told what becomes of it."""
+    signal: bool = False
+    """It is a signal that is carried for others; the journal tells of the message it is about."""
     anew: bool = False
     """Somebody began anew after the application was told that it had failed."""
     key: int = 0
@@ -183,7 +191,7 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, signal or notify"""
+    """package, send, forward, signal, report, notify or deliver"""
     message_id: str
     due_at: datetime
     data: bytes = b""

@@ -1,4 +1,4 @@
-"""The ebMS error table (Core 6.7, AS4, Part 2) as data, and the one family of exceptions.
+"""The ebMS error table (Core 6.7, AS4, Part 2; ebXML MS) as data, and the one family of exceptions.
 
 Whatever is wrong with a message is an `EbmsError`: raised where work cannot go on, collected in
 a list where a reader wants to tell everything it found. One place turns it into wire errors.
@@ -79,6 +79,18 @@ _TABLE = """
 0303 DecompressionFailure         failure Communication ebMS        a compressed payload could not be decompressed
 """  # noqa: E501
 
+_EBXML_TABLE = """
+ValueNotRecognized | Content       | Element content or attribute value not recognized.                    | an element or attribute holds a value that is not known here
+NotSupported       | Content       | Element or attribute not supported                                    | an element or attribute asks for what is not supported here
+Inconsistent       | Content       | Element content or attribute value inconsistent with other elements or attributes. | a value contradicts another value or the agreement
+OtherXml           | Content       | Other error in an element content or attribute value.                 | an ebXML element breaks a rule that no other code is about
+DeliveryFailure    | Communication | Message Delivery Failure                                              | the message could not, or probably not, be sent on to where it goes
+TimeToLiveExpired  | Processing    | Message Time To Live Expired                                          | the message came after the time in its TimeToLive
+SecurityFailure    | Processing    | Message Security Checks Failed                                        | the signature does not hold, or the sender is not who it says, or may not
+MimeProblem        | Unpackaging   | URI resolve error                                                     | the MIME packaging is not as it must be, or a part is missing
+Unknown            | Processing    | Unknown Error                                                         | an error that no other code describes
+"""  # noqa: E501
+
 
 def _rows(table: str) -> dict[str, ErrorKind]:
     kinds = {}
@@ -91,7 +103,19 @@ def _rows(table: str) -> dict[str, ErrorKind]:
     return kinds
 
 
-ERRORS: Mapping[str, ErrorKind] = MappingProxyType(_rows(_TABLE))
+def _ebxml_rows(table: str) -> dict[str, ErrorKind]:
+    """The codes of the older tongue; as a rule they are failures."""
+    kinds = {}
+    for line in table.strip().splitlines():
+        code, category, short, meaning = map(str.strip, line.split("|"))
+        kinds[code] = ErrorKind(code, short, Severity.FAILURE, Category(category), EBXML, meaning)
+    return kinds
+
+
+EBXML = "ebXML"
+"""The origin of the codes of ebXML MS 0.98b, 1.0 and 2.0."""
+EBXML_CODES: tuple[str, ...] = tuple(_ebxml_rows(_EBXML_TABLE))
+ERRORS: Mapping[str, ErrorKind] = MappingProxyType(_rows(_TABLE) | _ebxml_rows(_EBXML_TABLE))
 
 
 def canonical_code(code: str) -> str:
@@ -131,7 +155,8 @@ class EbmsError(Exception):
 
     def __str__(self) -> str:
         place = f" at {self.location}" if self.location else ""
-        return f"{self.code} {self.kind.short_description}{place}: {self.detail}"
+        name = f" {self.kind.short_description}" if self.kind.origin != EBXML else ""
+        return f"{self.code}{name}{place}: {self.detail}"
 
     def __repr__(self) -> str:
         return f"EbmsError({str(self)!r})"

@@ -18,12 +18,14 @@ from lxml import etree
 
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT, Limits
-from postroad.wire.names import DS, EB3, EBBP, EBINT, MF, S11, S12, WSA, WSSE, WSU, XENC
+from postroad.wire.names import DS, EB1, EB2, EB3, EBBP, EBINT, MF, S11, S12, WSA, WSSE, WSU, XENC
 
 _PREFIX: Final = {
     S11: "S11",
     S12: "S12",
     EB3: "eb",
+    EB2: "eb",
+    EB1: "eb",
     EBINT: "ebint",
     MF: "mf",
     EBBP: "ebbp",

@@ -1,0 +1,496 @@
+"""The walk in for ebXML messages: whatever the dialect, and by whatever way they come.
+
+An application's message is held against its P-Mode, committed together with its acknowledgment,
+and then answered; a signal is heard; a message for others is passed on; the MSH's own services
+answer. Whatever is wrong is reported as sections 8.7 and 11 say, never about an error.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from postroad.agreement.matching import Match
+from postroad.msh.answers import Answer
+from postroad.msh.capture import Capture
+from postroad.msh.ebxml_answers import error_answer, sent_ebxml, write_signal
+from postroad.msh.ebxml_faults import fault, unsupported_service
+from postroad.msh.ebxml_terms import reliable
+from postroad.msh.inspection import Look
+from postroad.msh.lens import Inspection
+from postroad.msh.securing import Unsecurable, answer_signing, signs
+from postroad.node.context import Context
+from postroad.node.ebxml_answering import Route, answer_route, call
+from postroad.node.ebxml_hearing import heard_ebxml
+from postroad.node.ebxml_keeping import Arrived, Kept, keep_ebxml
+from postroad.node.ebxml_linking import Linking
+from postroad.node.ebxml_relaying import Relaying
+from postroad.node.ebxml_replying import Replying
+from postroad.node.ebxml_sending import own_address
+from postroad.node.ebxml_services import Services
+from postroad.node.hearing import Hearing
+from postroad.node.keeping import LONGEST_ID, Arrival, about_nothing, reject
+from postroad.node.outcome import answered
+from postroad.node.requests import NO_CONTENT, Request, Response
+from postroad.reliability import ebxml
+from postroad.reliability.ebxml_terms import AckRequested, Terms
+from postroad.security.sign import Signing
+from postroad.store.interface import Reader, Transaction
+from postroad.store.records import Message, Side, Signal
+from postroad.wire.content import read_all
+from postroad.wire.ebms3 import UserMessage
+from postroad.wire.ebxml import EbxmlMessage, kind_of
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.soap import SoapVersion
+
+_SIGNALS: Final = ("acknowledgment", "error")
+_SECURITY: Final = ("EBMS:0101", "EBMS:0103", "SecurityFailure")
+_MAY_TAKE_LONG: Final = 1 << 20
+_LEAST_MEMORY: Final = timedelta(days=1)
+_log = logging.getLogger("postroad.receive")
+
+
+class EbxmlReceiver:
+    """What becomes of an ebXML message that came."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._relaying = Relaying(context)
+        self._linking = Linking(context)
+        self._replying = Replying(context)
+        self.services = Services(context)
+
+    async def receive(
+        self, look: Look, capture: Capture, request: Request, size: int, now: datetime
+    ) -> Response:
+        """Take one message in; the response is given when everything is durable."""
+        found = look.found
+        message = found.ebxml
+        arrival = Arrival(
+            found,
+            capture,
+            request.peer,
+            size,
+            now,
+            request.client_certificate,
+            by_mail=not request.synchronous,
+        )
+        if message is None or found.soap_fault is not None:
+            return await self._fault(arrival, request)
+        kind = kind_of(message)
+        if kind in _SIGNALS:
+            return await self._signal(look, arrival, request, message)
+        if kind in ("pong", "status_response"):
+            await self.services.heard(look, arrival, message)
+            return NO_CONTENT
+        await self._judge(look, size)
+        if kind != "message":
+            return await self._service(arrival, request, message)
+        return await self._message(arrival, request, message)
+
+    async def take_response(self, capture: Capture, peer: str, size: int) -> None:
+        """A message that came as the response to one of ours. It gets no response itself."""
+        now = self._context.clock()
+        look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
+        if await self._context.read(look):
+            request = Request(None, peer, _nothing(), synchronous=False)
+            await self.receive(look, capture, request, size, now)
+
+    async def _judge(self, look: Look, size: int) -> None:
+        if size <= _MAY_TAKE_LONG:
+            await self._context.judge((look, look.terms()))
+        else:
+            await asyncio.to_thread(lambda: look.judge(look.terms()))
+
+    async def _message(self, arrival: Arrival, request: Request, message: EbxmlMessage) -> Response:
+        """A message of an application: for us, or for somebody to whom it is passed on."""
+        found = arrival.found
+        problems = [one for one in found.problems if one.severity is Severity.FAILURE]
+        match = found.match
+        if match is None or (problems and not _relays(match)):
+            return await self._refuse(arrival, request, message, problems)
+        if _relays(match):
+            return await self._pass_on(arrival, request, message, match)
+        problems = self._not_for_us(arrival, message, match)
+        if problems:
+            return await self._refuse(arrival, request, message, problems)
+        terms = found.ebxml_terms
+        assert terms is not None
+        if match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001":
+            return await self._linking.receive(arrival, message, match)
+        try:
+            arrived = await self._arrived(arrival, request, message, match, terms)
+        except ValueError as wrong:
+            # Signed acknowledgments are asked for, and there is no key. [MS098-8.4.7.1-05]
+            return await self._refuse(
+                arrival, request, message, [EbmsError("NotSupported", str(wrong))]
+            )
+        arrival = await self._persisted(arrival)
+        kept = await self._context.store.run(keep_ebxml(self._context, arrived))
+        return await self._kept(arrival, request, message, arrived, kept)
+
+    def _not_for_us(self, arrival: Arrival, message: EbxmlMessage, match: Match) -> list[EbmsError]:
+        context = self._context
+        if not context.in_force.receives(match):
+            said = f"this is {context.party}, not the receiver {message.header.to_party}"
+            return [EbmsError("ValueNotRecognized", said, location="eb:To")]
+        if len(message.message_id) > LONGEST_ID:
+            said = f"a message id has at most {LONGEST_ID} characters here"
+            return [EbmsError("ValueNotRecognized", said, location="eb:MessageId")]
+        memory, made = context.config.retention.messages, message.header.timestamp
+        if memory is not None and arrival.now - made > max(memory, _LEAST_MEMORY):
+            said = f"it was made at {made:%Y-%m-%d}, longer ago than messages are kept here"
+            return [EbmsError("Inconsistent", said, location="eb:Timestamp")]
+        shown = arrival.client_certificate
+        return context.in_force.expectation.check_client(match, shown, arrival.now)
+
+    async def _arrived(
+        self,
+        arrival: Arrival,
+        request: Request,
+        message: EbxmlMessage,
+        match: Match,
+        terms: Terms,
+    ) -> Arrived:
+        """All that the step needs, written and signed before it."""
+        context = self._context
+        payloads = next(iter(arrival.found.payloads.values()), ())
+        by_machine = reliable(message, [one.sha256 for one in payloads if one.sha256])
+        spoken = match.leg.ebxml
+        party = ebxml.Receiver(
+            by_machine.to_party,
+            own_address(context, None, not request.synchronous),
+            ebxml.Profile(spoken.profile if spoken is not None else "ms098"),
+        )
+        acknowledgment = None
+        if terms.is_acknowledged:
+            acknowledgment = self._acknowledgment(arrival, message, match, terms, party)
+        back = None
+        if acknowledgment is not None:
+            route = answer_route(
+                message, match, "acknowledgment", synchronous=request.synchronous, proven=True
+            )
+            if route is not None and route.url is not None:
+                back = call(context, route.url, acknowledgment, message, match, message.message_id)
+        user_message = _user_message(arrival.found)
+        tells = await self._tells(arrival, message)
+        return Arrived(
+            arrival, user_message, match, by_machine, terms, party, acknowledgment, back, tells
+        )
+
+    def _acknowledgment(
+        self,
+        arrival: Arrival,
+        message: EbxmlMessage,
+        match: Match,
+        terms: Terms,
+        party: ebxml.Receiver,
+    ) -> Answer | None:
+        """The acknowledgment of a message, in case that it is due."""
+        now, by_machine = arrival.now, reliable(message)
+        check = arrival.found.verification
+        return write_signal(
+            ebxml.acknowledge(by_machine, terms, party, now),
+            message.dialect,
+            message_id=self._context.new_id(now),
+            now=now,
+            to=message,
+            signing=self._signing(match) if terms.ack_requested is AckRequested.SIGNED else None,
+            references=check.signed_references if check is not None else (),
+        )
+
+    def _signing(self, match: Match) -> Signing | None:
+        return answer_signing(match.leg, self._context.in_force.keyring.signing)
+
+    async def _tells(
+        self, arrival: Arrival, message: EbxmlMessage
+    ) -> tuple[Message, Hearing] | None:
+        """What a message says about the one that it refers to."""
+        ref = message.header.ref_to_message_id
+        sent = await self._sent(ref) if ref else None
+        if sent is None or sent.side is not Side.SENDING:
+            return None
+        return sent, self._heard(arrival, sent)
+
+    async def _sent(self, message_id: str) -> Message | None:
+        def ask(reader: Reader) -> Message | None:
+            return reader.message(Side.SENDING, message_id) or reader.message(
+                Side.FORWARDING, message_id
+            )
+
+        found = await self._context.store.look(ask)
+        return found if found is not None and found.envelope is not None else None
+
+    def _heard(self, arrival: Arrival, sent: Message) -> Hearing:
+        """What an envelope says about a message that we sent, or passed on."""
+        context = self._context
+        match = context.in_force.match(sent.pmode, sent.leg)
+        assert sent.envelope is not None
+        kept = read_all(context.store.content(sent.envelope), sent.envelope.size)
+        addresses: tuple[str, ...] = (sent.peer or "",)
+        if match is not None:
+            addresses = context.in_force.forwarding(match.pmode.id, match.number).addresses
+        return heard_ebxml(
+            arrival.found,
+            arrival.capture,
+            match,
+            sent_ebxml(kept, context.limits),
+            sent.side,
+            addresses,
+            on_response=False,
+        )
+
+    async def _persisted(self, arrival: Arrival) -> Arrival:
+        """Large parts are flushed before the step, so that the step need not wait for the disk."""
+        if arrival.size > _MAY_TAKE_LONG:
+            store = self._context.store
+            arrival.found.attachments = {
+                name: replace(one, content=await store.persist(one.content))
+                for name, one in arrival.found.attachments.items()
+            }
+        return arrival
+
+    async def _kept(
+        self,
+        arrival: Arrival,
+        request: Request,
+        message: EbxmlMessage,
+        arrived: Arrived,
+        kept: Kept,
+    ) -> Response:
+        """The answer, after the commit."""
+        context = self._context
+        report = kept.reception.report if kept.reception is not None else None
+        if kept.state is None:
+            error = report.error if report is not None else None
+            code, detail = (error.code.value, error.detail) if error else ("Unknown", "refused")
+            return await self._refuse(
+                arrival, request, message, [EbmsError(code, detail)], known=True
+            )
+        duplicate = kept.case not in (ebxml.Case.NEW, ebxml.Case.NEW_AWAITED, ebxml.Case.HELD)
+        event = "duplicate" if duplicate else kept.state.value
+        context.count("messages", side="receiving", event=event)
+        context.told()
+        context.work_came.set()
+        if arrived.tells is not None:
+            context.settled.tell(arrived.tells[0].message_id)
+        _log.info(event, extra={"message_id": message.message_id})
+        if kept.awaits_response and request.synchronous:
+            return await self._replying.awaited(message.message_id)
+        if kept.answer is None:
+            return NO_CONTENT
+        return await self._answer(request, message, arrived, kept)
+
+    async def _answer(
+        self, request: Request, message: EbxmlMessage, arrived: Arrived, kept: Kept
+    ) -> Response:
+        """The acknowledgment as the response, or, for a copy, on its way once more."""
+        context, first = self._context, kept.answer
+        assert first is not None
+        body = read_all(context.store.content(first.envelope), first.envelope.size)
+        route = answer_route(
+            message, arrived.match, first.kind, synchronous=request.synchronous, proven=True
+        )
+        if route is None:
+            return NO_CONTENT
+        if route.url is None:
+            return Response(200, first.content_type, body)
+        if not kept.fresh:
+            again = _answer_of(first, body)
+            work = call(context, route.url, again, message, arrived.match, message.message_id)
+            await context.store.run(lambda tx: tx.add_work(work))
+            context.work_came.set()
+        return NO_CONTENT
+
+    async def _pass_on(
+        self, arrival: Arrival, request: Request, message: EbxmlMessage, match: Match
+    ) -> Response:
+        """A message for others."""
+        taken = await self._relaying.take(arrival, message, match, request)
+        if taken.problems:
+            return await self._refuse(arrival, request, message, taken.problems)
+        return taken.response
+
+    async def _service(self, arrival: Arrival, request: Request, message: EbxmlMessage) -> Response:
+        """A ping or a status request: for us, or to be passed on."""
+        match = arrival.found.match
+        if match is not None and _relays(match):
+            return await self._pass_on(arrival, request, message, match)
+        problems = [one for one in arrival.found.problems if one.severity is Severity.FAILURE]
+        answer = await self.services.answer(arrival, message, match, problems)
+        if answer is None:
+            if problems:
+                return await self._refuse(arrival, request, message, problems)
+            return Response(500, "text/xml; charset=UTF-8", fault(unsupported_service(message)))
+        proven = not problems
+        route = answer_route(
+            message, match, answer.kind, synchronous=request.synchronous, proven=proven
+        )
+        return await self._by(route, answer, message, match)
+
+    async def _by(
+        self, route: Route | None, answer: Answer, message: EbxmlMessage, match: Match | None
+    ) -> Response:
+        """An answer that nobody has to remember, on its way."""
+        if route is None:
+            return NO_CONTENT
+        if route.url is None:
+            return Response(200, answer.content_type, answer.envelope)
+        work = call(self._context, route.url, answer, message, match, message.message_id)
+        await self._context.store.run(lambda tx: tx.add_work(work))
+        self._context.work_came.set()
+        return NO_CONTENT
+
+    async def _signal(
+        self, look: Look, arrival: Arrival, request: Request, message: EbxmlMessage
+    ) -> Response:
+        """An acknowledgment or an error: about a message that we sent or passed on, or for others.
+
+        Never answered. [RM001-2.6.7-03] [MS098-11.3-04]
+        """
+        context, now = self._context, arrival.now
+        ref = message.acknowledged or message.header.ref_to_message_id
+        sent = await self._sent(ref) if ref and ref != message.message_id else None
+        terms = look.terms()
+        onward = terms.match if terms is not None else None
+        if onward is not None and not _relays(onward):
+            onward = None
+        if sent is None and onward is None:
+            detail = f"an ebXML signal about {ref or 'no message'}, which was not sent from here"
+            await self._note("ValueNotRecognized", detail, arrival)
+            return NO_CONTENT
+        if sent is None:
+            await context.judge((look, terms))
+        else:
+            match = context.in_force.match(sent.pmode, sent.leg)
+            await context.judge((look, context.in_force.answer_terms(match)))
+            hearing = self._heard(arrival, sent)
+            wait = self._linking.told_to_wait(message, sent)
+
+            about = sent
+
+            def step(tx: Transaction) -> None:
+                answered(context, tx, about, hearing, now, arrival.peer)
+                if wait is not None:
+                    wait(tx)
+
+            await context.store.run(step)
+            context.settled.tell(sent.message_id)
+            if wait is not None:
+                await context.look_at_partners()
+            context.work_came.set()
+        if onward is not None:
+            await self._relaying.take(arrival, message, onward, request)
+        return NO_CONTENT
+
+    async def _refuse(
+        self,
+        arrival: Arrival,
+        request: Request,
+        message: EbxmlMessage,
+        problems: Sequence[EbmsError],
+        *,
+        known: bool = False,
+    ) -> Response:
+        """Nothing is delivered; the sender is told why, and the journal too. [MS098-11.3-01]"""
+        context, found, now = self._context, arrival.found, arrival.now
+        match = found.match
+        proven = _proven(found)
+        signing = None
+        if match is not None and proven:
+            try:
+                signing = self._signing(match)
+            except Unsecurable:
+                signing = None
+        answer = error_answer(
+            problems,
+            message.dialect,
+            about=message,
+            message_id=context.new_id(now),
+            now=now,
+            signing=signing,
+        )
+        context.count("ebms_errors", code=problems[0].code, direction="raised")
+        _log.warning(
+            "rejected",
+            extra={
+                "message_id": message.message_id,
+                "peer": arrival.peer,
+                "detail": str(problems[0]),
+            },
+        )
+        named = message.message_id and len(message.message_id) <= LONGEST_ID
+        if answer is None or not named or kind_of(message) != "message":
+            await context.store.run(
+                lambda tx: tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
+            )
+            if answer is None:
+                return NO_CONTENT
+            return Response(200, answer.content_type, answer.envelope)
+        route = answer_route(
+            message, match, "error", synchronous=request.synchronous, proven=proven
+        )
+        back = None
+        if route is not None and route.url is not None:
+            back = call(context, route.url, answer, message, match, message.message_id)
+        user_message = _user_message(found)
+        await context.store.run(
+            reject(context, arrival, user_message, match, problems, answer, back)
+        )
+        context.count("messages", side="receiving", event="rejected")
+        context.told()
+        if back is not None:
+            context.work_came.set()
+            return NO_CONTENT
+        if route is None:
+            return NO_CONTENT
+        return Response(200, answer.content_type, answer.envelope)
+
+    async def _fault(self, arrival: Arrival, request: Request) -> Response:
+        """What SOAP itself answers: the package or the envelope is not as it must be."""
+        found = arrival.found
+        first = next(iter(found.problems), EbmsError("Unknown", "it cannot be read"))
+        await self._note(first.code, first.detail, arrival)
+        if found.soap_fault is None:
+            return Response(400)
+        return Response(500, "text/xml; charset=UTF-8", fault(found.soap_fault))
+
+    async def _note(self, code: str, detail: str, arrival: Arrival) -> None:
+        context = self._context
+        context.count("ebms_errors", code=code, direction="raised")
+        event = about_nothing(context, EbmsError(code, detail), arrival)
+        await context.store.run(lambda tx: tx.record((event,)))
+
+
+def _answer_of(signal: Signal, envelope: bytes) -> Answer:
+    return Answer(signal.signal_id, signal.kind, SoapVersion.SOAP_11, envelope)
+
+
+def _relays(match: Match) -> bool:
+    return match.leg.ebxml is not None and match.leg.ebxml.relay
+
+
+def _user_message(found: Inspection) -> UserMessage:
+    assert found.messaging is not None
+    return found.messaging.user_messages[0]
+
+
+def _proven(found: Inspection) -> bool:
+    """Whether the partner signed what is refused now, or nothing is signed in the first place."""
+    if found.match is None:
+        return False
+    if not signs(found.match.leg):
+        return True
+    return found.trusted is True and not any(
+        one.code in _SECURITY and one.severity is Severity.FAILURE for one in found.problems
+    )
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    """A body of which everything came."""
+    nothing: tuple[bytes, ...] = ()
+    for piece in nothing:
+        yield piece

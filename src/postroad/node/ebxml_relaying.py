@@ -1,0 +1,242 @@
+"""Messages for others: stored, acknowledged to who brought them, and passed on (0.98b, 8.5, 8.6).
+
+Nothing of a message is changed but what is said from hop to hop: a TraceHeader is added and Via is
+renewed when it leaves. What cannot be passed on is told to its From Party (10.4).
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace as changed
+
+from postroad.agreement.matching import Match
+from postroad.msh.answers import Answer
+from postroad.msh.ebxml_answers import sent_ebxml, write_signal
+from postroad.msh.ebxml_terms import reliable
+from postroad.msh.securing import Unsecurable, answer_signing
+from postroad.node.context import Context
+from postroad.node.ebxml_answering import Route, answer_route, call
+from postroad.node.ebxml_hearing import terms_of
+from postroad.node.ebxml_linking import Linking
+from postroad.node.ebxml_order import link_of, next_over_link
+from postroad.node.ebxml_sending import own_address
+from postroad.node.journaling import about, signed
+from postroad.node.keeping import Arrival, is_copy, kept_message, sent_signal
+from postroad.node.outcome import life_of, waiting_name
+from postroad.node.requests import NO_CONTENT, Request, Response
+from postroad.reliability import ebxml
+from postroad.reliability.ebxml_sending import notice
+from postroad.reliability.ebxml_terms import AckRequested, Terms
+from postroad.store import records
+from postroad.store.interface import Transaction
+from postroad.store.records import Side, State, Work
+from postroad.wire.content import read_all
+from postroad.wire.ebms3 import UserMessage
+from postroad.wire.ebxml import EbxmlMessage, kind_of
+from postroad.wire.errors import EbmsError
+
+
+class Taken(Struct, frozen=True):
+    """What became of a message for others: the response, or why it is not passed on."""
+
+    response: Response = NO_CONTENT
+    problems: tuple[EbmsError, ...] = ()
+
+
+class Relaying:
+    """An MSH on the way."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._linking = Linking(context)
+
+    async def take(
+        self, arrival: Arrival, message: EbxmlMessage, match: Match, request: Request
+    ) -> Taken:
+        """Take a message over, to pass it on."""
+        context = self._context
+        own = own_address(context, match.leg, not request.synchronous)
+        if any(one.sender_uri == own for one in message.trace):
+            said = "it was here before, and comes in a circle"
+            return Taken(problems=(EbmsError("DeliveryFailure", said),))
+        if match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001":
+            answered = await self._linking.relay(arrival, message, match, self)
+            return Taken(answered)
+        terms = terms_of(message, match, final=False)
+        answer = self._acknowledgment(arrival, message, match, terms, own)
+        route = answer_route(
+            message, match, "acknowledgment", synchronous=request.synchronous, proven=True
+        )
+        back = None
+        if answer is not None and route is not None and route.url is not None:
+            back = call(context, route.url, answer, message, match, message.message_id)
+
+        def step(tx: Transaction) -> records.Signal | None:
+            return self.keep(tx, arrival, message, match, answer, back)
+
+        first = await context.store.run(step)
+        context.count("messages", side="forwarding", event="received")
+        context.work_came.set()
+        return Taken(self._response(first, route))
+
+    def _response(self, first: records.Signal | None, route: Route | None) -> Response:
+        if first is None or route is None or route.url is not None:
+            return NO_CONTENT
+        body = read_all(self._context.store.content(first.envelope), first.envelope.size)
+        return Response(200, first.content_type, body)
+
+    def _acknowledgment(
+        self, arrival: Arrival, message: EbxmlMessage, match: Match, terms: Terms, own: str
+    ) -> Answer | None:
+        """To the MSH before us, where that asks for one, or sends reliably.
+
+        [MS098-10.3.1.3-01] [RM000-1.3.2.1-04]
+        """
+        if kind_of(message) != "message" or not terms.is_acknowledged:
+            return None
+        context, now = self._context, arrival.now
+        party = ebxml.Receiver(context.party, own)
+        signing = None
+        if terms.ack_requested is AckRequested.SIGNED:
+            try:
+                signing = answer_signing(match.leg, context.in_force.keyring.signing)
+            except Unsecurable:
+                return None
+        check = arrival.found.verification
+        return write_signal(
+            ebxml.acknowledge(reliable(message), terms, party, now),
+            message.dialect,
+            message_id=context.new_id(now),
+            now=now,
+            to=message,
+            signing=signing,
+            references=check.signed_references if check is not None else (),
+        )
+
+    def keep(
+        self,
+        tx: Transaction,
+        arrival: Arrival,
+        message: EbxmlMessage,
+        match: Match,
+        answer: Answer | None,
+        back: Work | None,
+    ) -> records.Signal | None:
+        """The step: kept and to be passed on, or known already. The acknowledgment, if any."""
+        context, now = self._context, arrival.now
+        user_message = _user_message(arrival)
+        payloads = next(iter(arrival.found.payloads.values()), ())
+        before = tx.message(Side.FORWARDING, message.message_id)
+        if before is not None:
+            same = is_copy(arrival, user_message, payloads, before)
+            if not same:
+                tx.record((about(before, "rejected", now, error_code="Inconsistent"),))
+                return None
+            tx.record((about(before, "duplicate", now, peer=arrival.peer),))
+            given = tx.signals(Side.FORWARDING, message.message_id)
+            first = next((one for one in given if not one.incoming), None)
+            if first is not None and back is not None and not self._waits(tx, message):
+                tx.add_work(back)
+            return first
+        state = State.READY
+        kept = kept_message(context, tx, arrival, user_message, match, state, payloads)
+        sending = context.in_force.forwarding(match.pmode.id, match.number)
+        kept = changed(
+            kept,
+            side=Side.FORWARDING,
+            boundary=f"=_{context.entropy(15).hex()}" if kept.parts else None,
+            peer=sending.address,
+            best_effort=not message.header.is_reliable,
+            signal=kind_of(message) != "message",
+        )
+        if sending.linked:
+            kept = changed(kept, sequence_number=next_over_link(tx, sending, now))
+        tx.add_message(kept)
+        tx.record(
+            (
+                about(
+                    kept,
+                    "received",
+                    now,
+                    envelope=kept.message_id,
+                    wire_bytes=arrival.size,
+                    peer=arrival.peer,
+                    evidence=signed(kept),
+                ),
+            )
+        )
+        lane = None
+        if message.header.sequence_number is not None:
+            lane = f"forward:{kept.from_party}\0{kept.conversation_id}"
+        if sending.linked:
+            lane = f"forward:{link_of(sending)}"
+        tx.add_work(Work("forward", kept.message_id, now, partner=kept.to_party or "", lane=lane))
+        if answer is None:
+            return None
+        signal = sent_signal(kept, answer, tx.keep(answer.envelope), now)
+        signal = changed(signal, side=Side.FORWARDING)
+        tx.add_signal(signal)
+        if back is not None:
+            number = tx.add_work(back)
+            if match.leg.ebxml is not None and match.leg.ebxml.ack_after_forward:
+                tx.postpone_work(number, None)
+                tx.set_state(waiting_name(kept.message_id), str(number).encode(), now)
+        return signal
+
+    def _waits(self, tx: Transaction, message: EbxmlMessage) -> bool:
+        return tx.state(waiting_name(message.message_id)) is not None
+
+
+class Reporting:
+    """Tells the From Party that its message could not be passed on. [MS098-10.4-01]"""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def perform(self, work: Work) -> None:
+        context = self._context
+        message = await context.store.look(
+            lambda reader: reader.message(Side.FORWARDING, work.message_id)
+        )
+        back = None if message is None else self._notice(message)
+
+        def step(tx: Transaction) -> None:
+            if back is not None:
+                tx.add_work(back)
+            tx.finish_work(work.id, work.owner)
+
+        await context.store.run(step)
+        context.work_came.set()
+
+    def _notice(self, message: records.Message) -> Work | None:
+        """The delivery failure notification, on its way to who brought the message."""
+        context = self._context
+        match = context.in_force.match(message.pmode, message.leg)
+        if message.envelope is None or match is None or message.best_effort:
+            return None
+        kept = read_all(context.store.content(message.envelope), message.envelope.size)
+        sent = sent_ebxml(kept, context.limits).message
+        terms = terms_of(sent, match)
+        signal = notice(reliable(sent), terms, life_of(message).stage, context.party)
+        route = answer_route(sent, match, "error", synchronous=False, proven=True)
+        if signal is None or route is None or route.url is None:
+            return None
+        now = context.clock()
+        try:
+            signing = answer_signing(match.leg, context.in_force.keyring.signing)
+        except Unsecurable:
+            signing = None
+        answer = write_signal(
+            signal,
+            sent.dialect,
+            message_id=context.new_id(now),
+            now=now,
+            to=sent,
+            signing=signing,
+        )
+        if answer is None:
+            return None
+        return call(context, route.url, answer, sent, match, message.message_id)
+
+
+def _user_message(arrival: Arrival) -> UserMessage:
+    assert arrival.found.messaging is not None
+    return arrival.found.messaging.user_messages[0]

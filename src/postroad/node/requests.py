@@ -1,0 +1,40 @@
+"""What comes in and what goes back, whatever carries it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from msgspec import Struct
+
+
+class Request(Struct, frozen=True):
+    """What is known of a request, or of a mail, before its body comes."""
+
+    content_type: str | None
+    peer: str | None
+    body: AsyncIterator[bytes]
+    client_certificate: bytes | None = None
+    """What the other end showed in the TLS handshake, in DER."""
+    soap_action: str | None = None
+    synchronous: bool = True
+    """Whether an answer can be the response; a mail has none."""
+
+    @property
+    def speaks_ebxml(self) -> bool:
+        """Whether it says so before it is read."""
+        return (self.soap_action or "").strip("\"' ").lower() == "ebxml"
+
+
+Handed = Callable[[bool], Awaitable[None]]
+
+
+class Response(Struct, frozen=True):
+    status: int
+    content_type: str | None = None
+    body: bytes = b""
+    handed: Handed | None = None
+    """To be told whether the transport took the response."""
+    come_again: bool = False
+    """It could not be stored, or nobody knows: the sender is to try again."""
+
+
+NO_CONTENT: Final = Response(202)

@@ -1,0 +1,234 @@
+"""Messages of the older tongue through an MSH on the way: traces, hop acknowledgments, notices."""
+
+from typing import Any, Final
+
+import pytest
+
+from postroad.store.records import Side, State
+from postroad.wire import xml
+from postroad.wire.ebxml import EbxmlMessage
+from postroad.wire.ebxml_reader import dialect_of, read_ebxml
+from postroad.wire.soap import read_envelope
+from tests.node.reliable import (
+    BUYER,
+    CARRIER,
+    SELLER,
+    Posted,
+    Station,
+    World,
+    address,
+    lost,
+    played,
+    refused,
+    reply_lost,
+)
+
+M: Final = "m@buyer.example"
+TERMS: Final[dict[str, Any]] = {
+    "delivery_semantics": "OnceAndOnlyOnce",
+    "ack_requested": "UnSigned",
+}
+
+
+def agree(world: World, version: str = "0.98b", **terms: Any) -> None:
+    """Buyer and seller, and a carrier between them."""
+    ends = TERMS | {"version": version, "delivery_receipt": "UnSigned"}
+    world.speak(at=(BUYER,), url=address(CARRIER), hops=1, **ends)
+    world.speak(at=(SELLER,), **ends)
+    between = {"version": version, "relay": True}
+    world.speak("there", at=(CARRIER,), **between, **TERMS, **terms)
+    world.speak("back", at=(CARRIER,), frm=SELLER, to=BUYER, **between)
+
+
+async def start(world: World, name: str) -> Station:
+    station = await world.start(name)
+    station.node.context.msh_url = address(name)
+    return station
+
+
+async def started(world: World) -> tuple[Station, Station, Station]:
+    return await start(world, BUYER), await start(world, CARRIER), await start(world, SELLER)
+
+
+def read(posted: Posted) -> EbxmlMessage:
+    """What went over the wire."""
+    body = posted.body
+    start = body.index(b"<?xml")
+    end = body.index(b"</SOAP-ENV:Envelope>") + len(b"</SOAP-ENV:Envelope>")
+    envelope = read_envelope(xml.parse(body[start:end]))
+    dialect = dialect_of(envelope)
+    assert dialect is not None
+    reading = read_ebxml(envelope, dialect)
+    assert reading.message is not None
+    return reading.message
+
+
+@pytest.mark.req("MS098-8.5-01", "MS098-8.5.3-01", "MS098-8.6.2-02", "RM001-2.1-03", "RM001-4.2-01")
+@pytest.mark.parametrize("version", ["0.98b", "1.0"])
+@played
+async def test_each_hop_adds_its_trace_renews_via_and_changes_nothing_else(
+    world: World, version: str
+) -> None:
+    agree(world, version)
+    await started(world)
+    await world.stations[BUYER].send(M)
+    await world.wait(2)
+    first = read(world.wire.to(CARRIER, "<order>")[0])
+    second = read(world.wire.to(SELLER)[0])
+    assert [one.receiver_uri for one in first.trace] == [address(CARRIER)]
+    assert [(one.sender_uri, one.receiver_uri) for one in second.trace] == [
+        (address(BUYER), address(CARRIER)),
+        (address(CARRIER), address(SELLER)),
+    ]
+    assert second.header == first.header
+    assert second.manifest == first.manifest
+    assert second.via is not None
+
+
+@pytest.mark.parametrize("version", ["0.98b", "1.0"])
+@played
+async def test_hops_are_acknowledged_and_the_receipt_comes_back(world: World, version: str) -> None:
+    agree(world, version)
+    buyer, carrier, seller = await started(world)
+    await buyer.send(M)
+    await world.wait(2)
+    assert await seller.inbox() == [M]
+    assert await buyer.story(M) == ["submitted", "sent", "hop_acked", "ack_received"]
+    assert await carrier.story(M) == ["received", "forwarded", "hop_acked"]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert (await carrier.message(M, Side.FORWARDING)).state is State.ACKNOWLEDGED
+
+
+@played
+async def test_losses_on_both_hops_deliver_once(world: World) -> None:
+    agree(world)
+    buyer, carrier, seller = await started(world)
+    world.wire.will(lost, reply_lost, at=CARRIER)
+    world.wire.will(lost, reply_lost, at=SELLER)
+    await buyer.send(M)
+    await world.wait(200)
+    assert await seller.inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert (await carrier.story(M)).count("received") == 1
+
+
+@played
+async def test_a_carrier_that_dies_passes_on_what_it_acknowledged(world: World) -> None:
+    agree(world)
+    buyer, _, seller = await started(world)
+    world.wire.will(lost, at=SELLER)
+    await buyer.send(M)
+    await world.wait(1)
+    assert "hop_acked" in await buyer.story(M)
+    world.stations[CARRIER].kill()
+    await start(world, CARRIER)
+    await world.wait(60)
+    assert await seller.inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@pytest.mark.parametrize(
+    ("trouble", "state", "severity"),
+    [(refused, State.FAILED, b"Error"), (lost, State.IN_DOUBT, b"Warning")],
+)
+@played
+async def test_who_sent_it_learns_that_it_could_not_be_passed_on(
+    world: World, trouble: Any, state: State, severity: bytes
+) -> None:
+    agree(world)
+    world.configure(CARRIER, send={"breaker": {"failures": 0}})
+    buyer, carrier, _ = await started(world)
+    world.wire.usual[SELLER] = trouble
+    await buyer.send(M)
+    await world.wait(200)
+    notice = read(world.wire.to(BUYER, "DeliveryFailure")[0])
+    assert notice.error_list is not None
+    assert notice.error_list.highest_severity.encode() == severity
+    assert notice.header.ref_to_message_id == M
+    assert await buyer.state(M) is state
+    assert "error_received" in await buyer.story(M)
+    assert (await carrier.story(M))[-1] == "delivery_failed"
+
+
+@played
+async def test_best_effort_is_passed_on_once_and_nobody_is_told(world: World) -> None:
+    world.speak(at=(BUYER,), url=address(CARRIER), version="0.98b")
+    world.speak("there", at=(CARRIER,), version="0.98b", relay=True, **TERMS)
+    buyer, carrier = await start(world, BUYER), await start(world, CARRIER)
+    world.wire.usual[SELLER] = lost
+    await buyer.send(M)
+    await world.wait(200)
+    assert len(world.wire.to(SELLER)) == 1
+    assert world.wire.to(BUYER) == []
+    assert await carrier.story(M) == ["received", "forwarded"]
+
+
+@played
+async def test_where_it_is_agreed_a_hop_is_acknowledged_after_the_next(world: World) -> None:
+    agree(world, ack_after_forward=True)
+    buyer, _, _ = await started(world)
+    world.wire.will(lost, at=SELLER)
+    await buyer.send(M)
+    await world.wait(1)
+    assert "hop_acked" not in await buyer.story(M)
+    await world.wait(20)
+    assert "hop_acked" in await buyer.story(M)
+
+
+@played
+async def test_what_comes_in_a_circle_is_not_passed_on_for_ever(world: World) -> None:
+    world.speak(at=(BUYER,), url=address(CARRIER), version="0.98b", **TERMS)
+    world.speak("there", at=(CARRIER,), url=address(CARRIER), version="0.98b", relay=True, **TERMS)
+    buyer, carrier = await start(world, BUYER), await start(world, CARRIER)
+    await buyer.send(M)
+    await world.wait(100)
+    assert len(world.wire.to(CARRIER, "<order>")) < 8
+    raised = await carrier.journal("error_raised")
+    assert any("circle" in (one.detail or "") for one in raised)
+
+
+@pytest.mark.req("RM001-4.3-01", "RM001-2.6.6-01", "RM001-2.6.6-03")
+@played
+async def test_a_router_whose_next_one_is_down_says_so_and_the_sender_waits(world: World) -> None:
+    terms = {"version": "0.98b", "delivery_semantics": "OnceAndOnlyOnce", "profile": "rm001"}
+    world.speak(at=(BUYER,), url=address(CARRIER), hops=1, **terms)
+    world.speak(at=(SELLER,), **terms)
+    world.speak("there", at=(CARRIER,), relay=True, **terms)
+    world.speak("back", at=(CARRIER,), frm=SELLER, to=BUYER, version="0.98b", relay=True)
+    buyer, carrier, seller = await started(world)
+    await carrier.process.ask(carrier.node.suspend("urn:example:seller", "maintenance"))
+    await buyer.send(M)
+    await world.wait(1)
+    told = read(world.wire.to(BUYER)[0])
+    assert told.error_list is not None
+    assert told.error_list.errors[0].min_retry_secs == 30
+    before = len(world.wire.to(CARRIER, "<order>"))
+    await world.wait(20)
+    assert len(world.wire.to(CARRIER, "<order>")) == before, "it leaves the carrier alone"
+    await carrier.process.ask(carrier.node.resume("urn:example:seller"))
+    await world.wait(60)
+    assert await seller.inbox() == [M]
+
+
+@pytest.mark.req("RM001-2.2.3-01", "RM001-2.2.3-04", "RM001-3.1-01", "RM001-3.1-02")
+@played
+async def test_over_a_link_one_message_is_under_way_and_each_has_its_number(world: World) -> None:
+    world.speak(
+        version="0.98b",
+        delivery_semantics="OnceAndOnlyOnce",
+        profile="rm001",
+        reply_to=address(BUYER),
+    )
+    buyer, seller = await world.both()
+    world.wire.will(lost, reply_lost)
+    ids = [f"{number}@buyer.example" for number in range(3)]
+    for one in ids:
+        await buyer.send(one, conversation=one)
+    await world.wait(100)
+    assert await seller.inbox() == ids
+    sent = [read(one) for one in world.wire.to(SELLER)]
+    numbers = [one.trace[-1].sequence_number for one in sent]
+    assert numbers[0] == 1
+    assert sorted(set(numbers)) == [1, 2, 3]
+    assert numbers == sorted(numbers), "the next leaves when the last is acknowledged"
+    assert {await buyer.state(one) for one in ids} == {State.ACKNOWLEDGED}
