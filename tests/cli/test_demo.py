@@ -52,6 +52,21 @@ def test_the_demo_shows_each_message_on_both_sides(told: str) -> None:
     ]
 
 
+def test_in_ebxml_the_order_goes_by_http_and_its_confirmation_by_mail(
+    told: str, folder: Path
+) -> None:
+    scene = told[told.index("The older tongue") : told.index("A stranger")]
+    events = [line.split()[1:3] for line in scene.splitlines()[1:] if line.strip()]
+    there = ["received", "delivered", "acked"]
+    assert sorted(event for who, event in events if who == "buyer") == sorted(
+        ["submitted", "sent", "ack_received", *there]
+    )
+    assert sorted(event for who, event in events if who == "seller") == sorted(
+        ["submitted", "sent", "ack_received", *there]
+    )
+    assert "mailto:msh@buyer.example" in (folder / "seller/node.log").read_text()
+
+
 def test_the_demo_refuses_the_stranger_and_the_tampered_order(told: str) -> None:
     stranger = told[told.index("A stranger") : told.index("A bad road")]
     assert "EBMS:0101" in stranger
@@ -99,15 +114,15 @@ def test_the_demo_for_programs_is_one_object_and_writes_over_the_first(
     done = demo("--dir", str(folder), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "sent": 7,
-        "delivered": 5,
+        "sent": 9,
+        "delivered": 7,
         "receipts_verified": 5,
         "refused": 2,
         "lost": 0,
         "twice": 0,
         "reconciled_refused": 1,
         "reconciled_pending": 1,
-        "reconciled_confirmed": 5,
+        "reconciled_confirmed": 7,
         "as_expected": True,
     }
 

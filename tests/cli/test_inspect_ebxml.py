@@ -172,7 +172,13 @@ def signals(world: World) -> dict[str, Answer]:
     return {
         "ping": ping(world.dialect, **asking, **named),
         "status_request": request,
-        "status_response": status_response(asked, status="Received", received_at=NOW, **named),
+        "status_response": status_response(
+            asked,
+            status="Received",
+            received_at=NOW,
+            message_id="status-1@seller.example",
+            now=NOW,
+        ),
         "error": error,
     }
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pytest
 from lxml import etree
 
 from postroad.node.receiving import Response
@@ -352,3 +353,25 @@ async def hand(world: World, station: Station, letter: str | Packed) -> Outcome:
         await station.journal("error_raised"),
         await station.inbox(),
     )
+
+
+GOOD: Final = order(inside=RELIABLY)
+
+
+def without(start: str, end: str) -> str:
+    """The good letter without what stands from here to there."""
+    first, last = GOOD.index(start), GOOD.index(end) + len(end)
+    return GOOD[:first] + GOOD[last:]
+
+
+def case(name: str, letter: str | Packed, *expected: str, req: str = "") -> Any:
+    """One rule broken: what is expected, and the requirements that say so."""
+    marks = [pytest.mark.req(*req.split())] if req else []
+    return pytest.param(letter, *expected, id=name, marks=marks)
+
+
+def agreed(world: World) -> None:
+    """Orders go once and only once; two more kinds of message have other terms."""
+    world.speak(**reliable_terms())
+    world.speak("besteffort", version="0.98b", delivery_semantics="BestEffort")
+    world.speak("unordered", message_order="NotGuaranteed", **reliable_terms())

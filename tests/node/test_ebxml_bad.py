@@ -3,7 +3,7 @@
 The letters are written by hand. Nothing that is refused is delivered, whatever else happens.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -11,22 +11,22 @@ from tests.node.ebxml_letters import (
     BODY,
     CID,
     DATA,
+    GOOD,
     HEADER,
     MANIFEST,
     NAMESPACES,
     NEXT,
-    OLD_NS,
     RELIABLY,
     SERVICES,
-    SOAP_NS,
     TIME,
     TOP,
-    XML,
     M,
     Outcome,
     Packed,
     Said,
+    agreed,
     block,
+    case,
     error,
     hand,
     header,
@@ -36,9 +36,9 @@ from tests.node.ebxml_letters import (
     pack,
     pointer,
     quality,
-    reliable_terms,
     spoiled,
     via,
+    without,
 )
 from tests.node.reliable import (
     BUYER,
@@ -52,7 +52,6 @@ from tests.node.reliable import (
     played,
 )
 
-GOOD: Final = order(inside=RELIABLY)
 VIA: Final = f"{TOP}/eb:Via"
 QUALITY: Final = f"{HEADER}/eb:QualityOfServiceInfo"
 NUMBER: Final = '<eb:SequenceNumber eb:status="{}">{}</eb:SequenceNumber>'
@@ -67,20 +66,6 @@ STATUS: Final = block(
 
 def element(name: str, value: str) -> str:
     return f"<eb:{name}>{value}</eb:{name}>"
-
-
-def case(name: str, letter: str | Packed, *expected: str, req: str = "", wrong: str = "") -> Any:
-    """One rule broken: what is expected, the requirements, and why it does not hold yet."""
-    marks: list[Any] = [pytest.mark.req(*req.split())] if req else []
-    if wrong:
-        marks.append(pytest.mark.xfail(strict=True, reason=wrong))
-    return pytest.param(letter, *expected, id=name, marks=marks)
-
-
-def without(start: str, end: str) -> str:
-    """The good letter without what stands from here to there."""
-    first, last = GOOD.index(start), GOOD.index(end) + len(end)
-    return GOOD[:first] + GOOD[last:]
 
 
 def with_via(attributes: str = "", content: str = "") -> str:
@@ -111,28 +96,24 @@ HEADERS: Final = [
         spoiled(GOOD, f"</eb:MessageId>{element('Timestamp', TIME)}", "</eb:MessageId>"),
         "OtherXml",
         DATA,
-        req="MS098-8.4.6.2-01",
     ),
     case(
         "Timestamp is no time",
         spoiled(GOOD, f"</eb:MessageId><eb:Timestamp>{TIME}", "</eb:MessageId><eb:Timestamp>noon"),
         "OtherXml",
         f"{DATA}/eb:Timestamp",
-        req="MS098-8.4.6.2-01",
     ),
     case(
         "RefToMessageId is empty",
         order(ref="", inside=RELIABLY),
         "OtherXml",
         f"{DATA}/eb:RefToMessageId",
-        req="MS098-8.4.6.3-01",
     ),
     case(
         "TimeToLive is no time",
         order(live="soon", inside=RELIABLY),
         "OtherXml",
         f"{DATA}/eb:TimeToLive",
-        req="MS098-10.2.3-01",
     ),
     case(
         "TimeToLive is over",
@@ -140,35 +121,30 @@ HEADERS: Final = [
         "TimeToLiveExpired",
         f"{DATA}/eb:TimeToLive",
         req="MS098-10.2.3-02 MS098-10.2.3-04 MS098-10.2.3-05",
-        wrong="B5: no location",
     ),
     case(
         "no version",
         in_header(' SOAP-ENV:mustUnderstand="1" eb:version="0.98b"', MUST),
         "OtherXml",
         HEADER,
-        req="MS098-8.4-02",
     ),
     case(
         "unknown version",
         in_header(f'{MUST} eb:version="0.98b"', f'{MUST} eb:version="0.97"'),
         "ValueNotRecognized",
         f"{HEADER}/@eb:version",
-        req="MS098-8.4.10-01",
     ),
     case(
         "no mustUnderstand",
         in_header(f'{MUST} eb:version="0.98b"', ' eb:version="0.98b"'),
         "OtherXml",
         HEADER,
-        req="MS098-8.4-02 MS098-8.4.11-01",
     ),
     case(
         "mustUnderstand is 0",
         in_header(MUST + ' eb:version="0.98b"', MUST.replace("1", "0") + ' eb:version="0.98b"'),
         "OtherXml",
         f"{HEADER}/@SOAP-ENV:mustUnderstand",
-        req="MS098-8.4.11-01",
     ),
     case(
         "two MessageHeaders",
@@ -268,57 +244,51 @@ HEADERS: Final = [
         order(action="besteffort", inside=quality("BestEffort", "Guaranteed")),
         "Inconsistent",
         f"{QUALITY}/@eb:messageOrderSemantics",
-        req="MS098-8.4.7.2-03 MS098-8.4.7.2-04",
+        req="MS098-8.4.7.2-04",
     ),
     case(
         "SequenceNumber with BestEffort",
         order(action="besteffort", inside=quality("BestEffort") + NUMBER.format("Reset", 0)),
         "Inconsistent",
         f"{HEADER}/eb:SequenceNumber",
-        req="MS098-8.4.8-04 MS098-8.4.8-05",
+        req="MS098-8.4.8-05",
     ),
     case(
         "SequenceNumber where the CPA says BestEffort",
         order(action="besteffort", inside=NUMBER.format("Reset", 0)),
         "Inconsistent",
         f"{HEADER}/eb:SequenceNumber",
-        req="MS098-8.4.8-05 MS098-8.7.5.4-01",
-        wrong="B5: no location",
+        req="MS098-8.4.8-05",
     ),
     case(
         "SequenceNumber below its range",
         order(inside=RELIABLY + NUMBER.format("Continue", -1)),
         "OtherXml",
         f"{HEADER}/eb:SequenceNumber",
-        req="MS098-8.4.8-08",
     ),
     case(
         "SequenceNumber above its range",
         order(inside=RELIABLY + NUMBER.format("Continue", 100_000_000)),
         "OtherXml",
         f"{HEADER}/eb:SequenceNumber",
-        req="MS098-8.4.8-08",
     ),
     case(
         "SequenceNumber in other numerals",
         order(inside=RELIABLY + NUMBER.format("Continue", "\u0661")),
         "OtherXml",
         f"{HEADER}/eb:SequenceNumber",
-        req="MS098-8.4.8-08",
     ),
     case(
         "unknown status of a SequenceNumber",
         order(inside=RELIABLY + NUMBER.format("Again", 0)),
         "ValueNotRecognized",
         f"{HEADER}/eb:SequenceNumber/@eb:status",
-        req="MS098-8.4.8-09",
     ),
     case(
         "Reset that is not zero",
         order(inside=RELIABLY + NUMBER.format("Reset", 5)),
         "Inconsistent",
         f"{HEADER}/eb:SequenceNumber/@eb:status",
-        req="MS098-8.4.8-10",
     ),
     case(
         "two Vias",
@@ -330,29 +300,25 @@ HEADERS: Final = [
         ),
         "OtherXml",
         f"{VIA}[2]",
-        req="MS098-8.13.8-01",
     ),
-    case("Via without content", with_via(), "OtherXml", VIA, req="MS098-8.6-04"),
+    case("Via without content", with_via(), "OtherXml", VIA),
     case(
         "Via without actor",
         spoiled(with_via(' eb:ackRequested="None"'), f' SOAP-ENV:actor="{NEXT}"', ""),
         "OtherXml",
         VIA,
-        req="MS098-8.6-02",
     ),
     case(
         "Via with Service and no Action",
         with_via(' eb:ackRequested="None"', element("Service", "urn:example:log")),
         "Inconsistent",
         f"{VIA}/eb:Service",
-        req="MS098-8.6.8-02",
     ),
     case(
         "Via with Action and no Service",
         with_via(' eb:ackRequested="None"', element("Action", "log")),
         "Inconsistent",
         f"{VIA}/eb:Action",
-        req="MS098-8.6.8-02",
     ),
     case(
         "unknown syncReply",
@@ -365,7 +331,6 @@ HEADERS: Final = [
         with_via(' eb:reliableMessagingMethod="Pigeon"'),
         "ValueNotRecognized",
         f"{VIA}/@eb:reliableMessagingMethod",
-        req="MS098-8.6.5-01 RM000-1.2.4-01",
     ),
     case(
         "reliableMessagingMethod in other letters",
@@ -373,7 +338,6 @@ HEADERS: Final = [
         "ValueNotRecognized",
         f"{VIA}/@eb:reliableMessagingMethod",
         req="MS098-10.2.4-01",
-        wrong="B6: case is forgiven",
     ),
     case(
         "reliableMessagingMethod Transport",
@@ -386,7 +350,7 @@ HEADERS: Final = [
         with_via(' eb:ackRequested="Maybe"'),
         "ValueNotRecognized",
         f"{VIA}/@eb:ackRequested",
-        req="MS098-8.6.6-01 MS098-10.2.5-01 RM000-1.2.5-01",
+        req="MS098-10.2.5-01",
     ),
     case(
         "Via of another version",
@@ -397,7 +361,6 @@ HEADERS: Final = [
         ),
         "Inconsistent",
         f"{VIA}/@eb:version",
-        req="MS098-8.6.3-01",
     ),
     case(
         "TraceHeaderList of another version",
@@ -408,14 +371,12 @@ HEADERS: Final = [
         ),
         "Inconsistent",
         f"{TOP}/eb:TraceHeaderList/@eb:version",
-        req="MS098-8.5.2-01",
     ),
     case(
         "TraceHeaderList without mustUnderstand",
         spoiled(GOOD, f"<eb:TraceHeaderList{MUST}", "<eb:TraceHeaderList"),
         "OtherXml",
         f"{TOP}/eb:TraceHeaderList",
-        req="MS098-8.5-03 MS098-8.5.1-01",
     ),
     case(
         "unknown extension in the Header",
@@ -434,42 +395,36 @@ HEADERS: Final = [
         order("0.98b", error("Inconsistent", "Warning"), inside=RELIABLY),
         "Inconsistent",
         DATA,
-        req="MS098-8.2.2-03 MS098-8.4.6.3-03",
     ),
     case(
         "StatusData with Manifest",
         order(body=manifest() + STATUS, inside=RELIABLY),
         "Inconsistent",
         MANIFEST,
-        req="MS098-8.13.4-01",
     ),
     case(
         "Manifest without id",
         spoiled(GOOD, ' id="all"', ""),
         "OtherXml",
         MANIFEST,
-        req="MS098-8.10-02 MS098-8.10.1-01",
     ),
     case(
         "id of Manifest is no XML ID",
         spoiled(GOOD, ' id="all"', ' id="1"'),
         "OtherXml",
         f"{MANIFEST}/@id",
-        req="MS098-8.10.1-01",
     ),
     case(
         "Manifest without Reference",
         order(body=manifest(hrefs=()), inside=RELIABLY),
         "OtherXml",
         MANIFEST,
-        req="MS098-8.10-02",
     ),
     case(
         "mustUnderstand of Manifest is 0",
         spoiled(GOOD, f"<eb:Manifest{MUST}", f"<eb:Manifest{MUST.replace('1', '0')}"),
         "OtherXml",
         f"{MANIFEST}/@SOAP-ENV:mustUnderstand",
-        req="MS098-8.10.2-01",
     ),
     case(
         "Manifest of another version",
@@ -480,7 +435,6 @@ HEADERS: Final = [
         ),
         "Inconsistent",
         f"{MANIFEST}/@eb:version",
-        req="MS098-8.10.3-01",
     ),
     case(
         "two Manifests",
@@ -493,28 +447,24 @@ HEADERS: Final = [
         spoiled(GOOD, ' id="p0"', ""),
         "OtherXml",
         f"{MANIFEST}/eb:Reference",
-        req="MS098-8.10.5-02",
     ),
     case(
         "Reference without href",
         pack(spoiled(GOOD, f' xlink:href="cid:{CID}"', "")),
         "OtherXml",
         f"{MANIFEST}/eb:Reference",
-        req="MS098-8.10.5-04",
     ),
     case(
         "Reference that is no simple link",
         spoiled(GOOD, 'xlink:type="simple"', 'xlink:type="extended"'),
         "OtherXml",
         f"{MANIFEST}/eb:Reference/@xlink:type",
-        req="MS098-8.10.5-03",
     ),
     case(
         "role of Reference is no URI",
         spoiled(GOOD, 'xlink:type="simple"', 'xlink:type="simple" xlink:role="the order"'),
         "OtherXml",
         f"{MANIFEST}/eb:Reference/@xlink:role",
-        req="MS098-8.10.5-05",
     ),
     case(
         "Schema without location",
@@ -525,14 +475,13 @@ HEADERS: Final = [
         ),
         "OtherXml",
         f"{MANIFEST}/eb:Reference/eb:Schema",
-        req="MS098-8.10.5.1-02",
     ),
     case(
         "a part is missing",
         pack(GOOD),
         "MimeProblem",
         f"{MANIFEST}/eb:Reference[1]/@xlink:href",
-        req="MS098-8.10.7-01 MS098-8.10.7-02",
+        req="MS098-8.10.7-02",
     ),
     case(
         "a payload elsewhere that is not fetched",
@@ -540,16 +489,8 @@ HEADERS: Final = [
         "MimeProblem",
         f"{MANIFEST}/eb:Reference[1]/@xlink:href",
         req="MS098-8.10.7-04",
-        wrong="B1: AssertionError",
     ),
 ]
-
-
-def agreed(world: World) -> None:
-    """Orders go once and only once; two more kinds of message have other terms."""
-    world.speak(**reliable_terms())
-    world.speak("besteffort", version="0.98b", delivery_semantics="BestEffort")
-    world.speak("unordered", message_order="NotGuaranteed", **reliable_terms())
 
 
 @pytest.mark.req(
@@ -640,21 +581,19 @@ async def test_where_a_stranger_wants_to_be_called_is_not_called(
             spoiled(GOOD, element("Service", "urn:example:trade"), ""),
             "OtherXml",
             HEADER,
-            req="MS098-8.4.4-01",
         ),
         case(
             "Service is no URI",
             order(service="trade", inside=RELIABLY),
             "Inconsistent",
             f"{HEADER}/eb:Service",
-            req="MS098-8.4.4.1-02 MS098-8.4.4.1-03",
+            req="MS098-8.4.4.1-03",
         ),
         case(
             "no Action",
             spoiled(GOOD, element("Action", ORDERS), ""),
             "OtherXml",
             HEADER,
-            req="MS098-8.4.5-01",
         ),
         case(
             "another Action",
@@ -665,7 +604,6 @@ async def test_where_a_stranger_wants_to_be_called_is_not_called(
         ),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="B12: on the response")
 @played
 async def test_a_partner_without_a_p_mode_for_it_is_told_where_its_cpa_says(
     world: World, letter: str, code: str, place: str
@@ -682,19 +620,16 @@ UNNAMED: Final = [
         "no From",
         spoiled(GOOD, f"<eb:From>{element('PartyId', party(BUYER))}</eb:From>", ""),
         "From",
-        req="MS098-8.4.1-01",
     ),
     case(
         "no To",
         spoiled(GOOD, f"<eb:To>{element('PartyId', party(SELLER))}</eb:To>", ""),
         "To",
-        req="MS098-8.4.1-02",
     ),
     case(
         "no PartyId",
         spoiled(GOOD, f"<eb:From>{element('PartyId', party(BUYER))}</eb:From>", "<eb:From/>"),
         "PartyId",
-        req="MS098-8.4.1-03",
     ),
     case(
         "two PartyIds",
@@ -702,38 +637,33 @@ UNNAMED: Final = [
             GOOD, "</eb:PartyId></eb:From>", f"</eb:PartyId>{element('PartyId', 'urn:b')}</eb:From>"
         ),
         "PartyId",
-        req="MS098-8.4.1-03",
     ),
     case(
         "a PartyId that is no URI",
         order(frm="the buyer", inside=RELIABLY),
         "PartyId",
-        req="MS098-8.4.1-06 MS098-8.4.1-07",
+        req="MS098-8.4.1-07",
     ),
-    case("no CPAId", spoiled(GOOD, element("CPAId", CPA), ""), "CPAId", req="MS098-8.4.2-01"),
+    case("no CPAId", spoiled(GOOD, element("CPAId", CPA), ""), "CPAId"),
     case(
         "no ConversationId",
         spoiled(GOOD, element("ConversationId", "c1"), ""),
         "ConversationId",
-        req="MS098-8.4.3-01",
     ),
     case(
         "no MessageData",
         without("<eb:MessageData>", "</eb:MessageData>"),
         "MessageData",
-        req="MS098-8.4.6-01",
     ),
     case(
         "no MessageId",
         spoiled(GOOD, element("MessageId", M), ""),
         "MessageId",
-        req="MS098-8.4.6.1-01",
     ),
 ]
 
 
 @pytest.mark.req("MS098-11.3.1-01", "MS098-11-03")
-@pytest.mark.xfail(strict=True, reason="B2: an empty 202")
 @pytest.mark.parametrize(("letter", "what"), UNNAMED)
 @played
 async def test_what_no_error_list_can_be_addressed_to_gets_a_soap_fault(
@@ -751,7 +681,6 @@ async def test_what_no_error_list_can_be_addressed_to_gets_a_soap_fault(
 
 
 @pytest.mark.req("MS098-8.4.11-02", "MS098-11-03")
-@pytest.mark.xfail(strict=True, reason="B3: an ErrorList")
 @pytest.mark.parametrize("actor", ["", f' SOAP-ENV:actor="{NEXT}"'], ids=["", "next"])
 @played
 async def test_a_header_block_that_is_not_understood_gets_a_soap_fault(
@@ -789,226 +718,6 @@ async def test_a_block_for_another_actor_is_passed_over(world: World) -> None:
     other = FOREIGN.format(MUST + ' SOAP-ENV:actor="urn:example:archive"')
     letter = spoiled(GOOD, "</SOAP-ENV:Header>", other + "</SOAP-ENV:Header>")
     assert (await hand(world, await listening(world), letter)).delivered == [M]
-
-
-def outer(**changes: str | None) -> str:
-    """The Content-Type of the package with parameters changed, or left out."""
-    given = {"type": "text/xml", "boundary": "b", "start": "<root@buyer.example>"} | changes
-    return "; ".join(
-        ["multipart/related", *(f'{name}="{value}"' for name, value in given.items() if value)]
-    )
-
-
-def latin(text: str) -> bytes:
-    return text.replace(">c1<", ">caf\u00e9<").encode("latin-1")
-
-
-PACKAGES: Final = [
-    case(
-        "no type",
-        pack(GOOD, (CID, ORDER), outer=outer(type=None)),
-        "Client",
-        "type",
-        req="MS098-7.2-02",
-    ),
-    case(
-        "another type",
-        pack(GOOD, (CID, ORDER), outer=outer(type="application/xml")),
-        "Client",
-        "type",
-        req="MS098-7.2-02",
-    ),
-    case(
-        "root that is not text/xml",
-        pack(GOOD, (CID, ORDER), outer=outer(type="application/xml"), inner="application/xml"),
-        "Client",
-        "text/xml",
-        req="MS098-7.2-03 MS098-7.3.1-01",
-    ),
-    case(
-        "root of SOAP 1.2's type",
-        pack(
-            GOOD,
-            (CID, ORDER),
-            outer=outer(type="application/soap+xml"),
-            inner="application/soap+xml",
-        ),
-        "Client",
-        "text/xml",
-        req="MS098-7.2-03 MS098-7.3.1-01",
-    ),
-    case(
-        "charset against the declaration",
-        pack(GOOD, (CID, ORDER), inner='text/xml; charset="ISO-8859-1"'),
-        "Client",
-        "charset",
-        req="MS098-7.3.1.1-01 MS098-8.1.2-01",
-    ),
-    case(
-        "charset against the declaration, alone",
-        ("text/xml; charset=ISO-8859-1", order(body="", inside=RELIABLY).encode()),
-        "Client",
-        "charset",
-        req="MS098-7.3.1.1-01 MS098-8.1.2-01",
-    ),
-    case(
-        "charset against the encoding",
-        pack(GOOD.encode("utf-16"), (CID, ORDER)),
-        "Client",
-        "",
-        req="MS098-7.3.1.1-02 MS098-8.1.2-02",
-    ),
-    case(
-        "declaration against the encoding",
-        pack(latin(GOOD), (CID, ORDER), inner="text/xml"),
-        "Client",
-        "well-formed",
-        req="MS098-8.1.2-02",
-    ),
-    case("no boundary", pack(GOOD, (CID, ORDER), outer=outer(boundary=None)), "Client", "boundary"),
-    case("another boundary", pack(GOOD, (CID, ORDER), outer=outer(boundary="c")), "Client", "part"),
-    case(
-        "start that is nowhere",
-        pack(GOOD, (CID, ORDER), outer=outer(start="<gone@buyer.example>")),
-        "Client",
-        "start",
-    ),
-    case(
-        "multipart/mixed",
-        pack(GOOD, (CID, ORDER), outer='multipart/mixed; boundary="b"'),
-        "Client",
-        "multipart/mixed",
-        req="MS098-7.1.1-02 MS098-7.2-01",
-    ),
-    case("cut off", (outer(), pack(GOOD, (CID, ORDER))[1][:-9]), "Client", "delimiter"),
-    case(
-        "two parts of one name", pack(GOOD, (CID, ORDER), (CID, b"other")), "Client", "Content-ID"
-    ),
-    case("nothing", (XML, b""), "Client", ""),
-    case(
-        "not well-formed",
-        pack(spoiled(GOOD, "</eb:Action>", ""), (CID, ORDER)),
-        "Client",
-        "well-formed",
-        req="MS098-7.1.1-01",
-    ),
-    case(
-        "a DTD",
-        pack(GOOD.replace("?>\n", '?><!DOCTYPE x [<!ENTITY e "x">]>', 1), (CID, ORDER)),
-        "Client",
-        "DTD",
-    ),
-    case(
-        "no SOAP Body",
-        pack(without("<SOAP-ENV:Body>", "</SOAP-ENV:Body>"), (CID, ORDER)),
-        "Client",
-        "Body",
-        req="MS098-8.9-01",
-    ),
-    case(
-        "Body before Header",
-        pack(
-            without("<SOAP-ENV:Header>", "</SOAP-ENV:Header>").replace(
-                "</SOAP-ENV:Body>",
-                "</SOAP-ENV:Body>"
-                + GOOD[GOOD.index("<SOAP-ENV:Header>") : GOOD.index("<SOAP-ENV:Body>")],
-            ),
-            (CID, ORDER),
-        ),
-        "Client",
-        "Header",
-        req="MS098-8.3-01",
-    ),
-    case(
-        "no SOAP Header",
-        pack(without("<SOAP-ENV:Header>", "</SOAP-ENV:Header>"), (CID, ORDER)),
-        "Client",
-        "MessageHeader",
-        req="MS098-8.2.2-01 MS098-8.4-01",
-        wrong="B8: an ebMS 3.0 signal",
-    ),
-    case(
-        "no MessageHeader",
-        pack(without("<eb:MessageHeader ", "</eb:MessageHeader>"), (CID, ORDER)),
-        "Client",
-        "MessageHeader",
-        req="MS098-8.2.2-01 MS098-8.4-01 MS098-8.13.2-01",
-        wrong="B8: an ebMS 3.0 signal",
-    ),
-    case(
-        "an Envelope of another SOAP",
-        pack(GOOD.replace(SOAP_NS, "urn:example:soap"), (CID, ORDER)),
-        "VersionMismatch",
-        "",
-        req="MS098-7.1.1-01 MS098-11-03",
-        wrong="B7: Client",
-    ),
-    case(
-        "SOAP 1.2",
-        pack(GOOD.replace(SOAP_NS, "http://www.w3.org/2003/05/soap-envelope"), (CID, ORDER)),
-        "VersionMismatch",
-        "",
-        req="MS098-7.1.1-01",
-        wrong="B8: an ebMS 3.0 signal",
-    ),
-]
-
-
-@pytest.mark.req("MS098-7.6-01", "MS098-11-03", "MS098-11-01")
-@pytest.mark.parametrize(("letter", "code", "what"), PACKAGES)
-@played
-async def test_a_broken_package_gets_a_soap_fault(
-    world: World, letter: Packed, code: str, what: str
-) -> None:
-    agreed(world)
-    outcome = await hand(world, await listening(world), letter)
-    assert outcome.response.status == 500
-    assert outcome.response.content_type is not None
-    assert outcome.response.content_type.startswith("text/xml")
-    fault = outcome.said.fault
-    assert fault is not None
-    assert fault[0] == code
-    assert what in fault[1]
-    assert outcome.posted == []
-    assert outcome.delivered == []
-    assert outcome.raised
-
-
-@pytest.mark.req("MS098-7.3.1.1-04", "MS098-8.1.2-04", "MS098-7.5-03")
-@pytest.mark.parametrize(
-    "letter",
-    [
-        pack(GOOD, (CID, ORDER), inner="text/xml"),
-        pack(GOOD, (CID, ORDER), inner="text/xml\r\nX-Mood: good\r\nContent-Length: 1"),
-        pack(
-            latin(GOOD.replace("UTF-8", "ISO-8859-1")),
-            (CID, ORDER),
-            inner="text/xml; charset=iso-8859-1",
-        ),
-        pack(
-            GOOD.replace("UTF-8", "UTF-16").encode("utf-16"),
-            (CID, ORDER),
-            inner="text/xml; charset=UTF-16",
-        ),
-        pack(GOOD.partition("?>\n")[2], (CID, ORDER), inner="text/xml"),
-        pack(GOOD, (CID, ORDER), outer=outer(start=None)),
-    ],
-    ids=["no charset", "unknown MIME headers", "latin-1", "UTF-16", "no declaration", "no start"],
-)
-@played
-async def test_what_section_7_leaves_open_is_taken(world: World, letter: Packed) -> None:
-    agreed(world)
-    assert (await hand(world, await listening(world), letter)).delivered == [M]
-
-
-@pytest.mark.req("MS098-8.2.1-01")
-@played
-async def test_elements_of_another_namespace_are_no_ebxml_message(world: World) -> None:
-    agreed(world)
-    letter = pack(GOOD.replace(OLD_NS, "urn:example:other"), (CID, ORDER))
-    outcome = await hand(world, await listening(world), letter)
-    assert outcome.response.status >= 400
-    assert outcome.delivered == []
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])

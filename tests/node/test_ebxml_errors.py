@@ -153,7 +153,6 @@ async def test_several_errors_are_one_report(world: World) -> None:
         ("header", packed(order(inside=RELIABLY, conversation="c2"))),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="B5: no location")
 @played
 async def test_something_else_under_a_known_message_id_is_inconsistent(
     world: World, what: str, other: Packed
@@ -420,7 +419,6 @@ def riding(code: str, severity: str, ref: str = M) -> Packed:
 
 
 @pytest.mark.req("MS098-8.13.5-01", "MS098-11.5-01")
-@pytest.mark.xfail(strict=True, reason="B13: no error_received")
 @played
 async def test_a_warning_rides_on_a_message_for_the_application(world: World) -> None:
     buyer = await sent(world)
@@ -517,14 +515,15 @@ async def test_a_message_is_not_its_own_acknowledgment(world: World) -> None:
 
 
 @pytest.mark.req("MS098-8.4.6.3-01")
-@pytest.mark.xfail(strict=True, reason="B14: delivered")
 @played
 async def test_a_message_that_refers_to_itself_is_inconsistent(world: World) -> None:
     """RefToMessageId names an earlier message (8.4.6.3)."""
     world.speak(**reliable_terms())
     outcome = await hand(world, await listening(world), order(ref=M, inside=RELIABLY))
     assert outcome.delivered == []
-    assert outcome.said.errors == [("Inconsistent", "Error", pointer(f"{DATA}/eb:RefToMessageId"))]
+    assert set(outcome.said.errors) == {
+        ("Inconsistent", "Error", pointer(f"{DATA}/eb:RefToMessageId"))
+    }
 
 
 @pytest.mark.parametrize(
@@ -703,13 +702,13 @@ async def test_a_soap_fault_in_answer_is_understood(
     assert code in (notice.detail or "") or "no" in (notice.detail or "")
 
 
-@pytest.mark.req("MS098-11-02")
+@pytest.mark.xfail(strict=True, reason="B21: a Fault")
 @played
 async def test_a_soap_fault_that_comes_by_itself_changes_nothing(world: World) -> None:
     buyer = await sent(world)
     outcome = await hand(world, buyer, (XML, FAULT.format("Client").encode()))
     assert not outcome.posted
-    assert outcome.said.fault is None if outcome.response.body else True
+    assert not outcome.response.body
     assert await buyer.state(M) is State.WAITING
 
 

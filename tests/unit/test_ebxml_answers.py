@@ -354,6 +354,29 @@ def test_an_acknowledgment_of_another_message_is_not_believed(version: str) -> N
 
 
 @every_version
+@pytest.mark.req("MS098-10.3.1.3-08")
+def test_an_acknowledgment_for_somebody_else_is_not_believed(version: str) -> None:
+    world = World(version, ebxml=ASKED)
+    answer, made = acknowledged(world)
+    assert answer is not None
+    other = answer.envelope.replace(b"urn:example:buyer", b"urn:example:stranger")
+    found = world.look(alone(other), answering=True)
+    problems = answer_problems(found, sent_of(made), world.match, on_response=True)
+    assert [(one.code, one.location) for one in problems] == [("Inconsistent", f"{HEADER}/eb:To")]
+
+
+def test_an_acknowledgment_of_another_version_is_not_believed_and_an_error_is() -> None:
+    old, new = World("0.98b", ebxml=ASKED), World("2.0", ebxml=ASKED)
+    sent = sent_of(new.package(ORDER))
+    acknowledgment, error = acknowledged(old)[0], about(old, failure())
+    assert acknowledgment is not None
+    assert error is not None
+    said = answer_problems(new.hear(acknowledgment), sent, new.match, on_response=True)
+    assert [one.code for one in said] == ["Inconsistent"]
+    assert answer_problems(new.hear(error), sent, new.match, on_response=True) == []
+
+
+@every_version
 @pytest.mark.parametrize("on_response", [True, False])
 def test_an_unsigned_error_is_believed_on_the_response_only_where_the_p_mode_signs(
     version: str, on_response: bool

@@ -147,18 +147,48 @@ def test_a_part_that_the_manifest_does_not_list_is_a_mime_problem() -> None:
     assert found.problems[0].location == "cid:part-2@buyer.example"
 
 
-@pytest.mark.req("MS098-8.10.7-03")
-def test_what_lies_outside_of_the_message_is_not_fetched_and_no_failure() -> None:
+@pytest.mark.parametrize("receiving", [True, False])
+@pytest.mark.req("MS098-8.10.7-03", "MS098-8.10.7-04")
+def test_what_lies_outside_of_the_message_is_not_fetched(receiving: bool) -> None:
+    """Who receives it refuses it; who only looks is warned."""
     world = World()
-    made = world.package(ORDER)
     outside = b"http://buyer.example/order.xml"
-    envelope = made.envelope.replace(b"cid:part-1@buyer.example", outside)
-    found = world.look(alone(envelope))
-    assert found.holds
-    assert [(one.code, one.severity) for one in found.problems] == [
-        ("MimeProblem", Severity.WARNING)
-    ]
+    envelope = world.package(ORDER).envelope.replace(b"cid:part-1@buyer.example", outside)
+    found = world.look(alone(envelope), receiving=receiving)
+    (wrong,) = found.problems
+    assert wrong.code == "MimeProblem"
+    assert wrong.severity is (Severity.FAILURE if receiving else Severity.WARNING)
+    assert wrong.location == f"{MANIFEST}/eb:Reference[1]/@xlink:href"
     assert found.payloads[0][0].content is None
+
+
+@every_version
+@pytest.mark.req("MS098-8.4.6.3-01")
+def test_a_message_that_refers_to_itself_is_inconsistent(version: str) -> None:
+    world = World(version)
+    found = world.receive(world.package(draft=world.draft(ref_to_message_id=MESSAGE_ID)))
+    assert codes(found) == ["Inconsistent"]
+    assert found.problems[0].location == f"{HEADER}/eb:MessageData/eb:RefToMessageId"
+
+
+def test_ebxml_without_a_message_header_gets_a_soap_fault() -> None:
+    world = World()
+    whole = world.package(ORDER).envelope
+    begin, end = whole.index(b"<SOAP-ENV:Header>"), whole.index(b"<SOAP-ENV:Body>")
+    found = world.look(alone(whole[:begin] + whole[end:]))
+    assert found.kind == "ebxml"
+    assert found.soap_fault is not None
+    assert found.soap_fault.code == f"{{{S11}}}Client"
+
+
+@pytest.mark.parametrize("soap", ["http://www.w3.org/2003/05/soap-envelope", "urn:example:soap"])
+@pytest.mark.req("MS098-11-03")
+def test_another_soap_is_a_version_mismatch(soap: str) -> None:
+    envelope = World().package().envelope.replace(S11.encode(), soap.encode())
+    found = inspect_message([envelope], Lens(NOW, receiving=True))
+    assert found.soap_fault is not None
+    assert found.soap_fault.code == f"{{{S11}}}VersionMismatch"
+    assert not found.holds
 
 
 def test_of_an_envelope_alone_nobody_knows_whether_a_part_is_missing() -> None:

@@ -7,7 +7,7 @@ from postroad.api.serving import ServeError
 from postroad.node.config import Config
 from postroad.node.config_groups import split_address
 from postroad.node.node import Node
-from postroad.transport.smtp_server import MailDoor, MailLimits
+from postroad.transport.smtp_server import MailDoor, MailLimits, read_users
 
 
 def mail_door(config: Config, node: Node, tls: DoorTls | None) -> MailDoor | None:
@@ -24,7 +24,7 @@ def mail_door(config: Config, node: Node, tls: DoorTls | None) -> MailDoor | Non
         name=mail.hello,
         tls=tls.context if tls is not None else None,
         require_tls=mail.require_tls,
-        users=None if mail.users_file is None else _users(mail.users_file),
+        users=_users(mail.users_file),
         limits=MailLimits(
             message_bytes=mail.max_size,
             connections=mail.connections,
@@ -33,14 +33,11 @@ def mail_door(config: Config, node: Node, tls: DoorTls | None) -> MailDoor | Non
     )
 
 
-def _users(file: Path) -> dict[str, str]:
-    """Names and passwords, a line each."""
-    users = {}
-    for number, line in enumerate(file.read_text().splitlines(), 1):
-        if not line.strip():
-            continue
-        name, colon, password = line.partition(":")
-        if not colon or not name or not password:
-            raise ServeError(f"{file}:{number}: write name:password")
-        users[name] = password
-    return users
+def _users(file: Path | None) -> dict[str, str] | None:
+    """Who may hand in mail; None: nobody has to log in."""
+    if file is None:
+        return None
+    try:
+        return read_users(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ServeError(f"{file}: {error}; write a line name:password for each") from None

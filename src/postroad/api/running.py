@@ -91,7 +91,8 @@ class RunningNode:
         store = await open_sqlite(config.data, config.node)
         try:
             self.node = self._process(store)
-            self.node.context.msh_url = self.serving.msh_url
+            named = [one.public_url for one in config.listen if "msh" in one.serve]
+            self.node.context.msh_url = next(iter(named), None) or self.serving.msh_url
             await self.node.start()
         except BaseException:
             await store.close()

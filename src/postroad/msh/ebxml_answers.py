@@ -304,7 +304,8 @@ def answer_problems(
 
     What was asked to be signed must be signed by the partner, and in 2.0 repeat the digests of the
     message. An error on the response is taken unsigned: a partner that cannot read a message often
-    cannot sign about it either. From a stranger's request it is not, where the P-Mode signs.
+    cannot sign about it either. From a stranger's request it is not, where the P-Mode signs. An
+    error may be of another version, since who says it may not know ours.
     """
     answer = found.ebxml
     if answer is None:
@@ -315,14 +316,27 @@ def answer_problems(
     if about != sent.message.message_id:
         said = f"it refers to {about!r}, not to the message that was sent"
         problems.append(EbmsError("Inconsistent", said, location=_REF))
+    if not _is_for_us(answer.header.to_party, sent.message):
+        said = f"it is for {answer.header.to_party}, not for who sent the message"
+        problems.append(EbmsError("Inconsistent", said, location=f"{HEADER}/eb:To"))
     if is_error:
         wanted = signs(match.leg) and not on_response
     else:
         wanted = _wants_signature(answer, sent.message, match)
         problems += _unproven_digests(answer, sent, wanted)
+        if answer.dialect is not sent.message.dialect:
+            said = f"it is of version {answer.dialect.name}, and what was sent of another"
+            problems.append(EbmsError("Inconsistent", said, location=f"{HEADER}/@eb:version"))
     return problems + (_unsigned(found) if wanted else [])
 
 
+def _is_for_us(party: Party, sent: EbxmlMessage) -> bool:
+    """Whether it is for the From Party, or for an MSH by its address. [MS098-10.3.1.3-08]"""
+    same = set(party.party_ids) & set(sent.header.from_party.party_ids)
+    return bool(same) or any(one.value.startswith(_ADDRESSES) for one in party.party_ids)
+
+
+_ADDRESSES: Final = ("http:", "https:", "mailto:")
 _REF: Final = f"{HEADER}/eb:MessageData/eb:RefToMessageId"
 
 

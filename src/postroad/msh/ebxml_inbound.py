@@ -45,12 +45,13 @@ from postroad.wire.ebxml import (
     kind_of,
 )
 from postroad.wire.ebxml_errors import ebxml_code
+from postroad.wire.ebxml_findings import path
 from postroad.wire.ebxml_packaging import packaging_problems
 from postroad.wire.ebxml_reader import must_understand_problems, read_ebxml
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.mime_headers import content_id_of
 from postroad.wire.soap import Envelope, SoapVersion
-from postroad.wire.soap_faults import must_understand_fault, read_fault
+from postroad.wire.soap_faults import must_understand_fault, read_fault, version_mismatch_fault
 
 ROLE: Final = "role"
 """The part property that is xlink:role on the wire."""
@@ -129,12 +130,16 @@ class EbxmlLook:
         self._reading = reading = read_ebxml(self._envelope, self._dialect)
         self._problems += reading.problems
         message = found.ebxml = reading.message
+        if self._envelope.version is not SoapVersion.SOAP_11:
+            found.soap_fault = version_mismatch_fault(SoapVersion.SOAP_11).fault
         if message is None:
+            found.soap_fault = found.soap_fault or client_fault(reading.failures)
             return
         found.kind = f"ebxml_{kind_of(message)}"
         media_types = {name: one.media_type for name, one in found.attachments.items()}
         found.messaging = Messaging((user_message(message, media_types),))
         self._empty(message)
+        self._about_itself(message)
         ahead = message.header.timestamp - self._lens.at
         if ahead > _TOMORROW:
             self._future(message)
@@ -164,6 +169,14 @@ class EbxmlLook:
         if not value:
             said = f"a message with Action {message.header.action[:80]} must have {what}"
             self._problems.append(EbmsError("Inconsistent", said, location=f"{HEADER}/eb:Action"))
+
+    def _about_itself(self, message: EbxmlMessage) -> None:
+        """A message refers to an earlier one. [MS098-8.4.6.3-01]"""
+        about = (message.header.ref_to_message_id, message.acknowledged, message.asked_about)
+        if message.message_id and message.message_id in about:
+            said = "it refers to itself, and RefToMessageId names an earlier message"
+            place = f"{HEADER}/eb:MessageData/eb:RefToMessageId"
+            self._problems.append(EbmsError("Inconsistent", said, location=place))
 
     def _future(self, message: EbxmlMessage) -> None:
         header = message.header
@@ -241,7 +254,7 @@ class EbxmlLook:
         )
         for block in blocks:
             said = f"the header <{xml.local(block.element)}> must be understood and is not known"
-            self._problems.append(EbmsError("NotSupported", said, location=xml.path(block.element)))
+            self._problems.append(EbmsError("NotSupported", said, location=path(block.element)))
         names = [str(block.element.tag) for block in blocks]
         if names:
             fault = must_understand_fault(SoapVersion.SOAP_11, names).fault
@@ -290,11 +303,14 @@ class EbxmlLook:
                 if own and xml.local(element) not in _HOP_BY_HOP:
                     said = f"the signature does not cover <{xml.local(element)}>"
                     self._problems.append(
-                        EbmsError("SecurityFailure", said, location=xml.path(element))
+                        EbmsError("SecurityFailure", said, location=path(element))
                     )
 
     def _payloads(self) -> None:
-        """Find what the Manifest lists; nothing may be left over. [MS098-8.10.7-02]"""
+        """Find what the Manifest lists; nothing may be left over.
+
+        What nobody fetches nobody can be given. [MS098-8.10.7-02] [MS098-8.10.7-04]
+        """
         messaging = self._found.messaging
         if messaging is None:
             return
@@ -316,14 +332,12 @@ class EbxmlLook:
             return Payload(
                 info, content_id, attachment.media_type, attachment.content, attachment.sha256
             )
-        said, severity = (
-            f"{href[:200]!r} is outside the message and is not fetched",
-            Severity.WARNING,
-        )
+        lost = self._lens.receiving
+        said = f"{href[:200]!r} is outside the message and is not fetched"
         if content_id is not None:
             said = f"the message has no part with Content-ID {content_id}"
-            if not self._capture.envelope_only:
-                severity = Severity.FAILURE
+            lost = not self._capture.envelope_only
+        severity = Severity.FAILURE if lost else Severity.WARNING
         place = f"{MANIFEST}/eb:Reference[{number}]/@xlink:href"
         self._problems.append(EbmsError("MimeProblem", said, location=place, severity=severity))
         return Payload(info, content_id, None, None)

@@ -37,7 +37,7 @@ from postroad.wire.soap import (
     not_understood,
     read_envelope,
 )
-from postroad.wire.soap_faults import read_fault
+from postroad.wire.soap_faults import read_fault, version_mismatch_fault
 from postroad.wire.wsa import read_addressing
 
 _SECURITY = f"{{{names.WSSE}}}Security"
@@ -106,11 +106,14 @@ class Look:
     def read(self) -> bool:
         """What the message says of itself; False when it cannot be read."""
         self._problems += self._capture.problems
+        root: etree._Element | None = None
         try:
             root = xml.parse(self._capture.envelope, self._lens.limits)
             self._envelope = self._found.envelope = read_envelope(root)
         except EbmsError as error:
             self._problems.append(error)
+            if root is not None and _is_of_another_soap(root):
+                self._found.soap_fault = version_mismatch_fault(SoapVersion.SOAP_11).fault
             return False
         dialect = self._dialect()
         if dialect is None:
@@ -125,12 +128,10 @@ class Look:
         return True
 
     def _dialect(self) -> Dialect | None:
-        """Which ebXML it is, if any: that is always SOAP 1.1, and never beside eb:Messaging."""
+        """Which ebXML it is, if any: what has eb:Messaging is none."""
         header = self._envelope.header
         newer = header is not None and header.find(MESSAGING) is not None
-        if newer or self._envelope.version is not SoapVersion.SOAP_11:
-            return None
-        return dialect_of(self._envelope)
+        return None if newer else dialect_of(self._envelope)
 
     def terms(self) -> Terms | None:
         """The terms of the message's P-Mode, where P-Modes were given."""
@@ -407,6 +408,10 @@ class Look:
             time_counts=self._lens.time_counts,
             receiving=self._lens.receiving,
         )
+
+
+def _is_of_another_soap(root: etree._Element) -> bool:
+    return xml.local(root) == "Envelope" and xml.namespace(root) not in (names.S11, names.S12)
 
 
 def _understood(blocks: Iterable[HeaderBlock]) -> frozenset[str]:

@@ -141,6 +141,8 @@ class Config(Settings):
 
     def _door_url(self, part: Part) -> str | None:
         door = next((door for door in self.listen if part in door.serve), None)
+        if door is not None and part == "msh" and door.public_url is not None:
+            return door.public_url
         if door is None or door.port == 0:
             return None
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(door.host, door.host)

@@ -211,6 +211,9 @@ class Listen(Settings):
         ("msh", "api"),
     )
     path: UrlPath = setting("Path of the protocol endpoint.", "/msh")
+    public_url: Url | None = setting(
+        "The URL by which partners reach the protocol endpoint, where that is another one."
+    )
     tls: Tls | None = setting("TLS; unset: plain HTTP.")
 
     @property

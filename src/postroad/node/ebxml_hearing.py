@@ -1,6 +1,8 @@
 """What a partner says in ebXML about a message that we sent, or passed on: believed or not."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import cpa_terms
 from postroad.agreement.matching import Match
@@ -30,12 +32,14 @@ def heard_ebxml(
     sent: SentEbxml,
     side: Side,
     addresses: Sequence[str],
+    own: Collection[str],
     *,
     on_response: bool,
 ) -> Hearing:
     """What an envelope that was looked at says about a message.
 
-    `addresses` are those that it may have been sent to: an MSH on the way goes by its URI.
+    `addresses` are those that it may have been sent to, and `own` ours: an MSH on the way goes by
+    its URI.
     """
     kind = str(capture.content_type) if capture.content_type else "text/xml"
     problems = tuple(one for one in found.problems if one.severity is Severity.FAILURE)
@@ -43,6 +47,10 @@ def heard_ebxml(
     heard: tuple[Heard, ...] = ()
     if answer is not None and _refers(answer, sent, on_response):
         heard = (_judge(found, answer, match, sent, side, addresses, on_response),)
+        if not _is_for_us(answer, sent, own):
+            # [MS098-10.3.1.3-08]
+            stray = EbmsError("Inconsistent", "it is addressed to somebody else", location="eb:To")
+            heard = (changed(heard[0], problems=(*heard[0].problems, stray)),)
     return Hearing(capture.envelope, kind, heard, problems, found.fault)
 
 
@@ -50,6 +58,12 @@ def _refers(answer: EbxmlMessage, sent: SentEbxml, on_response: bool) -> bool:
     ref = answer.acknowledged or answer.header.ref_to_message_id
     unsaid = ref is None and on_response and answer.error_list is not None
     return ref == sent.message.message_id or unsaid
+
+
+def _is_for_us(answer: EbxmlMessage, sent: SentEbxml, own: Collection[str]) -> bool:
+    """Whether an answer goes to who sent the message, or to the address that it came from."""
+    ours = {one.value for one in sent.message.header.from_party.party_ids} | set(own)
+    return any(one.value in ours for one in answer.header.to_party.party_ids)
 
 
 def _judge(

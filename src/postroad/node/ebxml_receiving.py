@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
-from postroad.msh.ebxml_answers import error_answer, sent_ebxml, write_signal
-from postroad.msh.ebxml_faults import fault, unsupported_service
+from postroad.msh.ebxml_answers import refusal, sent_ebxml, write_signal
+from postroad.msh.ebxml_faults import client_fault, fault, unsupported_service
+from postroad.msh.ebxml_inbound import HEADER
 from postroad.msh.ebxml_terms import reliable
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
@@ -29,7 +30,7 @@ from postroad.node.ebxml_keeping import Arrived, Kept, keep_ebxml
 from postroad.node.ebxml_linking import Linking
 from postroad.node.ebxml_relaying import Relaying
 from postroad.node.ebxml_replying import Replying
-from postroad.node.ebxml_sending import own_address
+from postroad.node.ebxml_sending import own_address, own_addresses
 from postroad.node.ebxml_services import Services
 from postroad.node.hearing import Hearing
 from postroad.node.keeping import LONGEST_ID, Arrival, about_nothing, reject
@@ -41,15 +42,24 @@ from postroad.security.sign import Signing
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, Signal
 from postroad.wire.content import read_all
-from postroad.wire.ebms3 import UserMessage
+from postroad.wire.ebms3 import Party, PartyId, UserMessage
 from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap import SoapVersion
+from postroad.wire.soap_faults import Fault
 
 _SIGNALS: Final = ("acknowledgment", "error")
 _SECURITY: Final = ("EBMS:0101", "EBMS:0103", "SecurityFailure")
 _MAY_TAKE_LONG: Final = 1 << 20
 _LEAST_MEMORY: Final = timedelta(days=1)
+_PLACES: Final = {
+    ebxml.Case.EXPIRED: f"{HEADER}/eb:MessageData/eb:TimeToLive",
+    ebxml.Case.CONTRADICTION: f"{HEADER}/eb:MessageData/eb:MessageId",
+    ebxml.Case.DISORDER: f"{HEADER}/eb:SequenceNumber",
+    ebxml.Case.UNORDERED: f"{HEADER}/eb:SequenceNumber",
+    ebxml.Case.NO_ROOM: f"{HEADER}/eb:SequenceNumber",
+}
+"""Where a message has what the machine refuses. [MS098-8.7.5.4-01]"""
 _log = logging.getLogger("postroad.receive")
 
 
@@ -87,6 +97,8 @@ class EbxmlReceiver:
             await self.services.heard(look, arrival, message)
             return NO_CONTENT
         await self._judge(look, size)
+        if found.soap_fault is not None:
+            return await self._fault(arrival, request)
         if kind != "message":
             return await self._service(arrival, request, message)
         return await self._message(arrival, request, message)
@@ -240,6 +252,7 @@ class EbxmlReceiver:
             sent_ebxml(kept, context.limits),
             sent.side,
             addresses,
+            own_addresses(context, match),
             on_response=False,
         )
 
@@ -267,9 +280,8 @@ class EbxmlReceiver:
         if kept.state is None:
             error = report.error if report is not None else None
             code, detail = (error.code.value, error.detail) if error else ("Unknown", "refused")
-            return await self._refuse(
-                arrival, request, message, [EbmsError(code, detail)], known=True
-            )
+            problem = EbmsError(code, detail, location=_PLACES.get(kept.case))
+            return await self._refuse(arrival, request, message, [problem])
         duplicate = kept.case not in (ebxml.Case.NEW, ebxml.Case.NEW_AWAITED, ebxml.Case.HELD)
         event = "duplicate" if duplicate else kept.state.value
         context.count("messages", side="receiving", event=event)
@@ -319,12 +331,16 @@ class EbxmlReceiver:
         match = arrival.found.match
         if match is not None and _relays(match):
             return await self._pass_on(arrival, request, message, match)
+        if not self.services.offers(message, match):
+            return await self._fault(arrival, request, unsupported_service(message))
         problems = [one for one in arrival.found.problems if one.severity is Severity.FAILURE]
-        answer = await self.services.answer(arrival, message, match, problems)
+        answer = await self.services.answer(arrival, message, match)
+        if answer is None and problems:
+            return await self._refuse(arrival, request, message, problems)
         if answer is None:
-            if problems:
-                return await self._refuse(arrival, request, message, problems)
-            return Response(500, "text/xml; charset=UTF-8", fault(unsupported_service(message)))
+            # Who is no partner is not told that somebody is here. [MS098-9.2.3-02]
+            await self._note("SecurityFailure", "a stranger asked whether we are here", arrival)
+            return NO_CONTENT
         proven = not problems
         route = answer_route(
             message, match, answer.kind, synchronous=request.synchronous, proven=proven
@@ -392,27 +408,29 @@ class EbxmlReceiver:
         request: Request,
         message: EbxmlMessage,
         problems: Sequence[EbmsError],
-        *,
-        known: bool = False,
     ) -> Response:
         """Nothing is delivered; the sender is told why, and the journal too. [MS098-11.3-01]"""
         context, found, now = self._context, arrival.found, arrival.now
-        match = found.match
-        proven = _proven(found)
+        match = found.match or self._nearest(found, message)
+        proven = _proven(found, match)
         signing = None
         if match is not None and proven:
             try:
                 signing = self._signing(match)
             except Unsecurable:
                 signing = None
-        answer = error_answer(
-            problems,
-            message.dialect,
-            about=message,
+        found.problems[:] = dict.fromkeys((*problems, *found.problems))
+        own = found.match is None or not context.in_force.receives(found.match)
+        said = refusal(
+            found,
             message_id=context.new_id(now),
             now=now,
+            party=self._own_party() if own else None,
             signing=signing,
         )
+        if isinstance(said, Fault):
+            return await self._fault(arrival, request, said)
+        answer = said
         context.count("ebms_errors", code=problems[0].code, direction="raised")
         _log.warning(
             "rejected",
@@ -449,14 +467,32 @@ class EbxmlReceiver:
             return NO_CONTENT
         return Response(200, answer.content_type, answer.envelope)
 
-    async def _fault(self, arrival: Arrival, request: Request) -> Response:
+    def _nearest(self, found: Inspection, message: EbxmlMessage) -> Match | None:
+        """A P-Mode of the same parties and CPAId: it says where errors go. [MS098-11.4-02]"""
+        if found.messaging is None:
+            return None
+        try:
+            match = self._context.in_force.expectation.pmodes.match(
+                _user_message(found), ebxml=message.dialect.name, signal=True
+            )
+        except EbmsError:
+            return None
+        return None if match.against else match
+
+    def _own_party(self) -> Party:
+        named = self._context.config.party[0]
+        return Party((PartyId(named.id, named.type),), "")
+
+    async def _fault(
+        self, arrival: Arrival, request: Request, said: Fault | None = None
+    ) -> Response:
         """What SOAP itself answers: the package or the envelope is not as it must be."""
         found = arrival.found
-        first = next(iter(found.problems), EbmsError("Unknown", "it cannot be read"))
+        failures = [one for one in found.problems if one.severity is Severity.FAILURE]
+        first = next(iter(failures), EbmsError("Unknown", "it cannot be read"))
         await self._note(first.code, first.detail, arrival)
-        if found.soap_fault is None:
-            return Response(400)
-        return Response(500, "text/xml; charset=UTF-8", fault(found.soap_fault))
+        what = said or found.soap_fault or client_fault(failures)
+        return Response(500, "text/xml; charset=UTF-8", fault(what))
 
     async def _note(self, code: str, detail: str, arrival: Arrival) -> None:
         context = self._context
@@ -478,11 +514,11 @@ def _user_message(found: Inspection) -> UserMessage:
     return found.messaging.user_messages[0]
 
 
-def _proven(found: Inspection) -> bool:
+def _proven(found: Inspection, match: Match | None) -> bool:
     """Whether the partner signed what is refused now, or nothing is signed in the first place."""
-    if found.match is None:
+    if match is None:
         return False
-    if not signs(found.match.leg):
+    if not signs(match.leg):
         return True
     return found.trusted is True and not any(
         one.code in _SECURITY and one.severity is Severity.FAILURE for one in found.problems

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from postroad.agreement.ebxml import is_mail
+from postroad.agreement.matching import Match
 from postroad.agreement.pmode import Leg
 from postroad.msh.ebxml_outbound import hop, via_of
 from postroad.msh.lens import Inspection
@@ -21,6 +22,12 @@ def own_address(context: Context, leg: Leg | None, by_mail: bool) -> str:
     if by_mail and mail is not None:
         return f"mailto:{mail.address}"
     return context.msh_url or context.config.msh_url or f"urn:postroad:{context.config.node}"
+
+
+def own_addresses(context: Context, match: Match | None) -> frozenset[str]:
+    """All by which this node may be addressed in an answer."""
+    leg = match.leg if match is not None else None
+    return frozenset(own_address(context, leg, by_mail) for by_mail in (False, True))
 
 
 def transmitted(

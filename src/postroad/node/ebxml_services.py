@@ -4,7 +4,6 @@ Who may ask is the P-Mode's to say. A stranger who asks for a status is UnAuthor
 nothing of what there is.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -13,9 +12,10 @@ from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
+from postroad.msh.ebxml_answers import asked_by_partner
 from postroad.msh.ebxml_services import pong, status_response
 from postroad.msh.inspection import Look
-from postroad.msh.securing import Unsecurable, answer_signing
+from postroad.msh.securing import Unsecurable, answer_signing, signs
 from postroad.node.context import Context
 from postroad.node.keeping import Arrival
 from postroad.security.sign import Signing
@@ -30,7 +30,7 @@ from postroad.wire.ebxml import (
     EbxmlMessage,
     kind_of,
 )
-from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.errors import Severity
 
 _TAKEN: Final = (State.RECEIVED, State.HELD, State.DELIVERED, State.CONSUMED)
 
@@ -57,39 +57,45 @@ class Services:
     def __init__(self, context: Context) -> None:
         self._context = context
 
+    def offers(self, message: EbxmlMessage, match: Match | None) -> bool:
+        """Whether anybody gets an answer to such a question. [MS098-9-01]"""
+        agreed = match.leg.ebxml if match is not None else None
+        if agreed is None:
+            return True
+        if kind_of(message) == "ping":
+            return agreed.ping != "nobody"
+        return agreed.status_requests != "nobody"
+
     async def answer(
-        self,
-        arrival: Arrival,
-        message: EbxmlMessage,
-        match: Match | None,
-        problems: Sequence[EbmsError],
+        self, arrival: Arrival, message: EbxmlMessage, match: Match | None
     ) -> Answer | None:
         """The answer; None: there is none for this one."""
-        agreed = match.leg.ebxml if match is not None else None
-        if kind_of(message) == "ping":
-            who = agreed.ping if agreed is not None else "partner"
-            if who == "nobody" or (problems and who != "anybody"):
-                return None
-            signing = None if problems else self._signing(match)
-            return pong(
-                message,
-                message_id=self._context.new_id(arrival.now),
-                now=arrival.now,
-                signing=signing,
-            )
-        if agreed is not None and agreed.status_requests == "nobody":
+        partner = asked_by_partner(arrival.found)
+        if kind_of(message) != "ping":
+            return await self._status(arrival, message, match, partner)
+        if not partner and not self._anybody(message, match):
             return None
-        return await self._status(arrival, message, match, problems)
+        return pong(
+            message,
+            message_id=self._context.new_id(arrival.now),
+            now=arrival.now,
+            signing=self._signing(match) if partner else None,
+        )
+
+    def _anybody(self, message: EbxmlMessage, match: Match | None) -> bool:
+        """Whether also a stranger gets a pong."""
+        if match is not None:
+            return match.leg.ebxml is not None and match.leg.ebxml.ping == "anybody"
+        legs = (one.leg.ebxml for one in self._context.in_force.expectation.pmodes.legs)
+        spoken = [one for one in legs if one is not None and one.version == message.dialect.name]
+        return any(one.ping == "anybody" for one in spoken)
 
     async def _status(
-        self,
-        arrival: Arrival,
-        message: EbxmlMessage,
-        match: Match | None,
-        problems: Sequence[EbmsError],
-    ) -> Answer:
+        self, arrival: Arrival, message: EbxmlMessage, match: Match | None, authorized: bool
+    ) -> Answer | None:
         """[MS098-9.1.2-01] [MS098-8.11.2-01]"""
-        authorized = match is not None and not problems
+        if not message.asked_about:
+            return None
         status, received_at = UNAUTHORIZED, None
         if authorized:
             status, received_at = await self._known(message)
@@ -140,8 +146,11 @@ class Services:
         if known is None:
             return
         asked = msgspec.json.decode(known, type=Asked)
-        await context.judge((look, context.in_force.answer_terms(self._match(asked))))
+        match = self._match(asked)
+        await context.judge((look, context.in_force.answer_terms(match)))
         if any(one.severity is Severity.FAILURE for one in look.found.problems):
+            return
+        if match is None or (signs(match.leg) and not look.found.trusted):
             return
         if asked.about is not None and (data is None or data.ref_to_message_id != asked.about):
             return

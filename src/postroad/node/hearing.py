@@ -225,9 +225,8 @@ def _events(
             )
             for problem in one.problems[:1]
         ]
-    if one.kind in EVENTS:
-        return [about(message, EVENTS[one.kind], now, **common)]
-    return [
+    known = [about(message, EVENTS[one.kind], now, **common)] if one.kind in EVENTS else []
+    return known + [
         about(
             message,
             # Only who sent a message receives errors about it; who carries it finds that there are.

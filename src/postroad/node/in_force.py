@@ -217,7 +217,8 @@ class InForce:
         memory = timedelta(0)
         for one in self.expectation.pmodes.legs:
             retrying = retry_of(one.leg)
-            within = timedelta(0) if retrying is None else resent_within(retrying)
+            ways = max(len(addresses(one.leg)), 1)
+            within = timedelta(0) if retrying is None else resent_within(retrying, ways)
             if within is None:
                 return None
             memory = max(memory, within, window_of(one.leg))

@@ -58,8 +58,8 @@ from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
-from postroad.wire.soap import SoapVersion
-from postroad.wire.soap_faults import Fault
+from postroad.wire.soap import SoapVersion, UnknownEnvelope
+from postroad.wire.soap_faults import Fault, read_fault, version_mismatch_fault
 
 AT_ONCE: Final = 1 << 20
 """Bodies up to this size are looked at on the loop, larger ones beside it."""
@@ -156,6 +156,8 @@ class Receiver:
         found = look.found
         if found.is_ebxml:
             return await self.ebxml.receive(look, capture, request, size, now)
+        if request.speaks_ebxml and found.messaging is None:
+            return await self._headless(found, now, request)
         if _is_message(found):
             if _may_grow(capture):
                 await asyncio.to_thread(look.judge, look.terms())
@@ -174,6 +176,8 @@ class Receiver:
             return await self._unreadable(look.found.problems[0], now, request, 400)
         if look.found.is_ebxml:
             return await self.ebxml.receive(look, capture, request, size, now)
+        if request.speaks_ebxml and look.found.messaging is None:
+            return await self._headless(look.found, now, request)
         if not _is_message(look.found):
             return await self._signals(look, capture, request.peer, now)
         return await self._user_message(
@@ -378,10 +382,24 @@ class Receiver:
         await self._note(wrong.code, wrong.detail, now, request.peer)
         if request.speaks_ebxml:
             # SOAP itself answers what cannot be read. [MS098-7.6-01]
-            return Response(500, "text/xml; charset=UTF-8", fault(client_fault([wrong])))
+            return _fault([wrong])
         signal = error([wrong], signal_id=self._context.new_id(now), ref=None, now=now)
         answer = write_answer(signal, _spoken(request.content_type), None, now)
         return Response(status, answer.content_type, answer.envelope)
+
+    async def _headless(self, found: Inspection, now: datetime, request: Request) -> Response:
+        """It says that it is ebXML and has no MessageHeader, or not in SOAP 1.1. [MS098-8.4-01]"""
+        came = read_fault(found.envelope) if found.envelope is not None else None
+        if came is not None:
+            # A Fault that comes by itself tells of nothing, and is not answered.
+            await self._note("Unknown", f"a SOAP Fault: {came.reason}", now, request.peer)
+            return NO_CONTENT
+        said = "there is no ebXML MessageHeader in a SOAP 1.1 Header"
+        newer = found.envelope is not None and found.envelope.version is SoapVersion.SOAP_12
+        kind = UnknownEnvelope if newer else EbmsError
+        wrong = kind("OtherXml", said, location="/SOAP-ENV:Envelope/SOAP-ENV:Header")
+        await self._note(wrong.code, wrong.detail, now, request.peer)
+        return _fault([wrong, *found.problems])
 
     async def note(self, code: str, detail: str, peer: str | None) -> None:
         """Write down what was refused before it could be a message."""
@@ -436,6 +454,14 @@ def not_stored(why: StoreError, ref: str | None = None) -> tuple[int, EbmsError]
         return 503, EbmsError("EBMS:0202", said, ref=ref)
     said = "it is not known whether the message was stored; send it again later"
     return 500, EbmsError("EBMS:0004", said, ref=ref)
+
+
+def _fault(problems: Sequence[EbmsError]) -> Response:
+    """SOAP 1.1 answers what ebXML cannot."""
+    what = client_fault(problems)
+    if isinstance(problems[0], UnknownEnvelope):
+        what = version_mismatch_fault(SoapVersion.SOAP_11).fault
+    return Response(500, "text/xml; charset=UTF-8", fault(what))
 
 
 def _may_grow(capture: Capture) -> bool:

@@ -24,7 +24,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
 from postroad.node.context import Context
 from postroad.node.ebxml_hearing import heard_ebxml
-from postroad.node.ebxml_sending import is_for_application, transmitted
+from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
 from postroad.node.hearing import Hearing, hear
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
@@ -350,6 +350,7 @@ class Sender:
             sent,
             message.side,
             sending.addresses,
+            own_addresses(context, sending.match),
             on_response=True,
         )
         if context.take_in is not None and is_for_application(look.found):

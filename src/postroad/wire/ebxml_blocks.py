@@ -172,7 +172,9 @@ def via(element: etree._Element, findings: Findings) -> Via:
         findings.add("Inconsistent", services if action is None else action, sentence)  # type: ignore[arg-type]
     value = Via(
         sync_reply=boolean(element, "syncReply", findings),
-        reliable_messaging_method=word(element, "reliableMessagingMethod", METHODS, findings),
+        reliable_messaging_method=word(
+            element, "reliableMessagingMethod", METHODS, findings, exact=True
+        ),
         ack_requested=word(element, "ackRequested", REQUESTS, findings, any_case=True),
         cpa_id=None if cpa_id is None else filled(cpa_id, findings),
         service=None if services is None else service(services, findings, forgiven=True),

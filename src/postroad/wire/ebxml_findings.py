@@ -282,15 +282,16 @@ def word(
     *,
     code: str = "ValueNotRecognized",
     any_case: bool = False,
+    exact: bool = False,
 ) -> str | None:
     """An attribute that is one of a few words; None where it is missing or none of them.
 
-    `any_case`: the specification itself has several spellings.
+    `any_case`: the specification itself has several spellings. `exact`: it says that case counts.
     """
     value = attribute(element, name, findings)
     if value is None or value in words:
         return value
-    folded = {one.lower(): one for one in words}.get(value.lower())
+    folded = None if exact else {one.lower(): one for one in words}.get(value.lower())
     expected = ", ".join(words)
     if folded is None:
         findings.add(

@@ -29,7 +29,7 @@ from postroad.wire.mime_headers import (
     parse_content_type,
     parse_headers,
 )
-from postroad.wire.mime_parts import UNENCODED, _Base64, _QuotedPrintable
+from postroad.wire.mime_parts import UNENCODED, Base64, QuotedPrintable
 from postroad.wire.mime_writer import OutgoingPart
 
 HEAD_BYTES: Final = 64 * KIB
@@ -199,7 +199,7 @@ class MailReader:
     def __init__(self) -> None:
         self.head: MailHead | None = None
         self._begin = bytearray()
-        self._decoder: _Base64 | _QuotedPrintable | None = None
+        self._decoder: Base64 | QuotedPrintable | None = None
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; what they add to the body, once the header is over."""
@@ -237,16 +237,16 @@ def _head_end(data: bytearray, known: int) -> tuple[int, int] | None:
     return None if found is None else (found.start() + 1, found.end())
 
 
-def _decoder(head: MailHead) -> _Base64 | _QuotedPrintable | None:
+def _decoder(head: MailHead) -> Base64 | QuotedPrintable | None:
     encoding = head.transfer_encoding
     if encoding in UNENCODED:
         return None
     if (_media_type(head) or "").startswith("multipart/"):
         raise _wrong(f"a multipart as a whole cannot be encoded as {encoding[:80]}")
     if encoding == "base64":
-        return _Base64(_WHERE)
+        return Base64(_WHERE)
     if encoding == "quoted-printable":
-        return _QuotedPrintable(_WHERE)
+        return QuotedPrintable(_WHERE)
     raise _wrong(f"the Content-Transfer-Encoding {encoding[:80]!r} is not known")
 
 

@@ -57,7 +57,7 @@ def root_too_large(most: int, location: str) -> EbmsError:
     )
 
 
-class _Base64:
+class Base64:
     """Base64 in pieces. Nothing but white space may stand between the characters."""
 
     __slots__ = ("_ended", "_rest", "_where")
@@ -93,7 +93,7 @@ class _Base64:
         return mime_error(f"the base64 content cannot be decoded: {why}", self._where)
 
 
-class _QuotedPrintable:
+class QuotedPrintable:
     """Quoted-printable in pieces: whole lines are decoded, the last one waits for its end."""
 
     __slots__ = ("_rest", "_where")
@@ -160,13 +160,13 @@ class OpenPart:
         except EbmsError as error:
             raise mime_error(error.detail, self.location) from None
 
-    def _new_decoder(self, encoding: str) -> _Base64 | _QuotedPrintable | None:
+    def _new_decoder(self, encoding: str) -> Base64 | QuotedPrintable | None:
         if encoding in UNENCODED:
             return None
         if encoding == "base64":
-            return _Base64(self.location)
+            return Base64(self.location)
         if encoding == "quoted-printable":
-            return _QuotedPrintable(self.location)
+            return QuotedPrintable(self.location)
         raise mime_error(
             f"the Content-Transfer-Encoding {encoding[:80]!r} is not known", self.location
         )

@@ -93,6 +93,10 @@ class Envelope(NamedTuple):
     blocks: tuple[HeaderBlock, ...]
 
 
+class UnknownEnvelope(EbmsError):
+    """The document is no Envelope of a version of SOAP that is known here."""
+
+
 def version_of(root: etree._Element) -> SoapVersion | None:
     """The SOAP version of an Envelope element; None when it is not one that is known here."""
     tag = root.tag
@@ -103,10 +107,11 @@ def read_envelope(root: etree._Element) -> Envelope:
     """The parts of a SOAP envelope; EBMS:0009 when it breaks a rule of its SOAP version."""
     version = version_of(root)
     if version is None:
-        _refuse(
-            root,
+        raise UnknownEnvelope(
+            "EBMS:0009",
             f"expected a SOAP 1.1 or 1.2 Envelope, found <{xml.local(root)[:80]}> "
             f"in namespace {xml.namespace(root)[:200] or '(none)'}",
+            location=xml.path(root),
         )
     _refuse_instructions(root)
     header, body = _header_and_body(root, version)
