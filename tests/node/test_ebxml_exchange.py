@@ -1,10 +1,13 @@
 """Messages of the older tongue between two nodes: sent, acknowledged, sent again, in order."""
 
+import hashlib
 from typing import Any, Final
 
 import pytest
 
+from postroad.node.service import Submission, SubmittedPayload
 from postroad.store.records import State
+from postroad.wire.content import BytesContent
 from tests.node.reliable import (
     BUYER,
     ORDERS,
@@ -203,3 +206,35 @@ async def test_a_request_that_waited_in_vain_gets_the_answer_later(world: World)
     await world.wait(2)
     assert await buyer.inbox() == ["r@seller.example"]
     assert [one.receiver for one in world.wire.posted].count(BUYER) == 1
+
+
+@pytest.mark.req("MS098-8.4.9-01", "MS098-8.4.9-02", "MS098-8.10.5.2-02")
+@pytest.mark.parametrize("version", VERSIONS)
+@played
+async def test_descriptions_in_several_languages_reach_the_application(
+    world: World, version: str
+) -> None:
+    world.speak(version=version)
+    buyer, seller = await world.both()
+    told = (("Description", "an order", "en"), ("Description", "eine Bestellung", "de"))
+    part = SubmittedPayload(
+        BytesContent(b"x"),
+        hashlib.sha256(b"x").digest(),
+        properties=(("Description", "papier", "nl"),),
+    )
+    submission = Submission(ORDERS, (part,), M, properties=told)
+    await buyer.process.ask(buyer.node.submit(submission))
+    await world.wait(1)
+    found = await seller.message(M)
+    assert found.properties == told
+    assert paper in found.parts[0].properties
+
+
+@played
+async def test_time_to_live_leaves_room_for_the_clock_of_the_receiver(world: World) -> None:
+    retry = {"max_retries": 1, "time_to_live": "PT1H"}
+    world.speak(version="0.98b", retry=retry, msh_time_accuracy="02:30", **RELIABLY)
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(1)
+    assert b"<eb:TimeToLive>2024-06-01T13:02:30" in world.wire.to(SELLER)[0].body

@@ -13,9 +13,11 @@ from postroad.agreement.waiting import Policy
 from postroad.node.notifying import EVENTS
 from postroad.reliability.breaker import Gate
 from postroad.store.records import Event, Message, Recorded, Side, State
+from tests.sim.acknowledgments import Acknowledgments, without_trace
 from tests.sim.agreements import Party
 from tests.sim.faults import Faults
 from tests.sim.history import History
+from tests.sim.kinds import RELAY
 from tests.sim.network import UNREACHABLE, Network, Transmission
 from tests.sim.plan import Planned
 from tests.sim.receipts import Receipts
@@ -53,10 +55,15 @@ class Books:
         self.replays = {name: Replay() for name in parties}
         self._timings = {name: Timing(partial(_policy, one)) for name, one in parties.items()}
         self.receipts = Receipts(self._plan, self._find, self._took, history)
+        self._acknowledgments = Acknowledgments(
+            self._plan, self._names, self._took, self.replays, history
+        )
         self.accepted: dict[tuple[str, str], Planned] = {}
         """What an application was told is taken over."""
         self._bodies: dict[tuple[str, str, str | None], bytes] = {}
-        """What was sent first, by sender, receiver and message id."""
+        """What was sent first, by sender, address and message id."""
+        self._copies_refused: set[str] = set()
+        """Messages of which a copy that the network made was refused."""
         self._resuming: set[tuple[str, str]] = set()
         self._halted: dict[tuple[str, str], float] = {}
         """By sender and partner: since when a partner is suspended."""
@@ -86,6 +93,7 @@ class Books:
             self._event(name, recorded)
             self._mark(recorded.event, commit)
             self._hammered(name, recorded.event)
+            self._refused(recorded.event, commit.cause)
         for key in commit.touched:
             row = commit.disk.message(*key)
             if row is not None:
@@ -110,7 +118,7 @@ class Books:
     def _hammered(self, name: str, event: Event) -> None:
         """Who could not be reached so and so often is left alone for a while."""
         key = name, event.to_party or ""
-        if event.event in ("sent", "resent", "resumed"):
+        if event.event in ("sent", "resent", "forwarded", "resumed"):
             self._in_a_row[key] = 0
         elif event.event == "send_failed" and (event.detail or "").startswith(UNREACHABLE):
             self._in_a_row[key] += 1
@@ -122,20 +130,32 @@ class Books:
     def leaves(self, sent: Transmission) -> None:
         """Something is given to the network."""
         self.receipts.called(sent)
+        self._acknowledgments.called(sent)
         if not sent.is_signal:
-            first = self._bodies.setdefault(
-                (sent.sender, sent.receiver, sent.message_id), sent.body
-            )
-            if first != sent.body:
+            body = without_trace(sent.body)
+            first = self._bodies.setdefault((sent.sender, sent.url, sent.message_id), body)
+            if first != body:
                 self._fail("sent again with other bytes", sent.message_id)
-        partner = next((one for one, name in self._names.items() if name == sent.receiver), "")
+        to = self._to(sent)
+        partner = next((one for one, name in self._names.items() if name == to), "")
         since = self._halted.get((sent.sender, partner))
         if since is None or sent.is_signal or self._history.time() - since < _UNDER_WAY:
             return
         self._fail(f"sent to {sent.receiver}, who is suspended", sent.message_id)
 
+    def _to(self, sent: Transmission) -> str:
+        """For whom it is: whoever is on the way."""
+        planned = self._plan.get((sent.sender, sent.message_id or ""))
+        return sent.receiver if planned is None else planned.receiver
+
     def responded(self, sent: Transmission, body: bytes) -> None:
         self.receipts.responded(sent, body)
+        self._acknowledgments.responded(sent, body)
+
+    def _refused(self, event: Event, cause: object) -> None:
+        refused = event.event in ("rejected", "error_raised")
+        if refused and event.message_id and isinstance(cause, Transmission) and cause.extra:
+            self._copies_refused.add(event.message_id)
 
     def _fail(self, what: str, message_id: str | None) -> None:
         self._history.fail(what, message_id)
@@ -156,6 +176,10 @@ class Books:
 
     def _mark(self, event: Event, commit: Commit) -> None:
         self._history.mark(event.event)
+        if (event.protocol or "").startswith("ebxml"):
+            self._history.mark(f"{event.protocol}: {event.event}")
+            if event.side is Side.FORWARDING:
+                self._history.mark(f"forwarding: {event.event}")
         if event.event in ("sent", "resent") and event.detail is not None:
             if "stopped" not in event.detail:
                 self._history.mark("an outcome could not be stored")
@@ -196,20 +220,42 @@ class Books:
         wrong = self.replays[name].fits(row)
         if wrong is not None:
             self._fail(f"{name}, {row.side.value}: {wrong}", row.message_id)
+        if isinstance(commit.cause, Transmission) and not commit.cause.is_signal:
+            self._brought.setdefault((name, row.message_id), commit.cause)
         if row.side is Side.RECEIVING:
-            self._received(name, row, commit.cause)
+            self._received(name, row)
+            return
+        if row.side is Side.FORWARDING:
+            self._carried(commit.disk, row)
             return
         self._told(name, row)
         if row.state in _AT_WORK and not self._has_work(commit.disk, row):
             self._fail(f"{row.state.value}, and nothing will ever be done about it", row.message_id)
 
     def _has_work(self, disk: Disk, row: Message) -> bool:
+        kinds = ("forward",) if row.side is Side.FORWARDING else ("package", "send")
         return any(
-            work.message_id == row.message_id and work.kind in ("package", "send")
+            work.message_id == row.message_id and work.kind in kinds
             for work in disk.tables.work.values()
         )
 
-    def _received(self, receiver: str, row: Message, cause: object) -> None:
+    def _carried(self, disk: Disk, row: Message) -> None:
+        """Who carries a message for others keeps it until it is passed on, or given up."""
+        if row.state in _AT_WORK and not self._has_work(disk, row):
+            self._fail(f"{disk.name} carries it, and will never pass it on", row.message_id)
+        sender = self._names.get(row.from_party or "", "")
+        planned = self._plan.get((sender, row.message_id))
+        if row.signal:
+            return
+        if planned is None or planned.kind.relay is None:
+            self._fail(f"{disk.name} carries what nobody sent through it", row.message_id)
+            return
+        if row.state is State.ACKNOWLEDGED and not self._has(planned, TAKEN):
+            self._fail("it was passed on, but nobody has it", row.message_id)
+        if row.state in CERTAIN and self._has(planned, DELIVERED):
+            self._ghost(disk.name, planned.receiver, row)
+
+    def _received(self, receiver: str, row: Message) -> None:
         """What a receiver took is what was submitted, and no sender is sure of the contrary."""
         if row.state.value not in TAKEN:
             return
@@ -220,8 +266,6 @@ class Books:
             return
         if row.payload_digests != (planned.digest,):
             self._fail(f"{receiver} has another content than {sender} sent", row.message_id)
-        if isinstance(cause, Transmission) and not cause.is_signal:
-            self._brought.setdefault((receiver, row.message_id), cause)
         sent = self._disks[sender].message(Side.SENDING, row.message_id)
         if sent is None:
             if not self._is_purged(sender, row.message_id):
@@ -265,8 +309,10 @@ class Books:
         Against a network that makes copies nobody can be sure of a refusal: that copy was refused,
         another one comes later and is taken.
         """
-        brought = self._brought.get((receiver, row.message_id))
-        if brought is not None and brought.extra:
+        stations = (receiver, RELAY)
+        brought = [self._brought.get((one, row.message_id)) for one in stations]
+        extra = any(one is not None and one.extra for one in brought)
+        if extra or row.message_id in self._copies_refused:
             self._history.mark("ghost of a copy")
             return
         self._fail(f"{sender} says {row.state.value}, but {receiver} has it", row.message_id)
@@ -278,7 +324,7 @@ class Books:
         found = []
         for disk in self._disks.values():
             for row in disk.messages():
-                if row.side is Side.SENDING and not at_rest(row.state):
+                if row.side is not Side.RECEIVING and not at_rest(row.state):
                     found.append(f"{disk.name}: {row.message_id} is {row.state.value}")
             for work in disk.tables.work.values():
                 found.append(
@@ -300,12 +346,16 @@ class Books:
         for name, disk in self._disks.items():
             self._conserve(name, disk)
         self._check_order()
+        self._check_relay()
 
     def _close(self, planned: Planned, row: Message, posts: int) -> None:
         if posts > row.attempts:
             said = f"it left {posts} times, and the journal has {row.attempts} attempts"
             self._fail(said, row.message_id)
-        good = (State.ACKNOWLEDGED, State.SETTLED)
+        good = [State.ACKNOWLEDGED, State.SETTLED]
+        if planned.kind.relay is not None:
+            # The carrier took it over: more is not promised to who sends again.
+            good.append(State.SENT)
         refused = self.replays[planned.sender].outgoing[row.message_id].refused
         if planned.kind.endless and not refused and row.state not in good:
             self._fail(f"{row.state.value} although there was no end to retries", row.message_id)
@@ -340,6 +390,23 @@ class Books:
         if sum(states.values()) + purged != submitted:
             said = f"{submitted} submitted, {purged} removed, but {dict(states)}"
             self._fail(f"{name}: {said}", None)
+
+    def _check_relay(self) -> None:
+        """What a relay acknowledged was passed on, or who sent it was told that it was not."""
+        if "answers mixed up" in self._faults.rates:
+            # Who is answered as another was takes a notice for heard that was not.
+            return
+        for relay, message_id in self._acknowledgments.given_by_relay:
+            carried = self.replays[relay].carried[message_id]
+            row = self._disks[relay].message(Side.FORWARDING, message_id)
+            if row is None and not carried.purged:
+                self._fail(f"{relay} forgot what it acknowledged", message_id)
+            for (sender, known), planned in self.accepted.items():
+                told = self.replays[sender].outgoing[known]
+                if known != message_id or planned.kind.relay is None or told.purged:
+                    continue
+                if carried.closed and not told.refused and not told.acknowledged:
+                    self._fail(f"{relay} gave it up, and {sender} was not told", message_id)
 
     def _check_order(self) -> None:
         """Where order is promised nobody overtakes a message, not even one that is in doubt."""

@@ -10,7 +10,16 @@ from typing import Final
 from unittest.mock import patch
 
 from postroad.agreement.waiting import Policy
-from postroad.node import calling, node, receiving, sending, submitting, upkeep, working
+from postroad.node import (
+    calling,
+    ebxml_receiving,
+    node,
+    receiving,
+    sending,
+    submitting,
+    upkeep,
+    working,
+)
 from postroad.reliability import agreed
 from tests.sim.agreements import Party
 from tests.sim.faults import SHORT_MEMORY, Faults, dice
@@ -42,6 +51,7 @@ def turned(seed: int, parties: Mapping[str, Party], faults: Faults) -> Iterator[
         if faults.forgetful:
             turn(upkeep, "PURGE", SHORT_MEMORY / 4)
             turn(receiving, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
+            turn(ebxml_receiving, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
         if large:
             turn(submitting, "AT_ONCE", _TINY)
             turn(receiving, "AT_ONCE", _TINY)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from postroad.msh.outbound import WireForm
 from postroad.node.receiving import Handed, Request, Response
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import Truncated
@@ -25,9 +26,9 @@ from postroad.transport.http_outgoing import (
     Timeouts,
     TransportFailure,
 )
-from tests.sim.agreements import PARTIES
 from tests.sim.faults import Faults
 from tests.sim.history import History
+from tests.sim.kinds import PARTIES
 from tests.sim.loop import Died, Process, refuse
 from tests.sim.store import CAUSE
 
@@ -35,6 +36,8 @@ UNREACHABLE: Final = "the connection"
 _TEXT: Final = "text/plain"
 _MESSAGE_ID: Final = re.compile(rb"<eb:MessageId>([^<]*)<")
 _REF_TO: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")
+_MSH: Final = re.compile(rb"<eb:Service[^>]*>[^<]*(messageService|ebxml-msg:service)")
+"""The service of ebXML's own signals."""
 _TOLD: Final = re.compile(rb'"message_id":"([^"]*)"')
 _USUAL_DELAY: Final = (0.001, 0.05)
 _SLOW: Final = (0.5, 20.0)
@@ -76,10 +79,14 @@ class Transmission:
     is_signal: bool
     extra: bool = False
     """A copy that the network made: its sender knows nothing of it."""
+    url: str = ""
+    soap_action: str | None = None
+    by_mail: bool = False
 
     def __str__(self) -> str:
         what = "signal" if self.is_signal else "message" if self.receiver in PARTIES else "call"
-        return f"{'copy of ' if self.extra else ''}{what} -> {self.receiver} (#{self.number})"
+        what = f"{'copy of ' if self.extra else ''}{what}{' by mail' if self.by_mail else ''}"
+        return f"{what} -> {self.receiver} (#{self.number})"
 
 
 @dataclass
@@ -135,6 +142,9 @@ class Network:
     def client(self, party: str, process: Process) -> "Client":
         return Client(self, party, process)
 
+    def mails(self, party: str, process: Process) -> "Mails":
+        return Mails(self, party, process)
+
     def part(self, pair: frozenset[str], *, apart: bool) -> None:
         """Partition two parties, or join them again."""
         self._cut_off[pair] += 1 if apart else -1
@@ -154,19 +164,34 @@ class Network:
     def transmission(self, sender: str, request: Outgoing) -> Transmission:
         body = request.body
         whole = b"".join(body.read()) if isinstance(body, Pieces) else body
-        ref = _REF_TO.search(whole)
-        own = _MESSAGE_ID.search(whole) or _TOLD.search(whole)
-        is_signal = b"SignalMessage>" in whole
+        action = dict(request.headers).get("SOAPAction")
+        return self._transmission(sender, request.url, request.content_type, whole, action)
+
+    def letter(self, sender: str, form: WireForm, url: str) -> Transmission:
+        """A mail on its way."""
+        return self._transmission(sender, url, form.content_type, b"".join(form.pieces()), None)
+
+    def _transmission(
+        self, sender: str, url: str, content_type: str, body: bytes, action: str | None
+    ) -> Transmission:
+        ref = _REF_TO.search(body)
+        own = _MESSAGE_ID.search(body) or _TOLD.search(body)
+        is_signal = b"SignalMessage>" in body or _MSH.search(body) is not None
         found = ref if is_signal else own
         self._numbers += 1
+        by_mail = url.startswith("mailto:")
+        host = url.partition("@")[2] if by_mail else urlsplit(url).hostname or ""
         return Transmission(
             self._numbers,
             sender,
-            (urlsplit(request.url).hostname or "").removesuffix(".example"),
-            request.content_type,
-            whole,
+            host.removesuffix(".example").rpartition(".")[2],
+            content_type,
+            body,
             found[1].decode() if found else None,
             is_signal,
+            url=url,
+            soap_action=action,
+            by_mail=by_mail,
         )
 
     async def carry(
@@ -204,11 +229,48 @@ class Network:
             raise _failure("timeout", transmitted=False)
         if self._faults.hits("refuse") or self._place.endpoint(sent.receiver) is None:
             raise _failure("refused", transmitted=False)
+        self._leaves(sent)
+
+    def _leaves(self, sent: Transmission) -> None:
         if sent.message_id and not sent.is_signal and sent.receiver in PARTIES:
             self.posts[sent.sender, sent.message_id] += 1
         self._note(sent, "leaves")
         if sent.receiver in PARTIES:
             self._witness.leaves(sent)
+
+    async def post_letter(
+        self, sent: Transmission, process: Process, answer: asyncio.Future[None]
+    ) -> None:
+        """A mail, up to where a mail server took it over; what becomes of it nobody is told."""
+        self.on_the_way += 1
+        try:
+            await self._travel()
+            if not process.alive:
+                return
+            if self._faults.hits("refuse"):
+                self._note(sent, "the mail server does not take it")
+                refuse(answer, _failure("refused", transmitted=False))
+                return
+            self._leaves(sent)
+            if self._faults.hits("lose reply"):
+                refuse(answer, _failure("timeout", transmitted=True))
+            elif not answer.done():
+                answer.set_result(None)
+            self._copies(sent)
+            if not self._faults.hits("lose request"):
+                await self._bring(sent)
+        finally:
+            self.on_the_way -= 1
+
+    async def _bring(self, sent: Transmission) -> None:
+        """A mail server tries again until the node has taken the mail."""
+        while True:
+            await self._travel()
+            apart = self._apart(sent.sender, sent.receiver)
+            response = None if apart else await self._arrive(sent, None, NOBODY)
+            if response is not None and response.status < 500 and not response.come_again:
+                return
+            await asyncio.sleep(2)
 
     async def _there(self, sent: Transmission, limits: Timeouts, process: Process) -> Response:
         """The body travels, and the receiver answers."""
@@ -304,6 +366,9 @@ class Network:
             sent.message_id,
             sent.is_signal,
             extra=True,
+            url=sent.url,
+            soap_action=sent.soap_action,
+            by_mail=sent.by_mail,
         )
         self.on_the_way += 1
         try:
@@ -365,12 +430,36 @@ class Client:
         """Nothing is open."""
 
 
+class Mails:
+    """The mail client of a process."""
+
+    def __init__(self, network: Network, party: str, process: Process) -> None:
+        self._network = network
+        self._party = party
+        self._process = process
+
+    async def send(self, form: WireForm, address: str, message_id: str) -> None:
+        sent = self._network.letter(self._party, form, address)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._network.begin(self._network.post_letter(sent, self._process, answer))
+        await answer
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
 async def _received(
     endpoint: Endpoint, sent: Transmission, cut: int | None, connection: Connection
 ) -> Response:
     """What the node's door does with a request, as `postroad.api.endpoint` does it."""
     CAUSE.set(sent)
-    request = Request(sent.content_type, sent.sender, Body(sent.body, cut))
+    request = Request(
+        sent.content_type,
+        sent.sender,
+        Body(sent.body, cut),
+        soap_action=sent.soap_action,
+        synchronous=not sent.by_mail,
+    )
     try:
         response = await endpoint.receive(request)
     except StoreError as error:
@@ -395,4 +484,6 @@ def _said(body: bytes) -> str:
     code = re.search(rb'errorCode="([^"]*)"', body)
     if code:
         return code[1].decode()
+    if b"<eb:Action>Acknowledgment<" in body:
+        return "acknowledgment"
     return "receipt" if b":Receipt" in body else ""

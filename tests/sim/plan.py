@@ -6,11 +6,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from tests.sim.agreements import KINDS, PARTIES, SIGNERS, Kind, pmode_id
+from tests.sim.agreements import KINDS, pmode_id
+from tests.sim.ebxml_agreements import EBXML_KINDS
 from tests.sim.faults import dice
+from tests.sim.kinds import PARTIES, SIGNERS, Kind
 
 SAFETY: Final = 150.0
 """Seconds in which messages are submitted and anything may fail."""
+_SPEAK_EBXML: Final = 1 / 3
+"""The share of seeds in which ebXML is spoken."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Planned:
 def make_plan(seed: int, most: int | None = None, only: Collection[str] = ()) -> list[Planned]:
     """The messages of a seed; `most` and `only` make a smaller plan of it."""
     draw = dice(seed, "plan")
-    kinds = _kinds(draw)
+    kinds = _tongues(seed, _kinds(draw))
     parties = draw.choice((PARTIES, PARTIES, ("buyer", "seller")))
     count = draw.choice((4, 12, 25, 45))
     burst = draw.random() < 0.3
@@ -61,6 +65,18 @@ def _kinds(draw: random.Random) -> list[Kind]:
     return kinds
 
 
+def _tongues(seed: int, kinds: list[Kind]) -> list[Kind]:
+    """In some seeds those that speak ebXML, alone or beside the others."""
+    draw = dice(seed, "tongue")
+    if draw.random() >= _SPEAK_EBXML:
+        return kinds
+    cheap = [kind for kind in EBXML_KINDS if not kind.signed]
+    found = draw.sample(cheap, draw.randint(1, 6))
+    if draw.random() < 0.06:
+        found += [kind for kind in EBXML_KINDS if kind.signed]
+    return found + kinds[:2] if draw.random() < 0.3 else found
+
+
 def _planned(
     draw: random.Random,
     number: int,
@@ -69,7 +85,7 @@ def _planned(
     burst: bool,
 ) -> Planned:
     kind = draw.choice(kinds)
-    among = sorted(SIGNERS) if kind.signed else list(parties)
+    among = sorted(SIGNERS) if kind.only_two else list(parties)
     sender, receiver = draw.sample(among, 2)
     at = draw.uniform(0, 1) if burst else draw.uniform(0, SAFETY)
     return Planned(
@@ -79,16 +95,21 @@ def _planned(
         receiver,
         kind,
         f"m{number}@{sender}",
-        f"c{draw.randrange(3)}@{sender}",
+        _conversation(draw.randrange(3), sender, receiver, kind),
         f"{number} ".encode() + draw.randbytes(draw.choice((0, 20, 300))),
     )
+
+
+def _conversation(number: int, sender: str, receiver: str, kind: Kind) -> str:
+    """One of ebXML is between two parties."""
+    return f"c{number}@{sender}{'' if kind.ebxml is None else f'.{receiver}'}"
 
 
 def _clashing(draw: random.Random, plan: list[Planned]) -> list[Planned]:
     """Messages under ids that others use too, for the same receiver."""
     first = draw.choice(plan)
     others = [one for one in PARTIES if one not in (first.sender, first.receiver)]
-    if first.kind.signed or not others:
+    if first.kind.only_two or not others:
         return []
     again = Planned(
         len(plan),

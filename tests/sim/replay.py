@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from postroad.store.records import Message, Recorded, Side, State
+from postroad.store.journal_columns import EVENTS
+from postroad.store.records import Event, Message, Recorded, Side, State
 
 ATTEMPTS: Final = frozenset(("sent", "resent", "send_failed"))
 CLOSINGS: Final[Mapping[str, str]] = {
@@ -19,6 +20,8 @@ CLOSINGS: Final[Mapping[str, str]] = {
 }
 ON_ITS_WAY: Final = frozenset(("submitted", "ready", "waiting", "sent", "suspended"))
 GIVEN_UP: Final = frozenset(("failed", "in_doubt", "expired"))
+_ABOUT_A_MESSAGE: Final = ("hop_acked", "error_raised")
+"""Events with the id of a signal that tell of a message, where others tell of a carried signal."""
 TAKEN: Final = frozenset(("received", "held", "delivered", "consumed"))
 """States of a message that the receiver has for good."""
 DELIVERED: Final = frozenset(("received", "delivered", "consumed"))
@@ -92,6 +95,49 @@ class Outgoing:
 
 
 @dataclass
+class Carried:
+    """A message that is carried for others, as its events tell it."""
+
+    received: int = 0
+    attempts: int = 0
+    passed: bool = False
+    """The next one acknowledged it."""
+    closed: bool = False
+    purged: bool = False
+
+    def take(self, seq: int, event: Event) -> None:
+        name = event.event
+        if name == "received":
+            if self.received and not self.purged:
+                raise Untrue("received twice: the second is a duplicate")
+            self.received, self.attempts, self.purged = seq, 0, False
+            return
+        if not self.received:
+            raise Untrue(f"{name} before it was received")
+        if name in ("forwarded", "send_failed"):
+            if event.attempt != self.attempts + 1:
+                raise Untrue(f"{name} is attempt {event.attempt} after {self.attempts}")
+            self.attempts = event.attempt
+        elif name == "hop_acked":
+            self.passed = True
+        elif name in ("delivery_failed", "expired"):
+            if self.passed:
+                raise Untrue(f"{name} after it was passed on")
+            self.closed = True
+        elif name == "purged":
+            self.purged = True
+
+    def fits(self, row: Message) -> str | None:
+        if row.attempts != self.attempts:
+            return f"the row has {row.attempts} attempts, the journal {self.attempts}"
+        if row.state is State.ACKNOWLEDGED and not self.passed:
+            return "acknowledged without an event"
+        if row.state.value in GIVEN_UP and not self.closed:
+            return f"{row.state.value} without an event"
+        return None
+
+
+@dataclass
 class Incoming:
     """An incoming message as its events tell it."""
 
@@ -119,7 +165,7 @@ class Incoming:
             self.delivered = seq
         elif name in ("duplicate", "held") and not self.received:
             raise Untrue(f"{name} before it was received")
-        elif name == "receipt_sent" and not self.received:
+        elif name in ("receipt_sent", "acked") and not self.received:
             raise Untrue("a receipt for what was never received")
         elif name == "rejected":
             if self.received and not self.purged:
@@ -148,6 +194,7 @@ class Replay:
         self.seq = 0
         self.outgoing: dict[str, Outgoing] = {}
         self.incoming: dict[str, Incoming] = {}
+        self.carried: dict[str, Carried] = {}
         self.begun_anew: dict[str, int] = {}
         """When an operator sent a message again: the journal has no event of that."""
         self.deliveries: list[tuple[str, str]] = []
@@ -159,6 +206,8 @@ class Replay:
         if recorded.seq != self.seq:
             raise Untrue(f"event {recorded.seq} after {self.seq - 1}")
         event = recorded.event
+        if event.side not in EVENTS[event.event]:
+            raise Untrue(f"{event.event} on the side {event.side}")
         if event.message_id is None:
             return
         if event.side is Side.SENDING:
@@ -170,8 +219,18 @@ class Replay:
             if event.event == "delivered":
                 self.deliveries.append((event.from_party or "", event.message_id))
 
+        elif event.side is Side.FORWARDING and (
+            event.signal_id is None or event.event in _ABOUT_A_MESSAGE
+        ):
+            carried = self.carried.setdefault(event.message_id, Carried())
+            carried.take(recorded.seq, event)
+
     def fits(self, row: Message) -> str | None:
         """Why a row contradicts the journal; None when it does not."""
+        if row.side is Side.FORWARDING:
+            if row.signal:
+                return None
+            return self.carried.get(row.message_id, Carried()).fits(row)
         if row.side is Side.RECEIVING:
             return self.incoming.get(row.message_id, Incoming()).fits(row)
         known = self.outgoing.get(row.message_id)

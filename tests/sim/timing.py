@@ -24,6 +24,7 @@ class _Life:
     tries: int = 0
     last: datetime | None = None
     first_left: datetime | None = None
+    peer: str | None = None
     disturbed: bool = False
     """Which of its attempts count is no longer known."""
 
@@ -90,6 +91,9 @@ class Timing:
         if unknown or self._may_probe(life, event):
             life.disturbed = True
             return
+        if event.peer != life.peer:
+            # Another transport has retries of its own.
+            life.peer, life.tries, life.last = event.peer, 0, None
         _check(life, event.at)
         life.tries += 1
         life.last = event.at

@@ -9,6 +9,7 @@ from postroad.node.node import Node
 from postroad.store.interface import StoreError
 from tests.sim.agreements import Party
 from tests.sim.books import Books
+from tests.sim.ebxml_agreements import address
 from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.loop import Died, Process
@@ -113,7 +114,9 @@ class World:
             clock=station.clock,
             entropy=station.entropy.randbytes,
             client=self.network.client(station.name, process),
+            mail=self.network.mails(station.name, process),
         )
+        node.context.msh_url = address(station.name)
         node.context.owner = f"{station.name}/{place}-{station.entropy.randbytes(4).hex()}"
         await node.start()
         return node

@@ -130,7 +130,7 @@ def test_without_a_key_nothing_can_be_signed() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"properties": (("a", "b", None),)}, "no message properties"),
+        ({"properties": (("a", "b", None),)}, "no message property but"),
         ({"test": True}, "ping the partner"),
         ({"service": "uri:www.ebxml.org/messageService/"}, "reserved"),
     ],

@@ -54,6 +54,7 @@ from postroad.wire.soap import Envelope, SoapVersion
 from postroad.wire.soap_faults import must_understand_fault, read_fault, version_mismatch_fault
 
 ROLE: Final = "role"
+DESCRIPTION: Final = "Description"
 """The part property that is xlink:role on the wire."""
 HEADER: Final = "/SOAP-ENV:Envelope/SOAP-ENV:Header/eb:MessageHeader"
 MANIFEST: Final = "/SOAP-ENV:Envelope/SOAP-ENV:Body/eb:Manifest"
@@ -84,7 +85,7 @@ def user_message(
             header.conversation_id,
             AgreementRef(header.cpa_id) if header.cpa_id else None,
         ),
-        (),
+        tuple(Property(DESCRIPTION, one.text, one.lang) for one in header.descriptions),
         tuple(_part_info(one, media_types or {}) for one in references),
     )
 
@@ -94,6 +95,7 @@ def _part_info(reference: ManifestReference, media_types: Mapping[str, str]) -> 
     properties = [Property(MIME_TYPE, media_type)] if media_type else []
     if reference.role is not None:
         properties.append(Property(ROLE, reference.role))
+    properties += [Property(DESCRIPTION, one.text, one.lang) for one in reference.descriptions]
     return PartInfo(
         reference.href,
         tuple(properties),

@@ -6,15 +6,16 @@ its bytes by `hop` each time, so that the signature holds and the rest stays as 
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
 from postroad.agreement.matching import Header, Match, header
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_ebxml import Ebxml
-from postroad.msh.ebxml_inbound import ROLE, user_message
+from postroad.msh.ebxml_inbound import DESCRIPTION, ROLE, user_message
 from postroad.msh.expectation import Material
-from postroad.msh.outbound import Draft, DraftPayload, PackedPart, draft_problems
+from postroad.msh.outbound import Draft, DraftPayload, Named, PackedPart, draft_problems
 from postroad.msh.securing import signing
 from postroad.reliability import order
 from postroad.reliability.ebxml_terms import OrderSemantics, Terms
@@ -22,7 +23,15 @@ from postroad.security.attachments import Attachment
 from postroad.security.ebxml_signature import sign_ebxml
 from postroad.security.encrypt import Seal
 from postroad.security.sign import Signing
-from postroad.wire.ebms3 import MIME_TYPE, Party, Property, Reference, Service, UserMessage
+from postroad.wire.ebms3 import (
+    MIME_TYPE,
+    Description,
+    Party,
+    Property,
+    Reference,
+    Service,
+    UserMessage,
+)
 from postroad.wire.ebxml import (
     DIALECTS,
     GUARANTEED,
@@ -48,6 +57,8 @@ from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime_headers import cid_url
 from postroad.wire.soap import SoapVersion
+
+_LANGUAGE: Final = "en"
 
 
 class EbxmlPackage(Struct, frozen=True):
@@ -171,6 +182,7 @@ def _message(
             delivery_receipt_requested=receipt,
             sequence_number=SequenceNumber(number.value, str(number.status)) if number else None,
             duplicate_elimination=reliable and not older,
+            descriptions=_descriptions(draft.properties),
         ),
         ack_requested=_ack_requested(own, terms, dialect),
         sync_reply=not older and own.sync_reply != "none",
@@ -183,20 +195,34 @@ def _message(
 def _refuse_unsayable(draft: Draft) -> None:
     if draft.test:
         raise ValueError("ebXML has no test service: ping the partner instead (postroad ping)")
-    if draft.properties:
-        names = ", ".join(one[0] for one in draft.properties)
-        raise ValueError(f"an ebXML message has no message properties, leave these out: {names}")
+    if names := ", ".join(one[0] for one in draft.properties if one[0] != DESCRIPTION):
+        raise ValueError(
+            f"an ebXML message has no message property but {DESCRIPTION!r}, leave these out: "
+            f"{names}"
+        )
     for payload in draft.payloads:
         if names := ", ".join(one[0] for one in payload.properties if one[0] not in _KNOWN):
             raise ValueError(
-                f"a payload of an ebXML message has no property but {ROLE!r}, leave these out: "
-                f"{names}"
+                f"a payload of an ebXML message has no property but {ROLE!r} and "
+                f"{DESCRIPTION!r}, leave these out: {names}"
             )
         if payload.compress:
             raise ValueError("ebXML has no compression: leave it out, or compress the file itself")
 
 
-_KNOWN = frozenset((ROLE, MIME_TYPE))
+_KNOWN = frozenset((ROLE, MIME_TYPE, DESCRIPTION))
+
+
+def _descriptions(properties: Sequence[Named]) -> tuple[Description, ...]:
+    """What a message or a payload is about, for people; a property's type is the language.
+
+    [MS098-8.4.9-01] [MS098-8.10.5.2-02]
+    """
+    return tuple(
+        Description(value, lang or _LANGUAGE)
+        for name, value, lang in properties
+        if name == DESCRIPTION
+    )
 
 
 def _service(draft: Draft, agreed: Header) -> Service:
@@ -229,6 +255,7 @@ def _manifest(payloads: Sequence[DraftPayload]) -> Manifest | None:
                 href=cid_url(one.content_id),
                 id=f"payload-{number}",
                 role=next((value for name, value, _ in one.properties if name == ROLE), None),
+                descriptions=_descriptions(one.properties),
             )
             for number, one in enumerate(payloads, 1)
         )

@@ -156,13 +156,17 @@ def _ebxml_package(
     acknowledgment: Acknowledgment | None,
 ) -> EbxmlPackage:
     leg = sending.match.leg
+    terms = agree(cpa_terms(leg), {}, timestamp=now)
     lasts = sending.policy.time_to_live
+    if lasts is not None:
+        # The receiver goes by its own clock, which may be ahead so much. [MS098-10.2.3-03]
+        lasts += terms.msh_time_accuracy
     return package_ebxml(
         draft,
         sending.match,
         sending.material,
         now=now,
-        terms=agree(cpa_terms(leg), {}, timestamp=now),
+        terms=terms,
         agreed=sending.agreed,
         sequence_number=number,
         acknowledgment=acknowledgment,
