@@ -217,11 +217,9 @@ async def test_descriptions_in_several_languages_reach_the_application(
     world.speak(version=version)
     buyer, seller = await world.both()
     told = (("Description", "an order", "en"), ("Description", "eine Bestellung", "de"))
-    part = SubmittedPayload(
-        BytesContent(b"x"),
-        hashlib.sha256(b"x").digest(),
-        properties=(("Description", "papier", "nl"),),
-    )
+    paper = ("Description", "papier", "nl")
+    digest = hashlib.sha256(b"x").digest()
+    part = SubmittedPayload(BytesContent(b"x"), digest, properties=(paper,))
     submission = Submission(ORDERS, (part,), M, properties=told)
     await buyer.process.ask(buyer.node.submit(submission))
     await world.wait(1)
