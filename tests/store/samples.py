@@ -94,6 +94,7 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         decided_by=after(6),
         timer=2**40,
         anew=True,
+        channel="urn:mpc/sub",
     )
 
 

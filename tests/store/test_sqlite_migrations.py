@@ -41,7 +41,7 @@ def old_messages() -> list[Message]:
     full = full_message(Stored(PLACE, 0, 8), Stored(PLACE, 8, 4))
     new = (
         *("tries", "unanswered", "first_sent_at", "last_sent_at"),
-        *("due_at", "decided_by", "timer", "anew"),
+        *("due_at", "decided_by", "timer", "anew", "channel"),
     )
     names = {"from_party": 'the "us" \\ /', "to_party": "tab\t\u2028ü😀", "conversation_id": ""}
     times = [

@@ -20,10 +20,12 @@ ALLOWED = {
     "release_work": {"SCAN work USING COVERING INDEX work_leased"},
     "expired_work": {"USE TEMP B-TREE FOR ORDER BY"},
     "shift_work": {"SCAN work"},
+    "shift_offers": {"SCAN offers"},
     "partners_served": {"SCAN served"},
+    "first_selected_offer": {"SCAN other VIRTUAL TABLE INDEX 1:"},
 }
 """Scans of what is claimed at the moment, sorting of what was claimed by those who are gone, what
-the clock does to everything, and one row for each partner."""
+the clock does to everything, one row for each partner, and the items of a selection."""
 
 
 @pytest.fixture(scope="module")

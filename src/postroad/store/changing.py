@@ -1,7 +1,8 @@
 """One step in the SQLite database, and what a commit has to write beside its rows."""
 
+import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -10,10 +11,12 @@ from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
 from postroad.store.contents import Batch
+from postroad.store.interface import Place
 from postroad.store.queries import query
 from postroad.store.reading import (
     BYTES_COUNT,
     MESSAGE_COUNT,
+    OFFER_COUNT,
     PURGED_MARK,
     WORK_COUNT,
     SqliteReader,
@@ -23,6 +26,7 @@ from postroad.store.records import (
     Event,
     Message,
     Notice,
+    Offer,
     Partner,
     Shipped,
     Side,
@@ -42,6 +46,9 @@ from postroad.store.rows import (
     message_row,
     microseconds,
     notice_row,
+    offer_item,
+    offer_of,
+    offer_row,
     partner_row,
     signal_row,
     work_of,
@@ -78,6 +85,17 @@ _REMOVE_NOTICES: Final = query("remove_notices")
 _SET_STATE: Final = query("set_state")
 _REMOVE_STATE: Final = query("remove_state")
 _FORGET_STATES: Final = query("forget_states")
+_ADD_OFFER: Final = query("add_offer")
+_ADD_OFFER_ITEM: Final = query("add_offer_item")
+_FREE_OFFERS: Final = query("free_offers")
+_FIRST_OFFER: Final = query("first_offer")
+_FIRST_SELECTED_OFFER: Final = query("first_selected_offer")
+_POSTPONE_OFFER: Final = query("postpone_offer")
+_REMOVE_OFFER: Final = query("remove_offer")
+_REMOVE_OFFER_ITEMS: Final = query("remove_offer_items")
+_SHIFT_OFFERS: Final = query("shift_offers")
+_ADD_ONCE: Final = query("add_once")
+_FORGET_ONCE: Final = query("forget_once")
 _FINISH_WORK: Final = query("finish_work")
 _POSTPONE_WORK: Final = query("postpone_work")
 _RELEASE_WORK: Final = query("release_work")
@@ -289,6 +307,7 @@ class SqliteTransaction(SqliteReader):
         self._group.changed = True
         values = {"back": back // timedelta(microseconds=1), "later": LATER}
         self._cursor.execute(_SHIFT_WORK, values)
+        self._cursor.execute(_SHIFT_OFFERS, (values["back"],))
 
     def set_partner(self, partner: Partner) -> None:
         self._group.changed = True
@@ -317,6 +336,51 @@ class SqliteTransaction(SqliteReader):
         gone = self._cursor.execute(_FORGET_STATES, (microseconds(before), limit)).rowcount
         self._group.changed |= gone > 0
         return gone
+
+    def add_offer(self, offer: Offer) -> bool:
+        added = self._cursor.execute(_ADD_OFFER, offer_row(offer))
+        if not added.rowcount:
+            return False
+        self._group.changed = True
+        self._group.count(OFFER_COUNT + offer.channel, 1)
+        place, id = (offer.channel, offer.pmode), added.lastrowid
+        items = [(offer_item(place, one), id) for one in offer.items]
+        self._cursor.executemany(_ADD_OFFER_ITEM, items)
+        return True
+
+    def first_offer(
+        self, places: Collection[Place], now: datetime, items: Sequence[str] = ()
+    ) -> Offer | None:
+        rows: list[Row] = []
+        for place in places:
+            freed = self._cursor.execute(_FREE_OFFERS, (*place, microseconds(now))).rowcount
+            self._group.changed |= freed > 0
+            if not items:
+                rows += self._rows(_FIRST_OFFER, place)
+                continue
+            first, *others = [offer_item(place, one) for one in items]
+            values = {"item": first, "others": json.dumps(others)}
+            rows += self._rows(_FIRST_SELECTED_OFFER, values)
+        return offer_of(min(rows)) if rows else None
+
+    def postpone_offer(self, message_id: str, due_at: datetime) -> None:
+        self._group.changed = True
+        self._cursor.execute(_POSTPONE_OFFER, (microseconds(due_at), message_id))
+
+    def remove_offer(self, message_id: str) -> None:
+        for id, channel in self._rows(_REMOVE_OFFER, (message_id,)):
+            self._group.changed = True
+            self._group.count(OFFER_COUNT + channel, -1)
+            self._cursor.execute(_REMOVE_OFFER_ITEMS, (id,))
+
+    def _count_of(self, name: str) -> int:
+        """What this commit counted is in the table only when it ends."""
+        return super()._count_of(name) + self._group.counts.get(name, 0)
+
+    def first_time(self, name: str, now: datetime, until: datetime) -> bool:
+        self._group.changed = True
+        self._cursor.execute(_FORGET_ONCE, (microseconds(now),))
+        return self._cursor.execute(_ADD_ONCE, (name, microseconds(until))).rowcount > 0
 
     def renew_work(self, owner: str, ids: Collection[int], lease_until: datetime) -> None:
         until = microseconds(lease_until)

@@ -5,7 +5,7 @@ same moment share one commit; `run` returns once that commit is durable. A step 
 time when a neighbour of the same commit failed, so it has no effect beside the transaction.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -16,7 +16,9 @@ from postroad.store.records import (
     Figures,
     Message,
     Notice,
+    Offer,
     Partner,
+    Queue,
     Recorded,
     Shipped,
     Side,
@@ -29,6 +31,9 @@ from postroad.store.records import (
 from postroad.wire.content import Content, Sink
 
 T = TypeVar("T")
+
+Place = tuple[str, str]
+"""A channel, and the P-Mode by which messages are in it."""
 
 
 class StoreError(Exception):
@@ -97,6 +102,14 @@ class Reader(Protocol):
 
     def state(self, name: str) -> bytes | None:
         """What a protocol remembers under a name."""
+        ...
+
+    def offer(self, message_id: str) -> Offer | None:
+        """Where a message is offered, without its items; None when it is not."""
+        ...
+
+    def queue(self, channel: str) -> Queue:
+        """How much waits in a channel, what was handed out and not acknowledged included."""
         ...
 
     def figures(self) -> Figures: ...
@@ -209,6 +222,32 @@ class Transaction(Reader, Protocol):
 
     def remove_notice(self, id: int) -> bool:
         """The application knows; False when there is no such notice."""
+        ...
+
+    def add_offer(self, offer: Offer) -> bool:
+        """Put a message into a channel, behind all others; False when it is in one already."""
+        ...
+
+    def first_offer(
+        self, places: Collection[Place], now: datetime, items: Sequence[str] = ()
+    ) -> Offer | None:
+        """What came first of that which is offered now in some places, and has all the items.
+
+        The first of the items is looked up, the others are compared: give that first which few
+        messages have. What was handed out is offered again when its time has come.
+        """
+        ...
+
+    def postpone_offer(self, message_id: str, due_at: datetime) -> None:
+        """It was handed out, and keeps its place: it is offered again then."""
+        ...
+
+    def remove_offer(self, message_id: str) -> None:
+        """It is offered no more."""
+        ...
+
+    def first_time(self, name: str, now: datetime, until: datetime) -> bool:
+        """Whether something comes for the first time; it is remembered until then."""
         ...
 
     def set_state(self, name: str, value: bytes | None, now: datetime) -> None:

@@ -1,7 +1,7 @@
 """The store's twin in memory, for tests: the same behaviour, and nothing survives it."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace as changed
 
 from postroad.store.failures import lost
-from postroad.store.interface import Reader, StoreError, Transaction
+from postroad.store.interface import Place, Reader, StoreError, Transaction
 from postroad.store.records import (
     INBOX,
     Event,
@@ -18,7 +18,9 @@ from postroad.store.records import (
     Figures,
     Message,
     Notice,
+    Offer,
     Partner,
+    Queue,
     Recorded,
     Shipped,
     Side,
@@ -47,6 +49,9 @@ class _Tables:
         self.partners: dict[str, Partner] = {}
         self.notices: dict[int, Notice] = {}
         self.states: dict[str, tuple[datetime, bytes]] = {}
+        self.offers: dict[str, Offer] = {}
+        """By message id, in the order in which they came."""
+        self.once: dict[str, datetime] = {}
         self.contents: dict[str, bytes] = {}
         self.journal: list[Recorded] = []
         self.shipped: dict[str, Shipped] = {}
@@ -122,6 +127,14 @@ class _MemoryReader:
 
     def state(self, name: str) -> bytes | None:
         return self._tables.states.get(name, (None, None))[1]
+
+    def offer(self, message_id: str) -> Offer | None:
+        found = self._tables.offers.get(message_id)
+        return None if found is None else changed(found, items=())
+
+    def queue(self, channel: str) -> Queue:
+        waiting = [one for one in self._tables.offers.values() if one.channel == channel]
+        return Queue(len(waiting), waiting[0].added_at if waiting else None)
 
     def figures(self) -> Figures:
         tables = self._tables
@@ -330,6 +343,9 @@ class _MemoryTransaction(_MemoryReader):
             due_at = max(work.due_at - back, _START)
             shifted = changed(work, due_at=due_at, lease_until=until)
             self._put(self._tables.work, id, shifted)
+        for message_id, offer in list(self._tables.offers.items()):
+            if offer.due_at is not None:
+                self.postpone_offer(message_id, max(offer.due_at - back, _START))
 
     def set_partner(self, partner: Partner) -> None:
         if partner.is_well:
@@ -374,6 +390,44 @@ class _MemoryTransaction(_MemoryReader):
             self._put(self._tables.work, work.id, changed(work, owner=None, lease_until=None))
         held.sort(key=lambda work: (work.due_at, work.id))
         return [changed(work, owner=None, lease_until=None) for work in held]
+
+    def add_offer(self, offer: Offer) -> bool:
+        if offer.message_id in self._tables.offers:
+            return False
+        self._put(self._tables.offers, offer.message_id, offer)
+        return True
+
+    def first_offer(
+        self, places: Collection[Place], now: datetime, items: Sequence[str] = ()
+    ) -> Offer | None:
+        wanted = set(items)
+        for one in self._tables.offers.values():
+            free = one.due_at is None or one.due_at <= now
+            if free and (one.channel, one.pmode) in places and wanted <= set(one.items):
+                return changed(one, items=(), due_at=None)
+        return None
+
+    def postpone_offer(self, message_id: str, due_at: datetime) -> None:
+        offer = self._tables.offers.get(message_id)
+        if offer is not None:
+            self._put(self._tables.offers, message_id, changed(offer, due_at=due_at))
+
+    def remove_offer(self, message_id: str) -> None:
+        offers = self._tables.offers
+        # Taken back it must stand where it stood.
+        before = dict(offers)
+        if offers.pop(message_id, None) is not None:
+            self._undo.append(lambda: offers.update(before))
+            self._undo.append(offers.clear)
+
+    def first_time(self, name: str, now: datetime, until: datetime) -> bool:
+        once = self._tables.once
+        for old in [known for known, end in once.items() if end < now]:
+            self._pop(once, old)
+        if name in once:
+            return False
+        self._put(once, name, until)
+        return True
 
     def record(self, events: Iterable[Event]) -> None:
         journal = self._tables.journal

@@ -14,7 +14,9 @@ from postroad.store.records import (
     Figures,
     Message,
     Notice,
+    Offer,
     Partner,
+    Queue,
     Recorded,
     Shipped,
     Side,
@@ -30,6 +32,7 @@ from postroad.store.rows import (
     message_of,
     microseconds,
     notice_of,
+    offer_of,
     partner_of,
     recorded_of,
     signal_of,
@@ -39,8 +42,9 @@ from postroad.store.rows import (
 
 MESSAGE_COUNT: Final = "message."
 WORK_COUNT: Final = "work."
+OFFER_COUNT: Final = "offer."
 BYTES_COUNT: Final = "bytes"
-"""Names in the table of counts: these and `side.state`, and the kind of work."""
+"""Names in the table of counts: these and `side.state`, the kind of work, the channel."""
 PURGED_MARK: Final = "inbox.purged"
 """In the same table: the greatest key that was removed from the inbox."""
 
@@ -60,6 +64,9 @@ _PARTNERS: Final = query("partners")
 _PARTNER: Final = query("partner")
 _NOTICES: Final = query("notices")
 _STATE: Final = query("state")
+_OFFER: Final = query("offer")
+_OLDEST_OFFER: Final = query("oldest_offer")
+_COUNT_OF: Final = query("count_of")
 _OLDEST_LEASED: Final = query("oldest_leased")
 _LISTS: Final = {
     (one_state, newest_first): query(
@@ -192,6 +199,19 @@ class SqliteReader:
     def state(self, name: str) -> bytes | None:
         rows = self._rows(_STATE, (name,))
         return rows[0][0] if rows else None
+
+    def offer(self, message_id: str) -> Offer | None:
+        rows = self._rows(_OFFER, (message_id,))
+        return offer_of(rows[0]) if rows else None
+
+    def queue(self, channel: str) -> Queue:
+        oldest = self._rows(_OLDEST_OFFER, (channel,))
+        count = self._count_of(OFFER_COUNT + channel)
+        return Queue(count, time_of(oldest[0][0]) if oldest else None)
+
+    def _count_of(self, name: str) -> int:
+        rows = self._rows(_COUNT_OF, (name,))
+        return rows[0][0] if rows else 0
 
 
 def _below(prefix: str, counts: dict[str, int]) -> dict[str, int]:

@@ -147,6 +147,8 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """It is a signal that is carried for others; the journal tells of the message it is about."""
     anew: bool = False
     """Somebody began anew after the application was told that it had failed."""
+    channel: str | None = None
+    """The channel from which its receiver pulls it; None: it is pushed."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
@@ -208,6 +210,27 @@ class Work(Struct, frozen=True):
     """The owner who had claimed it before and did not finish it."""
     expires_at: datetime | None = None
     """Then somebody has to look at it, whomever it needs and wherever it stands in its lane."""
+
+
+class Offer(Struct, frozen=True):
+    """A message that waits in a channel until its receiver pulls it."""
+
+    channel: str
+    pmode: str
+    message_id: str
+    added_at: datetime
+    items: tuple[str, ...] = ()
+    """All that a selection can ask for; not told by those who are asked for an offer."""
+    due_at: datetime | None = None
+    """It was handed out, and is offered again then; None: it is offered."""
+
+
+class Queue(Struct, frozen=True):
+    """How much waits in a channel."""
+
+    count: int = 0
+    oldest: datetime | None = None
+    """When that came which waits longest."""
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 Plain tuples in the order of the columns, because every message passes here several times.
 """
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final
@@ -14,6 +15,7 @@ from postroad.store.records import (
     Event,
     Message,
     Notice,
+    Offer,
     Partner,
     Recorded,
     Side,
@@ -146,6 +148,22 @@ def notice_row(notice: Notice) -> Row:
 def notice_of(row: Row) -> Notice:
     id, details = row
     return changed(_decode_notice(details), id=id)
+
+
+def offer_row(offer: Offer) -> Row:
+    due = 0 if offer.due_at is None else microseconds(offer.due_at)
+    return offer.channel, offer.pmode, offer.message_id, microseconds(offer.added_at), due
+
+
+def offer_of(row: Row) -> Offer:
+    _, channel, pmode, message_id, added_at, due_at = row
+    due = time_of(due_at) if due_at else None
+    return Offer(channel, pmode, message_id, time_of(added_at), due_at=due)
+
+
+def offer_item(place: tuple[str, str], item: str) -> str:
+    """What an item is found by: a digest, since channel and value may be long."""
+    return hashlib.blake2b(_encode((*place, item)), digest_size=16).hexdigest()
 
 
 def event_row(event: Event, id: int) -> Row:

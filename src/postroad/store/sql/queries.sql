@@ -383,3 +383,71 @@ DELETE FROM states WHERE name = ?
 DELETE FROM states WHERE name IN (
     SELECT name FROM states WHERE changed_at < ? ORDER BY changed_at LIMIT ?
 )
+
+-- name: add_offer
+-- A message is put into a channel; nothing happens when it is in one.
+INSERT INTO offers (channel, pmode, message_id, added_at, due_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (message_id) DO NOTHING
+
+-- name: add_offer_item
+-- Something that a selection can ask for.
+INSERT OR IGNORE INTO offer_items (item, offer) VALUES (?, ?)
+
+-- name: offer
+-- Where a message is offered.
+SELECT id, channel, pmode, message_id, added_at, due_at FROM offers WHERE message_id = ?
+
+-- name: free_offers
+-- What was handed out and not acknowledged in time is offered again.
+UPDATE offers SET due_at = 0 WHERE channel = ? AND pmode = ? AND due_at > 0 AND due_at <= ?
+
+-- name: first_offer
+-- What came first of that which is offered.
+SELECT id, channel, pmode, message_id, added_at, due_at FROM offers
+WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT 1
+
+-- name: first_selected_offer
+-- The same of that which has one item, and all others of a JSON array.
+SELECT offers.id, channel, pmode, message_id, added_at, due_at
+FROM offer_items AS first CROSS JOIN offers ON offers.id = first.offer
+WHERE first.item = :item AND due_at = 0
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(:others) AS other
+        WHERE NOT EXISTS (
+            SELECT 1 FROM offer_items AS held
+            WHERE held.item = other.value AND held.offer = first.offer
+        )
+    )
+ORDER BY first.offer LIMIT 1
+
+-- name: postpone_offer
+-- It was handed out: it is offered again then.
+UPDATE offers SET due_at = ? WHERE message_id = ?
+
+-- name: remove_offer
+-- It is offered no more.
+DELETE FROM offers WHERE message_id = ? RETURNING id, channel
+
+-- name: remove_offer_items
+-- Nobody selects it any more.
+DELETE FROM offer_items WHERE offer = ?
+
+-- name: oldest_offer
+-- Since when the oldest message of a channel is in it.
+SELECT added_at FROM offers WHERE channel = ? ORDER BY id LIMIT 1
+
+-- name: shift_offers
+-- The clock was set back by so much.
+UPDATE offers SET due_at = max(due_at - ?, 1) WHERE due_at > 0
+
+-- name: count_of
+-- How many there are of one thing.
+SELECT count FROM counts WHERE name = ?
+
+-- name: add_once
+-- Something comes for the first time; nothing happens when it came before.
+INSERT INTO once (name, until) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
+
+-- name: forget_once
+-- What need not be known any more.
+DELETE FROM once WHERE until < ?
