@@ -101,7 +101,10 @@ async def passed(world: "World", posted: Posted) -> Reply:
     response = await station.receive(posted.content_type, posted.body, posted.soap_action)
     if response.handed is not None:
         await response.handed(True)
-    return Reply(response.status, response.content_type or "", (), response.body)
+    body = response.body
+    if response.pieces is not None:
+        body = b"".join(response.pieces.read())
+    return Reply(response.status, response.content_type or "", (), body)
 
 
 async def refused(world: "World", posted: Posted) -> Reply:
@@ -197,7 +200,11 @@ class _Client:
         self._sender = sender
 
     async def post(self, request: Outgoing) -> Reply:
-        return await self._wire.carry(self._sender, request)
+        reply = await self._wire.carry(self._sender, request)
+        if request.reader is None:
+            return reply
+        request.reader(reply.content_type)(reply.body)
+        return Reply(reply.status, reply.content_type, reply.headers, b"")
 
     async def close(self) -> None:
         pass

@@ -20,7 +20,7 @@ ALLOWED = {
     "release_work": {"SCAN work USING COVERING INDEX work_leased"},
     "expired_work": {"USE TEMP B-TREE FOR ORDER BY"},
     "shift_work": {"SCAN work"},
-    "shift_offers": {"SCAN offers"},
+    "shift_offers": {"SCAN offers USING INDEX offer_handed_out"},
     "partners_served": {"SCAN served"},
     "first_selected_offer": {"SCAN other VIRTUAL TABLE INDEX 1:"},
 }

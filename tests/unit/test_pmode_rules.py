@@ -438,9 +438,10 @@ def test_tokens_that_can_be_stolen_or_replayed_get_a_warning() -> None:
 
 
 def test_authorization_needs_credentials() -> None:
-    assert breach(leg("security: {pmode_authorize: true}"))[0] == 5
+    pulled = "mep_binding: pull\nlegs: [{security: {pmode_authorize: true, send_receipt: true}}]\n"
+    assert "Authorization to check" in broken(HEAD + pulled)[0].message
     text = "id: p\ninitiator: {party: urn:a, authorization: {username: u, password: p}}\n"
-    assert broken(text + "legs: [{security: {pmode_authorize: true}}]\n") == []
+    assert broken(text + pulled) == []
 
 
 def test_a_wrong_value_does_not_hide_what_is_wrong_elsewhere() -> None:

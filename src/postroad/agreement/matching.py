@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, structs
 
+from postroad.agreement.channels import is_below
 from postroad.agreement.ebxml import speaks
-from postroad.agreement.places import initiator_sends, sides
+from postroad.agreement.places import initiator_sends, is_pulled, sides
 from postroad.agreement.pmode import Leg, Partner, PMode
 from postroad.wire.ebms3 import AgreementRef, Party, PartyId, Service, UserMessage
 from postroad.wire.errors import EbmsError
@@ -354,12 +355,23 @@ def differences(
         if value is None or criterion.name in waived:
             continue
         given = criterion.given(message)
-        equal = given in value if criterion.name == "mpc" else given == value
+        equal = _is_in(leg, given, value) if criterion.name == "mpc" else given == value
         if not equal:
             found.append((criterion.name, value, given))
     if leg.index == 1 and message.message_info.ref_to_message_id is None:
         found.append(("RefToMessageId", "that of the request", None))
     return found
+
+
+def _is_in(leg: Wanted, given: Hashable, channels: frozenset[str]) -> bool:
+    """Whether a message is of a leg's channel; one pulled from there may name the parent.
+
+    [P2-2.5.4-09]
+    """
+    if given in channels:
+        return True
+    pulled = is_pulled(leg.pmode, leg.index)
+    return pulled and any(is_below(one, str(given)) for one in channels)
 
 
 def _protection(leg: Leg) -> Protected:

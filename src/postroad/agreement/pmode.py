@@ -12,6 +12,7 @@ from postroad.agreement.addressing import Addressing, PartyIdentifiers, Service
 from postroad.agreement.awareness import ReceptionAwareness
 from postroad.agreement.groups import REQUIRED, Group, Switch, Valued, parameter
 from postroad.agreement.pmode_ebxml import Ebxml
+from postroad.agreement.pmode_pulling import Pulling
 from postroad.agreement.pmode_security import Security
 from postroad.agreement.values import (
     AckReplyPattern,
@@ -332,6 +333,7 @@ class Leg(Group):
     addressing: Addressing | None = parameter(
         "Addressing", "How PullRequests of this leg are routed."
     )
+    pulling: Pulling | None = parameter("Pull", "How messages are pulled. Postroad's own.")
     ebxml: Ebxml | None = parameter("ebXML", "Messages are ebXML messages, not ebMS 3.0.")
 
 

@@ -22,6 +22,7 @@ from postroad.agreement.places import (
     short_uri,
 )
 from postroad.agreement.pmode import PMode
+from postroad.agreement.pulling_rules import PULLING_RULES
 from postroad.agreement.security_rules import SECURITY_RULES
 from postroad.agreement.values import is_uri
 from postroad.wire.names import ONE_WAY, PUSH, TEST_ACTION, TEST_SERVICE, TWO_WAY
@@ -237,4 +238,5 @@ RULES: Final[tuple[Rule, ...]] = (
     *DELIVERY_RULES,
     *SECURITY_RULES,
     *EBXML_RULES,
+    *PULLING_RULES,
 )

@@ -17,6 +17,7 @@ PMode.MEPbinding
 PMode.Initiator.Party[]
 PMode.Initiator.Party[].type
 PMode.Initiator.Role
+PMode.Initiator.Authorization.*
 PMode.Responder.Party[]
 PMode.Responder.Party[].type
 PMode.Responder.Role
@@ -27,6 +28,7 @@ PMode[].BusinessInfo.Service
 PMode[].BusinessInfo.Service.type
 PMode[].BusinessInfo.Action
 PMode[].BusinessInfo.MPC
+PMode[].BusinessInfo.subMPCext
 PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize
 PMode[].BusinessInfo.PayloadProfile[].*
@@ -55,6 +57,7 @@ PMode[].Security.X509.Encryption.KeyWrap
 PMode[].Security.X509.Encryption.MGF
 PMode[].Security.X509.Encryption.MinimumStrength
 PMode[].Security.UsernameToken.*
+PMode[].Security.PModeAuthorize
 PMode[].Security.SendReceipt
 PMode[].Security.SendReceipt.NonRepudiation
 PMode[].Security.SendReceipt.Certificate
@@ -76,6 +79,7 @@ PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck
 PMode[].ReceptionAwareness.AckAfterDelivery
+PMode[].Pull.*
 PMode[].ebXML.*
 """
 

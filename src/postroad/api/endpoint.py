@@ -4,6 +4,7 @@ No framework here, since every message passes: a request becomes a `Request` who
 it comes, and the node's `Response` is written out.
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -164,10 +165,16 @@ def _failure(node: str, status: int, problem: EbmsError) -> Response:
 
 
 async def _write(send: Send, response: Response, headers: Headers = ()) -> None:
-    sent = [(b"content-length", b"%d" % len(response.body)), *headers]
+    pieces = response.pieces
+    length = len(response.body) if pieces is None else pieces.length
+    sent = [(b"content-length", b"%d" % length), *headers]
     if response.content_type is not None:
         sent.append((b"content-type", response.content_type.encode("latin-1")))
     await send({"type": "http.response.start", "status": response.status, "headers": sent})
+    if pieces is not None:
+        reading = pieces.read()
+        while (piece := await asyncio.to_thread(next, reading, None)) is not None:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": response.body})
 
 

@@ -49,9 +49,13 @@ def signing(leg: Leg, key: KeyPair | None) -> Signing | None:
             "the P-Mode asks for a signature, and there is no key to sign with: set Signature.Key "
             "in the P-Mode, or keys.signing in postroad.yaml"
         )
-    assert leg.security is not None
-    assert leg.security.x509 is not None
-    agreed = leg.security.x509.signature
+    return key_signing(leg, key)
+
+
+def key_signing(leg: Leg, key: KeyPair) -> Signing:
+    """How something of a leg is signed with a key, whether its messages are or not."""
+    terms = leg.security.x509 if leg.security else None
+    agreed = terms.signature if terms else None
     usual = next((uri for kind, uri in _BY_KEY if isinstance(key.private_key, kind)), None)
     return Signing(
         key,
@@ -70,8 +74,11 @@ def answer_signing(leg: Leg, key: KeyPair | None) -> Signing | None:
     With another kind of key than the sender's, the sender's algorithm does not apply.
     """
     own = signing(leg, key)
-    if own is None:
-        return None
+    return None if own is None else own_signing(own)
+
+
+def own_signing(own: Signing) -> Signing:
+    """With an algorithm that fits the key, where the agreed one is for another kind."""
     usual = next((uri for kind, uri in _BY_KEY if isinstance(own.key.private_key, kind)), None)
     agreed = alg.SIGNATURES[own.algorithm].scheme
     if usual is not None and alg.SIGNATURES[usual].scheme is not agreed:

@@ -9,6 +9,7 @@ import msgspec
 
 from postroad.agreement.ebxml import is_mail
 from postroad.agreement.matching import Match
+from postroad.agreement.places import is_pulled
 from postroad.msh.answers import Answer
 from postroad.msh.outbound import wire_form
 from postroad.node.context import Context
@@ -64,8 +65,12 @@ def call_back(context: Context, match: Match, answer: Answer, message: UserMessa
 
 
 def _receipts_to(match: Match) -> str | None:
+    """ReplyTo; for a pulled message else where it was pulled from. [P2-6.7.1-04]"""
     asked = match.leg.security.send_receipt if match.leg.security else None
-    return asked.reply_to if asked else None
+    if asked is not None and asked.reply_to:
+        return asked.reply_to
+    protocol = match.leg.protocol
+    return protocol.address if protocol and is_pulled(match.pmode, match.number - 1) else None
 
 
 def _errors_to(match: Match) -> str | None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from postroad.agreement.channels import channel_of, offering_of, pulling_of, somebody_may_pull
 from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
-from postroad.agreement.places import initiator_sends, sides
+from postroad.agreement.places import initiator_sends, is_pulled, sides
 from postroad.agreement.pmode import PMode
 from postroad.agreement.retrying import resent_within, retry_of
 from postroad.agreement.waiting import Policy
@@ -30,7 +31,7 @@ from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import PartyId
 from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, ONCE_AND_ONLY_ONCE, Dialect
 from postroad.wire.limits import Limits
-from postroad.wire.names import PUSH
+from postroad.wire.names import PULL, PUSH
 
 _log = logging.getLogger("postroad.node")
 
@@ -60,10 +61,14 @@ class Sending:
     """Messages carry their number in their conversation."""
     linked: bool = False
     """They carry that of their link, and one of them is under way at a time (draft 001)."""
+    channel: str | None = None
+    """They wait there until their receiver pulls them."""
+    capacity: int | None = None
+    """How many messages that channel holds."""
 
     @property
     def address(self) -> str:
-        return self.addresses[0]
+        return self.addresses[0] if self.addresses else ""
 
     @property
     def protocol(self) -> str:
@@ -93,6 +98,14 @@ class InForce:
             leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
         }
         self._sending: dict[str, Sending] = {}
+        legs = [Match(one.pmode, one.leg, one.index + 1) for one in self.expectation.pmodes.legs]
+        pulled = [one for one in legs if one.pmode.binding == PULL and one.leg.ebxml is None]
+        self.offered: tuple[Match, ...] = tuple(one for one in pulled if self._sends(one.pmode))
+        """The legs whose messages are pulled from this node."""
+        self.pulled: tuple[Match, ...] = tuple(
+            one for one in pulled if one not in self.offered and self.receives(one)
+        )
+        """The legs whose messages this node pulls."""
 
     @property
     def keyring(self) -> Keyring:
@@ -161,8 +174,9 @@ class InForce:
             known = ", ".join(sorted(self._by_id)[:10]) or "none"
             raise Refused(422, f"there is no P-Mode {name!r}; there are: {known}", code="EBMS:0010")
         pmode = match.pmode
-        if pmode.binding != PUSH:
-            raise Refused(422, f"{name} is not pushed, and only pushing is built so far")
+        if pmode.binding not in (PUSH, PULL):
+            said = "only one-way exchanges, pushed or pulled, are built so far"
+            raise Refused(422, f"{name} is two-way: {said}")
         if not self._sends(pmode):
             sender = sides(pmode, 0)[0]
             said = ", ".join(one.id for one in (sender.party if sender else None) or ())
@@ -185,28 +199,35 @@ class InForce:
 
     def _sending_by(self, match: Match) -> Sending:
         pmode, leg = match.pmode, match.leg
-        found = addresses(leg)
-        if not found:
+        pulled = is_pulled(pmode, match.number - 1)
+        found = () if pulled else addresses(leg)
+        if pulled and not somebody_may_pull(pmode, leg):
+            said = "add initiator.authorization, security.x509.sign or protocol.security.client"
+            raise Refused(422, f"{pmode.id} says of nobody that it may pull: {said}")
+        if not found and not pulled:
             raise Refused(422, f"{pmode.id} has no address: set Protocol.Address")
         material = self.expectation.material(match)
         if material.signing is None:
             material = replace(material, signing=self.keyring.signing)
         spoken = speaks(leg)
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
-        later = awaits and (leg.ebxml is not None or not receipt_is_response(leg))
+        later = awaits and (leg.ebxml is not None or pulled or not receipt_is_response(leg))
+        policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         return Sending(
             match,
             header(pmode, match.number),
             material,
             found,
             self.tls(pmode.id),
-            policy_of(leg),
+            policy,
             order_scope(leg),
             DIALECTS[spoken] if spoken else None,
             awaits,
             later,
             leg.ebxml is not None and leg.ebxml.message_order == GUARANTEED,
             leg.ebxml is not None and leg.ebxml.profile == "rm001",
+            channel_of(leg) if pulled else None,
+            pulling_of(leg).capacity if pulled else None,
         )
 
     def longest_memory(self) -> timedelta | None:

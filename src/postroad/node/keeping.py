@@ -51,6 +51,8 @@ class Arrival:
     now: datetime
     client_certificate: bytes | None = None
     by_mail: bool = False
+    pulled: Match | None = None
+    """The P-Mode by which it was pulled; None: it was pushed."""
 
 
 class Given(Struct, frozen=True):
@@ -180,6 +182,8 @@ def _taken(
             evidence=signed(kept),
         )
     ]
+    if arrival.pulled is not None:
+        events.insert(0, about(kept, "pulled", now, peer=arrival.peer))
     if state is not State.RECEIVED:
         events.append(about(kept, state.value, checked))
     given = None

@@ -25,6 +25,7 @@ from postroad.node.notifying import Notifier
 from postroad.node.outcome import begin_anew, left_behind, settle
 from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
+from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
 from postroad.node.requests import Request, Response
 from postroad.node.sending import Sender
@@ -32,6 +33,7 @@ from postroad.node.service import (
     ANSWERS,
     ON_ITS_WAY,
     Asking,
+    Collected,
     Health,
     PModeSummary,
     Refused,
@@ -60,6 +62,7 @@ from postroad.store.records import (
 )
 from postroad.transport.http_client import Client, HttpClient
 from postroad.wire.content import Content, Sink
+from postroad.wire.ebms3 import Selection
 
 _AT_ONCE: Final = 1000
 _NUMBER_GIVEN_BACK: Final = (State.FAILED, State.EXPIRED)
@@ -112,6 +115,7 @@ class Node:
         self.context.take_in = spoken.take_response
         self._asker = Asker(self.context, self._client, self._mail, spoken.services)
         self.mail_in = MailIn(self._receiver)
+        self._puller = Puller(self.context, self._client, self._receiver)
         self._upkeep = Upkeep(self.context, leads=leads)
         target = config.journal.ship_to if leads else None
         self._shipping = None if target is None else Shipping(self.context, target)
@@ -125,6 +129,7 @@ class Node:
                 "gap": Gaps(self.context).perform,
                 "notify": Notifier(self.context, self._client).perform,
                 "deliver": Handing(self.context).perform,
+                "offer": self._receiver.offering.perform,
             },
             leads=leads,
         )
@@ -140,6 +145,8 @@ class Node:
             asyncio.create_task(self._loop.run()),
             asyncio.create_task(self._upkeep.run()),
         ]
+        if self._leads:
+            self._tasks.append(asyncio.create_task(self._puller.run()))
         if self._shipping is not None:
             self._tasks.append(asyncio.create_task(self._shipping.run()))
 
@@ -148,6 +155,7 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._puller.stop()
         await self._sender.stop()
         with contextlib.suppress(StoreError):
             await self._loop.stop()
@@ -351,6 +359,11 @@ class Node:
         if message is None:
             raise Refused(404, f"no message {message_id} was sent from here")
         return await self._asker.query(message, timeout)
+
+    async def pull(
+        self, pmode: str, selection: Selection | None = None, *, everything: bool = False
+    ) -> Collected:
+        return await self._puller.pull(pmode, selection, everything=everything)
 
     async def partners(self) -> list[Partner]:
         return await self.context.store.look(lambda reader: reader.partners())

@@ -307,6 +307,8 @@ def apply(
         return False
     if note is not None:
         note()
+    if message.channel is not None:
+        _offer(tx, message, decision)
     if timer is not None:
         if stays:
             tx.postpone_work(timer, decision.due, owner=owner)
@@ -319,6 +321,14 @@ def apply(
     if state is not message.state or (stage is Stage.SETTLED and detail != message.detail):
         _tell(context, tx, message, decision, now, Reason(code, detail, reason.peer, reason.answer))
     return True
+
+
+def _offer(tx: Transaction, message: Message, decision: Decision) -> None:
+    """What is at work is offered again when it is due, what is at rest no more."""
+    if decision.life.stage not in AT_WORK:
+        tx.remove_offer(message.message_id)
+    elif decision.due is not None:
+        tx.postpone_offer(message.message_id, decision.due)
 
 
 def _why(stage: Stage, reason: Reason) -> tuple[str | None, str | None]:
@@ -436,7 +446,7 @@ def _is_known(tx: Transaction, message: Message, said: Said) -> bool:
 def _is_under_way(tx: Transaction, message: Message) -> bool:
     """Whether somebody may be sending a copy right now."""
     if message.state is State.READY:
-        return True
+        return message.channel is None
     waiting = tx.work(message.timer) if message.timer is not None else None
     return waiting is not None and waiting.owner is not None
 

@@ -81,7 +81,8 @@ def drafted(context: Context, draft: Draft, sending: Sending, now: datetime) -> 
         soap=soap_version(sending.match.leg).number
         if sending.dialect is None
         else SoapVersion.SOAP_11.number,
-        peer=sending.address,
+        peer=sending.address or None,
+        channel=sending.channel,
     )
 
 
@@ -265,7 +266,9 @@ class Packaging:
                 updated_at=context.clock(),
             )
             if is_ours:
-                tx.turn_work(work.id, "send", context.clock(), message.to_party or "")
+                kind = "send" if message.channel is None else "offer"
+                partner = (message.to_party or "") if kind == "send" else ""
+                tx.turn_work(work.id, kind, context.clock(), partner)
             else:
                 tx.finish_work(work.id, work.owner)
 

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from postroad.agreement.matching import Match
+from postroad.agreement.places import is_pulled
 from postroad.msh.answers import (
     Answer,
     error,
@@ -44,6 +45,7 @@ from postroad.node.keeping import (
     reject,
     unsupported,
 )
+from postroad.node.offering import Offering
 from postroad.node.outcome import answered
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
@@ -67,6 +69,7 @@ _IN_ONE_PIECE: Final = 64 * 1024
 _MAY_GROW: Final = 16 * 1024
 """Bytes of payloads that could become a hundred milliseconds' worth by decompression."""
 _LEAST_MEMORY: Final = timedelta(days=1)
+_MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
 _SECURITY: Final = ("EBMS:0101", "EBMS:0103")
 _log = logging.getLogger("postroad.receive")
 
@@ -78,6 +81,7 @@ class Receiver:
         self._context = context
         self._handing = Handing(context)
         self.ebxml = EbxmlReceiver(context)
+        self.offering = Offering(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -166,7 +170,7 @@ class Receiver:
             return await self._user_message(
                 Arrival(found, capture, request.peer, size, now, request.client_certificate)
             )
-        return await self._signals(look, capture, request.peer, now)
+        return await self._signals(look, capture, request, now)
 
     async def _look_aside(
         self, look: Look, capture: Capture, request: Request, size: int, now: datetime
@@ -179,10 +183,31 @@ class Receiver:
         if request.speaks_ebxml and look.found.messaging is None:
             return await self._headless(look.found, now, request)
         if not _is_message(look.found):
-            return await self._signals(look, capture, request.peer, now)
+            return await self._signals(look, capture, request, now)
         return await self._user_message(
             Arrival(look.found, capture, request.peer, size, now, request.client_certificate)
         )
+
+    async def read_pulled(self, capture: Capture, size: int) -> Look:
+        """What a partner answered to a PullRequest, looked at as if it had been pushed."""
+        now = self._context.clock()
+        look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
+        if size <= AT_ONCE and not _may_grow(capture):
+            readable = await self._context.read(look)
+            if readable and not look.found.is_ebxml and _is_message(look.found):
+                await self._context.judge((look, look.terms()))
+        else:
+            await asyncio.to_thread(_looked, look)
+        return look
+
+    async def keep_pulled(
+        self, look: Look, capture: Capture, size: int, match: Match, peer: str
+    ) -> str:
+        """Take a pulled message over, or refuse it; its id. Receipt and errors call back."""
+        found, now = look.found, self._context.clock()
+        assert found.messaging is not None
+        await self._user_message(Arrival(found, capture, peer, size, now, pulled=match))
+        return found.messaging.user_messages[0].message_info.message_id
 
     async def _user_message(self, arrival: Arrival) -> Response:
         """A user message: refused with errors, or accepted and answered by its receipt."""
@@ -198,8 +223,12 @@ class Receiver:
             # Who is not the receiver does not speak for it: no call-back, no signature.
             return await self._refuse(arrival, None, [problem])
         if not problems and match is not None:
-            problems = self._too_old(messages[0], arrival.now)
+            problems = _way(arrival, match)
+            if problems and arrival.pulled is None:
+                return await self._refuse(arrival, None, problems)
         if not problems and match is not None:
+            problems = self._too_old(messages[0], arrival.now)
+        if not problems and match is not None and arrival.pulled is None:
             expectation, shown = self._context.in_force.expectation, arrival.client_certificate
             problems = expectation.check_client(match, shown, arrival.now)
         if problems or match is None:
@@ -247,7 +276,8 @@ class Receiver:
 
     def _answering(self, answer: Answer | None, message: UserMessage, match: Match) -> Answering:
         """How the P-Mode has a message answered."""
-        as_response = receipt_is_response(match.leg)
+        pulled = is_pulled(match.pmode, match.number - 1)
+        as_response = receipt_is_response(match.leg) and not pulled
         back = None
         if answer is not None and not as_response:
             back = call_back(self._context, match, answer, message)
@@ -317,7 +347,7 @@ class Receiver:
         """
         context, found, now = self._context, arrival.found, arrival.now
         messages = found.messaging.user_messages if found.messaging else ()
-        ref = messages[0].message_info.message_id if messages else None
+        ref = messages[0].message_info.message_id or None if messages else None
         signal = error(problems, signal_id=context.new_id(now), ref=ref, now=now)
         answer = self._written(arrival, signal, match)
         if not ref or len(ref) > LONGEST_ID:
@@ -325,10 +355,10 @@ class Receiver:
                 lambda tx: tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
             )
             return Response(400, answer.content_type, answer.envelope)
-        as_response = errors_are_response(match.leg if match else None)
-        back = None
-        if not as_response and match is not None:
-            back = call_back(context, match, answer, messages[0])
+        as_response = errors_are_response(match.leg if match else None) and arrival.pulled is None
+        back, to = None, match or arrival.pulled
+        if not as_response and to is not None:
+            back = call_back(context, to, answer, messages[0])
         await context.store.run(
             reject(context, arrival, messages[0], match, problems, answer, back)
         )
@@ -344,17 +374,51 @@ class Receiver:
             return NO_CONTENT
         return Response(200, answer.content_type, answer.envelope)
 
+    async def _pull(
+        self, look: Look, capture: Capture, signal: SignalMessage, request: Request, now: datetime
+    ) -> Response:
+        """A PullRequest: answered by a message, or by what keeps it from one."""
+        found, ref = look.found, signal.message_info.message_id or None
+        assert found.messaging is not None
+        assert signal.pull_request is not None
+        problems = [one for one in found.problems if one.severity is Severity.FAILURE]
+        if len(found.messaging.units) > 1:
+            said = "signals bundled with a PullRequest are not taken here"
+            problems.append(EbmsError("EBMS:0008", said, location="eb:Messaging"))
+        match = None
+        if not problems:
+            may = self.offering.judge(look, signal, request.client_certificate, now)
+            why = may.why
+            if may.matches:
+                match = may.matches[0]
+                response, new = await self.offering.hand_out(signal, may, now, request.peer)
+                if response is not None:
+                    return response
+                why = "" if new else "it came before: its nonce or its id was used already"
+            if why:
+                match, problems = None, [EbmsError("EBMS:0101", _MAY_NOT_PULL)]
+                said = f"a PullRequest for {signal.pull_request.effective_mpc[:200]}: {why}"
+                await self._note("EBMS:0101", said, now, request.peer)
+        if not problems:
+            said = "no message is there to be pulled"
+            problems = [EbmsError("EBMS:0006", said, location="eb:PullRequest/@mpc")]
+        elif match is None and problems[0].detail is not _MAY_NOT_PULL:
+            await self._note(problems[0].code, problems[0].detail, now, request.peer)
+        arrival = Arrival(found, capture, request.peer, 0, now)
+        answer = error(problems, signal_id=self._context.new_id(now), ref=ref, now=now)
+        written = self._written(arrival, answer, match)
+        return Response(200, written.content_type, written.envelope)
+
     async def _signals(
-        self, look: Look, capture: Capture, peer: str | None, now: datetime
+        self, look: Look, capture: Capture, request: Request, now: datetime
     ) -> Response:
         """Receipts and errors that come as a request: each about a message that we sent."""
-        context, found = self._context, look.found
+        context, found, peer = self._context, look.found, request.peer
         assert found.messaging is not None
         signals = found.messaging.signals
-        if any(one.pull_request is not None for one in signals):
-            problem = EbmsError("EBMS:0010", "no channel can be pulled from here")
-            look.judge(None)
-            return await self._refuse(Arrival(found, capture, peer, 0, now), None, [problem])
+        pulls = [one for one in signals if one.pull_request is not None]
+        if pulls:
+            return await self._pull(look, capture, pulls[0], request, now)
         ref = next((one.message_info.ref_to_message_id for one in signals), None)
         message = (
             await context.store.look(lambda reader: reader.message(Side.SENDING, ref))
@@ -462,6 +526,19 @@ def _fault(problems: Sequence[EbmsError]) -> Response:
     if isinstance(problems[0], UnknownEnvelope):
         what = version_mismatch_fault(SoapVersion.SOAP_11).fault
     return Response(500, "text/xml; charset=UTF-8", fault(what))
+
+
+def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
+    """A message comes the way that is agreed on: who pulls it knows whom it asked."""
+    pulled = is_pulled(match.pmode, match.number - 1)
+    if arrival.pulled is None:
+        said = "messages of this P-Mode are pulled, and this one was pushed"
+        return [EbmsError("EBMS:0010", said, location="eb:Messaging")] if pulled else []
+    places = [one.leg.protocol and one.leg.protocol.address for one in (match, arrival.pulled)]
+    if pulled and places[0] == places[1]:
+        return []
+    said = "it was pulled where no messages of its P-Mode are"
+    return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
 
 
 def _may_grow(capture: Capture) -> bool:

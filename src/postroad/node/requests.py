@@ -5,6 +5,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from postroad.transport.http_outgoing import Pieces
+
 
 class Request(Struct, frozen=True):
     """What is known of a request, or of a mail, before its body comes."""
@@ -35,6 +37,8 @@ class Response(Struct, frozen=True):
     """To be told whether the transport took the response."""
     come_again: bool = False
     """It could not be stored, or nobody knows: the sender is to try again."""
+    pieces: Pieces | None = None
+    """The body, where it is too large to be held in memory."""
 
 
 NO_CONTENT: Final = Response(202)

@@ -24,6 +24,7 @@ from postroad.store.records import (
     Wanted,
 )
 from postroad.wire.content import Content, Sink
+from postroad.wire.ebms3 import Selection
 
 ON_ITS_WAY: Final = (State.SUBMITTED, State.READY, State.WAITING, State.SUSPENDED)
 """States of an outgoing message whose fate is not decided yet."""
@@ -121,6 +122,18 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """What a pull brought."""
+
+    messages: tuple[str, ...]
+    """Ids of what came, taken over or refused."""
+    channel: str
+    address: str
+    detail: str | None = None
+    """Why no more came, where the channel is not simply empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reloaded:
     ok: bool
     pmodes: int
@@ -192,6 +205,12 @@ class Service(Protocol):
 
     async def query(self, message_id: str, timeout: float) -> Asking:
         """Ask the partner what became of a message that was sent to it."""
+        ...
+
+    async def pull(
+        self, pmode: str, selection: Selection | None = None, *, everything: bool = False
+    ) -> Collected:
+        """Pull a message of a P-Mode's channel, or all that there are."""
         ...
 
     async def partners(self) -> list[Partner]:

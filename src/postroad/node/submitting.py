@@ -17,6 +17,7 @@ from postroad.node.ebxml_replying import awaits_name, for_request, riding
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
+from postroad.node.offering import check_room, offer, offer_work
 from postroad.node.packaging import (
     AnyPackage,
     Plan,
@@ -91,6 +92,8 @@ class Submitting:
         made = await self._package((draft, sending, now, None, rides))
         _refuse(draft_problems(draft, sending.match, made.user_message))
         boundary = new_boundary(context, made)
+        if sending.channel is not None:
+            return await self._keep_offered(message, made, sending, boundary)
         work = send_work("send", message, sending)
         taken = (
             work.lane is None
@@ -124,6 +127,33 @@ class Submitting:
             context.work_came.set()
         return Submitted(kept, False)
 
+    async def _keep_offered(
+        self, message: Message, made: AnyPackage, sending: Sending, boundary: str | None
+    ) -> Submitted:
+        """Package, keep, and put it into the channel from which it is pulled."""
+        context, now = self._context, message.created_at
+        ends = offer_work(message, sending)
+
+        def step(tx: Transaction) -> Kept:
+            kept = ready(context, tx, message, made, boundary)
+            if not tx.add_message(kept):
+                return _there(tx, message), None
+            check_room(tx, sending)
+            tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
+            offer(tx, kept, made.user_message, now)
+            if ends is not None:
+                number = tx.add_work(ends)
+                tx.change_message(Side.SENDING, kept.message_id, (kept.state,), timer=number)
+            return kept, 0
+
+        kept, number = await context.store.run(step)
+        if number is None:
+            return _again(kept, message.fingerprint)
+        context.count("messages", side="sending", event="submitted")
+        if ends is not None:
+            context.work_came.set()
+        return Submitted(kept, False)
+
     async def _keep_for_later(self, message: Message, draft: Draft, sending: Sending) -> Submitted:
         """Keep it as it came: packaging takes its time, and the application need not wait."""
         context = self._context
@@ -141,6 +171,7 @@ class Submitting:
                 for part in kept.parts:
                     tx.drop(part.stored)
                 return _there(tx, message), None
+            check_room(tx, sending)
             tx.record((about(kept, "submitted", message.created_at),))
             return kept, tx.add_work(work)
 
@@ -212,6 +243,8 @@ class Submitting:
 
 def send_work(kind: str, message: Message, sending: Sending) -> Work:
     """The work of packaging or sending a message, in its lane where order was promised."""
+    if sending.channel is not None and kind == "send":
+        return Work("offer", message.message_id, message.created_at)
     scope = sending.in_order
     lane = None if scope is None else f"send:{order_of(message, scope)}"
     if sending.linked:

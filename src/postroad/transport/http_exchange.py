@@ -61,6 +61,7 @@ class Exchange(asyncio.Protocol):
         self.transmitted = False
         self._timeouts = DEFAULT_TIMEOUTS
         self._limit = 0
+        self._reader: Callable[[str], Callable[[bytes], None]] | None = None
         self._moved_at = 0.0
         self._unsent = 0
         self._interim = 0
@@ -104,6 +105,7 @@ class Exchange(asyncio.Protocol):
         self._reply = loop.create_future()
         self._request_sent = self.transmitted = False
         self._limit = request.reply_bytes
+        self._reader = request.reader
         self._timeouts = timeouts = request.timeouts
         self._moved_at = loop.time()
         self._unsent = 0
@@ -289,6 +291,7 @@ class Exchange(asyncio.Protocol):
         self._headers: list[tuple[str, str]] = []
         self._content_type = ""
         self._parts: list[bytes] = []
+        self._take: Callable[[bytes], None] = self._parts.append
         self._answer_bytes = 0
         self._body_bytes = 0
         self._loose_bytes = 0
@@ -322,6 +325,8 @@ class Exchange(asyncio.Protocol):
         self._head_done = True
         self._loose_bytes = 0
         self._until_close = not self._delimited and status >= 200 and status not in (204, 304)
+        if self._reader is not None and status >= 200:
+            self._take = self._reader(self._content_type)
 
     def on_body(self, data: bytes) -> None:
         self._loose_bytes = 0
@@ -329,7 +334,7 @@ class Exchange(asyncio.Protocol):
         if self._body_bytes > self._limit:
             self._too_large()
         else:
-            self._parts.append(data)
+            self._take(data)
 
     def on_message_complete(self) -> None:
         if self._status < 200:

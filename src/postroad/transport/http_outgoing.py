@@ -70,6 +70,11 @@ class Outgoing(msgspec.Struct, frozen=True):
     """A larger answer is a failure."""
     progress: Callable[[int], None] | None = None
     """Told how many bytes of the body were given to the network so far."""
+    reader: Callable[[str], Callable[[bytes], None]] | None = None
+    """Given the answer's Content-Type it says who takes its body, piece by piece.
+
+    `Reply.body` is empty then. Neither may raise.
+    """
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -1,0 +1,88 @@
+"""Message partition channels: which one a leg uses, which lie below it, and who may pull."""
+
+from datetime import timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace as changed
+
+from postroad.agreement.pmode import Authorization, Leg, PMode
+from postroad.agreement.pmode_pulling import Pulling
+from postroad.agreement.retrying import retry_of
+from postroad.agreement.waiting import Policy
+from postroad.wire.names import DEFAULT_MPC
+
+_USUAL: Final = Pulling()
+_AGAIN: Final = Policy(timeout=timedelta(minutes=5), interval=timedelta(minutes=5), retries=None)
+"""Where nothing is said about it, what was handed out and not acknowledged is offered again."""
+
+
+def pulling_of(leg: Leg) -> Pulling:
+    """How a leg is pulled; the defaults where it says nothing."""
+    return leg.pulling or _USUAL
+
+
+def channel_of(leg: Leg) -> str:
+    """The channel that messages of a leg are pulled from: its MPC, or a sub-channel of that.
+
+    [P2-2.5.4-01]
+    """
+    info = leg.business_info
+    parent = (info.mpc if info else None) or DEFAULT_MPC
+    extension = info.sub_mpc_ext if info else None
+    return f"{parent}/{extension}" if extension else parent
+
+
+def is_below(channel: str, parent: str) -> bool:
+    """Whether a channel is a sub-channel: the same scheme and authority, and a longer path.
+
+    Path by path segment, so that `…/mpc12` is no sub-channel of `…/mpc1`. [P2-2.5.4-05]
+    [P2-2.5.4-06]
+    """
+    one, other = urlsplit(channel), urlsplit(parent)
+    if (one.scheme, one.netloc) != (other.scheme, other.netloc):
+        return False
+    plain = not (one.query or one.fragment or other.query or other.fragment)
+    return plain and one.path.startswith(other.path.rstrip("/") + "/") and one.path != other.path
+
+
+def token_asked(pmode: PMode, leg: Leg) -> Authorization | None:
+    """The user name and password that a PullRequest must show, where they are agreed on."""
+    if leg.security is not None and leg.security.pmode_authorize is False:
+        return None
+    return pmode.initiator.authorization if pmode.initiator else None
+
+
+def signature_asked(pmode: PMode, leg: Leg) -> bool:
+    """Whether a PullRequest must be signed by its sender."""
+    said = pulling_of(leg).sign
+    if said is not None:
+        return said
+    terms = leg.security.x509 if leg.security else None
+    signed = bool(terms and terms.sign and terms.sign.enabled)
+    return signed and token_asked(pmode, leg) is None
+
+
+def client_asked(leg: Leg) -> bool:
+    """Whether who pulls must show a certificate in the TLS handshake."""
+    security = leg.protocol.security if leg.protocol else None
+    client = security.client if security else None
+    return client is not None and bool(client.certificate or client.anchor_certificates)
+
+
+def somebody_may_pull(pmode: PMode, leg: Leg) -> bool:
+    """Whether anything says who may pull."""
+    asked = token_asked(pmode, leg) is not None or signature_asked(pmode, leg)
+    return asked or client_asked(leg)
+
+
+def offering_of(leg: Leg) -> Policy | None:
+    """How often and how long messages of a leg are offered; None: once. [P2-2.5.6-17]"""
+    aware = leg.reception_awareness
+    said = aware.retry if aware is not None and aware.enabled else None
+    policy = retry_of(leg) or (_AGAIN if said is None else None)
+    keep = pulling_of(leg).keep
+    if policy is None or keep is None:
+        return policy
+    ends = [one for one in (policy.time_to_live, keep) if one is not None]
+    return changed(policy, time_to_live=min(ends))

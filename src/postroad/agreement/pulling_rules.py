@@ -1,0 +1,101 @@
+"""The rules about pulling that a P-Mode keeps by itself."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from postroad.agreement.breach import Breach, warning
+from postroad.agreement.channels import pulling_of, somebody_may_pull, token_asked
+from postroad.agreement.places import Rule, is_pulled, numbered
+from postroad.agreement.pmode import PMode
+from postroad.wire.names import PULL
+
+_extension: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
+
+
+def pulling_is_for_pulled_messages(pmode: PMode) -> Iterator[Breach]:
+    """What is about pulling stands where something is pulled."""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        if is_pulled(pmode, index):
+            continue
+        said, hint = "the messages of this leg are not pulled", "remove it, or use the binding pull"
+        if leg.pulling is not None:
+            yield Breach((*path, "pulling"), said, hint)
+        if leg.business_info is not None and leg.business_info.sub_mpc_ext is not None:
+            yield Breach((*path, "business_info", "sub_mpc_ext"), said, hint)
+        if leg.security is not None and leg.security.pmode_authorize:
+            yield Breach((*path, "security", "pmode_authorize"), said, hint)
+
+
+def who_may_pull_is_said(pmode: PMode) -> Iterator[Breach]:
+    """A user name, a signature or a TLS client certificate shows who pulls (Core 7.10)."""
+    for path, leg in numbered(pmode):
+        if pmode.binding == PULL and not somebody_may_pull(pmode, leg):
+            yield warning(
+                path,
+                "nothing says who may pull, so nobody may",
+                "add initiator.authorization, security.x509.sign or protocol.security.client",
+            )
+
+
+def sub_channels_are_paths(pmode: PMode) -> Iterator[Breach]:
+    """A sub-channel's URI is the parent's with a longer path. [P2-2.5.4-06]"""
+    for path, leg in numbered(pmode):
+        extension = leg.business_info.sub_mpc_ext if leg.business_info else None
+        if extension is None:
+            continue
+        dots = any(one in (".", "..") for one in extension.split("/"))
+        if dots or _extension.fullmatch(extension) is None:
+            yield Breach(
+                (*path, "business_info", "sub_mpc_ext"),
+                f"{extension!r} is no path that could be added to the channel's URI",
+                "write words with / between them",
+            )
+
+
+def pulled_messages_have_no_order(pmode: PMode) -> Iterator[Breach]:
+    """Several may be with the receiver at once, so that only the channel's own order holds."""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        aware = leg.reception_awareness
+        if aware is not None and aware.in_order and is_pulled(pmode, index):
+            yield Breach(
+                (*path, "reception_awareness", "in_order"),
+                "messages are pulled: the first in the channel comes first, and one that is "
+                "offered again comes later",
+                "remove it",
+            )
+
+
+def pulled_messages_have_receipts(pmode: PMode) -> Iterator[Breach]:
+    """Only a receipt says that what was handed out arrived."""
+    for path, leg in numbered(pmode):
+        receipt = leg.security.send_receipt if leg.security else None
+        if pmode.binding == PULL and not (receipt and receipt.enabled):
+            yield warning(
+                path,
+                "without receipts a message is gone once it was handed out, arrived or not",
+                "add security.send_receipt: {reply_pattern: callback}",
+            )
+
+
+def pull_passwords_are_protected(pmode: PMode) -> Iterator[Breach]:
+    """A password in the clear goes over TLS only."""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        address = (leg.protocol.address if leg.protocol else None) or ""
+        clear = token_asked(pmode, leg) is not None and not pulling_of(leg).digest
+        if is_pulled(pmode, index) and clear and address.lower().startswith("http:"):
+            yield warning(
+                (*path, "pulling", "digest"),
+                "the password goes over http: in clear",
+                "use https:, or digest: true",
+            )
+
+
+PULLING_RULES: Final[tuple[Rule, ...]] = (
+    pulling_is_for_pulled_messages,
+    who_may_pull_is_said,
+    sub_channels_are_paths,
+    pulled_messages_have_no_order,
+    pulled_messages_have_receipts,
+    pull_passwords_are_protected,
+)

@@ -1,0 +1,263 @@
+"""PullRequests: made by who pulls, and judged by who is pulled from (Core 3, 7.10; AS4 3.4).
+
+Whoever is refused learns nothing: not whether there is such a channel, nor what was wrong.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from msgspec import Struct
+
+from postroad.agreement.channels import (
+    channel_of,
+    client_asked,
+    is_below,
+    pulling_of,
+    signature_asked,
+    somebody_may_pull,
+    token_asked,
+)
+from postroad.agreement.matching import Match
+from postroad.agreement.places import sides
+from postroad.msh.expectation import Expectation, Material, Terms
+from postroad.msh.lens import Inspection
+from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
+from postroad.msh.securing import Unsecurable, key_signing, own_signing
+from postroad.security.keyestablishment import Entropy
+from postroad.security.keys import KeyPair
+from postroad.security.secure import secure
+from postroad.security.sign import Block, write_security
+from postroad.security.trust import Trust, check_subject, is_authority
+from postroad.security.username import (
+    MAX_AGE,
+    UsernameTokenRefused,
+    check_username_token,
+    write_username_token,
+)
+from postroad.wire.ebms3 import MessageInfo, Messaging, PullRequest, Selection, SignalMessage
+from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.soap import SoapVersion
+
+EBMS_ROLE: Final = "ebms"
+_NONCE_BYTES: Final = 16
+
+
+class Asking(Struct, frozen=True):
+    """A PullRequest as it is sent."""
+
+    signal_id: str
+    version: SoapVersion
+    envelope: bytes
+
+    @property
+    def content_type(self) -> str:
+        return f"{self.version.media_type}; charset=UTF-8"
+
+
+def pull_request(
+    match: Match,
+    selection: Selection | None,
+    *,
+    signal_id: str,
+    now: datetime,
+    entropy: Entropy,
+    key: KeyPair | None,
+) -> Asking:
+    """A request for a message of a P-Mode's channel, with what shows who asks. [P2-2.5.4-01]
+
+    `Unsecurable` when it has to be signed and there is no key.
+    """
+    leg = match.leg
+    version = soap_version(leg)
+    request = PullRequest(channel_of(leg), selection)
+    signal = SignalMessage(MessageInfo(now, signal_id), pull_request=request)
+    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    blocks = [Block(MESSAGING_ID, block)]
+    agreed = token_asked(match.pmode, leg)
+    if agreed is not None:
+        token = write_username_token(
+            agreed.username,
+            agreed.password.get_secret_value(),
+            digest=pulling_of(leg).digest,
+            nonce=entropy(_NONCE_BYTES),
+            created=now,
+        )
+        blocks.append(Block("", write_security(version, [token], role=EBMS_ROLE)))
+    how = None
+    if signature_asked(match.pmode, leg):
+        if key is None:
+            raise Unsecurable(
+                "PullRequests are to be signed, and there is no key: set keys.signing"
+            )
+        how = own_signing(key_signing(leg, key))
+    secured = secure(version, blocks, [], signing=how, lifetime=secured_at(now) if how else None)
+    return Asking(signal_id, version, secured.envelope)
+
+
+class Allowed(Struct, frozen=True):
+    """What somebody who asks may have."""
+
+    matches: tuple[Match, ...]
+    """The P-Modes of the channel by which it may."""
+    places: tuple[tuple[str, str], ...]
+    """Channel and P-Mode of all messages that may be handed out."""
+    once: tuple[tuple[str, datetime], ...]
+    """What must come for the first time, and until when that has to be known."""
+    why: str = ""
+    """Why it may have nothing; for the journal only."""
+
+
+def pull_terms(
+    expectation: Expectation, offered: Iterable[Match], trusted: Sequence[x509.Certificate]
+) -> Terms:
+    """By what the signature of a PullRequest is checked, whichever channel it names.
+
+    Whose it is, is held against each P-Mode afterwards; `trusted` are those of the node.
+    """
+    each = [expectation.answer_terms(match) for match in offered]
+    pins = dict.fromkeys(pin for one in each for pin in one.material.pins)
+    anchors = dict.fromkeys(anchor for one in each for anchor in one.material.anchors)
+    if any(not (one.material.pins or one.material.anchors) for one in each):
+        pins |= dict.fromkeys(trusted)
+        anchors |= dict.fromkeys(trusted)
+    named = frozenset().union(*(one.algorithms for one in each))
+    return Terms(None, named, None, Material(pins=tuple(pins), anchors=tuple(anchors)))
+
+
+def allowed(
+    found: Inspection,
+    request: SignalMessage,
+    offered: Sequence[Match],
+    expectation: Expectation,
+    *,
+    client_certificate: bytes | None,
+    trusted: Sequence[x509.Certificate],
+    now: datetime,
+    skew: timedelta,
+) -> Allowed:
+    """What a PullRequest may have: messages of the P-Modes whose credentials it shows.
+
+    A sub-channel has its own; who pulls from the parent gets its own messages of sub-channels too.
+    [P2-2.5.4-02] [P2-2.5.4-03] [P2-2.5.4-04]
+    """
+    assert request.pull_request is not None
+    channel = request.pull_request.effective_mpc
+    here = [match for match in offered if channel_of(match.leg) == channel]
+    if not here:
+        return Allowed((), (), (), "there is no such channel")
+    shown = _Shown(found, request, expectation, client_certificate, tuple(trusted), now, skew)
+    taken: list[Match] = []
+    why = ""
+    for match in here:
+        try:
+            shown.check(match)
+        except EbmsError as error:
+            cause = error.__cause__
+            why = str(cause) if isinstance(cause, UsernameTokenRefused) else error.detail
+        else:
+            taken.append(match)
+    if not taken:
+        return Allowed((), (), (), why)
+    places = [(channel, match.pmode.id) for match in taken]
+    for match in offered:
+        below = channel_of(match.leg)
+        if is_below(below, channel) and any(_is_for(match, one) for one in taken):
+            places.append((below, match.pmode.id))
+    return Allowed(tuple(taken), tuple(places), tuple(shown.once.items()))
+
+
+def _is_for(match: Match, other: Match) -> bool:
+    """Whether messages of one P-Mode are for who pulls by another, or that is for anybody."""
+    receivers = [sides(one.pmode, one.number - 1)[1] for one in (match, other)]
+    one, two = (frozenset((receiver and receiver.party) or ()) for receiver in receivers)
+    return not two or one == two
+
+
+class _Shown:
+    """What a PullRequest shows, held against P-Modes."""
+
+    def __init__(
+        self,
+        found: Inspection,
+        request: SignalMessage,
+        expectation: Expectation,
+        client_certificate: bytes | None,
+        trusted: tuple[x509.Certificate, ...],
+        now: datetime,
+        skew: timedelta,
+    ) -> None:
+        self._found = found
+        self._info = request.message_info
+        self._expectation = expectation
+        self._client = client_certificate
+        self._trusted = trusted
+        self._now = now
+        self._skew = skew
+        self.once: dict[str, datetime] = {}
+
+    def check(self, match: Match) -> None:
+        """EBMS:0101 unless everything is shown that a P-Mode asks for."""
+        pmode, leg = match.pmode, match.leg
+        if not somebody_may_pull(pmode, leg):
+            raise _refused(f"{pmode.id} says of nobody that it may pull")
+        broken = [one for one in self._found.problems if one.severity is Severity.FAILURE]
+        if broken:
+            raise _refused(str(broken[0]))
+        if client_asked(leg):
+            for problem in self._expectation.check_client(match, self._client, self._now):
+                raise problem
+        if token_asked(pmode, leg) is not None:
+            self._token(match)
+        if signature_asked(pmode, leg):
+            self._signature(match)
+
+    def _token(self, match: Match) -> None:
+        agreed = token_asked(match.pmode, match.leg)
+        assert agreed is not None
+        tokens = self._found.username_tokens
+        if len(tokens) != 1:
+            raise _refused(f"there are {len(tokens)} user name tokens, one is expected")
+        nonces: list[tuple[bytes, datetime]] = []
+
+        def seen(nonce: bytes, until: datetime) -> bool:
+            nonces.append((nonce, until))
+            return False
+
+        check_username_token(
+            tokens[0],
+            username=agreed.username,
+            password=agreed.password.get_secret_value(),
+            now=self._now,
+            skew=self._skew,
+            seen=seen,
+            allow_text=not pulling_of(match.leg).digest,
+        )
+        for nonce, until in nonces:
+            self.once[f"nonce:{agreed.username}:{nonce.hex()}"] = until
+
+    def _signature(self, match: Match) -> None:
+        """By the certificate of who pulls; fresh, and not seen before."""
+        check = self._found.verification
+        if check is None or check.certificate is None:
+            raise _refused("the PullRequest is not signed")
+        terms = self._expectation.answer_terms(match)
+        pins, anchors = terms.material.pins, terms.material.anchors
+        if not (pins or anchors):
+            pins = anchors = self._trusted
+        authorities = tuple(one for one in anchors if is_authority(one))
+        Trust(anchors=authorities, pinned=pins).verify(
+            check.certificate, check.companions, self._now
+        )
+        if check.certificate not in terms.material.pins:
+            check_subject(check.certificate, terms.signers)
+        made, oldest = self._info.timestamp, MAX_AGE + self._skew
+        if not -self._skew <= self._now - made <= oldest:
+            raise _refused(f"it was made at {made:%Y-%m-%dT%H:%M:%SZ}")
+        self.once[f"pull:{self._info.message_id}"] = made + oldest
+
+
+def _refused(why: str) -> EbmsError:
+    return EbmsError("EBMS:0101", why)

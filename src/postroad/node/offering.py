@@ -1,0 +1,245 @@
+"""Who is pulled from: messages wait in their channels, and PullRequests are answered by them.
+
+A message is put into its channel in the step that takes it over, and handed out in the step that
+writes down the attempt. It leaves the channel by its receipt or an error (`node.outcome`), and is
+offered again when none came in time, with the same bytes.
+"""
+
+import logging
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace as changed
+
+from postroad.msh.answers import sent_message
+from postroad.msh.inspection import Look
+from postroad.msh.outbound import WireForm, WirePart, wire_form
+from postroad.msh.pulling import Allowed, allowed, pull_terms
+from postroad.msh.selecting import items_asked, items_of
+from postroad.node.context import Context
+from postroad.node.in_force import Sending
+from postroad.node.journaling import about, signed
+from postroad.node.outcome import Reason, apply, due, give_up, left_as, life_of
+from postroad.node.requests import Response
+from postroad.node.service import Refused
+from postroad.reliability.breaker import Gate
+from postroad.reliability.delivery import Input, attempted
+from postroad.reliability.schedule import ends_at
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Offer, Side, State, Work
+from postroad.transport.http_outgoing import Pieces
+from postroad.wire.content import read_all
+from postroad.wire.ebms3 import SignalMessage, UserMessage
+from postroad.wire.soap import SoapVersion
+
+WAITING: Final = (State.READY, State.WAITING)
+_IN_ONE_PIECE: Final = 256 * 1024
+_SEALED_TYPE: Final = "application/octet-stream"
+_VERSIONS: Final = {version.number: version for version in SoapVersion}
+_AT_ONCE: Final = 100
+"""Messages whose time is over that one step gives up."""
+_log = logging.getLogger("postroad.offer")
+
+
+def offer(tx: Transaction, message: Message, sent: UserMessage, now: datetime) -> bool:
+    """Put a message into its channel; False when it is there already."""
+    assert message.channel is not None
+    added = Offer(
+        message.channel, message.pmode or "", message.message_id, now, items_of(sent), None
+    )
+    if not tx.add_offer(added):
+        return False
+    tx.record((about(message, "queued", now),))
+    return True
+
+
+def check_room(tx: Transaction, sending: Sending) -> None:
+    """`Refused` when a channel holds as much as it may."""
+    channel, most = sending.channel, sending.capacity
+    if channel is None or most is None or tx.queue(channel).count < most:
+        return
+    said = f"{most} messages wait in the channel {channel}, and it holds no more"
+    raise Refused(503, f"{said}; submit it again when some were pulled", code="EBMS:0021")
+
+
+def offer_work(message: Message, sending: Sending) -> Work | None:
+    """The work that ends a message which nobody pulls in time; None where there is no end."""
+    end = ends_at(sending.policy, message.created_at, message.first_sent_at)
+    return None if end is None else Work("offer", message.message_id, end)
+
+
+class Offering:
+    """The channels of a node."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def perform(self, work: Work) -> None:
+        """Look at a message whose time has come: given up, or seen to that it is offered."""
+        context, now = self._context, self._context.clock()
+        message = await context.store.look(
+            lambda reader: reader.message(Side.SENDING, work.message_id)
+        )
+        if message is None or message.state not in (*WAITING, State.SUSPENDED):
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            return
+        try:
+            policy = context.in_force.sending(message.pmode or "").policy
+        except Refused as refused:
+            _log.warning(
+                "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
+            )
+            await context.store.run(lambda tx: tx.postpone_work(work.id, None, owner=work.owner))
+            return
+        decision = due(message, policy, now)
+        if decision is not None:
+            await context.store.run(give_up(context, message, work, decision, now))
+            context.settled.tell(message.message_id)
+            context.told()
+            return
+        assert message.envelope is not None
+        kept = read_all(context.store.content(message.envelope), message.envelope.size)
+        sent = sent_message(kept, context.limits).user_message
+        end = ends_at(policy, message.created_at, message.first_sent_at)
+
+        def step(tx: Transaction) -> None:
+            found = tx.message(Side.SENDING, work.message_id)
+            if found is None or found.state not in WAITING:
+                tx.finish_work(work.id, work.owner)
+                return
+            offer(tx, found, sent, now)
+            tx.postpone_work(work.id, end, owner=work.owner)
+            tx.change_message(Side.SENDING, work.message_id, WAITING, timer=work.id)
+
+        await context.store.run(step)
+
+    def judge(
+        self, look: Look, request: SignalMessage, certificate: bytes | None, now: datetime
+    ) -> Allowed:
+        """What a PullRequest may have."""
+        in_force = self._context.in_force
+        offered, trusted = in_force.offered, in_force.keyring.trust
+        look.judge(pull_terms(in_force.expectation, offered, trusted))
+        return allowed(
+            look.found,
+            request,
+            offered,
+            in_force.expectation,
+            client_certificate=certificate,
+            trusted=trusted,
+            now=now,
+            skew=self._context.config.clock_skew,
+        )
+
+    async def hand_out(
+        self, request: SignalMessage, may: Allowed, now: datetime, peer: str | None
+    ) -> tuple[Response | None, bool]:
+        """The message that came first and may be had, once it is written down that it left.
+
+        None: there is none. False: the request came before.
+        """
+        context = self._context
+        assert request.pull_request is not None
+        items = items_asked(request.pull_request.selection)
+        dice = context.dice()
+
+        def step(tx: Transaction) -> tuple[Message | None, bool]:
+            if not all(tx.first_time(name, now, until) for name, until in may.once):
+                return None, False
+            served = [place for place in may.places if not self._is_suspended(tx, place[1])]
+            for _ in range(_AT_ONCE):
+                found = tx.first_offer(served, now, items)
+                if found is None:
+                    break
+                message = self._handed(tx, found.message_id, now, peer, dice)
+                if message is not None:
+                    return message, True
+            return None, True
+
+        message, new = await context.store.run(step)
+        if message is None:
+            return None, new
+        context.count("send_attempts", outcome="pulled")
+        context.work_came.set()
+        context.settled.tell(message.message_id)
+        _log.info("pulled", extra={"message_id": message.message_id, "peer": peer})
+        form = self._form(message)
+        if form.length <= _IN_ONE_PIECE:
+            return Response(200, form.content_type, b"".join(form.pieces())), True
+        return Response(200, form.content_type, pieces=Pieces(form.length, form.pieces)), True
+
+    def _is_suspended(self, tx: Transaction, pmode: str) -> bool:
+        """Whether nothing is to go to the receiver until somebody resumes."""
+        receiver = self._context.in_force.sending(pmode).agreed.to_party
+        return tx.partner(str(receiver)).gate is Gate.SUSPENDED
+
+    def _handed(
+        self, tx: Transaction, message_id: str, now: datetime, peer: str | None, dice: float
+    ) -> Message | None:
+        """The attempt is written down; None when the message is not to be handed out any more."""
+        context = self._context
+        message = tx.message(Side.SENDING, message_id)
+        if message is None or message.state not in WAITING:
+            tx.remove_offer(message_id)
+            return None
+        sending = context.in_force.sending(message.pmode or "")
+        timer = message.timer
+        over = due(message, sending.policy, now)
+        if over is not None:
+            reason = Reason(None, None, message.peer)
+            apply(context, tx, message, over, now, reason, timer)
+            return None
+        result = Input.UNANSWERED if sending.awaits else Input.LEFT
+        decision = attempted(
+            life_of(message), result, sending.policy, began=now, now=now, dice=dice, hope=True
+        )
+        number, length = message.attempts + 1, self._form(message).length
+        if timer is None and decision.due is not None:
+            timer = tx.add_work(Work("offer", message_id, decision.due))
+
+        def note() -> None:
+            event = about(
+                message,
+                left_as(message, number),
+                now,
+                attempt=number,
+                peer=peer,
+                envelope=message_id,
+                wire_bytes=length,
+                evidence=signed(message),
+            )
+            tx.record((event,))
+
+        apply(
+            context,
+            tx,
+            message,
+            decision,
+            now,
+            Reason(peer=peer),
+            timer,
+            note,
+            attempts=number,
+            wire_bytes=length,
+            peer=peer,
+        )
+        return changed(message, attempts=number)
+
+    def _form(self, message: Message) -> WireForm:
+        """The message as it goes over the wire: the same bytes each time."""
+        store = self._context.store
+        assert message.envelope is not None
+        contents = [store.content(part.stored) for part in message.parts]
+        if message.seal is not None:
+            contents = list(message.seal.on(contents))
+        parts = [
+            WirePart(
+                part.content_id or "",
+                part.wire_type if message.seal is None else _SEALED_TYPE,
+                content,
+                part.file_name,
+            )
+            for part, content in zip(message.parts, contents, strict=True)
+        ]
+        envelope = read_all(store.content(message.envelope), message.envelope.size)
+        return wire_form(_VERSIONS[message.soap], envelope, parts, message.boundary)
