@@ -17,6 +17,7 @@ from postroad.node.service import (
     ANSWERS,
     ON_ITS_WAY,
     Asking,
+    Collected,
     Health,
     PModeSummary,
     Refused,
@@ -44,6 +45,7 @@ from postroad.store.records import (
 )
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import BytesContent, Content, Sink
+from postroad.wire.ebms3 import Selection
 from tests.changing import replace
 
 FILTERS: Final = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
@@ -79,6 +81,10 @@ class MemoryService:
         self._purged = 0
         self._changed = asyncio.Condition()
         self._says = Asking("Pong", None, ORDERS.address or "", 0.04)
+        self.pulls: list[tuple[Selection | None, int]] = []
+        """What was pulled, and how much at most."""
+        self.to_pull: list[str] = []
+        self.trouble: str | None = None
         self.patience: float | None = None
         """For how long the last answer was waited for."""
 
@@ -222,6 +228,17 @@ class MemoryService:
             raise Refused(422, f"{message.pmode} speaks ebMS 3.0, which has no such question")
         self.patience = timeout
         return self._says
+
+    async def pull(
+        self, pmode: str, selection: Selection | None = None, *, most: int = 1
+    ) -> Collected:
+        if pmode != ORDERS.id:
+            raise Refused(422, f"messages of {pmode} are not pulled by {self.party}")
+        self.pulls.append((selection, most))
+        waiting, self.to_pull = self.to_pull[:most], self.to_pull[most:]
+        came = [self.receive([(b"x", "text/plain", None)], message_id=one) for one in waiting]
+        names = tuple(one.message_id for one in came)
+        return Collected(names, "urn:mpc", "http://seller.example/msh", self.trouble)
 
     async def partners(self) -> list[Partner]:
         return [one for _, one in sorted(self._partners.items()) if not one.is_well]

@@ -71,7 +71,7 @@ async def test_what_came_first_is_pulled_first(world: World) -> None:
     for name in names:
         await buyer.send(name)
     assert await pull(seller) == (names[0],)
-    assert await pull(seller, everything=True) == tuple(names[1:])
+    assert await pull(seller, most=1000) == tuple(names[1:])
     await world.wait(2)
     assert await seller.inbox() == names
     assert {await buyer.state(name) for name in names} == {State.ACKNOWLEDGED}
@@ -246,7 +246,7 @@ async def test_several_pull_at_once_from_a_full_channel(world: World) -> None:
     names = [f"{number}@buyer" for number in range(30)]
     for name in names:
         await buyer.send(name)
-    assert sorted(await pull(seller, everything=True)) == sorted(names)
+    assert sorted(await pull(seller, most=1000)) == sorted(names)
     await world.wait(2)
     assert {await buyer.state(name) for name in names} == {State.ACKNOWLEDGED}
     assert {(await buyer.message(name)).attempts for name in names} == {1}
@@ -267,7 +267,7 @@ async def test_a_full_channel_takes_no_more(world: World) -> None:
     assert await pull(seller) == (M,)
     await world.wait(2)
     await buyer.send("third@buyer")
-    assert await pull(seller, everything=True) == (N, "third@buyer")
+    assert await pull(seller, most=1000) == (N, "third@buyer")
 
 
 @played
@@ -341,7 +341,7 @@ async def test_what_cannot_be_stored_is_not_acknowledged_and_offered_again(world
     buyer, seller = await world.both()
     await buyer.send(M)
     with failing(seller.node.context.store, StoreFull("no room"), about="keep.<locals>"):
-        assert await pull(seller, everything=True) == ()
+        assert await pull(seller, most=1000) == ()
     assert await buyer.state(M) is State.WAITING
     await world.wait(11)
     assert await pull(seller) == (M,)
@@ -445,7 +445,7 @@ async def test_who_pulls_from_the_parent_gets_its_own_messages_of_sub_channels(
     buyer, seller = await world.both()
     await buyer.send(M, pmode="south")
     await buyer.send(N, pmode="north")
-    assert await pull(seller, "all", everything=True) == (N,)
+    assert await pull(seller, "all", most=1000) == (N,)
     assert await queued(buyer, f"{MPC}/south") == 1
 
 

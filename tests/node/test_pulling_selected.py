@@ -106,6 +106,6 @@ async def test_who_pulls_by_itself_selects_too(world: World) -> None:
     buyer, seller = await world.both()
     for number in range(3):
         await send(buyer, f"{number}@buyer", conversation_id=f"talk {number % 2}")
-    pulled = seller.node.pull(ORDERS, Selection(conversation_id="talk 0"), everything=True)
+    pulled = seller.node.pull(ORDERS, Selection(conversation_id="talk 0"), most=1000)
     collected = await seller.process.ask(pulled)
     assert collected.messages == ("0@buyer", "2@buyer")

@@ -8,6 +8,13 @@ from postroad.wire.names import TEST_ACTION
 
 HEAD = "id: p\ninitiator: {party: urn:acme}\nresponder: {party: urn:globex}\n"
 """Three lines; what a test adds begins in line 4."""
+PULLED = """id: p
+initiator: {party: urn:acme, authorization: {username: u, password: p}}
+responder: {party: urn:globex}
+mep_binding: pull
+legs:
+  - security: {send_receipt: {reply_pattern: callback}}
+"""
 TWO_WAY = "mep: twoWay\nmep_binding: sync\n"
 SIGNED = "x509: {sign: true, signature: {pins: a.pem}}"
 EPR = "{address: icloud, epr: {routing_input: {business_info: {mpc: urn:m}}}}"
@@ -149,13 +156,13 @@ def test_tls_does_not_go_with_http() -> None:
 
 @pytest.mark.req("P2-6.4.3-05")
 def test_restart_needs_push() -> None:
-    text = HEAD + "mep_binding: pull\nlegs:\n  - protocol: {restart: true}\n"
+    text = PULLED + "    protocol: {restart: true}\n"
     line, said = breach(text)
     assert (line, said) == (
-        6,
+        7,
         "PMode[1].Protocol.Restart: as2-restart needs the binding push, not pull",
     )
-    assert broken(text.replace("pull", "push")) == []
+    assert broken(text.replace("binding: pull", "binding: push")) == []
     assert broken(text.replace("true", "false")) == []
 
 
@@ -346,10 +353,9 @@ def test_receipts_to_be_pulled_need_an_epr() -> None:
 
 
 def test_the_receipt_of_a_pulled_message_is_no_response() -> None:
-    text = HEAD + "mep_binding: %s\nlegs: [{security: {send_receipt: {reply_pattern: %s}}}]\n"
-    assert breach(text % ("pull", "response"))[0] == 5
-    assert broken(text % ("pull", "callback")) == []
-    assert broken(text % ("push", "response")) == []
+    assert breach(PULLED.replace("callback", "response"))[0] == 6
+    assert broken(PULLED) == []
+    assert broken(PULLED.replace("pull", "push").replace("callback", "response")) == []
 
 
 def test_reply_to_has_no_effect_on_responses() -> None:
@@ -438,10 +444,55 @@ def test_tokens_that_can_be_stolen_or_replayed_get_a_warning() -> None:
 
 
 def test_authorization_needs_credentials() -> None:
-    pulled = "mep_binding: pull\nlegs: [{security: {pmode_authorize: true, send_receipt: true}}]\n"
-    assert "Authorization to check" in broken(HEAD + pulled)[0].message
-    text = "id: p\ninitiator: {party: urn:a, authorization: {username: u, password: p}}\n"
-    assert broken(text + pulled) == []
+    text = PULLED.replace("{send", "{pmode_authorize: true, send")
+    assert broken(text) == []
+    without = text.replace(", authorization: {username: u, password: p}", "")
+    assert any("Authorization to check" in one.message for one in broken(without))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["pulling: {interval: PT5S}", "business_info: {sub_mpc_ext: s}"],
+)
+def test_what_is_about_pulling_is_for_what_is_pulled(text: str) -> None:
+    line, said = breach(leg(text))
+    assert (line, said.partition(": ")[2]) == (5, "the messages of this leg are not pulled")
+    assert broken(PULLED + f"    {text}\n") == []
+
+
+def test_authorization_is_for_what_is_pulled() -> None:
+    text = PULLED.replace("{send", "{pmode_authorize: true, send").replace("callback", "response")
+    assert breach(text.replace("binding: pull", "binding: push"))[0] == 6
+
+
+def test_nobody_pulls_where_nothing_says_who_may() -> None:
+    text = PULLED.replace(", authorization: {username: u, password: p}", "")
+    assert "so nobody may" in breach(text, Level.WARNING)[1]
+    for more in (f"    security: {{{SIGNED}, send_receipt: true}}\n",):
+        signed = text.partition("  - security")[0] + "  - {}\n"
+        assert broken(signed.replace("  - {}\n", "  -\n" + more)) == []
+
+
+def test_what_is_pulled_without_receipts_gets_a_warning() -> None:
+    text = PULLED.replace("send_receipt: {reply_pattern: callback}", "send_receipt: false")
+    assert "arrived or not" in breach(text, Level.WARNING)[1]
+
+
+def test_pulled_messages_keep_no_order_of_conversations() -> None:
+    text = PULLED + "    reception_awareness: {in_order: conversation}\n"
+    assert breach(text)[0] == 7
+
+
+@pytest.mark.parametrize("extension", ["/s", "s/", "a b", "..", "a/../b", "a?b", "a#b", "a//b"])
+def test_a_sub_channel_is_a_path(extension: str) -> None:
+    text = PULLED + f"    business_info: {{sub_mpc_ext: '{extension}'}}\n"
+    assert "no path that could be added" in breach(text)[1]
+
+
+def test_a_password_in_the_clear_goes_over_tls() -> None:
+    text = PULLED + "    pulling: {digest: false}\n    protocol: {address: %s://x.example}\n"
+    assert "over http: in clear" in breach(text % "http", Level.WARNING)[1]
+    assert broken(text % "https") == []
 
 
 def test_a_wrong_value_does_not_hide_what_is_wrong_elsewhere() -> None:

@@ -7,7 +7,17 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 
 from postroad import __version__
-from postroad.api import admin, asking, inbox, messages, notices, operations, partners, reference
+from postroad.api import (
+    admin,
+    asking,
+    inbox,
+    messages,
+    notices,
+    operations,
+    partners,
+    pulling,
+    reference,
+)
 from postroad.api.access import ALWAYS_OPEN, Guard
 from postroad.api.limits import ApiLimits
 from postroad.api.paths import WholeSegments
@@ -39,7 +49,7 @@ def create_app(
     app.state.service = service
     app.state.limits = limits or ApiLimits()
     # Notices before the inbox: the first that fits a path gets it.
-    for room in (messages, notices, inbox, partners, admin, asking, operations):
+    for room in (messages, notices, inbox, partners, admin, asking, pulling, operations):
         app.include_router(room.router)
     app.include_router(_documentation(app))
     tell_problems(app)

@@ -12,7 +12,14 @@ from typing import IO, Self, TypeVar, Unpack
 import httpx
 
 from postroad.api import client_calls as calls
-from postroad.api.client_calls import Call, Fitting, InboxFilters, MessageFilters, Received
+from postroad.api.client_calls import (
+    Call,
+    Fitting,
+    InboxFilters,
+    MessageFilters,
+    Received,
+    Selected,
+)
 from postroad.api.client_connection import PIECE, Asking, Target, whole_file
 from postroad.api.client_upload import Upload, new_message_id
 from postroad.api.client_values import (
@@ -28,6 +35,7 @@ from postroad.api.client_values import (
     PMode,
     Progress,
     Properties,
+    Pulled,
     QueryAnswer,
     SentMessage,
     Signal,
@@ -216,6 +224,10 @@ class AsyncClient(Asking[httpx.AsyncClient]):
     async def ping(self, pmode: str, *, wait: float = ASK) -> PingAnswer:
         """Ask the partner of a P-Mode whether it is there, for at most so many seconds."""
         return await self._run(calls.ping(pmode, wait))
+
+    async def pull(self, pmode: str, *, most: int = 1, **selection: Unpack[Selected]) -> Pulled:
+        """Pull so many messages of a P-Mode's channel now, or as many as there are."""
+        return await self._run(calls.pull(pmode, most, selection))
 
     async def reload(self) -> int:
         """Have the node read its P-Modes again; how many are in force then."""

@@ -16,7 +16,14 @@ import httpx
 
 from postroad.api import client_calls as calls
 from postroad.api.async_client import AsyncClient
-from postroad.api.client_calls import Call, Fitting, InboxFilters, MessageFilters, Received
+from postroad.api.client_calls import (
+    Call,
+    Fitting,
+    InboxFilters,
+    MessageFilters,
+    Received,
+    Selected,
+)
 from postroad.api.client_connection import PIECE, Asking, Target, whole_file
 from postroad.api.client_upload import Upload, new_message_id
 from postroad.api.client_values import (
@@ -35,6 +42,8 @@ from postroad.api.client_values import (
     Progress,
     Properties,
     Property,
+    Pulled,
+    PulledMessage,
     QueryAnswer,
     SentMessage,
     Signal,
@@ -57,6 +66,8 @@ __all__ = [
     "Payload",
     "PingAnswer",
     "Property",
+    "Pulled",
+    "PulledMessage",
     "QueryAnswer",
     "SentMessage",
     "Signal",
@@ -237,6 +248,10 @@ class Client(Asking[httpx.Client]):
     def ping(self, pmode: str, *, wait: float = ASK) -> PingAnswer:
         """Ask the partner of a P-Mode whether it is there, for at most so many seconds."""
         return self._run(calls.ping(pmode, wait))
+
+    def pull(self, pmode: str, *, most: int = 1, **selection: Unpack[Selected]) -> Pulled:
+        """Pull so many messages of a P-Mode's channel now, or as many as there are."""
+        return self._run(calls.pull(pmode, most, selection))
 
     def reload(self) -> int:
         """Have the node read its P-Modes again; how many are in force then."""

@@ -26,6 +26,7 @@ from postroad.api.client_values import (
     PingAnswer,
     PMode,
     Properties,
+    Pulled,
     QueryAnswer,
     SentMessage,
     Signal,
@@ -38,6 +39,8 @@ T = TypeVar("T")
 API: Final = "/api/v1"
 LONGEST_WAIT: Final = 30.0
 """Seconds that one request waits for a message; longer waits are several requests."""
+PULLING: Final = 600.0
+"""Seconds that pulling many messages may take."""
 _AGAIN: Final = (502, 503, 504)
 
 
@@ -69,6 +72,19 @@ class Fitting(TypedDict, total=False):
     until: datetime | str
     cursor: str
     """Begin after this one."""
+
+
+class Selected(TypedDict, total=False):
+    """What pulled messages must have, exactly: each as the REST interface takes it."""
+
+    ref_to_message_id: str
+    conversation_id: str
+    agreement: Mapping[str, Any]
+    service: Mapping[str, Any]
+    action: str
+    from_party: Mapping[str, Any]
+    to_party: Mapping[str, Any]
+    properties: Iterable[Mapping[str, Any]]
 
 
 class Filters(Fitting, total=False):
@@ -241,6 +257,17 @@ def ping(pmode: str, wait: float) -> Call[PingAnswer]:
         lambda answer: values.ping_answer(answer.json()),
         repeatable=False,
         extra_time=wait,
+    )
+
+
+def pull(pmode: str, most: int, selection: Mapping[str, Any]) -> Call[Pulled]:
+    return Call(
+        "POST",
+        f"{API}/admin/pmodes/{segment_of(pmode)}/pull{_query({'most': most})}",
+        lambda answer: values.pulled(answer.json()),
+        json=dict(selection) or None,
+        repeatable=False,
+        extra_time=PULLING,
     )
 
 

@@ -275,6 +275,27 @@ class PingAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class PulledMessage:
+    message_id: str
+    state: str
+    """delivered, or rejected where it was not as agreed."""
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull brought."""
+
+    pmode: str
+    channel: str
+    address: str
+    """Where it was asked."""
+    messages: tuple[PulledMessage, ...]
+    detail: str | None
+    """Why no more came, where the channel is not simply empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueryAnswer:
     """What a partner says of a message that was sent to it."""
 
@@ -367,6 +388,11 @@ def partner(data: Mapping[str, Any]) -> Partner:
 
 def ping_answer(data: Mapping[str, Any]) -> PingAnswer:
     return _value(PingAnswer, data)
+
+
+def pulled(data: Mapping[str, Any]) -> Pulled:
+    came = tuple(_value(PulledMessage, one) for one in data.get("messages", ()))
+    return _value(Pulled, {**data, "messages": came})
 
 
 def query_answer(data: Mapping[str, Any]) -> QueryAnswer:

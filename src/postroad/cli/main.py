@@ -19,6 +19,7 @@ from postroad.cli import (
     partners,
     pipeline,
     pmode,
+    pulling,
 )
 from postroad.cli.init import init
 from postroad.cli.inspect import inspect
@@ -87,6 +88,7 @@ app.command(cls=WaitsByDefault)(messages.resend)
 app.command()(messages.settle)
 app.command()(asking.query)
 app.command()(asking.ping)
+app.command()(pulling.pull)
 app.command()(partners.partners)
 app.command()(partners.suspend)
 app.command()(partners.resume)

@@ -361,9 +361,9 @@ class Node:
         return await self._asker.query(message, timeout)
 
     async def pull(
-        self, pmode: str, selection: Selection | None = None, *, everything: bool = False
+        self, pmode: str, selection: Selection | None = None, *, most: int = 1
     ) -> Collected:
-        return await self._puller.pull(pmode, selection, everything=everything)
+        return await self._puller.pull(pmode, selection, most=most)
 
     async def partners(self) -> list[Partner]:
         return await self.context.store.look(lambda reader: reader.partners())

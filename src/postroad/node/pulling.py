@@ -6,8 +6,10 @@ its receipt calls back. While a message is stored the next one is asked for alre
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count, islice
 from typing import Final
 
 from msgspec import Struct
@@ -157,8 +159,8 @@ class Puller:
         agreed = pulling_of(match.leg)
         found = False
         try:
-            count, trouble = await self._drain(match, None)
-            found = count > 0
+            messages, trouble = await self._drain(match, None)
+            found = bool(messages)
             if trouble is not None:
                 _log.warning("not pulled", extra={"pmode": match.pmode.id, "detail": trouble})
         except Exception:
@@ -170,49 +172,48 @@ class Puller:
             turn.task = None
 
     async def pull(
-        self, pmode: str, selection: Selection | None = None, *, everything: bool = False
+        self, pmode: str, selection: Selection | None = None, *, most: int = 1
     ) -> Collected:
-        """Pull one message, or all that there are; `Refused` says why it cannot be."""
+        """Pull so many messages, or as many as there are; `Refused` says why it cannot be."""
+        if selection is not None and selection.ref_to_message_id and selection.conversation_id:
+            # [P2-7.3-02]
+            said = "RefToMessageId and ConversationId are not used together in one PullRequest"
+            raise Refused(400, f"{said}: name one of them")
         match = next((one for one in self._context.in_force.pulled if one.pmode.id == pmode), None)
         if match is None:
             raise Refused(422, f"messages of {pmode} are not pulled by {self._context.party}")
-        messages: list[str] = []
-        if everything:
-            _, trouble = await self._drain(match, selection, messages)
-        else:
-            got = await self._ask(match, selection)
-            trouble = got.trouble
-            if got.taking is not None:
-                messages.append(await got.taking)
-        return Collected(tuple(messages), channel_of(match.leg), _address(match), trouble)
+        names, trouble = await self._drain(match, selection, most)
+        return Collected(tuple(names), channel_of(match.leg), _address(match), trouble)
 
     async def _drain(
-        self, match: Match, selection: Selection | None, into: list[str] | None = None
-    ) -> tuple[int, str | None]:
-        """Ask until nothing is left; how many came, and what went wrong."""
-        first = await self._ask(match, selection)
-        if first.taking is None:
-            return 0, first.trouble
-        several = pulling_of(match.leg).parallel
-        others = [self._ask_on(match, selection) for _ in range(several)]
-        found = [([first.taking], None), *await asyncio.gather(*others)]
-        taken = [task for tasks, _ in found for task in tasks]
-        names = await asyncio.gather(*taken, return_exceptions=True)
-        failed = [f"it could not be stored: {one}" for one in names if isinstance(one, StoreError)]
-        if into is not None:
-            into += [one for one in names if isinstance(one, str)]
-        troubles = [*(trouble for _, trouble in found if trouble is not None), *failed]
-        return len(taken) - len(failed), next(iter(troubles), None)
+        self, match: Match, selection: Selection | None, most: int | None = None
+    ) -> tuple[list[str], str | None]:
+        """Ask until nothing is left, or so many came; their ids, and what went wrong."""
+        asked = iter(range(most)) if most is not None else count()
+        several = min(pulling_of(match.leg).parallel, most or _UNSTORED)
+        first = await self._ask_on(match, selection, islice(asked, 1))
+        runs = [first]
+        if first[0]:
+            others = [self._ask_on(match, selection, asked) for _ in range(several)]
+            runs += await asyncio.gather(*others)
+        taken = await asyncio.gather(
+            *(one for run, _ in runs for one in run), return_exceptions=True
+        )
+        troubles = [trouble for _, trouble in runs if trouble is not None]
+        troubles += [f"it could not be stored: {one}" for one in taken if not isinstance(one, str)]
+        return [one for one in taken if isinstance(one, str)], next(iter(troubles), None)
 
     async def _ask_on(
-        self, match: Match, selection: Selection | None
+        self, match: Match, selection: Selection | None, asked: Iterator[int]
     ) -> tuple[list["asyncio.Task[str]"], str | None]:
+        """One request after the other, as long as messages come."""
         taken: list[asyncio.Task[str]] = []
-        while True:
+        for _ in asked:
             got = await self._ask(match, selection)
             if got.taking is None:
                 return taken, got.trouble
             taken.append(got.taking)
+        return taken, None
 
     async def _ask(self, match: Match, selection: Selection | None) -> Got:
         """One PullRequest, and what came back."""

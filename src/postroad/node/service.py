@@ -208,9 +208,9 @@ class Service(Protocol):
         ...
 
     async def pull(
-        self, pmode: str, selection: Selection | None = None, *, everything: bool = False
+        self, pmode: str, selection: Selection | None = None, *, most: int = 1
     ) -> Collected:
-        """Pull a message of a P-Mode's channel, or all that there are."""
+        """Pull so many messages of a P-Mode's channel, or as many as there are."""
         ...
 
     async def partners(self) -> list[Partner]:
