@@ -162,7 +162,8 @@ def test_restart_needs_push() -> None:
         7,
         "PMode[1].Protocol.Restart: as2-restart needs the binding push, not pull",
     )
-    assert broken(text.replace("binding: pull", "binding: push")) == []
+    pushed = text.replace("binding: pull", "binding: push").replace("callback", "response")
+    assert broken(pushed) == []
     assert broken(text.replace("true", "false")) == []
 
 

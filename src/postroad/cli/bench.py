@@ -82,6 +82,25 @@ def retry(
 
 
 @app.command()
+def pull(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    messages: Annotated[
+        int, typer.Option(min=100, max=1_000_000, help="Messages that are pulled, and pushed.")
+    ] = 10_000,
+    waiting: Annotated[
+        int, typer.Option(min=2000, max=10_000_000, help="Messages in the channel to select from.")
+    ] = 1_000_000,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
+    ] = None,
+) -> None:
+    """Pull 2 KiB messages over one connection, beside pushing; select one out of many."""
+    from postroad.cli.bench_pull import pull_measures
+
+    _tell(pull_measures(messages=messages, waiting=waiting, folder=folder), as_json)
+
+
+@app.command()
 def pipeline(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     events: Annotated[
