@@ -28,6 +28,7 @@ def collect(
     retry: dict[str, Any] | None = AGAIN,
     receipt: bool = True,
     soap: str = "1.2",
+    client: bool = False,
     **pulling: Any,
 ) -> None:
     """Somebody pulls from the buyer; `pulling` are the parameters of that."""
@@ -45,6 +46,12 @@ def collect(
             "security": security,
             "pulling": {"scheduled": False} | pulling,
         }
+        if client:
+            # Shown in the TLS handshake by who pulls.
+            world._with_keys = True
+            shown = {"certificate": f"../keys/{by}.pem"}
+            leg["protocol"]["address"] = address(BUYER).replace("http:", "https:")
+            leg["protocol"]["security"] = {"protocol": "TLS", "client": shown}
         if retry is not None:
             leg["reception_awareness"] = {"retry": {"parameters": retry}}
         puller: dict[str, Any] = {"party": party(by), "role": "urn:example:receiver"}

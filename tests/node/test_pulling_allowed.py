@@ -4,12 +4,17 @@ import re
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from postroad.node.requests import Request
 from postroad.node.service import Refused
 from postroad.store.records import State
+from postroad.wire.ebms3 import Selection
 from postroad.wire.names import DEFAULT_MPC
 from tests.node.collecting import MPC, USER, collect, errors, given, request, said
 from tests.node.reliable import BUYER, CARRIER, SELLER, SOAP, STORES, Station, World, played
+from tests.node.reliable import _pieces as pieces
 
 M = "m@buyer"
 WRONG: dict[str, str] = {"username": "seller", "password": "a guess"}
@@ -229,3 +234,36 @@ async def test_a_request_without_a_channel_is_for_the_default_one(world: World) 
     body = request(seller).replace(f' mpc="{DEFAULT_MPC}"'.encode(), b"")
     assert b"mpc" not in body
     assert given(await buyer.receive(SOAP, body)) == M
+
+
+@played
+async def test_who_shows_the_agreed_tls_certificate_may_pull(world: World) -> None:
+    collect(world, user=None, client=True)
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    body = request(seller)
+    assert b"Security" not in body
+    for shown in (None, "buyer", "seller"):
+        der = None
+        if shown is not None:
+            pem = (world.folder / f"buyer/keys/{shown}.pem").read_bytes()
+            der = x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
+        asked = Request(SOAP, "192.0.2.1", pieces(body), client_certificate=der)
+        answer = await buyer.process.ask(buyer.node.receive(asked))
+        if shown == "seller":
+            assert given(answer) == M
+        else:
+            assert errors(answer) == ["EBMS:0101"]
+
+
+@pytest.mark.req("P2-7.3-02")
+@played
+async def test_a_selection_by_request_and_conversation_at_once_is_not_asked_for(
+    world: World,
+) -> None:
+    collect(world)
+    seller = await world.start(SELLER)
+    both = Selection(ref_to_message_id="a@b", conversation_id="c")
+    with pytest.raises(Refused, match="not used together"):
+        await seller.node.pull("orders", both)
+    assert world.wire.posted == []

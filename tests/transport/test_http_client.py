@@ -688,6 +688,27 @@ def test_an_answer_that_is_none_is_told(said: bytes, kind: str, reason: str) -> 
     run(scenario())
 
 
+def test_who_reads_an_answer_itself_gets_its_body_piece_by_piece() -> None:
+    taken: list[tuple[str, bytes]] = []
+
+    def reader(content_type: str) -> Callable[[bytes], None]:
+        return lambda data: taken.append((content_type, data))
+
+    async def story() -> None:
+        said = (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/x\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+        )
+        async with answering(said, OK) as (url, _), HttpClient() as client:
+            reply = await client.post(outgoing(url, reader=reader))
+            assert (reply.status, reply.body) == (200, b"")
+            assert taken == [("text/x", b"one"), ("text/x", b"two")]
+            # The next answer over the same connection is given as ever.
+            assert (await client.post(outgoing(url))).body == b"ok"
+
+    run(story())
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -244,7 +244,8 @@ class Submitting:
 def send_work(kind: str, message: Message, sending: Sending) -> Work:
     """The work of packaging or sending a message, in its lane where order was promised."""
     if sending.channel is not None and kind == "send":
-        return Work("offer", message.message_id, message.created_at)
+        end = ends_at(sending.policy, message.created_at, message.first_sent_at)
+        return Work("offer", message.message_id, message.created_at, expires_at=end)
     scope = sending.in_order
     lane = None if scope is None else f"send:{order_of(message, scope)}"
     if sending.linked:

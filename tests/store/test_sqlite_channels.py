@@ -1,0 +1,116 @@
+"""What a pull costs the database does not depend on how much waits in a channel."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postroad.store.interface import Transaction
+from postroad.store.records import Offer
+from postroad.store.sqlite import SqliteStore, open_sqlite
+from tests.store.samples import after
+from tests.store.stories import Refusal
+
+FEW, MANY = 100, 10_000
+HERE = ("urn:mpc", "orders")
+NOW = after(100)
+
+Step = Callable[[Transaction], str | None]
+
+
+def offer(name: str, *items: str) -> Offer:
+    return Offer(*HERE, name, after(0), ("service=s", "action=a", *items))
+
+
+def first(tx: Transaction) -> str | None:
+    found = tx.first_offer([HERE], NOW)
+    return found and found.message_id
+
+
+def by_reference(tx: Transaction) -> str | None:
+    found = tx.first_offer([HERE], NOW, ["ref=7", "service=s", "action=a"])
+    return found and found.message_id
+
+
+def by_what_nobody_has(tx: Transaction) -> str | None:
+    found = tx.first_offer([HERE], NOW, ["ref=none", "service=s"])
+    return found and found.message_id
+
+
+def by_what_all_have(tx: Transaction) -> str | None:
+    found = tx.first_offer([HERE], NOW, ["service=s", "action=a"])
+    return found and found.message_id
+
+
+def handed_out(tx: Transaction) -> str | None:
+    """One is handed out, comes back, is removed and put in again."""
+    tx.postpone_offer("7", after(50))
+    assert by_reference(tx) == "7"
+    tx.remove_offer("7")
+    tx.add_offer(offer("7", "ref=7"))
+    return by_reference(tx)
+
+
+def counted(tx: Transaction) -> str | None:
+    return str(tx.queue(HERE[0]).oldest == after(0))
+
+
+EXPECTED: dict[Step, str | None] = {
+    first: "0",
+    by_reference: "7",
+    by_what_nobody_has: None,
+    by_what_all_have: "0",
+    handed_out: "7",
+    counted: "True",
+}
+
+
+async def instructions(store: SqliteStore, step: Step) -> int:
+    """How many the database takes for a step, whose work is then undone."""
+    spent = 0
+
+    def count() -> int:
+        nonlocal spent
+        spent += 1
+        return 0
+
+    def watched(tx: Transaction) -> None:
+        database = store._writer._database
+        database.set_progress_handler(count, 1)
+        try:
+            assert step(tx) == EXPECTED[step]
+        finally:
+            database.set_progress_handler(None, 0)
+        raise Refusal
+
+    with contextlib.suppress(Refusal):
+        await store.run(watched)
+    return spent
+
+
+@pytest.mark.parametrize("waits", ["offered", "with others"])
+def test_a_pull_takes_as_many_instructions_from_a_full_channel(waits: str, tmp_path: Path) -> None:
+    async def cost(count: int) -> dict[str, int]:
+        store = await open_sqlite(tmp_path / str(count), "station")
+
+        def fill(tx: Transaction) -> None:
+            for number in range(count):
+                name = str(number)
+                tx.add_offer(offer(name, f"ref={number}", f"conversation={number // 10}"))
+                if waits == "with others" and number > 7:
+                    tx.postpone_offer(name, after(1000))
+
+        await store.run(fill)
+        spent = {step.__name__: await instructions(store, step) for step in EXPECTED}
+        await store.close()
+        return spent
+
+    async def story() -> None:
+        few, many = await cost(FEW), await cost(MANY)
+        assert all(few.values())
+        for name, spent in few.items():
+            assert many[name] <= spent * 1.2, name
+
+    asyncio.run(story())
