@@ -429,6 +429,105 @@ async def test_a_warning_rides_on_a_message_for_the_application(world: World) ->
     assert await buyer.state(M) is State.ACKNOWLEDGED
 
 
+def business_error() -> str:
+    """A reply of the seller's application that has no payload, but says what is wrong."""
+    said = header(
+        id=E, ref=M, frm=party(SELLER), to=party(BUYER), action="answers", inside=RELIABLY
+    )
+    return envelope(said, trace(address(SELLER), address(BUYER)), error())
+
+
+@pytest.mark.req("MS098-11.5-01")
+@pytest.mark.xfail(strict=True, reason="B26: acknowledged, and the reply is lost")
+@played
+async def test_an_error_on_an_answer_of_the_application_ends_the_message(world: World) -> None:
+    """The answer itself is delivered, and acknowledged, as any other."""
+    buyer = await sent(world)
+    outcome = await hand(world, buyer, business_error())
+    assert await buyer.state(M) is State.FAILED
+    assert "error_received" in await buyer.story(M)
+    assert outcome.delivered == [E]
+    assert outcome.said.service[1] == "Acknowledgment"
+    assert outcome.said.data("RefToMessageId") == E
+
+
+@pytest.mark.xfail(strict=True, reason="B27: acknowledged")
+@played
+async def test_an_acknowledgment_with_an_error_is_an_error(world: World) -> None:
+    buyer = await sent(world)
+    outcome = await hand(world, buyer, answer("Acknowledgment", error(), body=acknowledgment()))
+    assert outcome.silent
+    assert await buyer.state(M) is State.FAILED
+
+
+@played
+async def test_an_acknowledgment_with_a_warning_is_both(world: World) -> None:
+    buyer = await sent(world)
+    letter = answer("Acknowledgment", error("NotSupported", "Warning"), body=acknowledgment())
+    assert (await hand(world, buyer, letter)).silent
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert {"ack_received", "error_received"} <= set(await buyer.story(M))
+
+
+@pytest.mark.req("MS098-10.3.1.3-01", "RM000-1.4-05")
+@pytest.mark.xfail(strict=True, reason="B25: not acknowledged")
+@played
+async def test_a_notice_that_was_sent_reliably_is_acknowledged(world: World) -> None:
+    """Once and only once: a copy gets the same acknowledgment, and is not heard again."""
+    buyer = await sent(world, hops=1)
+    letter = failure("DeliveryFailure", frm=address(SELLER), inside=RELIABLY)
+    first = await hand(world, buyer, letter)
+    assert first.said.service[1] == "Acknowledgment"
+    assert first.said.data("RefToMessageId") == E
+    again = await hand(world, buyer, letter)
+    assert again.said.data("MessageId") == first.said.data("MessageId")
+    assert (await buyer.story(M)).count("error_received") == 1
+
+
+@pytest.mark.req("MS098-8.7.5.4-01")
+@pytest.mark.parametrize(
+    ("at", "letter", "place"),
+    [
+        (BUYER, order(inside=RELIABLY), f"{HEADER}/eb:To"),
+        (SELLER, order(id="x" * 2000 + "@buyer.example", inside=RELIABLY), f"{DATA}/eb:MessageId"),
+        (SELLER, order(inside=RELIABLY).replace("2024-", "1999-"), f"{DATA}/eb:Timestamp"),
+    ],
+    ids=["for somebody else", "a long id", "long ago"],
+)
+@pytest.mark.xfail(strict=True, reason="B24: a place that is not there")
+@played
+async def test_what_this_node_does_not_take_is_reported_at_its_place(
+    world: World, at: str, letter: str, place: str
+) -> None:
+    world.speak(**reliable_terms())
+    outcome = await hand(world, await listening(world, at), letter)
+    assert outcome.delivered == []
+    [(_, severity, location)] = outcome.said.errors
+    assert (severity, location) == ("Error", pointer(place))
+
+
+@played
+async def test_a_copy_that_comes_after_its_time_is_a_copy_all_the_same(world: World) -> None:
+    world.speak(**reliable_terms())
+    seller = await listening(world)
+    letter = order(inside=RELIABLY, live="2024-06-01T12:00:10Z")
+    first = await hand(world, seller, letter)
+    await world.wait(20)
+    again = await hand(world, seller, letter)
+    assert again.said.service[1] == "Acknowledgment"
+    assert again.said.data("MessageId") == first.said.data("MessageId")
+    assert again.delivered == [M]
+
+
+@played
+async def test_a_report_is_not_longer_than_anybody_reads(world: World) -> None:
+    world.speak(**reliable_terms())
+    foreign = '<x:a xmlns:x="urn:example:x" SOAP-ENV:mustUnderstand="1"/>'
+    outcome = await hand(world, await listening(world), order(inside=RELIABLY + foreign * 1000))
+    assert 1 <= len(outcome.said.errors) <= 50
+    assert outcome.said.errors[0][0] == "NotSupported"
+
+
 @pytest.mark.req("MS098-8.13.5-02")
 @played
 async def test_an_error_that_rides_on_a_payload_is_neither_delivered_nor_answered(
@@ -702,7 +801,7 @@ async def test_a_soap_fault_in_answer_is_understood(
     assert code in (notice.detail or "") or "no" in (notice.detail or "")
 
 
-@pytest.mark.xfail(strict=True, reason="B21: a Fault")
+@pytest.mark.req("MS098-11-02")
 @played
 async def test_a_soap_fault_that_comes_by_itself_changes_nothing(world: World) -> None:
     buyer = await sent(world)

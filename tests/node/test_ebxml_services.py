@@ -308,7 +308,14 @@ async def test_a_status_request_about_nothing_is_inconsistent(world: World) -> N
 
 
 @pytest.mark.req("MS098-9.1.3-02", "MS098-8.11.2-01")
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("0.98b", marks=pytest.mark.xfail(strict=True, reason="B23: it calls")),
+        "1.0",
+        "2.0",
+    ],
+)
 @played
 async def test_where_messages_are_signed_an_unsigned_question_is_not_authorized(
     world: World, version: str

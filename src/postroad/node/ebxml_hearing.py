@@ -18,7 +18,7 @@ from postroad.reliability.ebxml_sending import WORDS, Word, said
 from postroad.reliability.ebxml_terms import EbxmlError, Terms, agree
 from postroad.reliability.link import ErrorClass, ErrorMessage
 from postroad.store.records import Side
-from postroad.wire.ebxml import BEST_EFFORT, ERROR, EbxmlMessage, ErrorList
+from postroad.wire.ebxml import BEST_EFFORT, ERROR, NOT_GUARANTEED, EbxmlMessage, ErrorList
 from postroad.wire.errors import EbmsError, Severity
 
 _FOREIGN = "somebody says it who has no part in the message"
@@ -121,11 +121,12 @@ def terms_of(message: EbxmlMessage, match: Match, *, final: bool = True) -> Term
         # Who carries a message for others does as the message says, and where it says nothing
         # as the specification does.
         said.setdefault("deliverySemantics", BEST_EFFORT)
+        said.setdefault("messageOrderSemantics", NOT_GUARANTEED)
         agreed = {name: value for name, value in agreed.items() if name not in said}
     try:
         return agree(agreed, said, timestamp=timestamp)
     except EbxmlError:
-        return agree(agreed, {}, timestamp=timestamp)
+        return agree(cpa_terms(match.leg), {}, timestamp=timestamp)
 
 
 def reported(errors: ErrorList | None) -> tuple[Reported, ...]:

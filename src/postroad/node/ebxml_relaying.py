@@ -32,6 +32,7 @@ from postroad.wire.content import read_all
 from postroad.wire.ebms3 import UserMessage
 from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.errors import EbmsError
+from postroad.wire.names import EB2_NEXT_MSH
 
 
 class Taken(Struct, frozen=True):
@@ -91,6 +92,10 @@ class Relaying:
         [MS098-10.3.1.3-01] [RM000-1.3.2.1-04]
         """
         if kind_of(message) != "message" or not terms.is_acknowledged:
+            return None
+        asked = any(one.actor == EB2_NEXT_MSH for one in message.ack_requested)
+        if not message.dialect.has_trace and not asked:
+            # 2.0 acknowledges only where it is asked to, and mostly the To Party is.
             return None
         context, now = self._context, arrival.now
         party = ebxml.Receiver(context.party, own)
