@@ -261,3 +261,24 @@ async def test_a_carrier_that_keeps_order_passes_on_what_has_none(world: World) 
     await buyer.send(M)
     await world.wait(3)
     assert await seller.inbox() == [M]
+
+
+@pytest.mark.parametrize("version", ["0.98b", "1.0", "2.0"])
+@played
+async def test_questions_and_answers_pass_a_carrier_too(world: World, version: str) -> None:
+    """In 0.98b and 1.0 a status request goes to the next MSH, which the message went to."""
+    back: dict[str, Any] = {}
+    if version == "2.0":
+        back = {"security": {"send_receipt": {"reply_to": address(CARRIER)}}}
+    ends = TERMS | {"version": version}
+    world.speak(at=(BUYER,), url=address(CARRIER), hops=1, **ends, **back)
+    world.speak(at=(SELLER,), **ends, **back)
+    world.speak("there", at=(CARRIER,), version=version, relay=True, **TERMS)
+    world.speak("back", at=(CARRIER,), frm=SELLER, to=BUYER, version=version, relay=True)
+    buyer, _, _ = await started(world)
+    found = await buyer.process.ask(buyer.node.ping("orders", 10))
+    assert found.answer == "Pong"
+    await buyer.send(M)
+    await world.wait(2)
+    asked = await buyer.process.ask(buyer.node.query(M, 10))
+    assert asked.answer == "Received"

@@ -42,8 +42,7 @@ from postroad.wire.limits import MIB
 _PATIENCE: Final = 60.0
 _LOOK_AGAIN: Final = 0.05
 _ORDER: Final = "buyer-to-seller-order"
-_PROOF: Final = "receipt_received"
-_CLOSING: Final = {_PROOF, "delivery_failed", "in_doubt"}
+_CLOSING: Final = {"receipt_received", "delivery_failed", "in_doubt"}
 _LARGE: Final = 30 * MIB
 
 
@@ -245,13 +244,12 @@ class Story:
 
     def _proofs(self) -> None:
         """Each receipt is proven from the evidence alone, with nothing but the authority's word."""
-        self._say("The proof", "evidence of each order with a receipt, verified offline")
+        self._say("The proof", "evidence of each delivered message, verified offline")
         trust = self._work / "buyer/keys/authority.pem"
         anchor = x509.load_pem_x509_certificate(trust.read_bytes())
-        proven = [one for one in self._sent if any(e.event == _PROOF for e in one.sender)]
-        for number, sent in enumerate(proven, 1):
+        for number, sent in enumerate((one for one in self._sent if one.delivered), 1):
             file = self._work / f"evidence-{number}.zip"
-            self._buyer.client.evidence_to(sent.message_id, file)
+            self._nodes[sent.by].client.evidence_to(sent.message_id, file, side="sending")
             verdict = inspect(file, trust=anchor.public_bytes(Encoding.PEM))
             good = bool(verdict["holds"])
             self._verified += good

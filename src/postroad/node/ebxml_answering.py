@@ -36,7 +36,13 @@ def wants_response(message: EbxmlMessage, synchronous: bool) -> bool:
 
 
 def answer_route(
-    message: EbxmlMessage, match: Match | None, kind: str, *, synchronous: bool, proven: bool
+    context: Context,
+    message: EbxmlMessage,
+    match: Match | None,
+    kind: str,
+    *,
+    synchronous: bool,
+    proven: bool,
 ) -> Route | None:
     """Where an answer goes; None: nobody knows.
 
@@ -48,7 +54,9 @@ def answer_route(
     url = _agreed(match, kind) if match is not None else None
     if url is None and match is not None and proven and message.trace:
         url = message.trace[-1].sender_uri
-    if url is not None and url.lower().startswith(("http://", "https://", "mailto:")):
+    mails = context.config.mail is not None and context.config.mail.relay is not None
+    ways = ("http://", "https://", "mailto:") if mails else ("http://", "https://")
+    if url is not None and url.lower().startswith(ways):
         return Route(url)
     return RESPONSE if synchronous else None
 

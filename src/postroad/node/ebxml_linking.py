@@ -80,7 +80,9 @@ class Linking:
         transport = "SMTP" if arrival.by_mail else "HTTP"
         seen = link_message(message, transport)
         name = _name(seen)
-        route = answer_route(message, match, "acknowledgment", synchronous=False, proven=True)
+        route = answer_route(
+            context, message, match, "acknowledgment", synchronous=False, proven=True
+        )
 
         def step(tx: Transaction) -> None:
             known = tx.state(name)

@@ -5,7 +5,6 @@ and then answered; a signal is heard; a message for others is passed on; the MSH
 answer. Whatever is wrong is reported as sections 8.7 and 11 say, never about an error.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
-from postroad.msh.ebxml_answers import refusal, sent_ebxml, write_signal
+from postroad.msh.ebxml_answers import asked_by_partner, refusal, sent_ebxml, write_signal
 from postroad.msh.ebxml_faults import client_fault, fault, unsupported_service
 from postroad.msh.ebxml_inbound import HEADER
 from postroad.msh.ebxml_terms import reliable
@@ -37,10 +36,10 @@ from postroad.node.keeping import LONGEST_ID, Arrival, about_nothing, reject
 from postroad.node.outcome import answered
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability import ebxml
-from postroad.reliability.ebxml_terms import AckRequested, Terms
+from postroad.reliability.ebxml_terms import AckRequested, DeliverySemantics, Terms
 from postroad.security.sign import Signing
 from postroad.store.interface import Reader, Transaction
-from postroad.store.records import Message, Side, Signal
+from postroad.store.records import Message, Side, Signal, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import Party, PartyId, UserMessage
 from postroad.wire.ebxml import EbxmlMessage, kind_of
@@ -49,8 +48,10 @@ from postroad.wire.soap import SoapVersion
 from postroad.wire.soap_faults import Fault
 
 _SIGNALS: Final = ("acknowledgment", "error")
+_REPLIES: Final = ("pong", "status_response")
 _SECURITY: Final = ("EBMS:0101", "EBMS:0103", "SecurityFailure")
-_MAY_TAKE_LONG: Final = 1 << 20
+AT_ONCE: Final = 1 << 20
+"""Messages up to this size need no waiting for the disk before their step."""
 _LEAST_MEMORY: Final = timedelta(days=1)
 _PLACES: Final = {
     ebxml.Case.EXPIRED: f"{HEADER}/eb:MessageData/eb:TimeToLive",
@@ -74,9 +75,19 @@ class EbxmlReceiver:
         self.services = Services(context)
 
     async def receive(
-        self, look: Look, capture: Capture, request: Request, size: int, now: datetime
+        self,
+        look: Look,
+        capture: Capture,
+        request: Request,
+        size: int,
+        now: datetime,
+        *,
+        judged: bool = False,
     ) -> Response:
-        """Take one message in; the response is given when everything is durable."""
+        """Take one message in; the response is given when everything is durable.
+
+        `judged`: by its own P-Mode, as a large one is in the thread that read it.
+        """
         found = look.found
         message = found.ebxml
         arrival = Arrival(
@@ -93,10 +104,10 @@ class EbxmlReceiver:
         kind = kind_of(message)
         if kind in _SIGNALS:
             return await self._signal(look, arrival, request, message)
-        if kind in ("pong", "status_response"):
-            await self.services.heard(look, arrival, message)
+        if kind in _REPLIES and await self.services.heard(look, arrival, message):
             return NO_CONTENT
-        await self._judge(look, size)
+        if not judged:
+            await self._context.judge((look, look.terms()))
         if found.soap_fault is not None:
             return await self._fault(arrival, request)
         if kind != "message":
@@ -110,12 +121,6 @@ class EbxmlReceiver:
         if await self._context.read(look):
             request = Request(None, peer, _nothing(), synchronous=False)
             await self.receive(look, capture, request, size, now)
-
-    async def _judge(self, look: Look, size: int) -> None:
-        if size <= _MAY_TAKE_LONG:
-            await self._context.judge((look, look.terms()))
-        else:
-            await asyncio.to_thread(lambda: look.judge(look.terms()))
 
     async def _message(self, arrival: Arrival, request: Request, message: EbxmlMessage) -> Response:
         """A message of an application: for us, or for somebody to whom it is passed on."""
@@ -148,14 +153,20 @@ class EbxmlReceiver:
         context = self._context
         if not context.in_force.receives(match):
             said = f"this is {context.party}, not the receiver {message.header.to_party}"
-            return [EbmsError("ValueNotRecognized", said, location="eb:To")]
+            return [EbmsError("ValueNotRecognized", said, location=f"{HEADER}/eb:To")]
         if len(message.message_id) > LONGEST_ID:
             said = f"a message id has at most {LONGEST_ID} characters here"
-            return [EbmsError("ValueNotRecognized", said, location="eb:MessageId")]
+            return [
+                EbmsError(
+                    "ValueNotRecognized", said, location=f"{HEADER}/eb:MessageData/eb:MessageId"
+                )
+            ]
         memory, made = context.config.retention.messages, message.header.timestamp
         if memory is not None and arrival.now - made > max(memory, _LEAST_MEMORY):
             said = f"it was made at {made:%Y-%m-%d}, longer ago than messages are kept here"
-            return [EbmsError("Inconsistent", said, location="eb:Timestamp")]
+            return [
+                EbmsError("Inconsistent", said, location=f"{HEADER}/eb:MessageData/eb:Timestamp")
+            ]
         shown = arrival.client_certificate
         return context.in_force.expectation.check_client(match, shown, arrival.now)
 
@@ -183,7 +194,12 @@ class EbxmlReceiver:
         back = None
         if acknowledgment is not None:
             route = answer_route(
-                message, match, "acknowledgment", synchronous=request.synchronous, proven=True
+                context,
+                message,
+                match,
+                "acknowledgment",
+                synchronous=request.synchronous,
+                proven=True,
             )
             if route is not None and route.url is not None:
                 back = call(context, route.url, acknowledgment, message, match, message.message_id)
@@ -258,7 +274,7 @@ class EbxmlReceiver:
 
     async def _persisted(self, arrival: Arrival) -> Arrival:
         """Large parts are flushed before the step, so that the step need not wait for the disk."""
-        if arrival.size > _MAY_TAKE_LONG:
+        if arrival.size > AT_ONCE:
             store = self._context.store
             arrival.found.attachments = {
                 name: replace(one, content=await store.persist(one.content))
@@ -304,7 +320,12 @@ class EbxmlReceiver:
         assert first is not None
         body = read_all(context.store.content(first.envelope), first.envelope.size)
         route = answer_route(
-            message, arrived.match, first.kind, synchronous=request.synchronous, proven=True
+            context,
+            message,
+            arrived.match,
+            first.kind,
+            synchronous=request.synchronous,
+            proven=True,
         )
         if route is None:
             return NO_CONTENT
@@ -329,8 +350,11 @@ class EbxmlReceiver:
     async def _service(self, arrival: Arrival, request: Request, message: EbxmlMessage) -> Response:
         """A ping or a status request: for us, or to be passed on."""
         match = arrival.found.match
-        if match is not None and _relays(match):
+        if match is not None and _relays(match) and not self._names_us(message, match):
             return await self._pass_on(arrival, request, message, match)
+        if kind_of(message) in _REPLIES:
+            await self._note("ValueNotRecognized", "an answer to what nobody asked here", arrival)
+            return NO_CONTENT
         if not self.services.offers(message, match):
             return await self._fault(arrival, request, unsupported_service(message))
         problems = [one for one in arrival.found.problems if one.severity is Severity.FAILURE]
@@ -341,11 +365,21 @@ class EbxmlReceiver:
             # Who is no partner is not told that somebody is here. [MS098-9.2.3-02]
             await self._note("SecurityFailure", "a stranger asked whether we are here", arrival)
             return NO_CONTENT
-        proven = not problems
+        proven = asked_by_partner(arrival.found)
         route = answer_route(
-            message, match, answer.kind, synchronous=request.synchronous, proven=proven
+            self._context,
+            message,
+            match,
+            answer.kind,
+            synchronous=request.synchronous,
+            proven=proven,
         )
         return await self._by(route, answer, message, match)
+
+    def _names_us(self, message: EbxmlMessage, match: Match) -> bool:
+        """Whether a question is for this very MSH, by its address. [MS098-9.1.1-04]"""
+        own = own_addresses(self._context, match)
+        return any(one.value in own for one in message.header.to_party.party_ids)
 
     async def _by(
         self, route: Route | None, answer: Answer, message: EbxmlMessage, match: Match | None
@@ -384,14 +418,19 @@ class EbxmlReceiver:
             match = context.in_force.match(sent.pmode, sent.leg)
             await context.judge((look, context.in_force.answer_terms(match)))
             hearing = self._heard(arrival, sent)
-            wait = self._linking.told_to_wait(message, sent)
-
+            believed = all(not one.problems for one in hearing.heard)
+            wait = self._linking.told_to_wait(message, sent) if believed else None
+            back = self._taken_note_of(arrival, message, match) if believed else None
             about = sent
 
             def step(tx: Transaction) -> None:
-                answered(context, tx, about, hearing, now, arrival.peer)
+                before = tx.signals(about.side, about.message_id)
+                if not any(one.signal_id == message.message_id for one in before):
+                    answered(context, tx, about, hearing, now, arrival.peer)
                 if wait is not None:
                     wait(tx)
+                if back is not None:
+                    tx.add_work(_first(tx, message.message_id, back, now))
 
             await context.store.run(step)
             context.settled.tell(sent.message_id)
@@ -401,6 +440,27 @@ class EbxmlReceiver:
         if onward is not None:
             await self._relaying.take(arrival, message, onward, request)
         return NO_CONTENT
+
+    def _taken_note_of(
+        self, arrival: Arrival, message: EbxmlMessage, match: Match | None
+    ) -> Work | None:
+        """The acknowledgment of an error that was sent reliably. [MS098-10.3.1.3-01]"""
+        if match is None or kind_of(message) != "error" or not message.header.is_reliable:
+            return None
+        context, now = self._context, arrival.now
+        terms = Terms(delivery_semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE)
+        by_machine = reliable(message)
+        answer = write_signal(
+            ebxml.acknowledge(by_machine, terms, ebxml.Receiver(by_machine.to_party), now),
+            message.dialect,
+            message_id=context.new_id(now),
+            now=now,
+            to=message,
+        )
+        if answer is None or not message.trace:
+            return None
+        url = message.trace[-1].sender_uri
+        return call(context, url, answer, message, match, message.message_id)
 
     async def _refuse(
         self,
@@ -449,7 +509,7 @@ class EbxmlReceiver:
                 return NO_CONTENT
             return Response(200, answer.content_type, answer.envelope)
         route = answer_route(
-            message, match, "error", synchronous=request.synchronous, proven=proven
+            context, message, match, "error", synchronous=request.synchronous, proven=proven
         )
         back = None
         if route is not None and route.url is not None:
@@ -503,6 +563,16 @@ class EbxmlReceiver:
 
 def _answer_of(signal: Signal, envelope: bytes) -> Answer:
     return Answer(signal.signal_id, signal.kind, SoapVersion.SOAP_11, envelope)
+
+
+def _first(tx: Transaction, message_id: str, work: Work, now: datetime) -> Work:
+    """The work of saying what was said the first time, where something was."""
+    name = f"answered:{message_id}"
+    known = tx.state(name)
+    if known is not None:
+        return replace(work, data=known)
+    tx.set_state(name, work.data, now)
+    return work
 
 
 def _relays(match: Match) -> bool:

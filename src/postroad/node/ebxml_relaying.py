@@ -64,7 +64,7 @@ class Relaying:
         terms = terms_of(message, match, final=False)
         answer = self._acknowledgment(arrival, message, match, terms, own)
         route = answer_route(
-            message, match, "acknowledgment", synchronous=request.synchronous, proven=True
+            context, message, match, "acknowledgment", synchronous=request.synchronous, proven=True
         )
         back = None
         if answer is not None and route is not None and route.url is not None:
@@ -221,7 +221,7 @@ class Reporting:
         sent = sent_ebxml(kept, context.limits).message
         terms = terms_of(sent, match)
         signal = notice(reliable(sent), terms, life_of(message).stage, context.party)
-        route = answer_route(sent, match, "error", synchronous=False, proven=True)
+        route = answer_route(context, sent, match, "error", synchronous=False, proven=True)
         if signal is None or route is None or route.url is None:
             return None
         now = context.clock()

@@ -134,8 +134,8 @@ class Services:
         except Unsecurable:
             return None
 
-    async def heard(self, look: Look, arrival: Arrival, message: EbxmlMessage) -> None:
-        """A pong or a status: remembered for who asked, if it is believed."""
+    async def heard(self, look: Look, arrival: Arrival, message: EbxmlMessage) -> bool:
+        """A pong or a status: remembered for who asked, if it is believed; False: nobody did."""
         context, ref = self._context, message.header.ref_to_message_id or ""
         data = message.status_data
         known = await context.store.look(lambda reader: reader.state(asked_name(ref)))
@@ -144,16 +144,16 @@ class Services:
             ref = data.ref_to_message_id
             known = await context.store.look(lambda reader: reader.state(asked_name(ref)))
         if known is None:
-            return
+            return False
         asked = msgspec.json.decode(known, type=Asked)
         match = self._match(asked)
         await context.judge((look, context.in_force.answer_terms(match)))
         if any(one.severity is Severity.FAILURE for one in look.found.problems):
-            return
+            return True
         if match is None or (signs(match.leg) and not look.found.trusted):
-            return
+            return True
         if asked.about is not None and (data is None or data.ref_to_message_id != asked.about):
-            return
+            return True
         answered = msgspec.structs.replace(
             asked,
             answer="Pong" if data is None else data.message_status,
@@ -166,6 +166,7 @@ class Services:
 
         await context.store.run(step)
         context.settled.tell(asked_name(ref))
+        return True
 
     def _match(self, asked: Asked) -> Match | None:
         return self._context.in_force.match(asked.pmode, 1)
