@@ -122,6 +122,7 @@ class EbxmlLook:
         self._envelope = envelope
         self._dialect = dialect
         self._reading = Reading(None, ())
+        self._answering = False
 
     def read(self) -> None:
         """What the message says of itself; the attachments are known."""
@@ -233,6 +234,7 @@ class EbxmlLook:
 
     def judge(self, terms: Terms | None) -> None:
         """Whether what it says is to be believed, and is as it must be."""
+        self._answering = terms is not None and terms.answering
         self._strictness()
         self._not_understood()
         self._signature(terms)
@@ -353,7 +355,7 @@ class EbxmlLook:
         )
         if expectation is None or message is None or messaging is None:
             return
-        if kind_of(message) != "message" or _is_unknown_service(message):
+        if kind_of(message) != "message" or _is_unknown_service(message) or self._answering:
             return
         match = self._found.match
         if match is None:

@@ -81,6 +81,8 @@ def _judge(
         return Heard(answer.message_id, "error" if errors else "acknowledgment", (gone,))
     word = _over_link(answer, match) or _word(answer, match, sent, addresses)
     problems = answer_problems(found, sent, match, on_response=on_response)
+    if word is Word.ACKNOWLEDGED and not _speaks_for_itself(answer, sent, addresses):
+        word = Word.FOREIGN
     if word is Word.FOREIGN:
         problems.append(EbmsError("SecurityFailure", _FOREIGN))
     meaning = WORDS.get(word)
@@ -90,6 +92,12 @@ def _judge(
         kind, meaning = "hop", Input.ACKNOWLEDGED
     doubts = word is Word.DOUBTED
     return Heard(answer.message_id, kind, tuple(problems), meaning, errors, doubts)
+
+
+def _speaks_for_itself(answer: EbxmlMessage, sent: SentEbxml, addresses: Sequence[str]) -> bool:
+    """Whether who sends an answer is who may give it, whatever an element in it says."""
+    parties = {one.value for one in sent.message.header.to_party.party_ids} | set(addresses)
+    return any(one.value in parties for one in answer.header.from_party.party_ids)
 
 
 def _over_link(answer: EbxmlMessage, match: Match) -> Word | None:

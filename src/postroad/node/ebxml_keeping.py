@@ -55,6 +55,8 @@ class Arrived(Struct, frozen=True):
     """Written, in case that it is due."""
     back: Work | None = None
     """The work of sending it, where it is not the response."""
+    as_response: bool = True
+    """The acknowledgment is the response; without that and `back` it has no way to go."""
     tells: tuple[records.Message, Hearing] | None = None
     """The message that it refers to, and what it says about that."""
 
@@ -221,6 +223,10 @@ def _acknowledge(
     tx.add_signal(signal)
     if arrived.back is not None:
         tx.add_work(arrived.back)
+        return signal
+    if not arrived.as_response:
+        said = "the acknowledgment has no way back: neither P-Mode nor message tell where to"
+        events.append(about(kept, "error_raised", now, severity="warning", detail=said))
         return signal
     events.append(
         about(

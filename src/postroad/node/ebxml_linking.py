@@ -6,7 +6,7 @@ What is sent over a link waits in its lane until what went before is acknowledge
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,7 +18,15 @@ from postroad.msh.securing import Unsecurable, answer_signing
 from postroad.node.context import Context
 from postroad.node.ebxml_answering import answer_route, call
 from postroad.node.journaling import about, signed
-from postroad.node.keeping import Arrival, about_nothing, fields_of, kept_message, sent_signal
+from postroad.node.keeping import (
+    Arrival,
+    Contradiction,
+    about_nothing,
+    fields_of,
+    is_copy,
+    kept_message,
+    sent_signal,
+)
 from postroad.node.notifying import notification
 from postroad.node.outcome import waiting_name
 from postroad.node.partners import left_alone
@@ -34,6 +42,10 @@ from postroad.wire.errors import EbmsError
 
 if TYPE_CHECKING:
     from postroad.node.ebxml_relaying import Relaying
+
+
+_LONGEST_WAIT: Final = 86_400
+"""Seconds. Who wants to be left alone for longer is asked again once a day."""
 
 
 def _name(message: link_receiver.Message) -> str:
@@ -84,7 +96,10 @@ class Linking:
             context, message, match, "acknowledgment", synchronous=False, proven=True
         )
 
+        side = Side.RECEIVING if onward is Onward.NOWHERE else Side.FORWARDING
+
         def step(tx: Transaction) -> None:
+            self._same(tx, arrival, message, side)
             known = tx.state(name)
             state = (
                 ReceiverState(seen.triple)
@@ -114,6 +129,19 @@ class Linking:
         context.work_came.set()
         context.told()
         return NO_CONTENT
+
+    def _same(self, tx: Transaction, arrival: Arrival, message: EbxmlMessage, side: Side) -> None:
+        """A link knows copies by their number; another message under a known id is none."""
+        before = tx.message(side, message.message_id)
+        if before is None or before.state is State.REJECTED:
+            return
+        number = message.header.sequence_number
+        first = msgspec.structs.replace(
+            before, sequence_number=None if number is None else number.value
+        )
+        payloads = next(iter(arrival.found.payloads.values()), ())
+        if not is_copy(arrival, _user_message(arrival), payloads, first):
+            raise Contradiction
 
     def _written(
         self,
@@ -200,12 +228,15 @@ class Linking:
         if said.error_class is not link.ErrorClass.TRANSIENT_ERROR:
             return None
         context = self._context
+        match = context.in_force.match(sent.pmode, sent.leg)
+        agreed = match.leg.ebxml if match is not None else None
+        if agreed is None or agreed.profile != "rm001":
+            return None
         wait = said.min_retry_secs
         if wait is None:
-            match = context.in_force.match(sent.pmode, sent.leg)
             policy = retry_of(match.leg) if match is not None else None
             wait = int(policy.interval.total_seconds()) if policy is not None else 60
-        now, span = context.clock(), timedelta(seconds=wait)
+        now, span = context.clock(), timedelta(seconds=min(wait, _LONGEST_WAIT))
         why = said.detail or "the partner wants nothing for a time"
         name = sent.to_party or ""
         return lambda tx: left_alone(context, tx, name, now, span, why)

@@ -87,7 +87,9 @@ def given_up(
     """A message that certainly did not arrive gives its number back, and leaves no hole."""
     if message.sequence_number is None:
         return
-    if stage not in _WITHDRAWN and not (stage is Stage.SETTLED and not_received):
+    doubtful = stage is Stage.IN_DOUBT and message.side is Side.FORWARDING
+    over = stage in _WITHDRAWN or (stage is Stage.SETTLED and not_received)
+    if not over and not doubtful:
         return
     with contextlib.suppress(Refused):
         sending = context.in_force.forwarding(message.pmode or "", message.leg)
@@ -95,6 +97,8 @@ def given_up(
             # Whether the Receiver counted a refused number nobody knows: it always takes 1.
             tx.set_state(link_of(sending), None, now)
             return
+    if not over or message.side is Side.FORWARDING:
+        return
     name = _conversation(message)
     known = tx.state(name)
     if known is None:

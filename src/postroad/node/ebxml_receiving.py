@@ -5,8 +5,9 @@ and then answered; a signal is heard; a message for others is passed on; the MSH
 answer. Whatever is wrong is reported as sections 8.7 and 11 say, never about an error.
 """
 
+import dataclasses
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,12 +28,12 @@ from postroad.node.ebxml_answering import Route, answer_route, call
 from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_keeping import Arrived, Kept, keep_ebxml
 from postroad.node.ebxml_linking import Linking
-from postroad.node.ebxml_relaying import Relaying
+from postroad.node.ebxml_relaying import Relaying, contradiction
 from postroad.node.ebxml_replying import Replying
 from postroad.node.ebxml_sending import own_address, own_addresses
 from postroad.node.ebxml_services import Services
 from postroad.node.hearing import Hearing
-from postroad.node.keeping import LONGEST_ID, Arrival, about_nothing, reject
+from postroad.node.keeping import LONGEST_ID, Arrival, Contradiction, about_nothing, reject
 from postroad.node.outcome import answered
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability import ebxml
@@ -43,6 +44,7 @@ from postroad.store.records import Message, Side, Signal, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import Party, PartyId, UserMessage
 from postroad.wire.ebxml import EbxmlMessage, kind_of
+from postroad.wire.ebxml_errors import ebxml_code
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap import SoapVersion
 from postroad.wire.soap_faults import Fault
@@ -131,13 +133,16 @@ class EbxmlReceiver:
             return await self._refuse(arrival, request, message, problems)
         if _relays(match):
             return await self._pass_on(arrival, request, message, match)
-        problems = self._not_for_us(arrival, message, match)
+        problems = self._not_for_us(arrival, message, match) or _unlinked(message, match)
         if problems:
             return await self._refuse(arrival, request, message, problems)
         terms = found.ebxml_terms
         assert terms is not None
         if match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001":
-            return await self._linking.receive(arrival, message, match)
+            try:
+                return await self._linking.receive(arrival, message, match)
+            except Contradiction:
+                return await self._refuse(arrival, request, message, [contradiction()])
         try:
             arrived = await self._arrived(arrival, request, message, match, terms)
         except ValueError as wrong:
@@ -191,7 +196,7 @@ class EbxmlReceiver:
         acknowledgment = None
         if terms.is_acknowledged:
             acknowledgment = self._acknowledgment(arrival, message, match, terms, party)
-        back = None
+        back, route = None, None
         if acknowledgment is not None:
             route = answer_route(
                 context,
@@ -206,7 +211,16 @@ class EbxmlReceiver:
         user_message = _user_message(arrival.found)
         tells = await self._tells(arrival, message)
         return Arrived(
-            arrival, user_message, match, by_machine, terms, party, acknowledgment, back, tells
+            arrival=arrival,
+            user_message=user_message,
+            match=match,
+            message=by_machine,
+            terms=terms,
+            party=party,
+            acknowledgment=acknowledgment,
+            back=back,
+            as_response=route is not None and route.url is None,
+            tells=tells,
         )
 
     def _acknowledgment(
@@ -236,12 +250,23 @@ class EbxmlReceiver:
     async def _tells(
         self, arrival: Arrival, message: EbxmlMessage
     ) -> tuple[Message, Hearing] | None:
-        """What a message says about the one that it refers to."""
-        ref = message.header.ref_to_message_id
+        """What a message says about the one that it refers to.
+
+        It is judged once more for that, by the P-Mode of what was sent: that its sender is who it
+        says does not make it somebody who has a say in the other message.
+        """
+        context, ref = self._context, message.header.ref_to_message_id
         sent = await self._sent(ref) if ref else None
-        if sent is None or sent.side is not Side.SENDING:
+        if sent is None or sent.side is not Side.SENDING or sent.to_party is None:
             return None
-        return sent, self._heard(arrival, sent)
+        if sent.to_party != str(message.header.from_party):
+            return None
+        look = Look(arrival.capture, context.in_force.lens(arrival.now, context.store.new_sink))
+        if not await context.read(look):
+            return None
+        match = context.in_force.match(sent.pmode, sent.leg)
+        await context.judge((look, context.in_force.answer_terms(match)))
+        return sent, self._heard(_looked_at(arrival, look.found), sent)
 
     async def _sent(self, message_id: str) -> Message | None:
         def ask(reader: Reader) -> Message | None:
@@ -341,11 +366,32 @@ class EbxmlReceiver:
     async def _pass_on(
         self, arrival: Arrival, request: Request, message: EbxmlMessage, match: Match
     ) -> Response:
-        """A message for others."""
+        """A message for others, from who may use this way, and whole."""
+        problems = self._not_passed_on(arrival, match) or _unlinked(message, match)
+        if problems:
+            return await self._refuse(arrival, request, message, problems)
         taken = await self._relaying.take(arrival, message, match, request)
         if taken.problems:
-            return await self._refuse(arrival, request, message, taken.problems)
+            return await self._refuse(arrival, request, message, taken.problems, remembered=False)
         return taken.response
+
+    def _not_passed_on(self, arrival: Arrival, match: Match) -> list[EbmsError]:
+        """Why a message of others is not taken here: who sends it, or what is missing of it.
+
+        All else is its receiver's to judge.
+        """
+        grave = [
+            one
+            for one in arrival.found.problems
+            if one.severity is Severity.FAILURE
+            and (
+                ebxml_code(one) == "MimeProblem"
+                or (ebxml_code(one) == "SecurityFailure" and signs(match.leg))
+            )
+        ]
+        shown = arrival.client_certificate
+        expectation = self._context.in_force.expectation
+        return grave or expectation.check_client(match, shown, arrival.now)
 
     async def _service(self, arrival: Arrival, request: Request, message: EbxmlMessage) -> Response:
         """A ping or a status request: for us, or to be passed on."""
@@ -437,7 +483,7 @@ class EbxmlReceiver:
             if wait is not None:
                 await context.look_at_partners()
             context.work_came.set()
-        if onward is not None:
+        if onward is not None and not self._not_passed_on(arrival, onward):
             await self._relaying.take(arrival, message, onward, request)
         return NO_CONTENT
 
@@ -468,8 +514,13 @@ class EbxmlReceiver:
         request: Request,
         message: EbxmlMessage,
         problems: Sequence[EbmsError],
+        *,
+        remembered: bool = True,
     ) -> Response:
-        """Nothing is delivered; the sender is told why, and the journal too. [MS098-11.3-01]"""
+        """Nothing is delivered; the sender is told why, and the journal too. [MS098-11.3-01]
+
+        What is for others, or has no id, is not remembered under it.
+        """
         context, found, now = self._context, arrival.found, arrival.now
         match = found.match or self._nearest(found, message)
         proven = _proven(found, match)
@@ -502,28 +553,25 @@ class EbxmlReceiver:
         )
         named = message.message_id and len(message.message_id) <= LONGEST_ID
         if answer is None or not named or kind_of(message) != "message":
-            await context.store.run(
-                lambda tx: tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
+            remembered = False
+        back, route = None, None
+        if answer is not None:
+            route = answer_route(
+                context, message, match, "error", synchronous=request.synchronous, proven=proven
             )
-            if answer is None:
-                return NO_CONTENT
-            return Response(200, answer.content_type, answer.envelope)
-        route = answer_route(
-            context, message, match, "error", synchronous=request.synchronous, proven=proven
-        )
-        back = None
-        if route is not None and route.url is not None:
-            back = call(context, route.url, answer, message, match, message.message_id)
-        user_message = _user_message(found)
-        await context.store.run(
-            reject(context, arrival, user_message, match, problems, answer, back)
-        )
-        context.count("messages", side="receiving", event="rejected")
-        context.told()
+            if route is not None and route.url is not None:
+                back = call(context, route.url, answer, message, match, message.message_id)
+        if remembered and answer is not None:
+            await context.store.run(
+                reject(context, arrival, _user_message(found), match, problems, answer, back)
+            )
+            context.count("messages", side="receiving", event="rejected")
+            context.told()
+        else:
+            await context.store.run(_noted(context, arrival, problems, back))
         if back is not None:
             context.work_came.set()
-            return NO_CONTENT
-        if route is None:
+        if answer is None or route is None or route.url is not None:
             return NO_CONTENT
         return Response(200, answer.content_type, answer.envelope)
 
@@ -565,6 +613,24 @@ def _answer_of(signal: Signal, envelope: bytes) -> Answer:
     return Answer(signal.signal_id, signal.kind, SoapVersion.SOAP_11, envelope)
 
 
+def _noted(
+    context: Context, arrival: Arrival, problems: Sequence[EbmsError], back: Work | None
+) -> Callable[[Transaction], None]:
+    """The step that tells what is wrong with something that is not remembered."""
+
+    def step(tx: Transaction) -> None:
+        tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
+        if back is not None:
+            tx.add_work(back)
+
+    return step
+
+
+def _looked_at(arrival: Arrival, found: Inspection) -> Arrival:
+    """The same arrival, looked at in another way."""
+    return dataclasses.replace(arrival, found=found)
+
+
 def _first(tx: Transaction, message_id: str, work: Work, now: datetime) -> Work:
     """The work of saying what was said the first time, where something was."""
     name = f"answered:{message_id}"
@@ -573,6 +639,15 @@ def _first(tx: Transaction, message_id: str, work: Work, now: datetime) -> Work:
         return replace(work, data=known)
     tx.set_state(name, work.data, now)
     return work
+
+
+def _unlinked(message: EbxmlMessage, match: Match) -> list[EbmsError]:
+    """Where draft 001 is spoken a message must say which link it came over. [RM001-2.2.3-01]"""
+    linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
+    if not linked or message.trace or kind_of(message) != "message":
+        return []
+    place = HEADER.replace("eb:MessageHeader", "eb:TraceHeaderList")
+    return [EbmsError("Inconsistent", "it has no TraceHeader of its link", location=place)]
 
 
 def _relays(match: Match) -> bool:

@@ -10,6 +10,7 @@ from msgspec.structs import replace as changed
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
 from postroad.msh.ebxml_answers import sent_ebxml, write_signal
+from postroad.msh.ebxml_inbound import HEADER
 from postroad.msh.ebxml_terms import reliable
 from postroad.msh.securing import Unsecurable, answer_signing
 from postroad.node.context import Context
@@ -19,7 +20,7 @@ from postroad.node.ebxml_linking import Linking
 from postroad.node.ebxml_order import link_of, next_over_link
 from postroad.node.ebxml_sending import own_address
 from postroad.node.journaling import about, signed
-from postroad.node.keeping import Arrival, is_copy, kept_message, sent_signal
+from postroad.node.keeping import Arrival, Contradiction, is_copy, kept_message, sent_signal
 from postroad.node.outcome import life_of, waiting_name
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability import ebxml
@@ -42,6 +43,19 @@ class Taken(Struct, frozen=True):
     problems: tuple[EbmsError, ...] = ()
 
 
+_GIVEN_UP = (State.FAILED, State.IN_DOUBT, State.EXPIRED)
+
+
+def contradiction() -> EbmsError:
+    """What is told of something else under a known id."""
+    place = f"{HEADER}/eb:MessageData/eb:MessageId"
+    return EbmsError("Inconsistent", "its MessageId is that of another message", location=place)
+
+
+def _after_forward(match: Match) -> bool:
+    return match.leg.ebxml is not None and match.leg.ebxml.ack_after_forward
+
+
 class Relaying:
     """An MSH on the way."""
 
@@ -58,9 +72,17 @@ class Relaying:
         if any(one.sender_uri == own for one in message.trace):
             said = "it was here before, and comes in a circle"
             return Taken(problems=(EbmsError("DeliveryFailure", said),))
-        if match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001":
-            answered = await self._linking.relay(arrival, message, match, self)
-            return Taken(answered)
+        try:
+            if match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001":
+                return Taken(await self._linking.relay(arrival, message, match, self))
+            return Taken(await self._take(arrival, message, match, request, own))
+        except Contradiction:
+            return Taken(problems=(contradiction(),))
+
+    async def _take(
+        self, arrival: Arrival, message: EbxmlMessage, match: Match, request: Request, own: str
+    ) -> Response:
+        context = self._context
         terms = terms_of(message, match, final=False)
         answer = self._acknowledgment(arrival, message, match, terms, own)
         route = answer_route(
@@ -76,7 +98,7 @@ class Relaying:
         first = await context.store.run(step)
         context.count("messages", side="forwarding", event="received")
         context.work_came.set()
-        return Taken(self._response(first, route))
+        return self._response(first, route)
 
     def _response(self, first: records.Signal | None, route: Route | None) -> Response:
         if first is None or route is None or route.url is not None:
@@ -131,16 +153,7 @@ class Relaying:
         payloads = next(iter(arrival.found.payloads.values()), ())
         before = tx.message(Side.FORWARDING, message.message_id)
         if before is not None:
-            same = is_copy(arrival, user_message, payloads, before)
-            if not same:
-                tx.record((about(before, "rejected", now, error_code="Inconsistent"),))
-                return None
-            tx.record((about(before, "duplicate", now, peer=arrival.peer),))
-            given = tx.signals(Side.FORWARDING, message.message_id)
-            first = next((one for one in given if not one.incoming), None)
-            if first is not None and back is not None and not self._waits(tx, message):
-                tx.add_work(back)
-            return first
+            return self._again(tx, arrival, message, match, before, back)
         state = State.READY
         kept = kept_message(context, tx, arrival, user_message, match, state, payloads)
         sending = context.in_force.forwarding(match.pmode.id, match.number)
@@ -181,13 +194,37 @@ class Relaying:
         tx.add_signal(signal)
         if back is not None:
             number = tx.add_work(back)
-            if match.leg.ebxml is not None and match.leg.ebxml.ack_after_forward:
+            if _after_forward(match):
                 tx.postpone_work(number, None)
                 tx.set_state(waiting_name(kept.message_id), str(number).encode(), now)
-        return signal
+        return None if _after_forward(match) else signal
 
-    def _waits(self, tx: Transaction, message: EbxmlMessage) -> bool:
-        return tx.state(waiting_name(message.message_id)) is not None
+    def _again(
+        self,
+        tx: Transaction,
+        arrival: Arrival,
+        message: EbxmlMessage,
+        match: Match,
+        before: records.Message,
+        back: Work | None,
+    ) -> records.Signal | None:
+        """A copy: acknowledged as the first one was, unless that is still to be passed on."""
+        payloads = next(iter(arrival.found.payloads.values()), ())
+        number = message.header.sequence_number
+        # Over a link what is kept is the number of the next hop.
+        first = changed(before, sequence_number=None if number is None else number.value)
+        if not is_copy(arrival, _user_message(arrival), payloads, first):
+            raise Contradiction
+        tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
+        given = tx.signals(Side.FORWARDING, message.message_id)
+        signal = next((one for one in given if not one.incoming), None)
+        if signal is None or before.state in _GIVEN_UP:
+            return None
+        if _after_forward(match) and before.state not in (State.ACKNOWLEDGED, State.SENT):
+            return None
+        if back is not None:
+            tx.add_work(back)
+        return signal
 
 
 class Reporting:

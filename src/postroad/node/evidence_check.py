@@ -53,11 +53,20 @@ _EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)
 _ASKING_NOTHING: Final = Match(PMode(id="evidence", legs=(Leg(),)), Leg(), 1)
 """Agreements change, and a stranger has none: what signatures prove is asked here, of all alike."""
 
+_UNSIGNED: Final = (
+    "the message is signed and its acknowledgment is not, so the acknowledgment proves nothing to "
+    "a third party"
+)
+_UNTIED: Final = (
+    "the acknowledgment is signed and the message is not: nothing shows that this is the message "
+    "that it names"
+)
+
 ChooseSignalTerms = Callable[[GivenSignal, Look], Terms | None]
 
 
 class Worth(Enum):
-    """What an acknowledgment of ebXML proves to who trusts its signer; the text is for people."""
+    """What an acknowledgment of ebXML proves to who trusts its signer, for people to read."""
 
     MESSAGE = "that the receiver has exactly this message: it repeats the digests"
     MESSAGE_ID = (
@@ -65,6 +74,7 @@ class Worth(Enum):
     )
     STATION = "only that a station on the way took the message over, nothing of the receiver"
     NOTHING = "nothing to a third party: it is not signed"
+    DISBELIEVED = "nothing: the node did not believe it when it came"
     BROKEN = "nothing, see what is wrong"
 
 
@@ -246,7 +256,7 @@ def _judge_signal(
         return SignalFinding(given, found, tuple(problems))
     if kind_of(answer) not in ("acknowledgment", "message"):
         problems.append(_not_there("no acknowledgment", sent.message))
-    problems += _signer_problems(given, found, answer, message, sent.message)
+    problems += _signer_problems(found, answer, message, sent.message)
     digests = _compared(sent.references, answer)
     # Of 2.0 they were compared already.
     if digests and not answer.dialect.acknowledgment_refers and not _are_equal(digests):
@@ -260,22 +270,16 @@ def _not_there(what: str, sent: EbxmlMessage) -> EbmsError:
 
 
 def _signer_problems(
-    given: GivenSignal,
-    found: Inspection,
-    answer: EbxmlMessage,
-    message: Inspection,
-    sent: EbxmlMessage,
+    found: Inspection, answer: EbxmlMessage, message: Inspection, sent: EbxmlMessage
 ) -> list[EbmsError]:
     """An acknowledgment is the receiver's word: signed, and not by who signed the message.
 
-    What a station on the way says may be unsigned: it proves nothing of the receiver anyway.
+    A station on the way signs as it has agreed with others, and proves nothing of the receiver.
     """
-    if message.verification is None:
-        return []
-    if found.verification is None:
-        if given.kind == "hop" and not is_to_party(answer, sent):
+    if message.verification is None or found.verification is None:
+        if message.verification is found.verification or not is_to_party(answer, sent):
             return []
-        said = "the message is signed and its acknowledgment is not, so that proves nothing"
+        said = _UNTIED if message.verification is None else _UNSIGNED
         return [EbmsError("SecurityFailure", said, location=SIGNATURE)]
     theirs, ours = found.verification.certificate, message.verification.certificate
     if theirs is None or ours is None or theirs.public_key() != ours.public_key():
@@ -317,12 +321,16 @@ def _is_by_receiver(one: SignalFinding, message: Inspection) -> bool:
     return is_to_party(answer, sent)
 
 
+_PROVING: Final = (Worth.MESSAGE, Worth.MESSAGE_ID, Worth.STATION)
+
+
 def _worth(one: SignalFinding, message: Inspection) -> Worth:
-    check = one.found.verification
-    if not one.holds or not one.given.believed:
-        return Worth.BROKEN
-    if check is None or check.valid is not True:
+    if one.found.verification is None:
         return Worth.NOTHING
+    if not one.holds or one.found.verification.valid is not True:
+        return Worth.BROKEN
+    if not one.given.believed:
+        return Worth.DISBELIEVED
     if not _is_by_receiver(one, message):
         return Worth.STATION
     return Worth.MESSAGE if one.digests else Worth.MESSAGE_ID
@@ -342,7 +350,7 @@ def worth_facts(findings: Findings) -> dict[str, Any]:
             rooms["error_signals"].append(shown)
             continue
         worth = _worth(one, message)
-        proves = None if worth in (Worth.NOTHING, Worth.BROKEN) else worth.name.lower()
+        proves = worth.name.lower() if worth in _PROVING else None
         room = "receipts" if _is_by_receiver(one, message) else "hops"
         rooms[room].append({**shown, "proves": proves, "worth": worth.value})
     return facts | rooms

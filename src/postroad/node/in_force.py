@@ -13,7 +13,7 @@ from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, sides
 from postroad.agreement.pmode import PMode
-from postroad.agreement.retrying import resent_within, retry_of
+from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.waiting import Policy
 from postroad.msh.answers import receipt_is_response, wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -28,7 +28,7 @@ from postroad.reliability.schedule import ONCE
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import PartyId
-from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, ONCE_AND_ONLY_ONCE, Dialect
+from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, Dialect
 from postroad.wire.limits import Limits
 from postroad.wire.names import PUSH
 
@@ -282,4 +282,4 @@ class InForce:
 def _acknowledged(ebxml: Ebxml) -> bool:
     """Whether messages of a leg that speaks ebXML are acknowledged. [MS098-10.3.1.3-01]"""
     asked = ebxml.ack_requested != NONE or ebxml.delivery_receipt != NONE
-    return asked or ebxml.delivery_semantics == ONCE_AND_ONLY_ONCE
+    return asked or is_reliable(ebxml)

@@ -40,6 +40,10 @@ LONGEST_ID: Final = 1000
 """Characters of a message id, and of what is remembered of a header that was refused."""
 
 
+class Contradiction(Exception):
+    """Another message has the same id."""
+
+
 @dataclass(slots=True)
 class Arrival:
     """A message that came in, and what was found."""

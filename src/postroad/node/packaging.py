@@ -303,6 +303,8 @@ def _given_up(
     now = context.clock()
 
     def step(tx: Transaction) -> None:
-        unpackable(context, tx, message, work, detail, now)
+        # It may have got a number meanwhile, which it gives back.
+        found = tx.message(Side.SENDING, message.message_id) or message
+        unpackable(context, tx, found, work, detail, now)
 
     return step
