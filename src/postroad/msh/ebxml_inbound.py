@@ -242,6 +242,11 @@ class EbxmlLook:
         self._payloads()
         self._agreement()
 
+    def _relays(self) -> bool:
+        """Whether this is an MSH on the way of the message."""
+        match = self._found.match
+        return match is not None and match.leg.ebxml is not None and match.leg.ebxml.relay
+
     def _strictness(self) -> None:
         """What was forgiven is not where the P-Mode is strict."""
         match = self._found.match
@@ -251,10 +256,9 @@ class EbxmlLook:
 
     def _not_understood(self) -> None:
         """Blocks that must be understood and are not; a service that nobody knows. [MS098-9-02]"""
-        match, message = self._found.match, self._found.ebxml
-        relays = match is not None and match.leg.ebxml is not None and match.leg.ebxml.relay
+        message = self._found.ebxml
         blocks = must_understand_problems(
-            self._envelope, self._dialect, roles=HOP_ROLES if relays else ROLES
+            self._envelope, self._dialect, roles=HOP_ROLES if self._relays() else ROLES
         )
         for block in blocks:
             said = f"the header <{xml.local(block.element)}> must be understood and is not known"
@@ -336,7 +340,8 @@ class EbxmlLook:
             return Payload(
                 info, content_id, attachment.media_type, attachment.content, attachment.sha256
             )
-        lost = self._lens.receiving
+        # What is not fetched cannot be handed to an application; a carrier need not have it.
+        lost = self._lens.receiving and not self._relays()
         said = f"{href[:200]!r} is outside the message and is not fetched"
         if content_id is not None:
             said = f"the message has no part with Content-ID {content_id}"
@@ -364,7 +369,9 @@ class EbxmlLook:
         self._problems += map(
             _in_its_place, expectation.check(messaging.user_messages[0], self._facts(), match)
         )
-        self._problems += self._conflicts(message, match)
+        if not self._relays():
+            # An MSH on the way has terms of its own, for its hop.
+            self._problems += self._conflicts(message, match)
 
     def _no_agreement(self, message: EbxmlMessage, own: UserMessage) -> EbmsError:
         """Why no P-Mode fits: the CPAId is not known, or the message contradicts its CPA.

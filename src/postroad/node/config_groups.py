@@ -309,6 +309,10 @@ class Http(Settings):
     connections: int = setting("Connections that are open at once.", 2000, ge=1, le=1_000_000)
     connect_timeout: Timeout = setting("For a partner to take a connection.", "PT10S")
     answer_timeout: Timeout = setting("For a partner to answer a message.", "PT60S")
+    call_back: Texts | None = setting(
+        "Hosts, such as *.seller.example, that answers are sent to where only the message tells "
+        "the address (SenderURI of ebXML); unset: any."
+    )
     reply_timeout: Timeout = setting(
         "For the application to answer a message whose sender waits (ebXML syncReply).", "PT30S"
     )

@@ -41,6 +41,11 @@ ANSWERS = ("acknowledgment", "response")
 """Kinds of signals that are the response to a message, and that a copy gets again."""
 
 
+def awaits_name(message_id: str) -> str:
+    """Under which it is remembered that a request waits for the application's answer."""
+    return f"~awaits:{message_id}"
+
+
 class Arrived(Struct, frozen=True):
     """An application's message that came, and all that is decided about it beforehand."""
 
@@ -134,6 +139,8 @@ def _again(
     given: Sequence[Signal],
 ) -> Kept:
     """A copy: what the first one got, or an acknowledgment where nothing was said yet."""
+    if reception.case is Case.AWAITED and tx.state(awaits_name(before.message_id)) is None:
+        tx.set_state(awaits_name(before.message_id), b"", arrived.arrival.now)
     if reception.resend is not None or (given and Step.ACKNOWLEDGE in reception.steps):
         wanted = reception.resend or given[0].signal_id
         answer = next(one for one in given if one.signal_id == wanted)
@@ -196,6 +203,8 @@ def _taken(
         freed = tx.message(Side.RECEIVING, message_id)
         if freed is not None and freed.state is State.HELD:
             deliver(context, tx, freed, now)
+    if reception.case is Case.NEW_AWAITED:
+        tx.set_state(awaits_name(own), b"", now)
     answer = None
     if Step.ACKNOWLEDGE in reception.steps and arrived.acknowledgment is not None:
         answer = _acknowledge(tx, arrived, kept, arrived.acknowledgment, events)
@@ -222,7 +231,8 @@ def _acknowledge(
     signal = sent_signal(kept, answer, stored, now)
     tx.add_signal(signal)
     if arrived.back is not None:
-        tx.add_work(arrived.back)
+        number = tx.add_work(arrived.back)
+        tx.change_message(Side.RECEIVING, kept.message_id, (kept.state,), timer=number)
         return signal
     if not arrived.as_response:
         said = "the acknowledgment has no way back: neither P-Mode nor message tell where to"
@@ -295,8 +305,8 @@ class Gaps:
                     tx.set_state(name, msgspec.json.encode(sequence), now)
                     if message is not None:
                         tx.record((_gap(message, gap, now, "is missing, and others wait for it"),))
-                due = order.report_due(sequence, limits)
-                if due is not None:
+                if sequence.held:
+                    due = order.report_due(sequence, limits) or now + limits.patience
                     tx.postpone_work(work.id, due, owner=work.owner)
                     return
             tx.finish_work(work.id, work.owner)

@@ -118,6 +118,10 @@ class Linking:
                 keep(tx, answer)
             else:
                 self._discarded(tx, arrival, message, said)
+            waits = tx.state(waiting_name(message.message_id)) is not None
+            if waits and not kept and answer is not None and answer.kind == "acknowledgment":
+                # The first one is still to be passed on.
+                answer = None
             if answer is not None and route is not None and route.url is not None:
                 back = call(context, route.url, answer, message, match, message.message_id)
                 number = tx.add_work(back)

@@ -116,6 +116,20 @@ class EbxmlReceiver:
             return await self._service(arrival, request, message)
         return await self._message(arrival, request, message)
 
+    async def pass_on_response(self, capture: Capture, peer: str, size: int) -> None:
+        """A signal for others that came as the response to what was passed on."""
+        context, now = self._context, self._context.clock()
+        look = Look(capture, context.in_force.lens(now, context.store.new_sink))
+        message = look.found.ebxml if await context.read(look) else None
+        terms = look.terms() if message is not None else None
+        if message is None or terms is None or terms.match is None or not _relays(terms.match):
+            return
+        await context.judge((look, terms))
+        arrival = Arrival(look.found, capture, peer, size, now)
+        request = Request(None, peer, _nothing(), synchronous=False)
+        if not self._not_passed_on(arrival, terms.match) and not _too_long(message):
+            await self._relaying.take(arrival, message, terms.match, request)
+
     async def take_response(self, capture: Capture, peer: str, size: int) -> None:
         """A message that came as the response to one of ours. It gets no response itself."""
         now = self._context.clock()
@@ -127,12 +141,12 @@ class EbxmlReceiver:
     async def _message(self, arrival: Arrival, request: Request, message: EbxmlMessage) -> Response:
         """A message of an application: for us, or for somebody to whom it is passed on."""
         found = arrival.found
-        problems = [one for one in found.problems if one.severity is Severity.FAILURE]
         match = found.match
-        if match is None or (problems and not _relays(match)):
-            return await self._refuse(arrival, request, message, problems)
-        if _relays(match):
+        problems = _failures(found) or _too_long(message)
+        if match is not None and _relays(match):
             return await self._pass_on(arrival, request, message, match)
+        if match is None or problems:
+            return await self._refuse(arrival, request, message, problems)
         problems = self._not_for_us(arrival, message, match) or _unlinked(message, match)
         if problems:
             return await self._refuse(arrival, request, message, problems)
@@ -159,13 +173,6 @@ class EbxmlReceiver:
         if not context.in_force.receives(match):
             said = f"this is {context.party}, not the receiver {message.header.to_party}"
             return [EbmsError("ValueNotRecognized", said, location=f"{HEADER}/eb:To")]
-        if len(message.message_id) > LONGEST_ID:
-            said = f"a message id has at most {LONGEST_ID} characters here"
-            return [
-                EbmsError(
-                    "ValueNotRecognized", said, location=f"{HEADER}/eb:MessageData/eb:MessageId"
-                )
-            ]
         memory, made = context.config.retention.messages, message.header.timestamp
         if memory is not None and arrival.now - made > max(memory, _LEAST_MEMORY):
             said = f"it was made at {made:%Y-%m-%d}, longer ago than messages are kept here"
@@ -185,6 +192,9 @@ class EbxmlReceiver:
     ) -> Arrived:
         """All that the step needs, written and signed before it."""
         context = self._context
+        if not request.synchronous:
+            # [MS098-8.6.4-01]
+            terms = replace(terms, sync_reply=False)
         payloads = next(iter(arrival.found.payloads.values()), ())
         by_machine = reliable(message, [one.sha256 for one in payloads if one.sha256])
         spoken = match.leg.ebxml
@@ -352,15 +362,14 @@ class EbxmlReceiver:
             synchronous=request.synchronous,
             proven=True,
         )
-        if route is None:
-            return NO_CONTENT
-        if route.url is None:
+        if route is not None and route.url is None:
             return Response(200, first.content_type, body)
-        if not kept.fresh:
-            again = _answer_of(first, body)
-            work = call(context, route.url, again, message, arrived.match, message.message_id)
-            await context.store.run(lambda tx: tx.add_work(work))
-            context.work_came.set()
+        if route is None or route.url is None or kept.fresh or first.kind == "response":
+            return NO_CONTENT
+        again = _answer_of(first, body)
+        work = call(context, route.url, again, message, arrived.match, message.message_id)
+        await context.store.run(_again(message.message_id, work, arrived.arrival.now))
+        context.work_came.set()
         return NO_CONTENT
 
     async def _pass_on(
@@ -368,26 +377,23 @@ class EbxmlReceiver:
     ) -> Response:
         """A message for others, from who may use this way, and whole."""
         problems = self._not_passed_on(arrival, match) or _unlinked(message, match)
+        problems = problems or _too_long(message)
         if problems:
-            return await self._refuse(arrival, request, message, problems)
+            return await self._refuse(arrival, request, message, problems, remembered=False)
         taken = await self._relaying.take(arrival, message, match, request)
         if taken.problems:
             return await self._refuse(arrival, request, message, taken.problems, remembered=False)
         return taken.response
 
     def _not_passed_on(self, arrival: Arrival, match: Match) -> list[EbmsError]:
-        """Why a message of others is not taken here: who sends it, or what is missing of it.
+        """Why a message of others is not taken here: who sends it, or how it is made.
 
-        All else is its receiver's to judge.
+        Its signature is its receiver's to judge, unless this way is for those who sign.
         """
         grave = [
             one
-            for one in arrival.found.problems
-            if one.severity is Severity.FAILURE
-            and (
-                ebxml_code(one) == "MimeProblem"
-                or (ebxml_code(one) == "SecurityFailure" and signs(match.leg))
-            )
+            for one in _failures(arrival.found)
+            if signs(match.leg) or ebxml_code(one) != "SecurityFailure"
         ]
         shown = arrival.client_certificate
         expectation = self._context.in_force.expectation
@@ -613,6 +619,41 @@ def _answer_of(signal: Signal, envelope: bytes) -> Answer:
     return Answer(signal.signal_id, signal.kind, SoapVersion.SOAP_11, envelope)
 
 
+def _again(message_id: str, work: Work, now: datetime) -> Callable[[Transaction], None]:
+    """The step that sends an answer once more; one that is still to be sent goes at once."""
+
+    def step(tx: Transaction) -> None:
+        known = tx.message(Side.RECEIVING, message_id)
+        if known is None:
+            return
+        if known.timer is not None and tx.work(known.timer) is not None:
+            tx.wake_work(known.timer, now)
+            return
+        tx.change_message(Side.RECEIVING, message_id, (known.state,), timer=tx.add_work(work))
+
+    return step
+
+
+def _failures(found: Inspection) -> list[EbmsError]:
+    return [one for one in found.problems if one.severity is Severity.FAILURE]
+
+
+def _too_long(message: EbxmlMessage) -> list[EbmsError]:
+    """Ids are kept, and compared: there is a limit to them."""
+    header = message.header
+    given = {
+        "eb:MessageData/eb:MessageId": header.message_id,
+        "eb:MessageData/eb:RefToMessageId": header.ref_to_message_id or "",
+        "eb:ConversationId": header.conversation_id,
+    }
+    said = f"an id has at most {LONGEST_ID} characters here"
+    return [
+        EbmsError("ValueNotRecognized", said, location=f"{HEADER}/{place}")
+        for place, value in given.items()
+        if len(value) > LONGEST_ID
+    ]
+
+
 def _noted(
     context: Context, arrival: Arrival, problems: Sequence[EbmsError], back: Work | None
 ) -> Callable[[Transaction], None]:
@@ -633,7 +674,7 @@ def _looked_at(arrival: Arrival, found: Inspection) -> Arrival:
 
 def _first(tx: Transaction, message_id: str, work: Work, now: datetime) -> Work:
     """The work of saying what was said the first time, where something was."""
-    name = f"answered:{message_id}"
+    name = f"~answered:{message_id}"
     known = tx.state(name)
     if known is not None:
         return replace(work, data=known)

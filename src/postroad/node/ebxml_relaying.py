@@ -4,6 +4,9 @@ Nothing of a message is changed but what is said from hop to hop: a TraceHeader 
 renewed when it leaves. What cannot be passed on is told to its From Party (10.4).
 """
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
@@ -12,6 +15,7 @@ from postroad.msh.answers import Answer
 from postroad.msh.ebxml_answers import sent_ebxml, write_signal
 from postroad.msh.ebxml_inbound import HEADER
 from postroad.msh.ebxml_terms import reliable
+from postroad.msh.payloads import Payload
 from postroad.msh.securing import Unsecurable, answer_signing
 from postroad.node.context import Context
 from postroad.node.ebxml_answering import Route, answer_route, call
@@ -78,6 +82,9 @@ class Relaying:
             return Taken(await self._take(arrival, message, match, request, own))
         except Contradiction:
             return Taken(problems=(contradiction(),))
+        except ValueError as wrong:
+            # A signed acknowledgment is asked for, and there is no key.
+            return Taken(problems=(EbmsError("NotSupported", str(wrong), location=HEADER),))
 
     async def _take(
         self, arrival: Arrival, message: EbxmlMessage, match: Match, request: Request, own: str
@@ -123,10 +130,7 @@ class Relaying:
         party = ebxml.Receiver(context.party, own)
         signing = None
         if terms.ack_requested is AckRequested.SIGNED:
-            try:
-                signing = answer_signing(match.leg, context.in_force.keyring.signing)
-            except Unsecurable:
-                return None
+            signing = answer_signing(match.leg, context.in_force.keyring.signing)
         check = arrival.found.verification
         return write_signal(
             ebxml.acknowledge(reliable(message), terms, party, now),
@@ -150,7 +154,8 @@ class Relaying:
         """The step: kept and to be passed on, or known already. The acknowledgment, if any."""
         context, now = self._context, arrival.now
         user_message = _user_message(arrival)
-        payloads = next(iter(arrival.found.payloads.values()), ())
+        # What lies elsewhere is not a carrier's to fetch.
+        payloads = [one for one in _payloads(arrival) if one.content is not None]
         before = tx.message(Side.FORWARDING, message.message_id)
         if before is not None:
             return self._again(tx, arrival, message, match, before, back)
@@ -193,7 +198,7 @@ class Relaying:
         signal = changed(signal, side=Side.FORWARDING)
         tx.add_signal(signal)
         if back is not None:
-            number = tx.add_work(back)
+            number = _acknowledge(tx, kept.message_id, back, now)
             if _after_forward(match):
                 tx.postpone_work(number, None)
                 tx.set_state(waiting_name(kept.message_id), str(number).encode(), now)
@@ -209,7 +214,7 @@ class Relaying:
         back: Work | None,
     ) -> records.Signal | None:
         """A copy: acknowledged as the first one was, unless that is still to be passed on."""
-        payloads = next(iter(arrival.found.payloads.values()), ())
+        payloads = [one for one in _payloads(arrival) if one.content is not None]
         number = message.header.sequence_number
         # Over a link what is kept is the number of the next hop.
         first = changed(before, sequence_number=None if number is None else number.value)
@@ -223,7 +228,7 @@ class Relaying:
         if _after_forward(match) and before.state not in (State.ACKNOWLEDGED, State.SENT):
             return None
         if back is not None:
-            tx.add_work(back)
+            _acknowledge(tx, message.message_id, back, arrival.now)
         return signal
 
 
@@ -277,6 +282,22 @@ class Reporting:
         if answer is None:
             return None
         return call(context, route.url, answer, sent, match, message.message_id)
+
+
+def _acknowledge(tx: Transaction, message_id: str, back: Work, now: datetime) -> int:
+    """The work of acknowledging a hop: one at a time, however many copies come."""
+    name = f"~acknowledging:{message_id}"
+    known = tx.state(name)
+    if known is not None and tx.work(int(known)) is not None:
+        tx.wake_work(int(known), now)
+        return int(known)
+    number = tx.add_work(back)
+    tx.set_state(name, str(number).encode(), now)
+    return number
+
+
+def _payloads(arrival: Arrival) -> Sequence[Payload]:
+    return next(iter(arrival.found.payloads.values()), ())
 
 
 def _user_message(arrival: Arrival) -> UserMessage:

@@ -19,6 +19,7 @@ from postroad.msh.outbound import WirePart, wire_form
 from postroad.msh.securing import answer_signing
 from postroad.node.context import Context
 from postroad.node.ebxml_hearing import terms_of
+from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.journaling import about, signed
 from postroad.node.keeping import sent_signal
 from postroad.node.requests import NO_CONTENT, Response
@@ -40,10 +41,6 @@ class Reply(Struct, frozen=True):
 
     message_id: str
     work: int
-
-
-def awaits_name(message_id: str) -> str:
-    return f"awaits:{message_id}"
 
 
 def for_request(tx: Transaction, reply: Message, work: Work, context: Context) -> int | None:
@@ -101,13 +98,12 @@ class Replying:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + context.config.http.reply_timeout.total_seconds()
         event = context.settled.enter(name)
-        await context.store.run(lambda tx: tx.set_state(name, b"", context.clock()))
         try:
             while True:
                 event.clear()
                 known = await context.store.look(lambda reader: reader.state(name))
                 left = deadline - loop.time()
-                if known or left <= 0:
+                if known != b"" or left <= 0:
                     break
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), min(left, _LOOK_AGAIN))
@@ -121,7 +117,7 @@ class Replying:
         now, known = context.clock(), tx.state(name)
         tx.set_state(name, None, now)
         if not known:
-            return NO_CONTENT
+            return self._given_before(tx, message_id)
         given = msgspec.json.decode(known, type=Reply)
         reply = tx.message(Side.SENDING, given.message_id)
         if reply is None or reply.state is not State.READY or reply.envelope is None:
@@ -156,6 +152,14 @@ class Replying:
         )
         self._remember(tx, message_id, reply, content_type, body)
         return Response(200, content_type, body)
+
+    def _given_before(self, tx: Transaction, message_id: str) -> Response:
+        """What another request got for the same message, if any."""
+        for one in tx.signals(Side.RECEIVING, message_id):
+            if not one.incoming and one.kind == "response":
+                content = self._context.store.content(one.envelope)
+                return Response(200, one.content_type, read_all(content, one.envelope.size))
+        return NO_CONTENT
 
     def _form(self, reply: Message) -> tuple[str, bytes]:
         store = self._context.store

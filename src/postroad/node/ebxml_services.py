@@ -48,7 +48,7 @@ class Asked(Struct, frozen=True, omit_defaults=True):
 
 
 def asked_name(message_id: str) -> str:
-    return f"asked:{message_id}"
+    return f"~asked:{message_id}"
 
 
 class Services:
@@ -99,14 +99,18 @@ class Services:
         status, received_at = UNAUTHORIZED, None
         if authorized:
             status, received_at = await self._known(message)
-        return status_response(
-            message,
-            status=status,
-            message_id=self._context.new_id(arrival.now),
-            now=arrival.now,
-            received_at=received_at,
-            signing=self._signing(match) if authorized else None,
-        )
+        try:
+            return status_response(
+                message,
+                status=status,
+                message_id=self._context.new_id(arrival.now),
+                now=arrival.now,
+                received_at=received_at,
+                signing=self._signing(match) if authorized else None,
+            )
+        except ValueError:
+            # Who asks cannot be written down, so nobody can be answered.
+            return None
 
     async def _known(self, message: EbxmlMessage) -> tuple[str, datetime | None]:
         """What is known of the message that is asked about; only its sender may know."""

@@ -47,6 +47,7 @@ _NO_RECEIPT: Final = "there is no receipt here: nothing shows that the message w
 _NO_ACKNOWLEDGMENT: Final = (
     "there is no acknowledgment of the receiver here: nothing shows that it has the message"
 )
+_NO_NEXT: Final = "no acknowledgment is here that shows who took the message over"
 _ACKNOWLEDGING: Final = ("acknowledgment", "hop", "response")
 """Kinds of ebXML signals by which somebody says that the message came."""
 _EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)
@@ -189,15 +190,18 @@ def _contradictions(manifest: Manifest, findings: Findings) -> list[EbmsError]:
 
 
 def _unacknowledged(manifest: Manifest, findings: Findings) -> str | None:
-    """That nobody says who has the message; who only carried it is told by the next station."""
+    """That nobody says who has the message; to who carried it the next station is enough."""
     believed = [one for one in findings.signals if one.given.believed]
     if findings.message.ebxml is None:
         return None if any(one.given.kind == "receipt" for one in believed) else _NO_RECEIPT
-    said = [one for one in believed if one.given.kind in _ACKNOWLEDGING]
     carried = manifest.side == "forwarding"
-    if any(carried or _is_by_receiver(one, findings.message) for one in said):
-        return None
-    return _NO_ACKNOWLEDGMENT
+    came = {one.file for one in manifest.signals if one.incoming}
+    for one in believed:
+        says = one.given.kind in _ACKNOWLEDGING
+        by_next = carried and one.given.file in came
+        if says and (by_next or _is_by_receiver(one, findings.message)):
+            return None
+    return _NO_NEXT if carried else _NO_ACKNOWLEDGMENT
 
 
 def speaks_ebxml(envelope: bytes, lens: Lens) -> bool:

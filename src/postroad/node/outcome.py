@@ -395,7 +395,7 @@ def _tell(
 
 def waiting_name(message_id: str) -> str:
     """Under which an acknowledgment is remembered that waits until its message was passed on."""
-    return f"acknowledge:{message_id}"
+    return f"~acknowledge:{message_id}"
 
 
 def _passed_on(tx: Transaction, message: Message, stage: Stage, now: datetime) -> None:

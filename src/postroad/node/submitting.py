@@ -12,8 +12,9 @@ from postroad.msh.answers import SentMessage
 from postroad.msh.ebxml_outbound import check_ebxml_draft
 from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
 from postroad.node.context import Context
+from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import link_of
-from postroad.node.ebxml_replying import awaits_name, for_request, riding
+from postroad.node.ebxml_replying import for_request, riding
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
@@ -214,6 +215,9 @@ def send_work(kind: str, message: Message, sending: Sending) -> Work:
     """The work of packaging or sending a message, in its lane where order was promised."""
     scope = sending.in_order
     lane = None if scope is None else f"send:{order_of(message, scope)}"
+    if sending.numbered:
+        # Numbers are those of the conversation, whatever P-Mode its messages have.
+        lane = f"send:{message.from_party}\0{message.conversation_id}"
     if sending.linked:
         lane = f"send:{link_of(sending)}"
     return Work(
