@@ -83,7 +83,7 @@ class Kept(Struct, frozen=True):
 
 
 def sequence_name(message: Message) -> str:
-    return f"sequence:{message.from_party}\0{message.conversation_id}"
+    return f"sequence:{message.from_party}\0{message.to_party}\0{message.conversation_id}"
 
 
 def _decoded(data: bytes | None) -> order.Sequence | None:
@@ -190,6 +190,8 @@ def _taken(
         )
         names = ("out_of_order", "held") if state is State.HELD else ("delivered",)
         events.extend(about(kept, name, context.clock()) for name in names)
+        for work in notification(context, kept, state, now):
+            tx.add_work(work)
         return kept
 
     if state is State.HELD:
@@ -213,8 +215,6 @@ def _taken(
     if reception.tells is not None and arrived.tells is not None:
         sent, hearing = arrived.tells
         answered(context, tx, sent, hearing, now, arrival.peer)
-    for work in notification(context, kept, state, now):
-        tx.add_work(work)
     return Kept(reception.case, state, answer, answer is not None, reception)
 
 

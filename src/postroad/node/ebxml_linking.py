@@ -32,6 +32,7 @@ from postroad.node.outcome import waiting_name
 from postroad.node.partners import left_alone
 from postroad.node.requests import NO_CONTENT, Response
 from postroad.reliability import link, link_receiver
+from postroad.reliability.breaker import Gate
 from postroad.reliability.link_receiver import Onward, ReceiverState, ReceiverStep, Rules
 from postroad.store import records
 from postroad.store.interface import Transaction
@@ -72,7 +73,11 @@ class Linking:
         self, arrival: Arrival, message: EbxmlMessage, match: Match, relaying: "Relaying"
     ) -> Response:
         """A message for others; none is taken for whom the next one is known to be down."""
-        paused = self._context.is_paused(str(message.header.to_party))
+        known = self._context.unwell.get(str(message.header.to_party))
+        paused = known is not None and known.gate is not Gate.FLOWING
+        if known is not None and known.until is not None and known.until <= arrival.now:
+            # The pause is over: it needs a message to see whether somebody is there.
+            paused = False
 
         def keep(tx: Transaction, answer: Answer | None) -> None:
             relaying.keep(tx, arrival, message, match, answer, None)
@@ -184,6 +189,8 @@ class Linking:
             tx.add_message(kept)
         else:
             tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
+            if before.envelope is not None:
+                tx.drop(before.envelope)
         tx.record(
             (
                 about(

@@ -28,7 +28,7 @@ from postroad.node.ebxml_answering import Route, answer_route, call
 from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_keeping import Arrived, Kept, keep_ebxml
 from postroad.node.ebxml_linking import Linking
-from postroad.node.ebxml_relaying import Relaying, contradiction
+from postroad.node.ebxml_relaying import Relaying, contradiction, notice_name
 from postroad.node.ebxml_replying import Replying
 from postroad.node.ebxml_sending import own_address, own_addresses
 from postroad.node.ebxml_services import Services
@@ -153,6 +153,10 @@ class EbxmlReceiver:
         terms = found.ebxml_terms
         assert terms is not None
         if match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001":
+            if terms.time_to_live is not None and arrival.now > terms.time_to_live:
+                code, said = ebxml.ERRORS[ebxml.Case.EXPIRED]
+                late = EbmsError(code.value, said, location=_PLACES[ebxml.Case.EXPIRED])
+                return await self._refuse(arrival, request, message, [late])
             try:
                 return await self._linking.receive(arrival, message, match)
             except Contradiction:
@@ -451,7 +455,8 @@ class EbxmlReceiver:
     ) -> Response:
         """An acknowledgment or an error: about a message that we sent or passed on, or for others.
 
-        Never answered. [RM001-2.6.7-03] [MS098-11.3-04]
+        Never answered but by the acknowledgment of an error that was sent reliably.
+        [RM001-2.6.7-03] [MS098-11.3-04]
         """
         context, now = self._context, arrival.now
         ref = message.acknowledged or message.header.ref_to_message_id
@@ -460,6 +465,8 @@ class EbxmlReceiver:
         onward = terms.match if terms is not None else None
         if onward is not None and not _relays(onward):
             onward = None
+        if sent is None and onward is None and await self._is_about_notice(ref):
+            return NO_CONTENT
         if sent is None and onward is None:
             detail = f"an ebXML signal about {ref or 'no message'}, which was not sent from here"
             await self._note("ValueNotRecognized", detail, arrival)
@@ -470,14 +477,14 @@ class EbxmlReceiver:
             match = context.in_force.match(sent.pmode, sent.leg)
             await context.judge((look, context.in_force.answer_terms(match)))
             hearing = self._heard(arrival, sent)
-            believed = all(not one.problems for one in hearing.heard)
+            believed = bool(hearing.heard) and all(not one.problems for one in hearing.heard)
             wait = self._linking.told_to_wait(message, sent) if believed else None
             back = self._taken_note_of(arrival, message, match) if believed else None
             about = sent
 
             def step(tx: Transaction) -> None:
                 before = tx.signals(about.side, about.message_id)
-                if not any(one.signal_id == message.message_id for one in before):
+                if not any(one.signal_id == message.message_id and one.valid for one in before):
                     answered(context, tx, about, hearing, now, arrival.peer)
                 if wait is not None:
                     wait(tx)
@@ -492,6 +499,11 @@ class EbxmlReceiver:
         if onward is not None and not self._not_passed_on(arrival, onward):
             await self._relaying.take(arrival, message, onward, request)
         return NO_CONTENT
+
+    async def _is_about_notice(self, ref: str | None) -> bool:
+        """Whether it acknowledges a notice of ours, of which nothing more is wanted."""
+        name = notice_name(ref or "")
+        return await self._context.store.look(lambda reader: reader.state(name)) is not None
 
     def _taken_note_of(
         self, arrival: Arrival, message: EbxmlMessage, match: Match | None
@@ -509,10 +521,12 @@ class EbxmlReceiver:
             now=now,
             to=message,
         )
-        if answer is None or not message.trace:
+        route = answer_route(
+            context, message, match, "acknowledgment", synchronous=False, proven=True
+        )
+        if answer is None or route is None or route.url is None:
             return None
-        url = message.trace[-1].sender_uri
-        return call(context, url, answer, message, match, message.message_id)
+        return call(context, route.url, answer, message, match, message.message_id)
 
     async def _refuse(
         self,

@@ -50,6 +50,11 @@ class Taken(Struct, frozen=True):
 _GIVEN_UP = (State.FAILED, State.IN_DOUBT, State.EXPIRED)
 
 
+def notice_name(signal_id: str) -> str:
+    """Under which it is remembered that a notice was sent, since it is acknowledged."""
+    return f"~notice:{signal_id}"
+
+
 def contradiction() -> EbmsError:
     """What is told of something else under a known id."""
     place = f"{HEADER}/eb:MessageData/eb:MessageId"
@@ -171,7 +176,7 @@ class Relaying:
             signal=kind_of(message) != "message",
         )
         if sending.linked:
-            kept = changed(kept, sequence_number=next_over_link(tx, sending, now))
+            kept = changed(kept, sequence_number=next_over_link(context, tx, sending, now))
         tx.add_message(kept)
         tx.record(
             (
@@ -190,7 +195,7 @@ class Relaying:
         if message.header.sequence_number is not None:
             lane = f"forward:{kept.from_party}\0{kept.conversation_id}"
         if sending.linked:
-            lane = f"forward:{link_of(sending)}"
+            lane = f"forward:{link_of(context, sending)}"
         tx.add_work(Work("forward", kept.message_id, now, partner=kept.to_party or "", lane=lane))
         if answer is None:
             return None
@@ -243,17 +248,20 @@ class Reporting:
         message = await context.store.look(
             lambda reader: reader.message(Side.FORWARDING, work.message_id)
         )
-        back = None if message is None else self._notice(message)
+        given = None if message is None else self._notice(message)
+        now = context.clock()
 
         def step(tx: Transaction) -> None:
-            if back is not None:
+            if given is not None:
+                signal_id, back = given
                 tx.add_work(back)
+                tx.set_state(notice_name(signal_id), b"", now)
             tx.finish_work(work.id, work.owner)
 
         await context.store.run(step)
         context.work_came.set()
 
-    def _notice(self, message: records.Message) -> Work | None:
+    def _notice(self, message: records.Message) -> tuple[str, Work] | None:
         """The delivery failure notification, on its way to who brought the message."""
         context = self._context
         match = context.in_force.match(message.pmode, message.leg)
@@ -281,7 +289,8 @@ class Reporting:
         )
         if answer is None:
             return None
-        return call(context, route.url, answer, sent, match, message.message_id)
+        work = call(context, route.url, answer, sent, match, message.message_id)
+        return answer.signal_id, work
 
 
 def _acknowledge(tx: Transaction, message_id: str, back: Work, now: datetime) -> int:

@@ -46,7 +46,8 @@ class Reply(Struct, frozen=True):
 def for_request(tx: Transaction, reply: Message, work: Work, context: Context) -> int | None:
     """Hand a reply to the request that waits for it; its work, or None when none waits."""
     name = awaits_name(reply.ref_to_message_id or "")
-    if tx.state(name) != b"":
+    request = tx.message(Side.RECEIVING, reply.ref_to_message_id or "")
+    if tx.state(name) != b"" or request is None or not _is_reply(reply, request):
         return None
     now = context.clock()
     later = msgspec.structs.replace(
@@ -57,8 +58,14 @@ def for_request(tx: Transaction, reply: Message, work: Work, context: Context) -
     return number
 
 
-async def riding(context: Context, message_id: str) -> Acknowledgment | None:
+def _is_reply(reply: Message, request: Message) -> bool:
+    """Whether it goes back to who sent the request, in the same tongue."""
+    return (reply.to_party, reply.protocol) == (request.from_party, request.protocol)
+
+
+async def riding(context: Context, message: Message) -> Acknowledgment | None:
     """The acknowledgment that rides on the reply to a message whose request waits, if any."""
+    message_id = message.ref_to_message_id or ""
     name = awaits_name(message_id)
 
     def ask(reader: Reader) -> Message | None:
@@ -69,14 +76,16 @@ async def riding(context: Context, message_id: str) -> Acknowledgment | None:
     match = None if request is None else context.in_force.match(request.pmode, request.leg)
     if request is None or request.envelope is None or match is None:
         return None
+    if not _is_reply(message, request):
+        return None
     kept = read_all(context.store.content(request.envelope), request.envelope.size)
     received = sent_ebxml(kept, context.limits)
     terms = terms_of(received.message, match)
     if not terms.is_acknowledged:
         return None
-    message = reliable(received.message)
-    party = ebxml.Receiver(message.to_party)
-    signal = ebxml.acknowledge(message, terms, party, request.created_at)
+    by_machine = reliable(received.message)
+    party = ebxml.Receiver(by_machine.to_party)
+    signal = ebxml.acknowledge(by_machine, terms, party, request.created_at)
     to, now = received.message, context.clock()
     try:
         signing = answer_signing(match.leg, context.in_force.keyring.signing)

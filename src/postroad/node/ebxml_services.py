@@ -143,10 +143,6 @@ class Services:
         context, ref = self._context, message.header.ref_to_message_id or ""
         data = message.status_data
         known = await context.store.look(lambda reader: reader.state(asked_name(ref)))
-        if known is None and data is not None:
-            # Some refer to the message that was asked about.
-            ref = data.ref_to_message_id
-            known = await context.store.look(lambda reader: reader.state(asked_name(ref)))
         if known is None:
             return False
         asked = msgspec.json.decode(known, type=Asked)
@@ -156,7 +152,7 @@ class Services:
             return True
         if match is None or (signs(match.leg) and not look.found.trusted):
             return True
-        if asked.about is not None and (data is None or data.ref_to_message_id != asked.about):
+        if asked.about != (None if data is None else data.ref_to_message_id):
             return True
         answered = msgspec.structs.replace(
             asked,

@@ -307,7 +307,8 @@ class Node:
 
     def _send_work(self, message: Message) -> Work:
         """The work of sending a message that is there; `Refused` when its P-Mode is not."""
-        return send_work("send", message, self.context.in_force.sending(message.pmode or ""))
+        sending = self.context.in_force.sending(message.pmode or "")
+        return send_work(self.context, "send", message, sending)
 
     async def _now(self, message_id: str) -> Message:
         found = await self.message(message_id, Side.SENDING)
