@@ -4,14 +4,10 @@ Sections 8.7, 10 and 11 of ebXML MS 0.98b; order, copies and signatures among th
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
-from unittest.mock import patch
 
 import pytest
 
-from postroad.reliability import ebxml
-from postroad.reliability.order import Limits
 from tests.node.ebxml_letters import (
     CID,
     DATA,
@@ -224,17 +220,16 @@ async def test_each_conversation_has_numbers_of_its_own(world: World) -> None:
 @played
 async def test_when_there_is_no_room_for_more_it_is_a_delivery_failure(world: World) -> None:
     world.speak(message_order="Guaranteed", **reliable_terms())
+    world.configure(SELLER, limits={"out_of_order": 2})
     seller = await listening(world)
-    few = partial(ebxml.Receiver, limits=Limits(held=2))
-    with patch.object(ebxml, "Receiver", few):
-        for number in (2, 3):
-            await hand(world, seller, numbered(number))
-        outcome = await hand(world, seller, numbered(4))
-        assert [one[:2] for one in outcome.said.errors] == [("DeliveryFailure", "Error")]
-        assert outcome.said.data("RefToMessageId") == "4@buyer.example"
-        for number in (0, 1):
-            await hand(world, seller, numbered(number))
-        outcome = await hand(world, seller, numbered(4))
+    for number in (2, 3):
+        await hand(world, seller, numbered(number))
+    outcome = await hand(world, seller, numbered(4))
+    assert [one[:2] for one in outcome.said.errors] == [("DeliveryFailure", "Error")]
+    assert outcome.said.data("RefToMessageId") == "4@buyer.example"
+    for number in (0, 1):
+        await hand(world, seller, numbered(number))
+    outcome = await hand(world, seller, numbered(4))
     assert [one[0] for one in outcome.delivered] == ["0", "1", "2", "3", "4"]
 
 

@@ -157,7 +157,9 @@ class Calling:
             if work.attempt + 1 < _MOST_ATTEMPTS:
                 tx.postpone_work(work.id, now + wait, owner=work.owner)
                 return
-            message = tx.message(Side.RECEIVING, work.message_id)
+            message = tx.message(Side.RECEIVING, work.message_id) or tx.message(
+                Side.FORWARDING, work.message_id
+            )
             if message is not None:
                 detail = f"the {call.kind} could not be sent: {why}"
                 tx.record(

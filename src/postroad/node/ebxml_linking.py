@@ -26,6 +26,7 @@ from postroad.node.keeping import (
     is_copy,
     kept_message,
     sent_signal,
+    user_message_of,
 )
 from postroad.node.notifying import notification
 from postroad.node.outcome import waiting_name
@@ -37,7 +38,6 @@ from postroad.reliability.link_receiver import Onward, ReceiverState, ReceiverSt
 from postroad.store import records
 from postroad.store.interface import Transaction
 from postroad.store.records import Side, State
-from postroad.wire.ebms3 import UserMessage
 from postroad.wire.ebxml import EbxmlMessage
 from postroad.wire.errors import EbmsError
 
@@ -119,7 +119,8 @@ class Linking:
             )
             said = [one for one in after.actions if isinstance(one, link.Ack | link.ErrorMessage)]
             answer = self._written(arrival, said[0], message, match) if said else None
-            if kept:
+            known_before = tx.message(side, message.message_id)
+            if kept or (onward is Onward.OPEN and known_before is not None):
                 keep(tx, answer)
             else:
                 self._discarded(tx, arrival, message, said)
@@ -149,7 +150,7 @@ class Linking:
             before, sequence_number=None if number is None else number.value
         )
         payloads = next(iter(arrival.found.payloads.values()), ())
-        if not is_copy(arrival, _user_message(arrival), payloads, first):
+        if not is_copy(arrival, user_message_of(arrival.found), payloads, first):
             raise Contradiction
 
     def _written(
@@ -175,7 +176,7 @@ class Linking:
     def _keep(self, tx: Transaction, arrival: Arrival, match: Match, answer: Answer | None) -> None:
         """Kept and delivered, with the acknowledgement that it gets."""
         context, now = self._context, arrival.now
-        user_message = _user_message(arrival)
+        user_message = user_message_of(arrival.found)
         message_id = user_message.message_info.message_id
         before = tx.message(Side.RECEIVING, message_id)
         if before is not None and before.state is not State.REJECTED:
@@ -255,8 +256,3 @@ class Linking:
 
 def _after_forward(match: Match) -> bool:
     return match.leg.ebxml is not None and match.leg.ebxml.ack_after_forward
-
-
-def _user_message(arrival: Arrival) -> UserMessage:
-    assert arrival.found.messaging is not None
-    return arrival.found.messaging.user_messages[0]

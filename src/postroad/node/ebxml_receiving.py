@@ -7,7 +7,7 @@ answer. Whatever is wrong is reported as sections 8.7 and 11 say, never about an
 
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,53 +16,43 @@ from msgspec.structs import replace
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
-from postroad.msh.ebxml_answers import asked_by_partner, refusal, sent_ebxml, write_signal
-from postroad.msh.ebxml_faults import client_fault, fault, unsupported_service
+from postroad.msh.ebxml_answers import asked_by_partner, sent_ebxml, write_signal
+from postroad.msh.ebxml_faults import unsupported_service
 from postroad.msh.ebxml_inbound import HEADER
 from postroad.msh.ebxml_terms import reliable
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
-from postroad.msh.securing import Unsecurable, answer_signing, signs
+from postroad.msh.securing import answer_signing, signs
 from postroad.node.context import Context
 from postroad.node.ebxml_answering import Route, answer_route, call
 from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_keeping import Arrived, Kept, keep_ebxml
 from postroad.node.ebxml_linking import Linking
+from postroad.node.ebxml_refusing import PLACES, Refusing, failures, too_long, unlinked
 from postroad.node.ebxml_relaying import Relaying, contradiction, notice_name
 from postroad.node.ebxml_replying import Replying
 from postroad.node.ebxml_sending import own_address, own_addresses
 from postroad.node.ebxml_services import Services
 from postroad.node.hearing import Hearing
-from postroad.node.keeping import LONGEST_ID, Arrival, Contradiction, about_nothing, reject
+from postroad.node.keeping import Arrival, Contradiction, user_message_of
 from postroad.node.outcome import answered
 from postroad.node.requests import NO_CONTENT, Request, Response
-from postroad.reliability import ebxml
+from postroad.reliability import ebxml, order
 from postroad.reliability.ebxml_terms import AckRequested, DeliverySemantics, Terms
 from postroad.security.sign import Signing
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, Signal, Work
 from postroad.wire.content import read_all
-from postroad.wire.ebms3 import Party, PartyId, UserMessage
 from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.ebxml_errors import ebxml_code
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap import SoapVersion
-from postroad.wire.soap_faults import Fault
 
 _SIGNALS: Final = ("acknowledgment", "error")
 _REPLIES: Final = ("pong", "status_response")
-_SECURITY: Final = ("EBMS:0101", "EBMS:0103", "SecurityFailure")
 AT_ONCE: Final = 1 << 20
 """Messages up to this size need no waiting for the disk before their step."""
 _LEAST_MEMORY: Final = timedelta(days=1)
-_PLACES: Final = {
-    ebxml.Case.EXPIRED: f"{HEADER}/eb:MessageData/eb:TimeToLive",
-    ebxml.Case.CONTRADICTION: f"{HEADER}/eb:MessageData/eb:MessageId",
-    ebxml.Case.DISORDER: f"{HEADER}/eb:SequenceNumber",
-    ebxml.Case.UNORDERED: f"{HEADER}/eb:SequenceNumber",
-    ebxml.Case.NO_ROOM: f"{HEADER}/eb:SequenceNumber",
-}
-"""Where a message has what the machine refuses. [MS098-8.7.5.4-01]"""
 _log = logging.getLogger("postroad.receive")
 
 
@@ -74,6 +64,7 @@ class EbxmlReceiver:
         self._relaying = Relaying(context)
         self._linking = Linking(context)
         self._replying = Replying(context)
+        self._refusing = Refusing(context)
         self.services = Services(context)
 
     async def receive(
@@ -102,7 +93,7 @@ class EbxmlReceiver:
             by_mail=not request.synchronous,
         )
         if message is None or found.soap_fault is not None:
-            return await self._fault(arrival, request)
+            return await self._refusing.fault(arrival, request)
         kind = kind_of(message)
         if kind in _SIGNALS:
             return await self._signal(look, arrival, request, message)
@@ -111,7 +102,7 @@ class EbxmlReceiver:
         if not judged:
             await self._context.judge((look, look.terms()))
         if found.soap_fault is not None:
-            return await self._fault(arrival, request)
+            return await self._refusing.fault(arrival, request)
         if kind != "message":
             return await self._service(arrival, request, message)
         return await self._message(arrival, request, message)
@@ -127,7 +118,7 @@ class EbxmlReceiver:
         await context.judge((look, terms))
         arrival = Arrival(look.found, capture, peer, size, now)
         request = Request(None, peer, _nothing(), synchronous=False)
-        if not self._not_passed_on(arrival, terms.match) and not _too_long(message):
+        if not self._not_passed_on(arrival, terms.match) and not too_long(message):
             await self._relaying.take(arrival, message, terms.match, request)
 
     async def take_response(self, capture: Capture, peer: str, size: int) -> None:
@@ -142,30 +133,30 @@ class EbxmlReceiver:
         """A message of an application: for us, or for somebody to whom it is passed on."""
         found = arrival.found
         match = found.match
-        problems = _failures(found) or _too_long(message)
+        problems = failures(found) or too_long(message)
         if match is not None and _relays(match):
             return await self._pass_on(arrival, request, message, match)
         if match is None or problems:
-            return await self._refuse(arrival, request, message, problems)
-        problems = self._not_for_us(arrival, message, match) or _unlinked(message, match)
+            return await self._refusing.refuse(arrival, request, message, problems)
+        problems = self._not_for_us(arrival, message, match) or unlinked(message, match)
         if problems:
-            return await self._refuse(arrival, request, message, problems)
+            return await self._refusing.refuse(arrival, request, message, problems)
         terms = found.ebxml_terms
         assert terms is not None
         if match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001":
             if terms.time_to_live is not None and arrival.now > terms.time_to_live:
                 code, said = ebxml.ERRORS[ebxml.Case.EXPIRED]
-                late = EbmsError(code.value, said, location=_PLACES[ebxml.Case.EXPIRED])
-                return await self._refuse(arrival, request, message, [late])
+                late = EbmsError(code.value, said, location=PLACES[ebxml.Case.EXPIRED])
+                return await self._refusing.refuse(arrival, request, message, [late])
             try:
                 return await self._linking.receive(arrival, message, match)
             except Contradiction:
-                return await self._refuse(arrival, request, message, [contradiction()])
+                return await self._refusing.refuse(arrival, request, message, [contradiction()])
         try:
             arrived = await self._arrived(arrival, request, message, match, terms)
         except ValueError as wrong:
             # Signed acknowledgments are asked for, and there is no key. [MS098-8.4.7.1-05]
-            return await self._refuse(
+            return await self._refusing.refuse(
                 arrival, request, message, [EbmsError("NotSupported", str(wrong))]
             )
         arrival = await self._persisted(arrival)
@@ -206,6 +197,7 @@ class EbxmlReceiver:
             by_machine.to_party,
             own_address(context, None, not request.synchronous),
             ebxml.Profile(spoken.profile if spoken is not None else "ms098"),
+            limits=order.Limits(held=context.config.limits.out_of_order),
         )
         acknowledgment = None
         if terms.is_acknowledged:
@@ -222,7 +214,7 @@ class EbxmlReceiver:
             )
             if route is not None and route.url is not None:
                 back = call(context, route.url, acknowledgment, message, match, message.message_id)
-        user_message = _user_message(arrival.found)
+        user_message = user_message_of(arrival.found)
         tells = await self._tells(arrival, message)
         return Arrived(
             arrival=arrival,
@@ -335,8 +327,8 @@ class EbxmlReceiver:
         if kept.state is None:
             error = report.error if report is not None else None
             code, detail = (error.code.value, error.detail) if error else ("Unknown", "refused")
-            problem = EbmsError(code, detail, location=_PLACES.get(kept.case))
-            return await self._refuse(arrival, request, message, [problem])
+            problem = EbmsError(code, detail, location=PLACES.get(kept.case))
+            return await self._refusing.refuse(arrival, request, message, [problem])
         duplicate = kept.case not in (ebxml.Case.NEW, ebxml.Case.NEW_AWAITED, ebxml.Case.HELD)
         event = "duplicate" if duplicate else kept.state.value
         context.count("messages", side="receiving", event=event)
@@ -380,13 +372,17 @@ class EbxmlReceiver:
         self, arrival: Arrival, request: Request, message: EbxmlMessage, match: Match
     ) -> Response:
         """A message for others, from who may use this way, and whole."""
-        problems = self._not_passed_on(arrival, match) or _unlinked(message, match)
-        problems = problems or _too_long(message)
+        problems = self._not_passed_on(arrival, match) or unlinked(message, match)
+        problems = problems or too_long(message)
         if problems:
-            return await self._refuse(arrival, request, message, problems, remembered=False)
+            return await self._refusing.refuse(
+                arrival, request, message, problems, remembered=False
+            )
         taken = await self._relaying.take(arrival, message, match, request)
         if taken.problems:
-            return await self._refuse(arrival, request, message, taken.problems, remembered=False)
+            return await self._refusing.refuse(
+                arrival, request, message, taken.problems, remembered=False
+            )
         return taken.response
 
     def _not_passed_on(self, arrival: Arrival, match: Match) -> list[EbmsError]:
@@ -396,7 +392,7 @@ class EbxmlReceiver:
         """
         grave = [
             one
-            for one in _failures(arrival.found)
+            for one in failures(arrival.found)
             if signs(match.leg) or ebxml_code(one) != "SecurityFailure"
         ]
         shown = arrival.client_certificate
@@ -409,17 +405,21 @@ class EbxmlReceiver:
         if match is not None and _relays(match) and not self._names_us(message, match):
             return await self._pass_on(arrival, request, message, match)
         if kind_of(message) in _REPLIES:
-            await self._note("ValueNotRecognized", "an answer to what nobody asked here", arrival)
+            await self._refusing.note(
+                "ValueNotRecognized", "an answer to what nobody asked here", arrival
+            )
             return NO_CONTENT
         if not self.services.offers(message, match):
-            return await self._fault(arrival, request, unsupported_service(message))
+            return await self._refusing.fault(arrival, request, unsupported_service(message))
         problems = [one for one in arrival.found.problems if one.severity is Severity.FAILURE]
         answer = await self.services.answer(arrival, message, match)
         if answer is None and problems:
-            return await self._refuse(arrival, request, message, problems)
+            return await self._refusing.refuse(arrival, request, message, problems)
         if answer is None:
             # Who is no partner is not told that somebody is here. [MS098-9.2.3-02]
-            await self._note("SecurityFailure", "a stranger asked whether we are here", arrival)
+            await self._refusing.note(
+                "SecurityFailure", "a stranger asked whether we are here", arrival
+            )
             return NO_CONTENT
         proven = asked_by_partner(arrival.found)
         route = answer_route(
@@ -469,7 +469,7 @@ class EbxmlReceiver:
             return NO_CONTENT
         if sent is None and onward is None:
             detail = f"an ebXML signal about {ref or 'no message'}, which was not sent from here"
-            await self._note("ValueNotRecognized", detail, arrival)
+            await self._refusing.note("ValueNotRecognized", detail, arrival)
             return NO_CONTENT
         if sent is None:
             await context.judge((look, terms))
@@ -528,106 +528,6 @@ class EbxmlReceiver:
             return None
         return call(context, route.url, answer, message, match, message.message_id)
 
-    async def _refuse(
-        self,
-        arrival: Arrival,
-        request: Request,
-        message: EbxmlMessage,
-        problems: Sequence[EbmsError],
-        *,
-        remembered: bool = True,
-    ) -> Response:
-        """Nothing is delivered; the sender is told why, and the journal too. [MS098-11.3-01]
-
-        What is for others, or has no id, is not remembered under it.
-        """
-        context, found, now = self._context, arrival.found, arrival.now
-        match = found.match or self._nearest(found, message)
-        proven = _proven(found, match)
-        signing = None
-        if match is not None and proven:
-            try:
-                signing = self._signing(match)
-            except Unsecurable:
-                signing = None
-        found.problems[:] = dict.fromkeys((*problems, *found.problems))
-        own = found.match is None or not context.in_force.receives(found.match)
-        said = refusal(
-            found,
-            message_id=context.new_id(now),
-            now=now,
-            party=self._own_party() if own else None,
-            signing=signing,
-        )
-        if isinstance(said, Fault):
-            return await self._fault(arrival, request, said)
-        answer = said
-        context.count("ebms_errors", code=problems[0].code, direction="raised")
-        _log.warning(
-            "rejected",
-            extra={
-                "message_id": message.message_id,
-                "peer": arrival.peer,
-                "detail": str(problems[0]),
-            },
-        )
-        named = message.message_id and len(message.message_id) <= LONGEST_ID
-        if answer is None or not named or kind_of(message) != "message":
-            remembered = False
-        back, route = None, None
-        if answer is not None:
-            route = answer_route(
-                context, message, match, "error", synchronous=request.synchronous, proven=proven
-            )
-            if route is not None and route.url is not None:
-                back = call(context, route.url, answer, message, match, message.message_id)
-        if remembered and answer is not None:
-            await context.store.run(
-                reject(context, arrival, _user_message(found), match, problems, answer, back)
-            )
-            context.count("messages", side="receiving", event="rejected")
-            context.told()
-        else:
-            await context.store.run(_noted(context, arrival, problems, back))
-        if back is not None:
-            context.work_came.set()
-        if answer is None or route is None or route.url is not None:
-            return NO_CONTENT
-        return Response(200, answer.content_type, answer.envelope)
-
-    def _nearest(self, found: Inspection, message: EbxmlMessage) -> Match | None:
-        """A P-Mode of the same parties and CPAId: it says where errors go. [MS098-11.4-02]"""
-        if found.messaging is None:
-            return None
-        try:
-            match = self._context.in_force.expectation.pmodes.match(
-                _user_message(found), ebxml=message.dialect.name, signal=True
-            )
-        except EbmsError:
-            return None
-        return None if match.against else match
-
-    def _own_party(self) -> Party:
-        named = self._context.config.party[0]
-        return Party((PartyId(named.id, named.type),), "")
-
-    async def _fault(
-        self, arrival: Arrival, request: Request, said: Fault | None = None
-    ) -> Response:
-        """What SOAP itself answers: the package or the envelope is not as it must be."""
-        found = arrival.found
-        failures = [one for one in found.problems if one.severity is Severity.FAILURE]
-        first = next(iter(failures), EbmsError("Unknown", "it cannot be read"))
-        await self._note(first.code, first.detail, arrival)
-        what = said or found.soap_fault or client_fault(failures)
-        return Response(500, "text/xml; charset=UTF-8", fault(what))
-
-    async def _note(self, code: str, detail: str, arrival: Arrival) -> None:
-        context = self._context
-        context.count("ebms_errors", code=code, direction="raised")
-        event = about_nothing(context, EbmsError(code, detail), arrival)
-        await context.store.run(lambda tx: tx.record((event,)))
-
 
 def _answer_of(signal: Signal, envelope: bytes) -> Answer:
     return Answer(signal.signal_id, signal.kind, SoapVersion.SOAP_11, envelope)
@@ -648,39 +548,6 @@ def _again(message_id: str, work: Work, now: datetime) -> Callable[[Transaction]
     return step
 
 
-def _failures(found: Inspection) -> list[EbmsError]:
-    return [one for one in found.problems if one.severity is Severity.FAILURE]
-
-
-def _too_long(message: EbxmlMessage) -> list[EbmsError]:
-    """Ids are kept, and compared: there is a limit to them."""
-    header = message.header
-    given = {
-        "eb:MessageData/eb:MessageId": header.message_id,
-        "eb:MessageData/eb:RefToMessageId": header.ref_to_message_id or "",
-        "eb:ConversationId": header.conversation_id,
-    }
-    said = f"an id has at most {LONGEST_ID} characters here"
-    return [
-        EbmsError("ValueNotRecognized", said, location=f"{HEADER}/{place}")
-        for place, value in given.items()
-        if len(value) > LONGEST_ID
-    ]
-
-
-def _noted(
-    context: Context, arrival: Arrival, problems: Sequence[EbmsError], back: Work | None
-) -> Callable[[Transaction], None]:
-    """The step that tells what is wrong with something that is not remembered."""
-
-    def step(tx: Transaction) -> None:
-        tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
-        if back is not None:
-            tx.add_work(back)
-
-    return step
-
-
 def _looked_at(arrival: Arrival, found: Inspection) -> Arrival:
     """The same arrival, looked at in another way."""
     return dataclasses.replace(arrival, found=found)
@@ -696,33 +563,8 @@ def _first(tx: Transaction, message_id: str, work: Work, now: datetime) -> Work:
     return work
 
 
-def _unlinked(message: EbxmlMessage, match: Match) -> list[EbmsError]:
-    """Where draft 001 is spoken a message must say which link it came over. [RM001-2.2.3-01]"""
-    linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
-    if not linked or message.trace or kind_of(message) != "message":
-        return []
-    place = HEADER.replace("eb:MessageHeader", "eb:TraceHeaderList")
-    return [EbmsError("Inconsistent", "it has no TraceHeader of its link", location=place)]
-
-
 def _relays(match: Match) -> bool:
     return match.leg.ebxml is not None and match.leg.ebxml.relay
-
-
-def _user_message(found: Inspection) -> UserMessage:
-    assert found.messaging is not None
-    return found.messaging.user_messages[0]
-
-
-def _proven(found: Inspection, match: Match | None) -> bool:
-    """Whether the partner signed what is refused now, or nothing is signed in the first place."""
-    if match is None:
-        return False
-    if not signs(match.leg):
-        return True
-    return found.trusted is True and not any(
-        one.code in _SECURITY and one.severity is Severity.FAILURE for one in found.problems
-    )
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -24,17 +24,24 @@ from postroad.node.ebxml_linking import Linking
 from postroad.node.ebxml_order import link_of, next_over_link
 from postroad.node.ebxml_sending import own_address
 from postroad.node.journaling import about, signed
-from postroad.node.keeping import Arrival, Contradiction, is_copy, kept_message, sent_signal
-from postroad.node.outcome import life_of, waiting_name
+from postroad.node.keeping import (
+    Arrival,
+    Contradiction,
+    is_copy,
+    kept_message,
+    sent_signal,
+    user_message_of,
+)
+from postroad.node.outcome import begin_anew, life_of, waiting_name
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability import ebxml
+from postroad.reliability.delivery import Input
 from postroad.reliability.ebxml_sending import notice
 from postroad.reliability.ebxml_terms import AckRequested, Terms
 from postroad.store import records
 from postroad.store.interface import Transaction
 from postroad.store.records import Side, State, Work
 from postroad.wire.content import read_all
-from postroad.wire.ebms3 import UserMessage
 from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import EB2_NEXT_MSH
@@ -108,7 +115,6 @@ class Relaying:
             return self.keep(tx, arrival, message, match, answer, back)
 
         first = await context.store.run(step)
-        context.count("messages", side="forwarding", event="received")
         context.work_came.set()
         return self._response(first, route)
 
@@ -158,7 +164,7 @@ class Relaying:
     ) -> records.Signal | None:
         """The step: kept and to be passed on, or known already. The acknowledgment, if any."""
         context, now = self._context, arrival.now
-        user_message = _user_message(arrival)
+        user_message = user_message_of(arrival.found)
         # What lies elsewhere is not a carrier's to fetch.
         payloads = [one for one in _payloads(arrival) if one.content is not None]
         before = tx.message(Side.FORWARDING, message.message_id)
@@ -170,6 +176,7 @@ class Relaying:
         kept = changed(
             kept,
             side=Side.FORWARDING,
+            parts=tuple(_as_it_came(one, arrival) for one in kept.parts),
             boundary=f"=_{context.entropy(15).hex()}" if kept.parts else None,
             peer=sending.address,
             best_effort=not message.header.is_reliable,
@@ -178,6 +185,7 @@ class Relaying:
         if sending.linked:
             kept = changed(kept, sequence_number=next_over_link(context, tx, sending, now))
         tx.add_message(kept)
+        context.count("messages", side="forwarding", event="received")
         tx.record(
             (
                 about(
@@ -191,12 +199,7 @@ class Relaying:
                 ),
             )
         )
-        lane = None
-        if message.header.sequence_number is not None:
-            lane = f"forward:{kept.from_party}\0{kept.conversation_id}"
-        if sending.linked:
-            lane = f"forward:{link_of(context, sending)}"
-        tx.add_work(Work("forward", kept.message_id, now, partner=kept.to_party or "", lane=lane))
+        tx.add_work(self._work(message, match, kept, now))
         if answer is None:
             return None
         signal = sent_signal(kept, answer, tx.keep(answer.envelope), now)
@@ -208,6 +211,18 @@ class Relaying:
                 tx.postpone_work(number, None)
                 tx.set_state(waiting_name(kept.message_id), str(number).encode(), now)
         return None if _after_forward(match) else signal
+
+    def _work(
+        self, message: EbxmlMessage, match: Match, kept: records.Message, now: datetime
+    ) -> Work:
+        """The work of passing a message on, in its lane where order is to be kept."""
+        sending = self._context.in_force.forwarding(match.pmode.id, match.number)
+        lane = None
+        if message.header.sequence_number is not None:
+            lane = f"forward:{kept.from_party}\0{kept.conversation_id}"
+        if sending.linked:
+            lane = f"forward:{link_of(self._context, sending)}"
+        return Work("forward", kept.message_id, now, partner=kept.to_party or "", lane=lane)
 
     def _again(
         self,
@@ -223,12 +238,16 @@ class Relaying:
         number = message.header.sequence_number
         # Over a link what is kept is the number of the next hop.
         first = changed(before, sequence_number=None if number is None else number.value)
-        if not is_copy(arrival, _user_message(arrival), payloads, first):
+        if not is_copy(arrival, user_message_of(arrival.found), payloads, first):
             raise Contradiction
         tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
         given = tx.signals(Side.FORWARDING, message.message_id)
         signal = next((one for one in given if not one.incoming), None)
-        if signal is None or before.state in _GIVEN_UP:
+        if before.state in _GIVEN_UP:
+            # Who sends it again wants it to arrive.
+            work = self._work(message, match, before, arrival.now)
+            begin_anew(tx, before, Input.RESENT, arrival.now, work)
+        if signal is None:
             return None
         if _after_forward(match) and before.state not in (State.ACKNOWLEDGED, State.SENT):
             return None
@@ -309,6 +328,10 @@ def _payloads(arrival: Arrival) -> Sequence[Payload]:
     return next(iter(arrival.found.payloads.values()), ())
 
 
-def _user_message(arrival: Arrival) -> UserMessage:
-    assert arrival.found.messaging is not None
-    return arrival.found.messaging.user_messages[0]
+def _as_it_came(part: records.StoredPart, arrival: Arrival) -> records.StoredPart:
+    """A payload with the Content-Type that it had, parameters included."""
+    for one in arrival.capture.attachments:
+        said = one.headers.get("content-type")
+        if one.content_id == part.content_id and said:
+            return changed(part, wire_type=" ".join(said.split()))
+    return part

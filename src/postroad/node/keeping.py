@@ -85,6 +85,12 @@ class Answering(Struct, frozen=True):
     """The message is held until the receipt was handed to the transport."""
 
 
+def user_message_of(found: Inspection) -> UserMessage:
+    """The one user message of an envelope that has one."""
+    assert found.messaging is not None
+    return found.messaging.user_messages[0]
+
+
 def unsupported(found: Inspection) -> list[EbmsError]:
     """What holds in itself, but cannot be taken here."""
     if found.messaging is None:
