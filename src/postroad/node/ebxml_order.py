@@ -90,6 +90,7 @@ def given_up(
     message: Message,
     stage: Stage,
     not_received: bool,
+    never_left: bool,
     now: datetime,
 ) -> None:
     """A message that certainly did not arrive gives its number back, and leaves no hole."""
@@ -113,7 +114,7 @@ def given_up(
         return
     # Of what left nobody is quite sure: the next one begins with a Reset, which is always taken.
     numbering = order.Numbering()
-    if message.first_sent_at is None:
+    if never_left:
         given = msgspec.json.decode(known, type=order.Numbering)
         numbering = order.withdraw(given, order.SequenceNumber(message.sequence_number))
     tx.set_state(name, msgspec.json.encode(numbering), now)

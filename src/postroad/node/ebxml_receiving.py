@@ -41,7 +41,7 @@ from postroad.reliability import ebxml, order
 from postroad.reliability.ebxml_terms import AckRequested, DeliverySemantics, Terms
 from postroad.security.sign import Signing
 from postroad.store.interface import Reader, Transaction
-from postroad.store.records import Message, Side, Signal, Work
+from postroad.store.records import Message, Side, Signal, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.ebxml_errors import ebxml_code
@@ -139,6 +139,7 @@ class EbxmlReceiver:
         if match is None or problems:
             return await self._refusing.refuse(arrival, request, message, problems)
         problems = self._not_for_us(arrival, message, match) or unlinked(message, match)
+        problems = problems or await self._too_old(arrival, message)
         if problems:
             return await self._refusing.refuse(arrival, request, message, problems)
         terms = found.ebxml_terms
@@ -168,14 +169,21 @@ class EbxmlReceiver:
         if not context.in_force.receives(match):
             said = f"this is {context.party}, not the receiver {message.header.to_party}"
             return [EbmsError("ValueNotRecognized", said, location=f"{HEADER}/eb:To")]
-        memory, made = context.config.retention.messages, message.header.timestamp
-        if memory is not None and arrival.now - made > max(memory, _LEAST_MEMORY):
-            said = f"it was made at {made:%Y-%m-%d}, longer ago than messages are kept here"
-            return [
-                EbmsError("Inconsistent", said, location=f"{HEADER}/eb:MessageData/eb:Timestamp")
-            ]
         shown = arrival.client_certificate
         return context.in_force.expectation.check_client(match, shown, arrival.now)
+
+    async def _too_old(self, arrival: Arrival, message: EbxmlMessage) -> list[EbmsError]:
+        """What is older than our memory may be a copy of a message that was removed since."""
+        memory, made = self._context.config.retention.messages, message.header.timestamp
+        if memory is None or arrival.now - made <= max(memory, _LEAST_MEMORY):
+            return []
+        wanted = message.message_id
+        known = await self._context.store.look(lambda one: one.message(Side.RECEIVING, wanted))
+        if known is not None and known.state is not State.REJECTED:
+            return []
+        said = f"it was made at {made:%Y-%m-%d}, longer ago than messages are kept here"
+        place = f"{HEADER}/eb:MessageData/eb:Timestamp"
+        return [EbmsError("Inconsistent", said, location=place)]
 
     async def _arrived(
         self,
@@ -358,6 +366,8 @@ class EbxmlReceiver:
             synchronous=request.synchronous,
             proven=True,
         )
+        if first.kind == "response" and request.synchronous:
+            return Response(200, first.content_type, body)
         if route is not None and route.url is None:
             return Response(200, first.content_type, body)
         if route is None or route.url is None or kept.fresh or first.kind == "response":

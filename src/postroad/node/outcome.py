@@ -371,7 +371,8 @@ def _tell(
                 ),
             )
         )
-    given_up(context, tx, message, stage, reason.answer == "not_received", now)
+    never_left = decision.life.first_sent_at is None
+    given_up(context, tx, message, stage, reason.answer == "not_received", never_left, now)
     if message.side is Side.FORWARDING:
         _passed_on(tx, message, stage, now)
         return
@@ -395,7 +396,7 @@ def _tell(
 
 def waiting_name(message_id: str) -> str:
     """Under which an acknowledgment is remembered that waits until its message was passed on."""
-    return f"~acknowledge:{message_id}"
+    return f"acknowledge:{message_id}"
 
 
 def _passed_on(tx: Transaction, message: Message, stage: Stage, now: datetime) -> None:

@@ -137,7 +137,10 @@ def said(sent: Message, terms: Terms, answer: Message) -> Word:
     if answer.kind is Kind.ERROR or _is_error(answer.error):
         if not (by_to_party or by_next or terms.hops):
             return Word.FOREIGN
-        return _error_said(answer.error, by_to_party)
+        word = _error_said(answer.error, by_to_party)
+        # MSHs on the way may have sent several copies, of which one was refused.
+        doubtful = word is Word.REFUSED and by_to_party and terms.hops
+        return Word.DOUBTED if doubtful else word
     if by_to_party:
         return Word.ACKNOWLEDGED
     if not by_next:
