@@ -32,19 +32,20 @@ def table(name: str, rows: DataFrame) -> None:
 # Spark takes a pipeline down before any of its datasets is there. What must be looked at for that,
 # columns and the times that the journal covers, is looked at in the files themselves.
 judged = declarative.judged(spark, journal)
-events = declarative.kept(judged)
-parts = stretches(events)
-covering = Covering.of(parts, retirements(events))
-messages = facts(events)
-table("events", events)
+kept = declarative.kept(judged)
+parts = stretches(kept)
+covering = Covering.of(parts, retirements(kept))
+table("events", kept)
 dataset("quarantine", declarative.quarantined(judged), "one row per bad event, with the reason")
-dataset("facts", messages, "one row per message: all that its events say")
-table("partners", tables.partners(messages))
+
+events: Any = declarative.Described(spark.read.table("events"), schema.EVENTS.names)
+dataset("facts", facts(events), "one row per message: all that its events say")
 
 known: Any = declarative.Described(spark.read.table("facts"), COLUMNS)
 table("messages", tables.messages(known))
 table("hops", tables.hops(known))
 table("conversations", tables.conversations(known))
+table("partners", tables.partners(known))
 table("packing", tables.packing(known))
 table("reconciliation", tables.reconciliation(known, covering, grace))
 missing = tables.gap_findings(spark, gaps(parts))

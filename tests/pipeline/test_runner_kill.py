@@ -22,7 +22,7 @@ from postroad.pipeline.intake import QUARANTINE, quarantine_schema
 from postroad.pipeline.lake import Lake
 from postroad.pipeline.runner import Plan, run
 from postroad.pipeline.schema import DATE, TABLES
-from postroad.pipeline.session import session
+from postroad.pipeline.session import BRIEF, session
 from tests.pipeline.intakes import events_only, segment, told
 from tests.pipeline.test_intake import story
 
@@ -86,7 +86,7 @@ def test_killed_twice_and_run_again_the_tables_are_those_of_one_run(
 
 def main(kills: int, seed: int, slowness: float) -> None:
     random = Random(seed)
-    spark = session(master="local[2]", memory="1g", settings={"spark.sql.shuffle.partitions": "2"})
+    spark = session(master="local[2]", memory="1g", settings=BRIEF)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         journal = made(folder / "journal")

@@ -6,6 +6,7 @@ removed; `_commit.json` marks it done. Who comes after a process that died compl
 throws staging without an intent away. So a commit happened when, and only when, its intent stands.
 """
 
+import itertools
 import re
 import uuid
 from collections.abc import Collection, Iterable, Sequence
@@ -176,7 +177,10 @@ class Lake:
 
 
 class Change:
-    """What one batch changes; nothing of it shows before the commit."""
+    """What one batch changes; nothing of it shows before the commit.
+
+    Several threads may add and replace.
+    """
 
     def __init__(self, lake: Lake, query: str, batch: int) -> None:
         self.lake = lake
@@ -184,6 +188,7 @@ class Change:
         self._query = query
         # A name of its own: what a process that died had begun may still be written by its JVM.
         self._id = uuid.uuid4().hex
+        self._count = itertools.count()
         self._landings: list[Landing] = []
         self._state: dict[str, Any] = {}
 
@@ -228,7 +233,8 @@ class Change:
             msgspec.structs.replace(
                 one, old=tuple(lake.format.files(one.table, one.replaced)) if one.replaced else ()
             )
-            for one in self._landings
+            # What is added stays, though its day is replaced.
+            for one in sorted(self._landings, key=lambda one: not one.replaced)
         )
         name = type(lake.format).name
         intent = Intent(self._id, self._query, self.batch, name, landings, self._state)
@@ -243,7 +249,7 @@ class Change:
         return [landing for landing in self._landings if landing.table == table]
 
     def _stage(self, table: str, rows: "DataFrame", dates: Sequence[str]) -> None:
-        staged = f"{_STAGING}/{self._id}/{len(self._landings)}-{table}"
+        staged = f"{_STAGING}/{self._id}/{next(self._count)}-{table}"
         with told(self.lake.url):
             rows.write.partitionBy(DATE).parquet(f"{self.lake.url}/{staged}")
         place = Place(self.lake.place.fs, self.lake.place.path(staged))
