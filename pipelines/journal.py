@@ -37,9 +37,7 @@ parts = stretches(kept)
 covering = Covering.of(parts, retirements(kept))
 table("events", kept)
 dataset("quarantine", declarative.quarantined(judged), "one row per bad event, with the reason")
-
-events: Any = declarative.Described(spark.read.table("events"), schema.EVENTS.names)
-dataset("facts", facts(events), "one row per message: all that its events say")
+dataset("facts", facts(kept), "one row per message: all that its events say")
 
 known: Any = declarative.Described(spark.read.table("facts"), COLUMNS)
 table("messages", tables.messages(known))

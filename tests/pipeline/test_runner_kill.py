@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,6 +26,8 @@ from postroad.pipeline.session import BRIEF, session
 from tests.pipeline.intakes import events_only, segment, told
 from tests.pipeline.test_intake import story
 
+_SECOND_LANDING: Final = 22
+"""The point at which the second commit has moved some of its files into place."""
 Tables = dict[str, list[tuple[Any, ...]]]
 
 
@@ -72,13 +74,15 @@ def made(journal: Path) -> Path:
 
 
 @pytest.mark.timeout(600)
-def test_killed_twice_and_run_again_the_tables_are_those_of_one_run(
+def test_killed_and_run_again_the_tables_are_those_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """Killed while the second commit lands; `test_lake` breaks off at every point."""
     journal = made(tmp_path / "journal")
     broken, whole = tmp_path / "broken", tmp_path / "whole"
-    assert killed(journal, broken, at=7)
-    assert killed(journal, broken, at=12)
+    assert killed(journal, broken, at=_SECOND_LANDING)
+    assert (broken / "_intent.json").exists()
+    assert (broken / "_commit.json").exists()
     run(spark, Plan((str(journal),), str(broken)), update=events_only)
     run(spark, Plan((str(journal),), str(whole)), update=events_only)
     assert tables(spark, broken) == tables(spark, whole)
