@@ -328,19 +328,27 @@ def judged(facts: DataFrame, covering: Covering, grace: timedelta) -> DataFrame:
 def fact_findings(facts: DataFrame) -> DataFrame:
     """What is wrong with messages: two senders, two receivers, clocks that disagree."""
     two = [
-        facts.where(f"{side}.several").select(
-            F.col("noted_at").alias("at"),
-            F.lit(kind).alias("kind"),
-            F.col("message_id").alias("subject"),
-            F.lit(f"more than one party {verb} it").alias("detail"),
-            *_day(facts),
+        F.when(
+            F.col(f"{side}.several"),
+            F.struct(
+                F.lit(kind).alias("kind"), F.lit(f"more than one party {verb} it").alias("detail")
+            ),
         )
         for side, kind, verb in (
             ("sending", "two_senders", "sent"),
             ("receiving", "two_receivers", "received"),
         )
-    ]  # fmt: skip
-    return two[0].unionByName(two[1]).unionByName(_clock_findings(facts))
+    ]
+    found = F.explode(F.array_compact(F.array(*two))).alias("found")
+    several = (
+        facts.where("sending.several OR receiving.several")
+        .select("noted_at", "message_id", found, *_day(facts))
+        .select(
+            F.col("noted_at").alias("at"), "found.kind", F.col("message_id").alias("subject"),
+            "found.detail", *_day(facts),
+        )
+    )  # fmt: skip
+    return several.unionByName(_clock_findings(facts))
 
 
 def _clock_findings(facts: DataFrame) -> DataFrame:
