@@ -58,11 +58,24 @@ def facts(events: DataFrame, partitions: int | None = None) -> DataFrame:
     The events of each message are brought together, in so many partitions, and folded there. A
     partition is held in memory as a whole.
     """
-    named = events.where("message_id IS NOT NULL").select(*READ)
+    named = events.where("message_id IS NOT NULL").select(*map(_slim, READ))
     where = ("message_id",) if partitions is None else (partitions, "message_id")
     together = named.repartition(*where)
     folded = together.mapInArrow(_folded, ", ".join(f"{n} {kind}" for n, kind in _FOLDED.items()))
     return folded.select(*_FOLDED, *(key(of).alias(name) for name, of in _KEYS.items()))
+
+
+_SLIM: Final = {
+    "signal_id": "CASE WHEN signal_id IS NOT NULL THEN '' END",
+    "envelope": "CASE WHEN event IN ('sent', 'resent') THEN envelope END",
+    "peer": "CASE WHEN event IN ('settled', 'forwarded') THEN peer END",
+    "detail": "CASE WHEN event = 'settled' THEN detail END",
+}
+"""Long texts that the fold looks at only here: elsewhere they need not travel."""
+
+
+def _slim(name: str) -> Column:
+    return F.expr(_SLIM.get(name, name)).alias(name)
 
 
 def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
