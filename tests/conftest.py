@@ -1,11 +1,15 @@
-"""What all tests share: the conformance count, the recorded messages, how hard hypothesis tries."""
+"""What all tests share: conformance, recorded messages, how hard hypothesis tries, one Spark."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytest_plugins = ["pytester", "tests.spec.conformance"]
 
@@ -35,3 +39,25 @@ def vectors() -> Path:
     if not VECTORS.is_dir():
         pytest.skip("the recorded messages are not there")
     return VECTORS
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A session with two cores and two shuffle partitions; what it leaves lies in a temp folder."""
+    from postroad.pipeline.session import BRIEF, session
+
+    folder = tmp_path_factory.mktemp("spark")
+    places = {
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+    }
+    spark = session(master="local[2]", app="tests", memory="1g", settings=BRIEF | places)
+    yield spark
+    spark.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that share the session run in one process (`--dist loadgroup`), so there is one."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))

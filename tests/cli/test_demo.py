@@ -116,7 +116,7 @@ def test_the_demo_for_programs_is_one_object_and_writes_over_the_first(
     assert json.loads(done.stdout) == {
         "sent": 9,
         "delivered": 7,
-        "receipts_verified": 5,
+        "receipts_verified": 7,
         "refused": 2,
         "lost": 0,
         "twice": 0,

@@ -127,9 +127,25 @@ def _dialects() -> str:
     )
 
 
+EXAMPLES: Final[Mapping[str, str]] = {
+    "ValueNotRecognized": "no P-Mode has this CPAId; it is for another party",
+    "NotSupported": "a signed acknowledgment is asked for, and there is no key for it",
+    "Inconsistent": "the header says BestEffort, the P-Mode OnceAndOnlyOnce; another message "
+    "under a known id; a SequenceNumber that was used before",
+    "OtherXml": "an element is missing, stands twice or in the wrong place",
+    "DeliveryFailure": "a relay could not pass it on: Error if it surely did not leave, else "
+    "Warning; there is no room to hold messages that come too early",
+    "TimeToLiveExpired": "it came too late, MSHTimeAccuracy allowed for",
+    "SecurityFailure": "there is no signature, it does not hold, or nobody vouches for the signer",
+    "MimeProblem": "the Manifest names a part that is not there",
+    "Unknown": "whatever has no code of its own",
+}
+
+
 def _errors() -> str:
     return rows(
-        ("code", "when"), ((_code(code), ERRORS[code].meaning or "") for code in EBXML_CODES)
+        ("code", "when", "for example"),
+        ((_code(code), ERRORS[code].meaning or "", EXAMPLES[code]) for code in EBXML_CODES),
     )
 
 

@@ -10,8 +10,8 @@ from tests.docs.conftest import Sit
 from tests.docs.pages import Block, Command, blocks, commands, not_shown, pages
 from tests.docs.terminal import Output, Terminal
 
-# Some pages start Spark. In one process, because nodes and demo are made once for all pages.
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("pages")]
+# In one process, because nodes, demo and Spark are there once for all pages.
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
 
 ONLY_READ = ("text", "yaml", "json", "ini")
 """Blocks of these languages are there to be read."""

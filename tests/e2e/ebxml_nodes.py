@@ -1,11 +1,13 @@
 """Nodes that speak ebXML over HTTP and mail, in this process, with sockets like everybody's."""
 
 import asyncio
+import shutil
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,11 +18,12 @@ from postroad.api.async_client import AsyncClient
 from postroad.api.client_values import Event, Message
 from postroad.api.running import RunningNode
 from postroad.node.config import load_config
+from postroad.node.initializing import Plan, Station, initialize
 
 HOST: Final = "127.0.0.1"
 _LOOK_AGAIN: Final = 0.05
 _ENDS: Final = ("acknowledged", "failed", "in_doubt", "expired")
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 """Seconds after which a test is taken to hang."""
 SOON: Final = {"max_retries": 20, "period": "PT0.3S"}
 """Retries that lose no time."""
@@ -166,13 +169,22 @@ class Company:
         settings = {
             "node": self.name,
             "party": self.party,
-            "listen": [{"address": f"{HOST}:{self.http}"}],
+            "listen": [{"address": f"{HOST}:{self.http}", "public_url": self.url}],
             "mail": {"address": self.mailbox, "listen": f"{HOST}:{self.smtp}"} | self.mail,
             "send": {"breaker": {"failures": 0}},
         }
         file = self.folder / "postroad.yaml"
         file.write_text(yaml.safe_dump(settings | self.settings))
         return file
+
+
+def make_keys(first: Company, second: Company) -> None:
+    """Keys for both, to sign with and for TLS, by one authority."""
+    stations = [Station(one.name, one.folder, one.http) for one in (first, second)]
+    initialize(Plan(stations[0], stations[1], tls=True), now=datetime.now(UTC))
+    for one in (first, second):
+        shutil.rmtree(one.folder / "pmodes")
+        one.settings["keys"] = {"signing": f"keys/{one.name}.p12"}
 
 
 def speaks(
@@ -184,6 +196,7 @@ def speaks(
     *,
     retry: dict[str, Any] | None = None,
     reply_to: str | None = None,
+    signed: bool = False,
     **ebxml: Any,
 ) -> None:
     """A P-Mode that some have: `sender` sends to `receiver`, by way of an address."""
@@ -192,8 +205,13 @@ def speaks(
         leg["business_info"] = {"service": "urn:example:trade", "action": "Order"}
     if ebxml.get("delivery_semantics") == "OnceAndOnlyOnce":
         leg["reception_awareness"] = {"retry": {"parameters": retry or SOON}}
-    if reply_to is not None:
-        leg["security"] = {"send_receipt": {"reply_to": reply_to}}
+    receipt = {} if reply_to is None else {"reply_to": reply_to}
+    if signed:
+        receipt["certificate"] = f"../keys/{receiver.name}.pem"
+        signature = {"certificate": f"../keys/{sender.name}.pem"}
+        leg["security"] = {"x509": {"sign": True, "signature": signature}}
+    if receipt:
+        leg.setdefault("security", {})["send_receipt"] = receipt
     pmode = {
         "id": name,
         "agreement": CPA,
@@ -248,7 +266,6 @@ async def running(*companies: Company) -> AsyncIterator[list[Running]]:
         found = []
         for one in companies:
             node = await stack.enter_async_context(RunningNode(load_config(one.write())))
-            node.node.context.msh_url = one.url
             client = await stack.enter_async_context(AsyncClient(node.serving.api_url or ""))
             found.append(Running(one, node, client))
         yield found

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pytest
 
-from postroad.node.initializing import Plan, Station, initialize
 from postroad.wire.ebms3 import Party, PartyId, Service
 from postroad.wire.ebxml import MS098, EbxmlMessage, MessageHeader, TraceHeader
 from postroad.wire.ebxml_writer import write_ebxml
@@ -28,6 +27,7 @@ from tests.e2e.ebxml_nodes import (
     Running,
     Talk,
     free_port,
+    make_keys,
     run,
     running,
     speaks,
@@ -62,10 +62,22 @@ def seller(tmp_path: Path) -> Company:
     return Company("seller", tmp_path / "seller")
 
 
+@pytest.mark.req(
+    "MS098-8.4.7.1-04",
+    "MS098-8.4.8-01",
+    "MS098-8.4.8-03",
+    "MS098-8.5.3.1-01",
+    "MS098-10.3.1.5-06",
+    "RM000-1.3.2-05",
+    "RM000-1.3.2.1-02",
+)
 def test_a_conversation_over_a_relay_and_bad_lines_arrives_once_and_in_order(
     buyer: Company, carrier: Company, seller: Company
 ) -> None:
-    """Buyer to carrier over HTTP, carrier to seller by mail, the receipts all the way back."""
+    """Buyer to carrier over HTTP, carrier to seller by mail, signed receipts all the way back.
+
+    The carrier has nobody's key.
+    """
     ids = [f"order-{number}@buyer.example" for number in range(8)]
 
     async def scenario() -> None:
@@ -97,6 +109,7 @@ def test_a_conversation_over_a_relay_and_bad_lines_arrives_once_and_in_order(
             assert await last.inbox() == ids
             for number, one in enumerate(ids):
                 await _told_by_all(one, number, first, relay, last)
+            assert await last.journal("duplicate")
             assert all(web.met for web in webs)
             assert [one.failed for one in mails] == [2, 3]
             assert all(one.protocol == "ebxml-0.98b" for one in await first.events(ids[0]))
@@ -105,8 +118,9 @@ def test_a_conversation_over_a_relay_and_bad_lines_arrives_once_and_in_order(
 
 
 def _three_agree(buyer: Company, carrier: Company, seller: Company) -> None:
+    make_keys(buyer, seller)
     terms: dict[str, Any] = {"version": "0.98b", "message_order": "Guaranteed"} | RELIABLY
-    ends = terms | {"delivery_receipt": "UnSigned"}
+    ends = terms | {"delivery_receipt": "Signed", "signed": True}
     speaks([buyer], "orders", buyer, seller, carrier.url, hops=1, **ends)
     speaks([seller], "orders", buyer, seller, seller.mailto, **ends)
     speaks([carrier], "there", buyer, seller, seller.mailto, relay=True, **terms)
@@ -141,6 +155,37 @@ async def _told_by_all(
     assert {one.peer for one in acked} == {relay.company.mailto}
 
 
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_relay_passes_on_messages_of_later_versions_and_questions(
+    buyer: Company, carrier: Company, seller: Company, version: str
+) -> None:
+    carrier.mails_through(seller.smtp)
+    seller.mails_through(carrier.smtp)
+    terms = RELIABLY | {"version": version}
+    speaks([buyer], "orders", buyer, seller, carrier.url, reply_to=buyer.url, hops=1, **terms)
+    speaks([seller], "orders", buyer, seller, seller.mailto, reply_to=carrier.mailto, **terms)
+    speaks([carrier], "there", buyer, seller, seller.mailto, relay=True, **terms)
+    speaks([carrier], "back", seller, buyer, buyer.url, relay=True, version=version)
+
+    async def scenario() -> None:
+        async with running(buyer, carrier, seller) as (first, _, last):
+            await first.client.send(pmode="orders", payloads=[ORDER], message_id="m@b")
+            await first.comes_to("m@b", "acknowledged")
+            assert await last.inbox() == ["m@b"]
+            assert (await first.client.ping("orders")).answer == "Pong"
+            assert (await first.client.query("m@b")).answer == "Received"
+
+    run(scenario())
+
+
+@pytest.mark.req(
+    "MS098-10.2.7-01",
+    "MS098-10.3.1.4-04",
+    "MS098-10.3.1.5-02",
+    "RM000-1.3.1.4-04",
+    "RM000-1.3.1.4-05",
+    "RM000-1.3.2-01",
+)
 def test_the_next_transport_is_tried_when_one_has_used_up_its_retries(
     buyer: Company, seller: Company
 ) -> None:
@@ -184,11 +229,7 @@ def test_the_next_transport_is_tried_when_one_has_used_up_its_retries(
 def test_mail_goes_over_tls_and_after_a_login_where_that_is_asked_for(
     buyer: Company, seller: Company, relay: dict[str, str | None], arrives: bool
 ) -> None:
-    first, partner = (Station(one.name, one.folder, one.http) for one in (buyer, seller))
-    initialize(Plan(first, partner, tls=True), now=datetime.now(UTC))
-    for one in (buyer, seller):
-        for sample in (one.folder / "pmodes").iterdir():
-            sample.unlink()
+    make_keys(buyer, seller)
     (buyer.folder / "keys/password").write_text("open sesame\n")
     (seller.folder / "keys/users").write_text("buyer:open sesame\n")
     seller.mail |= {

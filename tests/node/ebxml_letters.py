@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from lxml import etree
 
-from postroad.node.receiving import Response
+from postroad.node.requests import Response
 from postroad.store.records import Event
 from tests.node.reliable import (
     BUYER,
@@ -240,12 +240,12 @@ async def listening(world: World, at: str = SELLER) -> Station:
 class Said:
     """A message of a node's, as its partner reads it."""
 
-    tree: etree._Element
+    tree: Any
     signed: bool
 
     @classmethod
     def read(cls, body: bytes) -> "Said":
-        tree = etree.fromstring(body)
+        tree: Any = etree.fromstring(body)
         return cls(tree, bool(tree.xpath("//*[local-name()='Signature']")))
 
     def find(self, path: str) -> list[Any]:
@@ -307,7 +307,7 @@ class Said:
         return name, said
 
 
-def _value(element: etree._Element, name: str) -> str | None:
+def _value(element: Any, name: str) -> str | None:
     found: list[str] = element.xpath(f"@*[local-name()='{name}']")
     return found[0] if found else None
 

@@ -104,6 +104,12 @@ HEADERS: Final = [
         f"{DATA}/eb:Timestamp",
     ),
     case(
+        "Timestamp in the future",
+        GOOD.replace("2024-", "2034-"),
+        "Inconsistent",
+        f"{DATA}/eb:Timestamp",
+    ),
+    case(
         "RefToMessageId is empty",
         order(ref="", inside=RELIABLY),
         "OtherXml",
@@ -482,6 +488,12 @@ HEADERS: Final = [
         "MimeProblem",
         f"{MANIFEST}/eb:Reference[1]/@xlink:href",
         req="MS098-8.10.7-02",
+    ),
+    case(
+        "two References to one part",
+        order(body=manifest(hrefs=(f"cid:{CID}", f"cid:{CID}")), inside=RELIABLY),
+        "NotSupported",
+        f"{MANIFEST}/eb:Reference[2]",
     ),
     case(
         "a payload elsewhere that is not fetched",

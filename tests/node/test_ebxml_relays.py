@@ -232,3 +232,53 @@ async def test_over_a_link_one_message_is_under_way_and_each_has_its_number(worl
     assert sorted(set(numbers)) == [1, 2, 3]
     assert numbers == sorted(numbers), "the next leaves when the last is acknowledged"
     assert {await buyer.state(one) for one in ids} == {State.ACKNOWLEDGED}
+
+
+@played
+async def test_in_2_0_only_the_to_party_acknowledges_what_asks_nobody_else(world: World) -> None:
+    ends = TERMS | {"version": "2.0"}
+    back = {"security": {"send_receipt": {"reply_to": address(CARRIER)}}}
+    world.speak(at=(BUYER,), url=address(CARRIER), hops=1, **ends, **back)
+    world.speak(at=(SELLER,), **ends, **back)
+    world.speak("there", at=(CARRIER,), version="2.0", relay=True)
+    world.speak("back", at=(CARRIER,), frm=SELLER, to=BUYER, version="2.0", relay=True)
+    buyer, carrier, seller = await started(world)
+    await buyer.send(M)
+    await world.wait(3)
+    assert await seller.inbox() == [M]
+    assert await buyer.story(M) == ["submitted", "sent", "ack_received"]
+    assert len(world.wire.to(CARRIER, "<order>")) == 1
+    assert await carrier.story(M) == ["received", "forwarded", "hop_acked"]
+
+
+@played
+async def test_a_carrier_that_keeps_order_passes_on_what_has_none(world: World) -> None:
+    world.speak(at=(BUYER,), url=address(CARRIER), version="0.98b")
+    world.speak(at=(SELLER,), version="0.98b")
+    ordered = TERMS | {"message_order": "Guaranteed"}
+    world.speak("there", at=(CARRIER,), version="0.98b", relay=True, **ordered)
+    buyer, _, seller = await started(world)
+    await buyer.send(M)
+    await world.wait(3)
+    assert await seller.inbox() == [M]
+
+
+@pytest.mark.parametrize("version", ["0.98b", "1.0", "2.0"])
+@played
+async def test_questions_and_answers_pass_a_carrier_too(world: World, version: str) -> None:
+    """In 0.98b and 1.0 a status request goes to the next MSH, which the message went to."""
+    back: dict[str, Any] = {}
+    if version == "2.0":
+        back = {"security": {"send_receipt": {"reply_to": address(CARRIER)}}}
+    ends = TERMS | {"version": version}
+    world.speak(at=(BUYER,), url=address(CARRIER), hops=1, **ends, **back)
+    world.speak(at=(SELLER,), **ends, **back)
+    world.speak("there", at=(CARRIER,), version=version, relay=True, **TERMS)
+    world.speak("back", at=(CARRIER,), frm=SELLER, to=BUYER, version=version, relay=True)
+    buyer, _, _ = await started(world)
+    found = await buyer.process.ask(buyer.node.ping("orders", 10))
+    assert found.answer == "Pong"
+    await buyer.send(M)
+    await world.wait(2)
+    asked = await buyer.process.ask(buyer.node.query(M, 10))
+    assert asked.answer == "Received"

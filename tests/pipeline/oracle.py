@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+from postroad.wire.names import TEST_ACTION, TEST_SERVICE
+
 Event = dict[str, Any]
 Row = dict[str, Any]
 
@@ -293,9 +295,11 @@ def classed(journal: Journal, events: list[Event]) -> tuple[str, bool]:
     told = any(e["severity"] == "failure" for e in named(sending, "error_received"))
     given_up = sender in ("failed", "expired")
     doubtful = given_up or sender == "in_doubt"
+    # Of which JOURNAL says nothing: what goes to the test service is never delivered.
+    tested = (first(sending, "service"), first(sending, "action")) == (TEST_SERVICE, TEST_ACTION)
     rows: list[tuple[str, bool, bool]] = [
         ("twice", deliveries > 1, False),
-        ("lost", sender == "acknowledged" and surely_not, False),
+        ("lost", sender == "acknowledged" and surely_not and not tested, False),
         ("confirmed", sender == "acknowledged", False),
         ("ghost", given_up and delivered, False),
         ("confirmed", sender in ("in_doubt", "pending", None) and delivered, True),

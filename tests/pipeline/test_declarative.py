@@ -14,6 +14,7 @@ import yaml
 
 from postroad.pipeline.java import java_home
 from postroad.pipeline.schema import TABLES
+from postroad.pipeline.session import BRIEF
 from postroad.pipeline.simulation import simulate
 from tests.conftest import PROJECT
 
@@ -32,6 +33,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "journal.py").write_bytes((PROJECT / "pipelines" / "journal.py").read_bytes())
     environment = {
         "JAVA_HOME": str(java_home()),
+        "JDK_JAVA_OPTIONS": BRIEF["spark.driver.defaultJavaOptions"],
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         # With this Spark Connect takes a free port instead of always the same.

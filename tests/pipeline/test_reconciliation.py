@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
+from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 from tests.pipeline.cases import Cases, covered, received, sent
 from tests.pipeline.journals import DAY, EXAMPLES, Journal, at
 
@@ -64,6 +65,21 @@ def acknowledged_although_rejected_is_lost(j: Journal) -> None:
 @case("lost", "acknowledged", settled_by="B")
 def settled_as_delivered_but_never_delivered_is_lost(j: Journal) -> None:
     sent(j).write(3, "in_doubt").write(9, "settled", detail="delivered", peer="B")
+    covered(j)
+
+
+@case("confirmed", "acknowledged", "received")
+def a_message_to_the_test_service_is_never_delivered_and_not_lost(j: Journal) -> None:
+    test = {"service": TEST_SERVICE, "action": TEST_ACTION}
+    a = j.node("a1", "A", **test).write(0, "submitted").write(0, "sent")
+    a.write(3, "receipt_received")
+    j.node("b1", "B", **test).beat(-60).write(1, "received").beat(2 * DAY)
+
+
+@case("lost", "acknowledged")
+def another_message_of_the_test_service_is_lost_as_any(j: Journal) -> None:
+    a = j.node("a1", "A", service=TEST_SERVICE, action="NewOrder")
+    a.write(0, "submitted").write(0, "sent").write(3, "receipt_received")
     covered(j)
 
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,10 +22,12 @@ from postroad.pipeline.intake import QUARANTINE, quarantine_schema
 from postroad.pipeline.lake import Lake
 from postroad.pipeline.runner import Plan, run
 from postroad.pipeline.schema import DATE, TABLES
-from postroad.pipeline.session import session
+from postroad.pipeline.session import BRIEF, session
 from tests.pipeline.intakes import events_only, segment, told
 from tests.pipeline.test_intake import story
 
+_LANDING: Final = 8
+"""The point at which the first commit has moved some of its files into place."""
 Tables = dict[str, list[tuple[Any, ...]]]
 
 
@@ -39,11 +41,17 @@ def tables(spark: SparkSession, folder: Path) -> Tables:
 
 
 def killed(
-    journal: Path, lake: Path, *, at: int = 0, after: float | None = None, tables: bool = False
+    journal: Path,
+    lake: Path,
+    *,
+    at: int = 0,
+    after: float | None = None,
+    files: int = 2,
+    tables: bool = False,
 ) -> bool:
     """Run in a process that is killed at its nth point, or after so long; whether it was."""
     command = [sys.executable, "-m", "tests.pipeline.running", str(journal), str(lake)]
-    more = ["--kill-at", str(at), *(["--tables"] if tables else [])]
+    more = ["--files", str(files), "--kill-at", str(at), *(["--tables"] if tables else [])]
     with subprocess.Popen(
         [*command, *more],
         stdout=subprocess.DEVNULL,
@@ -72,13 +80,14 @@ def made(journal: Path) -> Path:
 
 
 @pytest.mark.timeout(600)
-def test_killed_twice_and_run_again_the_tables_are_those_of_one_run(
+def test_killed_and_run_again_the_tables_are_those_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """Killed with a commit half done and files left; `test_lake` breaks off at each point."""
     journal = made(tmp_path / "journal")
     broken, whole = tmp_path / "broken", tmp_path / "whole"
-    assert killed(journal, broken, at=7)
-    assert killed(journal, broken, at=12)
+    assert killed(journal, broken, at=_LANDING, files=4)
+    assert (broken / "_intent.json").exists()
     run(spark, Plan((str(journal),), str(broken)), update=events_only)
     run(spark, Plan((str(journal),), str(whole)), update=events_only)
     assert tables(spark, broken) == tables(spark, whole)
@@ -86,7 +95,7 @@ def test_killed_twice_and_run_again_the_tables_are_those_of_one_run(
 
 def main(kills: int, seed: int, slowness: float) -> None:
     random = Random(seed)
-    spark = session(master="local[2]", memory="1g", settings={"spark.sql.shuffle.partitions": "2"})
+    spark = session(master="local[2]", memory="1g", settings=BRIEF)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         journal = made(folder / "journal")

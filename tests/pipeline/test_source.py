@@ -134,12 +134,14 @@ CLUSTER = """
 import json, pathlib, sys
 from pyspark import TaskContext
 from postroad.api.client import Client
-from postroad.pipeline.session import session
+from postroad.pipeline.session import BRIEF, session
 
 given = json.loads(sys.argv[1])
+brief = BRIEF["spark.driver.defaultJavaOptions"]
 spark = session(
     master="local-cluster[2,1,1024]", memory="512m",
-    settings={"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2"},
+    settings=BRIEF
+    | {"spark.executor.memory": "512m", "spark.executor.defaultJavaOptions": brief},
 )
 
 def dying(batches):

@@ -10,10 +10,12 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
+from postroad.pipeline import tables
+from postroad.pipeline.covering import Covering, retirements, stretches
+from postroad.pipeline.facts import facts
 from postroad.pipeline.intake import take
 from postroad.pipeline.lake import Lake
 from postroad.pipeline.schema import DATE
-from postroad.pipeline.tables import of_events
 from postroad.pipeline.update import update
 from tests.pipeline.intakes import segment
 from tests.pipeline.journals import Event, side_by_side
@@ -43,15 +45,25 @@ def test_a_lake_that_grew_equals_one_that_was_made_at_once(
 
     kept = lake.read("events").drop(DATE).cache()
     assert 0 < kept.count() < len(events)
-    expected = of_events(kept, GRACE)
-    expected["_fact_findings"] = expected.pop("findings").where("kind <> 'gap'")
+    known = facts(kept).cache()
+    covering = Covering.of(stretches(kept), retirements(kept))
+    expected = {
+        "messages": tables.messages(known),
+        "hops": tables.hops(known),
+        "conversations": tables.conversations(known),
+        "partners": tables.partners(known),
+        "packing": tables.packing(known),
+        "reconciliation": tables.reconciliation(known, covering, GRACE),
+        "_fact_findings": tables.fact_findings(known),
+    }
     for name, table in expected.items():
         came, made = _told(lake.read(name).select(table.columns)), _told(table)
         assert came == made, (name, [row for row in came if row not in made][:3])
 
     _take(lake, 2, grace=SHORTER)
-    again = of_events(kept, SHORTER)["reconciliation"]
+    again = tables.reconciliation(known, covering, SHORTER)
     assert _told(lake.read("reconciliation").drop(DATE)) == _told(again)
+    known.unpersist()
     kept.unpersist()
 
 

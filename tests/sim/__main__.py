@@ -5,7 +5,7 @@ import multiprocessing
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import ENOUGH, missing
+from tests.sim.plan import speaks_ebxml
 from tests.sim.run import WHOLE, Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
@@ -48,7 +49,10 @@ def main() -> int:
                 options.messages, None if options.faults is None else tuple(options.faults)
             )
             return _one(console, options.seed, smaller, verbose=options.verbose)
-        return _many(console, options.first, options.seeds, options.jobs)
+        seeds = range(options.first, options.first + options.seeds)
+        if options.ebxml:
+            return _many(console, [one for one in seeds if speaks_ebxml(one)], options.jobs)
+        return _many(console, seeds, options.jobs)
 
 
 def _options() -> argparse.Namespace:
@@ -56,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
+    parser.add_argument("--ebxml", action="store_true", help="those in which ebXML is spoken")
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--messages", type=int, help="of --seed: only its first messages")
     parser.add_argument("--faults", nargs="*", help="of --seed: only these kinds of faults")
@@ -79,8 +84,8 @@ def _one(console: Console, seed: int, smaller: Smaller, *, verbose: bool) -> int
     return 0 if result.broken is None else 1
 
 
-def _many(console: Console, first: int, count: int, jobs: int) -> int:
-    seeds = range(first, first + count)
+def _many(console: Console, seeds: Sequence[int], jobs: int) -> int:
+    count = len(seeds)
     marks: Counter[str] = Counter()
     failed: list[Summary] = []
     messages, seconds = 0, 0.0

@@ -5,7 +5,7 @@ the first acknowledgment again.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from postroad.store.records import Message, Side
@@ -15,6 +15,8 @@ from tests.sim.plan import Planned
 from tests.sim.replay import Replay
 
 _ACTION: Final = re.compile(rb"<eb:Action>Acknowledge?ment</eb:Action>")
+_ERROR: Final = re.compile(rb"<eb:Action>MessageError</eb:Action>")
+_OWN: Final = re.compile(rb"<eb:MessageId>([^<]*)<")
 _FROM: Final = re.compile(rb"<eb:From>.*?<eb:PartyId[^>]*>([^<]*)<", re.DOTALL)
 _REF: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")
 _TRACE: Final = re.compile(rb"<eb:TraceHeaderList.*</eb:TraceHeaderList>", re.DOTALL)
@@ -41,6 +43,8 @@ class Acknowledgments:
         self._took = took
         self._replays = replays
         self._history = history
+        self._errors: set[bytes] = set()
+        """The ids of errors that somebody sent."""
         self._first: dict[tuple[str, str], bytes] = {}
         self.given_by_relay: set[tuple[str, str]] = set()
         """By relay and message id."""
@@ -53,24 +57,34 @@ class Acknowledgments:
         self._look(sent.sender, sent.body)
 
     def _look(self, at: str, body: bytes) -> None:
+        if _ERROR.search(body) and (own := _OWN.search(body)) is not None:
+            self._errors.add(own[1])
         if not _ACTION.search(body):
             return
         ref, by = _REF.search(body), _FROM.search(body)
         if ref is None or by is None:
             self._history.fail(f"{at} acknowledges nothing, or as nobody")
             return
+        if ref[1] in self._errors:
+            # A notice that a message was not delivered is sent reliably itself.
+            self._history.mark("notice acknowledged")
+            return
         message_id, who = ref[1].decode(), by[1].decode()
-        if who in self._names:
-            self._by_receiver(self._names[who], message_id, body)
-        else:
-            self._by_relay(at, message_id)
-
-    def _by_receiver(self, receiver: str, message_id: str, body: bytes) -> None:
+        receiver = self._names.get(who, at)
         planned = [
             one
             for (_, known), one in self._plan.items()
             if known == message_id and one.receiver == receiver
         ]
+        # Over a link everybody goes by a URI.
+        if planned or who in self._names:
+            self._by_receiver(receiver, message_id, planned, body)
+        else:
+            self._by_relay(at, message_id)
+
+    def _by_receiver(
+        self, receiver: str, message_id: str, planned: Sequence[Planned], body: bytes
+    ) -> None:
         if not any(map(self._took, planned)):
             self._history.fail(f"{receiver} acknowledges what it has not", message_id)
             return

@@ -17,7 +17,7 @@ import yaml
 from postroad.agreement.matching import PModes
 from postroad.msh.expectation import Expectation
 from postroad.node.config import Config, load_config
-from postroad.node.config_groups import Mail
+from postroad.node.config_groups import Mail, MailRelay
 from postroad.node.in_force import InForce
 from postroad.node.initializing import Plan, Station, initialize
 from postroad.node.service import Reloaded
@@ -101,7 +101,8 @@ def _make_party(folder: Path, name: str) -> Party:
     text = yaml.safe_dump({"pmodes": pmodes}, sort_keys=False)
     (folder / "pmodes" / "all.yaml").write_text(text)
     config = load_config(folder / "postroad.yaml")
-    mail = Mail(address=mailbox(name).removeprefix("mailto:"))
+    relay = MailRelay(host="mail.example")
+    mail = Mail(address=mailbox(name).removeprefix("mailto:"), relay=relay)
     config = config.model_copy(update={"mail": mail})
     return Party(name, config, Fixed(config, config.limits.wire))
 

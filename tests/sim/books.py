@@ -117,7 +117,7 @@ class Books:
 
     def _hammered(self, name: str, event: Event) -> None:
         """Who could not be reached so and so often is left alone for a while."""
-        key = name, event.to_party or ""
+        key = name, self._partner_of(name, event)
         if event.event in ("sent", "resent", "forwarded", "resumed"):
             self._in_a_row[key] = 0
         elif event.event == "send_failed" and (event.detail or "").startswith(UNREACHABLE):
@@ -126,6 +126,13 @@ class Books:
             paused = found is not None and found.gate is not Gate.FLOWING
             if 0 < self._failures[name] <= self._in_a_row[key] and not paused:
                 self._fail(f"{self._in_a_row[key]} failures, and no pause", event.message_id)
+
+    def _partner_of(self, name: str, event: Event) -> str:
+        """To whom an attempt was made; of a signal that is carried only its row tells."""
+        if event.side is Side.FORWARDING and event.signal_id is not None:
+            row = self._disks[name].message(Side.FORWARDING, event.signal_id)
+            return (row.to_party if row is not None else None) or ""
+        return event.to_party or ""
 
     def leaves(self, sent: Transmission) -> None:
         """Something is given to the network."""
@@ -154,8 +161,8 @@ class Books:
 
     def _refused(self, event: Event, cause: object) -> None:
         refused = event.event in ("rejected", "error_raised")
-        if refused and event.message_id and isinstance(cause, Transmission) and cause.extra:
-            self._copies_refused.add(event.message_id)
+        if refused and isinstance(cause, Transmission) and cause.extra and cause.message_id:
+            self._copies_refused.add(cause.message_id)
 
     def _fail(self, what: str, message_id: str | None) -> None:
         self._history.fail(what, message_id)
@@ -171,6 +178,10 @@ class Books:
             self._fail(f"the journal of {name}: {wrong}", event.message_id)
         if event.event == "delivered":
             self._delivered(name, event)
+        if event.event == "purged" and event.side is Side.FORWARDING:
+            # Who forgot what it carried writes it anew.
+            for key in [one for one in self._bodies if one[::2] == (name, event.message_id)]:
+                del self._bodies[key]
         if event.event == "settled" and event.message_id is not None:
             self._settled(name, event)
 
@@ -220,13 +231,11 @@ class Books:
         wrong = self.replays[name].fits(row)
         if wrong is not None:
             self._fail(f"{name}, {row.side.value}: {wrong}", row.message_id)
-        if isinstance(commit.cause, Transmission) and not commit.cause.is_signal:
-            self._brought.setdefault((name, row.message_id), commit.cause)
         if row.side is Side.RECEIVING:
-            self._received(name, row)
+            self._received(name, row, commit.cause)
             return
         if row.side is Side.FORWARDING:
-            self._carried(commit.disk, row)
+            self._carried(commit.disk, row, commit.cause)
             return
         self._told(name, row)
         if row.state in _AT_WORK and not self._has_work(commit.disk, row):
@@ -239,8 +248,14 @@ class Books:
             for work in disk.tables.work.values()
         )
 
-    def _carried(self, disk: Disk, row: Message) -> None:
+    def _came(self, at: str, row: Message, cause: object) -> None:
+        """What brought a message that was taken."""
+        if isinstance(cause, Transmission) and not cause.is_signal:
+            self._brought.setdefault((at, row.message_id), cause)
+
+    def _carried(self, disk: Disk, row: Message, cause: object) -> None:
         """Who carries a message for others keeps it until it is passed on, or given up."""
+        self._came(disk.name, row, cause)
         if row.state in _AT_WORK and not self._has_work(disk, row):
             self._fail(f"{disk.name} carries it, and will never pass it on", row.message_id)
         sender = self._names.get(row.from_party or "", "")
@@ -255,7 +270,7 @@ class Books:
         if row.state in CERTAIN and self._has(planned, DELIVERED):
             self._ghost(disk.name, planned.receiver, row)
 
-    def _received(self, receiver: str, row: Message) -> None:
+    def _received(self, receiver: str, row: Message, cause: object) -> None:
         """What a receiver took is what was submitted, and no sender is sure of the contrary."""
         if row.state.value not in TAKEN:
             return
@@ -266,6 +281,7 @@ class Books:
             return
         if row.payload_digests != (planned.digest,):
             self._fail(f"{receiver} has another content than {sender} sent", row.message_id)
+        self._came(receiver, row, cause)
         sent = self._disks[sender].message(Side.SENDING, row.message_id)
         if sent is None:
             if not self._is_purged(sender, row.message_id):
@@ -327,6 +343,9 @@ class Books:
                 if row.side is not Side.RECEIVING and not at_rest(row.state):
                     found.append(f"{disk.name}: {row.message_id} is {row.state.value}")
             for work in disk.tables.work.values():
+                if work.kind == "gap":
+                    # It only says, an hour later, that a message is missing.
+                    continue
                 found.append(
                     f"{disk.name}: {work.kind} of {work.message_id} is to be done at"
                     f" {work.due_at:%H:%M:%S}, claimed by {work.owner}"

@@ -45,6 +45,7 @@ def turned(seed: int, parties: Mapping[str, Party], faults: Faults) -> Iterator[
         # Loading P-Modes takes longer than a whole history.
         turn(node, "InForce", lambda config, _: parties[config.node].in_force)
         turn(agreed, "ONCE", _ONCE)
+        turn(sending, "ONCE", _ONCE)
         turn(upkeep, "RELOAD", _NEVER)
         turn(working, "_LONGEST", draw.choice((0.5, 1.0, 5.0)))
         turn(calling, "_FIRST_WAIT", timedelta(seconds=draw.choice((1, 5))))

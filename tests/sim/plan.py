@@ -65,11 +65,16 @@ def _kinds(draw: random.Random) -> list[Kind]:
     return kinds
 
 
+def speaks_ebxml(seed: int) -> bool:
+    """Whether ebXML is spoken in the world of a seed."""
+    return dice(seed, "tongue").random() < _SPEAK_EBXML
+
+
 def _tongues(seed: int, kinds: list[Kind]) -> list[Kind]:
     """In some seeds those that speak ebXML, alone or beside the others."""
-    draw = dice(seed, "tongue")
-    if draw.random() >= _SPEAK_EBXML:
+    if not speaks_ebxml(seed):
         return kinds
+    draw = dice(seed, "ebxml")
     cheap = [kind for kind in EBXML_KINDS if not kind.signed]
     found = draw.sample(cheap, draw.randint(1, 6))
     if draw.random() < 0.06:

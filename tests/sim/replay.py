@@ -110,7 +110,9 @@ class Carried:
         if name == "received":
             if self.received and not self.purged:
                 raise Untrue("received twice: the second is a duplicate")
-            self.received, self.attempts, self.purged = seq, 0, False
+            if self.purged:
+                self.__init__()  # type: ignore[misc]
+            self.received = seq
             return
         if not self.received:
             raise Untrue(f"{name} before it was received")

@@ -69,14 +69,16 @@ def test_a_step_that_fails_remembers_nothing(tell: Tell) -> None:
     tell(story)
 
 
-def test_only_what_was_not_changed_for_long_is_forgotten_by_age(tell: Tell) -> None:
+def test_only_what_is_passing_and_was_not_changed_for_long_is_forgotten_by_age(tell: Tell) -> None:
     async def story(store: Store) -> None:
         for number in range(5):
-            await remember(store, f"numbers:c{number}", b"1", number)
-        await remember(store, "numbers:c0", b"2", 10)
+            await remember(store, f"~asked:{number}", b"1", number)
+        await remember(store, "~asked:0", b"2", 10)
+        await remember(store, NAME, b"for ever", 0)
         assert await store.run(lambda tx: tx.forget_states(after(3), 1)) == 1
         assert await store.run(lambda tx: tx.forget_states(after(3), 10)) == 1
-        left = [await remembered(store, f"numbers:c{number}") for number in range(5)]
+        left = [await remembered(store, f"~asked:{number}") for number in range(5)]
         assert left == [b"2", None, None, b"1", b"1"]
+        assert await remembered(store) == b"for ever", "what a conversation needs stays"
 
     tell(story)

@@ -29,8 +29,8 @@ def demo(
     """Two companies exchange orders: signed, encrypted, acknowledged and proven.
 
     Makes keys for a buyer and a seller, starts a node for each on free ports, sends small and
-    large orders, lets a stranger and a tampered message try, proves the receipts offline, and
-    lets Spark reconcile both journals.
+    large orders, speaks ebXML over HTTP and mail, lets a stranger and a tampered message try,
+    proves the receipts offline, and lets Spark reconcile both journals.
     """
     # The whole node is behind this: commands that do not need it start quicker without.
     from postroad.cli.demo_nodes import NotStarted

@@ -11,11 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 _COMPANIES: Final = ("buyer", "seller")
-_QUICKLY: Final = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-}
-"""For a handful of events: much code runs once, and compiling it well would take longer."""
 
 
 class NotReconciled(Exception):
@@ -40,14 +35,14 @@ def reconcile(
         from postroad.pipeline.report import of_lake
         from postroad.pipeline.report_page import page
         from postroad.pipeline.runner import Plan, run
-        from postroad.pipeline.session import NoSpark, session
+        from postroad.pipeline.session import BRIEF, NoSpark, session
     except ImportError:
         raise NotReconciled("install it with: pip install 'postroad[spark]'") from None
 
     now = datetime.now(UTC)
     with console.status("Spark is starting"):
         try:
-            spark = session(settings=_QUICKLY)
+            spark = session(settings=BRIEF)
         except NoSpark as missing:
             raise NotReconciled(str(missing)) from None
     journals = tuple(str(work / company / "journal") for company in _COMPANIES)

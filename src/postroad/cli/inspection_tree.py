@@ -50,10 +50,12 @@ def _evidence(tree: Tree, facts: Facts) -> None:
         return
     tree.add(_proof(facts))
     _message(tree.add(_headline({**facts["message"], "file": "message"})), facts["message"])
-    for signal in (*facts["receipts"], *facts["error_signals"]):
+    for signal in _signals(facts):
         branch = tree.add(_headline(signal))
         if not signal["believed"]:
             branch.add(_styled("the node did not believe it when it came", _WEAK))
+        if "worth" in signal:
+            branch.add(_line("proves", signal["worth"], "" if signal["proves"] else _WEAK))
         _digests(branch, signal["digests"])
         _message(branch, signal)
     for one in facts["certificates"]:
@@ -65,7 +67,11 @@ def _evidence(tree: Tree, facts: Facts) -> None:
 
 
 def _signed_parts(facts: Facts) -> list[Facts]:
-    return [facts["message"], *facts["receipts"], *facts["error_signals"]]
+    return [facts["message"], *_signals(facts)]
+
+
+def _signals(facts: Facts) -> list[Facts]:
+    return [*facts["receipts"], *facts.get("hops", ()), *facts["error_signals"]]
 
 
 def _is_among(problem: Facts, others: list[Facts]) -> bool:
@@ -76,10 +82,13 @@ def _proof(facts: Facts) -> Text:
     """In one line: what an evidence is worth."""
     if not facts["holds"]:
         return Text.assemble(("proof: ", _FAINT), ("none, see what is wrong", _BAD))
+    is_ebxml = "hops" in facts
     if not facts["signed"]:
-        return Text.assemble(("proof: ", _FAINT), ("none: nothing is signed", _WEAK))
-    proven = sum(one["believed"] for one in facts["receipts"])
-    worth = f"signed message, {proven} signed receipt{'' if proven == 1 else 's'}  "
+        unsigned = "the message is not" if is_ebxml else "nothing is"
+        return Text.assemble(("proof: ", _FAINT), (f"none: {unsigned} signed", _WEAK))
+    what = "acknowledgment" if is_ebxml else "receipt"
+    proven = sum(bool(one.get("proves", one["believed"])) for one in facts["receipts"])
+    worth = f"signed message, {proven} signed {what}{'' if proven == 1 else 's'}  "
     trust = {
         True: ("all who signed are trusted", _GOOD),
         None: ("nobody said whom to trust: give --trust", _WEAK),

@@ -54,7 +54,7 @@ SideName = Annotated[
     typer.Option(
         "--side",
         metavar="SIDE",
-        help="sending or receiving, where this node has both.",
+        help="sending, receiving or forwarding, where this node has several.",
         show_default=False,
     ),
 ]

@@ -133,7 +133,7 @@ def _settled(
 
     party = own.node().party
     ours = [one for one in asked if one.party == party]
-    plan = settle(ours, _said(ours, partners, tokens))
+    plan = settle(ours, _said(own, ours, partners, tokens))
     refused = {}
     for settlement in plan.settlements:
         why = tell(own, settlement)
@@ -143,10 +143,11 @@ def _settled(
 
 
 def _said(
-    asked: "Sequence[Question]", partners: dict[str, list[str]], tokens: list[str]
+    own: Client, asked: "Sequence[Question]", partners: dict[str, list[str]], tokens: list[str]
 ) -> "dict[str, list[Said]]":
-    """What partners say of those that no journal settles."""
+    """What partners say of those that no journal settles: over REST, else by their protocol."""
     from postroad.pipeline.asking import ask
+    from postroad.pipeline.asking_protocol import ask_by_protocol
     from postroad.pipeline.settling import by_journal
 
     now, said = datetime.now(UTC), {}
@@ -162,6 +163,8 @@ def _said(
             if by_journal(one) is None and one.partner is not None:
                 those = clients.get(one.partner, [])
                 said[one.message_id] = [ask(client, one.partner, one, now) for client in those]
+                if not those and (told := ask_by_protocol(own, one.partner, one, now)):
+                    said[one.message_id] = [told]
     return said
 
 

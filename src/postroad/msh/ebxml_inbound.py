@@ -122,6 +122,7 @@ class EbxmlLook:
         self._envelope = envelope
         self._dialect = dialect
         self._reading = Reading(None, ())
+        self._answering = False
 
     def read(self) -> None:
         """What the message says of itself; the attachments are known."""
@@ -233,12 +234,18 @@ class EbxmlLook:
 
     def judge(self, terms: Terms | None) -> None:
         """Whether what it says is to be believed, and is as it must be."""
+        self._answering = terms is not None and terms.answering
         self._strictness()
         self._not_understood()
         self._signature(terms)
         self._uncovered()
         self._payloads()
         self._agreement()
+
+    def _relays(self) -> bool:
+        """Whether this is an MSH on the way of the message."""
+        match = self._found.match
+        return match is not None and match.leg.ebxml is not None and match.leg.ebxml.relay
 
     def _strictness(self) -> None:
         """What was forgiven is not where the P-Mode is strict."""
@@ -249,10 +256,9 @@ class EbxmlLook:
 
     def _not_understood(self) -> None:
         """Blocks that must be understood and are not; a service that nobody knows. [MS098-9-02]"""
-        match, message = self._found.match, self._found.ebxml
-        relays = match is not None and match.leg.ebxml is not None and match.leg.ebxml.relay
+        message = self._found.ebxml
         blocks = must_understand_problems(
-            self._envelope, self._dialect, roles=HOP_ROLES if relays else ROLES
+            self._envelope, self._dialect, roles=HOP_ROLES if self._relays() else ROLES
         )
         for block in blocks:
             said = f"the header <{xml.local(block.element)}> must be understood and is not known"
@@ -334,7 +340,8 @@ class EbxmlLook:
             return Payload(
                 info, content_id, attachment.media_type, attachment.content, attachment.sha256
             )
-        lost = self._lens.receiving
+        # What is not fetched cannot be handed to an application; a carrier need not have it.
+        lost = self._lens.receiving and not self._relays()
         said = f"{href[:200]!r} is outside the message and is not fetched"
         if content_id is not None:
             said = f"the message has no part with Content-ID {content_id}"
@@ -353,7 +360,7 @@ class EbxmlLook:
         )
         if expectation is None or message is None or messaging is None:
             return
-        if kind_of(message) != "message" or _is_unknown_service(message):
+        if kind_of(message) != "message" or _is_unknown_service(message) or self._answering:
             return
         match = self._found.match
         if match is None:
@@ -362,7 +369,9 @@ class EbxmlLook:
         self._problems += map(
             _in_its_place, expectation.check(messaging.user_messages[0], self._facts(), match)
         )
-        self._problems += self._conflicts(message, match)
+        if not self._relays():
+            # An MSH on the way has terms of its own, for its hop.
+            self._problems += self._conflicts(message, match)
 
     def _no_agreement(self, message: EbxmlMessage, own: UserMessage) -> EbmsError:
         """Why no P-Mode fits: the CPAId is not known, or the message contradicts its CPA.

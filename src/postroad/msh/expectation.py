@@ -45,6 +45,8 @@ class Terms(Struct, frozen=True):
     """The P-Mode of the user message, where it has one."""
     signers: frozenset[str] = frozenset()
     """What a certificate that only an authority vouches for must be named."""
+    answering: bool = False
+    """It is an answer to a message of the P-Mode, and not such a message itself."""
 
 
 class Material(Struct, frozen=True):
@@ -146,7 +148,8 @@ class Expectation:
         material = Material(pins=pins, anchors=() if pins else own.anchors)
         partner = sides(match.pmode, match.number - 1)[1]
         signers = frozenset(one.id for one in (partner and partner.party) or ())
-        return Terms(match.pmode.id, _named(match.leg.security), None, material, match, signers)
+        named = _named(match.leg.security)
+        return Terms(match.pmode.id, named, None, material, match, signers, answering=True)
 
     def material(self, match: Match) -> Material:
         return self.materials.get((match.pmode.id, match.number), NOTHING)

@@ -16,7 +16,7 @@ from postroad.node.context import Context
 from postroad.node.journaling import about, place
 from postroad.node.mailing import Mailing
 from postroad.store.interface import Transaction
-from postroad.store.records import Side, Work
+from postroad.store.records import Side, State, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
@@ -127,7 +127,8 @@ class Calling:
 
     def _done(self, tx: Transaction, work: Work, call: Call) -> None:
         message = tx.message(Side.RECEIVING, work.message_id)
-        if message is not None and call.kind in _EVENTS:
+        refused = message is not None and message.state is State.REJECTED
+        if message is not None and not refused and call.kind in _EVENTS:
             now = self._context.clock()
             kept = [
                 one.envelope
@@ -161,7 +162,9 @@ class Calling:
             if work.attempt + 1 < _MOST_ATTEMPTS:
                 tx.postpone_work(work.id, now + wait, owner=work.owner)
                 return
-            message = tx.message(Side.RECEIVING, work.message_id)
+            message = tx.message(Side.RECEIVING, work.message_id) or tx.message(
+                Side.FORWARDING, work.message_id
+            )
             if message is not None:
                 detail = f"the {call.kind} could not be sent: {why}"
                 tx.record(

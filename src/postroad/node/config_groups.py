@@ -1,5 +1,6 @@
 """The groups of `postroad.yaml`: one class a group, each field with its meaning and default."""
 
+import dataclasses
 import re
 from datetime import timedelta
 from ipaddress import ip_address
@@ -293,10 +294,18 @@ class LimitSettings(Settings):
         gt=0,
     )
 
+    out_of_order: int = setting(
+        "Messages of a conversation that are held until those before them come (ebXML).",
+        1000,
+        ge=0,
+        le=100_000,
+    )
+
     @property
     def wire(self) -> Limits:
         """The same as the readers take it."""
-        return Limits(**{name: getattr(self, name) for name in type(self).model_fields})
+        named = {one.name for one in dataclasses.fields(Limits)}
+        return Limits(**{name: getattr(self, name) for name in named})
 
 
 class Http(Settings):
@@ -309,6 +318,10 @@ class Http(Settings):
     connections: int = setting("Connections that are open at once.", 2000, ge=1, le=1_000_000)
     connect_timeout: Timeout = setting("For a partner to take a connection.", "PT10S")
     answer_timeout: Timeout = setting("For a partner to answer a message.", "PT60S")
+    call_back: Texts | None = setting(
+        "Hosts, such as *.seller.example, that answers are sent to where only the message tells "
+        "the address (SenderURI of ebXML); unset: any."
+    )
     reply_timeout: Timeout = setting(
         "For the application to answer a message whose sender waits (ebXML syncReply).", "PT30S"
     )

@@ -55,6 +55,8 @@ class Context:
     settled: "Waiting" = field(default_factory=lambda: Waiting())
     take_in: Callable[[Capture, str, int], Awaitable[None]] | None = None
     """Takes in a message that came as the response to one of ours."""
+    pass_on: Callable[[Capture, str, int], Awaitable[None]] | None = None
+    """Passes on a signal for others that came as the response to what was passed on."""
     msh_url: str | None = None
     """Where partners reach this node; known when its doors are open."""
     host: str = ""

@@ -2,6 +2,8 @@
 
 import base64
 import logging
+from fnmatch import fnmatch
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -12,7 +14,7 @@ from postroad.msh.answers import Answer
 from postroad.msh.ebxml_outbound import hop
 from postroad.node.calling import Call
 from postroad.node.context import Context
-from postroad.node.ebxml_sending import own_address
+from postroad.node.ebxml_sending import own_address, own_addresses
 from postroad.store.records import Work
 from postroad.wire.ebxml import EbxmlMessage
 
@@ -36,7 +38,13 @@ def wants_response(message: EbxmlMessage, synchronous: bool) -> bool:
 
 
 def answer_route(
-    message: EbxmlMessage, match: Match | None, kind: str, *, synchronous: bool, proven: bool
+    context: Context,
+    message: EbxmlMessage,
+    match: Match | None,
+    kind: str,
+    *,
+    synchronous: bool,
+    proven: bool,
 ) -> Route | None:
     """Where an answer goes; None: nobody knows.
 
@@ -47,10 +55,25 @@ def answer_route(
         return RESPONSE
     url = _agreed(match, kind) if match is not None else None
     if url is None and match is not None and proven and message.trace:
-        url = message.trace[-1].sender_uri
-    if url is not None and url.lower().startswith(("http://", "https://", "mailto:")):
+        url = _called_back(context, message.trace[-1].sender_uri)
+    mails = context.config.mail is not None and context.config.mail.relay is not None
+    ways = ("http://", "https://", "mailto:") if mails else ("http://", "https://")
+    if url is not None and url.lower().startswith(ways):
         return Route(url)
     return RESPONSE if synchronous else None
+
+
+def _called_back(context: Context, url: str) -> str | None:
+    """An address that only the message tells, if it may be called.
+
+    It stands outside of the signature, as it changes on the way: whoever passes a message on can
+    name another. So it can be bounded, and it is never our own.
+    """
+    allowed = context.config.http.call_back
+    host = urlsplit(url).hostname or url.rpartition("@")[2]
+    if allowed is not None and not any(fnmatch(host.lower(), one.lower()) for one in allowed):
+        return None
+    return None if url in own_addresses(context, None) else url
 
 
 def _agreed(match: Match, kind: str) -> str | None:

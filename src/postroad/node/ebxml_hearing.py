@@ -18,7 +18,7 @@ from postroad.reliability.ebxml_sending import WORDS, Word, said
 from postroad.reliability.ebxml_terms import EbxmlError, Terms, agree
 from postroad.reliability.link import ErrorClass, ErrorMessage
 from postroad.store.records import Side
-from postroad.wire.ebxml import BEST_EFFORT, ERROR, EbxmlMessage, ErrorList
+from postroad.wire.ebxml import BEST_EFFORT, ERROR, NOT_GUARANTEED, EbxmlMessage, ErrorList
 from postroad.wire.errors import EbmsError, Severity
 
 _FOREIGN = "somebody says it who has no part in the message"
@@ -81,6 +81,8 @@ def _judge(
         return Heard(answer.message_id, "error" if errors else "acknowledgment", (gone,))
     word = _over_link(answer, match) or _word(answer, match, sent, addresses)
     problems = answer_problems(found, sent, match, on_response=on_response)
+    if word is Word.ACKNOWLEDGED and not _speaks_for_itself(answer, sent, addresses):
+        word = Word.FOREIGN
     if word is Word.FOREIGN:
         problems.append(EbmsError("SecurityFailure", _FOREIGN))
     meaning = WORDS.get(word)
@@ -90,6 +92,12 @@ def _judge(
         kind, meaning = "hop", Input.ACKNOWLEDGED
     doubts = word is Word.DOUBTED
     return Heard(answer.message_id, kind, tuple(problems), meaning, errors, doubts)
+
+
+def _speaks_for_itself(answer: EbxmlMessage, sent: SentEbxml, addresses: Sequence[str]) -> bool:
+    """Whether who sends an answer is who may give it, whatever an element in it says."""
+    parties = {one.value for one in sent.message.header.to_party.party_ids} | set(addresses)
+    return any(one.value in parties for one in answer.header.from_party.party_ids)
 
 
 def _over_link(answer: EbxmlMessage, match: Match) -> Word | None:
@@ -121,11 +129,12 @@ def terms_of(message: EbxmlMessage, match: Match, *, final: bool = True) -> Term
         # Who carries a message for others does as the message says, and where it says nothing
         # as the specification does.
         said.setdefault("deliverySemantics", BEST_EFFORT)
+        said.setdefault("messageOrderSemantics", NOT_GUARANTEED)
         agreed = {name: value for name, value in agreed.items() if name not in said}
     try:
         return agree(agreed, said, timestamp=timestamp)
     except EbxmlError:
-        return agree(agreed, {}, timestamp=timestamp)
+        return agree(cpa_terms(match.leg), {}, timestamp=timestamp)
 
 
 def reported(errors: ErrorList | None) -> tuple[Reported, ...]:

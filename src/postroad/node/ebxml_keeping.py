@@ -41,6 +41,11 @@ ANSWERS = ("acknowledgment", "response")
 """Kinds of signals that are the response to a message, and that a copy gets again."""
 
 
+def awaits_name(message_id: str) -> str:
+    """Under which it is remembered that a request waits for the application's answer."""
+    return f"~awaits:{message_id}"
+
+
 class Arrived(Struct, frozen=True):
     """An application's message that came, and all that is decided about it beforehand."""
 
@@ -55,6 +60,8 @@ class Arrived(Struct, frozen=True):
     """Written, in case that it is due."""
     back: Work | None = None
     """The work of sending it, where it is not the response."""
+    as_response: bool = True
+    """The acknowledgment is the response; without that and `back` it has no way to go."""
     tells: tuple[records.Message, Hearing] | None = None
     """The message that it refers to, and what it says about that."""
 
@@ -76,7 +83,7 @@ class Kept(Struct, frozen=True):
 
 
 def sequence_name(message: Message) -> str:
-    return f"sequence:{message.from_party}\0{message.conversation_id}"
+    return f"sequence:{message.from_party}\0{message.to_party}\0{message.conversation_id}"
 
 
 def _decoded(data: bytes | None) -> order.Sequence | None:
@@ -132,6 +139,8 @@ def _again(
     given: Sequence[Signal],
 ) -> Kept:
     """A copy: what the first one got, or an acknowledgment where nothing was said yet."""
+    if reception.case is Case.AWAITED and tx.state(awaits_name(before.message_id)) is None:
+        tx.set_state(awaits_name(before.message_id), b"", arrived.arrival.now)
     if reception.resend is not None or (given and Step.ACKNOWLEDGE in reception.steps):
         wanted = reception.resend or given[0].signal_id
         answer = next(one for one in given if one.signal_id == wanted)
@@ -181,6 +190,8 @@ def _taken(
         )
         names = ("out_of_order", "held") if state is State.HELD else ("delivered",)
         events.extend(about(kept, name, context.clock()) for name in names)
+        for work in notification(context, kept, state, now):
+            tx.add_work(work)
         return kept
 
     if state is State.HELD:
@@ -194,6 +205,8 @@ def _taken(
         freed = tx.message(Side.RECEIVING, message_id)
         if freed is not None and freed.state is State.HELD:
             deliver(context, tx, freed, now)
+    if reception.case is Case.NEW_AWAITED:
+        tx.set_state(awaits_name(own), b"", now)
     answer = None
     if Step.ACKNOWLEDGE in reception.steps and arrived.acknowledgment is not None:
         answer = _acknowledge(tx, arrived, kept, arrived.acknowledgment, events)
@@ -202,8 +215,6 @@ def _taken(
     if reception.tells is not None and arrived.tells is not None:
         sent, hearing = arrived.tells
         answered(context, tx, sent, hearing, now, arrival.peer)
-    for work in notification(context, kept, state, now):
-        tx.add_work(work)
     return Kept(reception.case, state, answer, answer is not None, reception)
 
 
@@ -220,7 +231,12 @@ def _acknowledge(
     signal = sent_signal(kept, answer, stored, now)
     tx.add_signal(signal)
     if arrived.back is not None:
-        tx.add_work(arrived.back)
+        number = tx.add_work(arrived.back)
+        tx.change_message(Side.RECEIVING, kept.message_id, (kept.state,), timer=number)
+        return signal
+    if not arrived.as_response:
+        said = "the acknowledgment has no way back: neither P-Mode nor message tell where to"
+        events.append(about(kept, "error_raised", now, severity="warning", detail=said))
         return signal
     events.append(
         about(
@@ -289,8 +305,8 @@ class Gaps:
                     tx.set_state(name, msgspec.json.encode(sequence), now)
                     if message is not None:
                         tx.record((_gap(message, gap, now, "is missing, and others wait for it"),))
-                due = order.report_due(sequence, limits)
-                if due is not None:
+                if sequence.held:
+                    due = order.report_due(sequence, limits) or now + limits.patience
                     tx.postpone_work(work.id, due, owner=work.owner)
                     return
             tx.finish_work(work.id, work.owner)

@@ -6,7 +6,7 @@ What is sent over a link waits in its lane until what went before is acknowledge
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,22 +18,35 @@ from postroad.msh.securing import Unsecurable, answer_signing
 from postroad.node.context import Context
 from postroad.node.ebxml_answering import answer_route, call
 from postroad.node.journaling import about, signed
-from postroad.node.keeping import Arrival, about_nothing, fields_of, kept_message, sent_signal
+from postroad.node.keeping import (
+    Arrival,
+    Contradiction,
+    about_nothing,
+    fields_of,
+    is_copy,
+    kept_message,
+    sent_signal,
+    user_message_of,
+)
 from postroad.node.notifying import notification
 from postroad.node.outcome import waiting_name
 from postroad.node.partners import left_alone
 from postroad.node.requests import NO_CONTENT, Response
 from postroad.reliability import link, link_receiver
+from postroad.reliability.breaker import Gate
 from postroad.reliability.link_receiver import Onward, ReceiverState, ReceiverStep, Rules
 from postroad.store import records
 from postroad.store.interface import Transaction
 from postroad.store.records import Side, State
-from postroad.wire.ebms3 import UserMessage
 from postroad.wire.ebxml import EbxmlMessage
 from postroad.wire.errors import EbmsError
 
 if TYPE_CHECKING:
     from postroad.node.ebxml_relaying import Relaying
+
+
+_LONGEST_WAIT: Final = 86_400
+"""Seconds. Who wants to be left alone for longer is asked again once a day."""
 
 
 def _name(message: link_receiver.Message) -> str:
@@ -60,7 +73,11 @@ class Linking:
         self, arrival: Arrival, message: EbxmlMessage, match: Match, relaying: "Relaying"
     ) -> Response:
         """A message for others; none is taken for whom the next one is known to be down."""
-        paused = self._context.is_paused(str(message.header.to_party))
+        known = self._context.unwell.get(str(message.header.to_party))
+        paused = known is not None and known.gate is not Gate.FLOWING
+        if known is not None and known.until is not None and known.until <= arrival.now:
+            # The pause is over: it needs a message to see whether somebody is there.
+            paused = False
 
         def keep(tx: Transaction, answer: Answer | None) -> None:
             relaying.keep(tx, arrival, message, match, answer, None)
@@ -80,9 +97,14 @@ class Linking:
         transport = "SMTP" if arrival.by_mail else "HTTP"
         seen = link_message(message, transport)
         name = _name(seen)
-        route = answer_route(message, match, "acknowledgment", synchronous=False, proven=True)
+        route = answer_route(
+            context, message, match, "acknowledgment", synchronous=False, proven=True
+        )
+
+        side = Side.RECEIVING if onward is Onward.NOWHERE else Side.FORWARDING
 
         def step(tx: Transaction) -> None:
+            self._same(tx, arrival, message, side)
             known = tx.state(name)
             state = (
                 ReceiverState(seen.triple)
@@ -97,10 +119,15 @@ class Linking:
             )
             said = [one for one in after.actions if isinstance(one, link.Ack | link.ErrorMessage)]
             answer = self._written(arrival, said[0], message, match) if said else None
-            if kept:
+            known_before = tx.message(side, message.message_id)
+            if kept or (onward is Onward.OPEN and known_before is not None):
                 keep(tx, answer)
             else:
                 self._discarded(tx, arrival, message, said)
+            waits = tx.state(waiting_name(message.message_id)) is not None
+            if waits and not kept and answer is not None and answer.kind == "acknowledgment":
+                # The first one is still to be passed on.
+                answer = None
             if answer is not None and route is not None and route.url is not None:
                 back = call(context, route.url, answer, message, match, message.message_id)
                 number = tx.add_work(back)
@@ -112,6 +139,19 @@ class Linking:
         context.work_came.set()
         context.told()
         return NO_CONTENT
+
+    def _same(self, tx: Transaction, arrival: Arrival, message: EbxmlMessage, side: Side) -> None:
+        """A link knows copies by their number; another message under a known id is none."""
+        before = tx.message(side, message.message_id)
+        if before is None or before.state is State.REJECTED:
+            return
+        number = message.header.sequence_number
+        first = msgspec.structs.replace(
+            before, sequence_number=None if number is None else number.value
+        )
+        payloads = next(iter(arrival.found.payloads.values()), ())
+        if not is_copy(arrival, user_message_of(arrival.found), payloads, first):
+            raise Contradiction
 
     def _written(
         self,
@@ -136,7 +176,7 @@ class Linking:
     def _keep(self, tx: Transaction, arrival: Arrival, match: Match, answer: Answer | None) -> None:
         """Kept and delivered, with the acknowledgement that it gets."""
         context, now = self._context, arrival.now
-        user_message = _user_message(arrival)
+        user_message = user_message_of(arrival.found)
         message_id = user_message.message_info.message_id
         before = tx.message(Side.RECEIVING, message_id)
         if before is not None and before.state is not State.REJECTED:
@@ -150,6 +190,8 @@ class Linking:
             tx.add_message(kept)
         else:
             tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
+            if before.envelope is not None:
+                tx.drop(before.envelope)
         tx.record(
             (
                 about(
@@ -198,12 +240,15 @@ class Linking:
         if said.error_class is not link.ErrorClass.TRANSIENT_ERROR:
             return None
         context = self._context
+        match = context.in_force.match(sent.pmode, sent.leg)
+        agreed = match.leg.ebxml if match is not None else None
+        if agreed is None or agreed.profile != "rm001":
+            return None
         wait = said.min_retry_secs
         if wait is None:
-            match = context.in_force.match(sent.pmode, sent.leg)
             policy = retry_of(match.leg) if match is not None else None
             wait = int(policy.interval.total_seconds()) if policy is not None else 60
-        now, span = context.clock(), timedelta(seconds=wait)
+        now, span = context.clock(), timedelta(seconds=min(wait, _LONGEST_WAIT))
         why = said.detail or "the partner wants nothing for a time"
         name = sent.to_party or ""
         return lambda tx: left_alone(context, tx, name, now, span, why)
@@ -211,8 +256,3 @@ class Linking:
 
 def _after_forward(match: Match) -> bool:
     return match.leg.ebxml is not None and match.leg.ebxml.ack_after_forward
-
-
-def _user_message(arrival: Arrival) -> UserMessage:
-    assert arrival.found.messaging is not None
-    return arrival.found.messaging.user_messages[0]

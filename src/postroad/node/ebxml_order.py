@@ -9,7 +9,9 @@ from datetime import datetime
 
 import msgspec
 
+from postroad.agreement.ebxml import is_mail
 from postroad.node.context import Context
+from postroad.node.ebxml_sending import own_address
 from postroad.node.in_force import Sending
 from postroad.node.service import Refused
 from postroad.reliability import order
@@ -22,26 +24,30 @@ _WITHDRAWN = (Stage.FAILED, Stage.EXPIRED)
 """Ends of a message that certainly did not arrive."""
 
 
-def link_of(sending: Sending) -> str:
-    """The link that messages go over: from our address to the partner's, so by transport too."""
-    ebxml = sending.match.leg.ebxml
-    own = ebxml.reply_to if ebxml is not None else None
-    return f"link:{own or ''}\0{sending.address}"
+def link_of(context: Context, sending: Sending) -> str:
+    """What draft 001 numbers: from our address to the partner's, so by transport too."""
+    own = own_address(context, sending.match.leg, is_mail(sending.address))
+    return f"link:{own}\0{sending.address}"
+
+
+def conversation_of(message: Message) -> str:
+    """What has numbers of its own: a conversation of two parties."""
+    return f"{message.from_party}\0{message.to_party}\0{message.conversation_id}"
 
 
 def _conversation(message: Message) -> str:
-    return f"numbers:{message.from_party}\0{message.conversation_id}"
+    return f"numbers:{conversation_of(message)}"
 
 
 def numbered(
-    tx: Transaction, message: Message, sending: Sending, now: datetime
+    context: Context, tx: Transaction, message: Message, sending: Sending, now: datetime
 ) -> order.SequenceNumber | None:
     """The number of a message whose turn has come: the one it has, or the next.
 
     Only one of a lane has its turn, so everything before it is acknowledged or given up.
     """
     if sending.linked:
-        _over_link(tx, message, sending, now)
+        _over_link(context, tx, message, sending, now)
         return None
     name = _conversation(message)
     known = tx.state(name)
@@ -56,16 +62,18 @@ def numbered(
     return number
 
 
-def _over_link(tx: Transaction, message: Message, sending: Sending, now: datetime) -> None:
+def _over_link(
+    context: Context, tx: Transaction, message: Message, sending: Sending, now: datetime
+) -> None:
     """[RM001-2.2.3-06] [RM001-2.3-04]"""
     if message.sequence_number is not None:
         return
-    _note(tx, message, next_over_link(tx, sending, now))
+    _note(tx, message, next_over_link(context, tx, sending, now))
 
 
-def next_over_link(tx: Transaction, sending: Sending, now: datetime) -> int:
+def next_over_link(context: Context, tx: Transaction, sending: Sending, now: datetime) -> int:
     """The next number of a link."""
-    name = link_of(sending)
+    name = link_of(context, sending)
     known = tx.state(name)
     number = next_number(int(known) if known else None)
     tx.set_state(name, str(number).encode(), now)
@@ -82,23 +90,31 @@ def given_up(
     message: Message,
     stage: Stage,
     not_received: bool,
+    never_left: bool,
     now: datetime,
 ) -> None:
     """A message that certainly did not arrive gives its number back, and leaves no hole."""
     if message.sequence_number is None:
         return
-    if stage not in _WITHDRAWN and not (stage is Stage.SETTLED and not_received):
+    doubtful = stage is Stage.IN_DOUBT and message.side is Side.FORWARDING
+    over = stage in _WITHDRAWN or (stage is Stage.SETTLED and not_received)
+    if not over and not doubtful:
         return
     with contextlib.suppress(Refused):
         sending = context.in_force.forwarding(message.pmode or "", message.leg)
         if sending.linked:
             # Whether the Receiver counted a refused number nobody knows: it always takes 1.
-            tx.set_state(link_of(sending), None, now)
+            tx.set_state(link_of(context, sending), None, now)
             return
+    if not over or message.side is Side.FORWARDING:
+        return
     name = _conversation(message)
     known = tx.state(name)
     if known is None:
         return
-    numbering = msgspec.json.decode(known, type=order.Numbering)
-    number = order.SequenceNumber(message.sequence_number)
-    tx.set_state(name, msgspec.json.encode(order.withdraw(numbering, number)), now)
+    # Of what left nobody is quite sure: the next one begins with a Reset, which is always taken.
+    numbering = order.Numbering()
+    if never_left:
+        given = msgspec.json.decode(known, type=order.Numbering)
+        numbering = order.withdraw(given, order.SequenceNumber(message.sequence_number))
+    tx.set_state(name, msgspec.json.encode(numbering), now)

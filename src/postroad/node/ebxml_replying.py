@@ -19,6 +19,7 @@ from postroad.msh.outbound import WirePart, wire_form
 from postroad.msh.securing import answer_signing
 from postroad.node.context import Context
 from postroad.node.ebxml_hearing import terms_of
+from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.journaling import about, signed
 from postroad.node.keeping import sent_signal
 from postroad.node.requests import NO_CONTENT, Response
@@ -42,14 +43,11 @@ class Reply(Struct, frozen=True):
     work: int
 
 
-def awaits_name(message_id: str) -> str:
-    return f"awaits:{message_id}"
-
-
 def for_request(tx: Transaction, reply: Message, work: Work, context: Context) -> int | None:
     """Hand a reply to the request that waits for it; its work, or None when none waits."""
     name = awaits_name(reply.ref_to_message_id or "")
-    if tx.state(name) != b"":
+    request = tx.message(Side.RECEIVING, reply.ref_to_message_id or "")
+    if tx.state(name) != b"" or request is None or not _is_reply(reply, request):
         return None
     now = context.clock()
     later = msgspec.structs.replace(
@@ -60,8 +58,14 @@ def for_request(tx: Transaction, reply: Message, work: Work, context: Context) -
     return number
 
 
-async def riding(context: Context, message_id: str) -> Acknowledgment | None:
+def _is_reply(reply: Message, request: Message) -> bool:
+    """Whether it goes back to who sent the request, in the same tongue."""
+    return (reply.to_party, reply.protocol) == (request.from_party, request.protocol)
+
+
+async def riding(context: Context, message: Message) -> Acknowledgment | None:
     """The acknowledgment that rides on the reply to a message whose request waits, if any."""
+    message_id = message.ref_to_message_id or ""
     name = awaits_name(message_id)
 
     def ask(reader: Reader) -> Message | None:
@@ -72,14 +76,16 @@ async def riding(context: Context, message_id: str) -> Acknowledgment | None:
     match = None if request is None else context.in_force.match(request.pmode, request.leg)
     if request is None or request.envelope is None or match is None:
         return None
+    if not _is_reply(message, request):
+        return None
     kept = read_all(context.store.content(request.envelope), request.envelope.size)
     received = sent_ebxml(kept, context.limits)
     terms = terms_of(received.message, match)
     if not terms.is_acknowledged:
         return None
-    message = reliable(received.message)
-    party = ebxml.Receiver(message.to_party)
-    signal = ebxml.acknowledge(message, terms, party, request.created_at)
+    by_machine = reliable(received.message)
+    party = ebxml.Receiver(by_machine.to_party)
+    signal = ebxml.acknowledge(by_machine, terms, party, request.created_at)
     to, now = received.message, context.clock()
     try:
         signing = answer_signing(match.leg, context.in_force.keyring.signing)
@@ -101,13 +107,12 @@ class Replying:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + context.config.http.reply_timeout.total_seconds()
         event = context.settled.enter(name)
-        await context.store.run(lambda tx: tx.set_state(name, b"", context.clock()))
         try:
             while True:
                 event.clear()
                 known = await context.store.look(lambda reader: reader.state(name))
                 left = deadline - loop.time()
-                if known or left <= 0:
+                if known != b"" or left <= 0:
                     break
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), min(left, _LOOK_AGAIN))
@@ -121,7 +126,7 @@ class Replying:
         now, known = context.clock(), tx.state(name)
         tx.set_state(name, None, now)
         if not known:
-            return NO_CONTENT
+            return self._given_before(tx, message_id)
         given = msgspec.json.decode(known, type=Reply)
         reply = tx.message(Side.SENDING, given.message_id)
         if reply is None or reply.state is not State.READY or reply.envelope is None:
@@ -156,6 +161,14 @@ class Replying:
         )
         self._remember(tx, message_id, reply, content_type, body)
         return Response(200, content_type, body)
+
+    def _given_before(self, tx: Transaction, message_id: str) -> Response:
+        """What another request got for the same message, if any."""
+        for one in tx.signals(Side.RECEIVING, message_id):
+            if not one.incoming and one.kind == "response":
+                content = self._context.store.content(one.envelope)
+                return Response(200, one.content_type, read_all(content, one.envelope.size))
+        return NO_CONTENT
 
     def _form(self, reply: Message) -> tuple[str, bytes]:
         store = self._context.store

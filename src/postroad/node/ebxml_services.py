@@ -48,7 +48,7 @@ class Asked(Struct, frozen=True, omit_defaults=True):
 
 
 def asked_name(message_id: str) -> str:
-    return f"asked:{message_id}"
+    return f"~asked:{message_id}"
 
 
 class Services:
@@ -99,14 +99,18 @@ class Services:
         status, received_at = UNAUTHORIZED, None
         if authorized:
             status, received_at = await self._known(message)
-        return status_response(
-            message,
-            status=status,
-            message_id=self._context.new_id(arrival.now),
-            now=arrival.now,
-            received_at=received_at,
-            signing=self._signing(match) if authorized else None,
-        )
+        try:
+            return status_response(
+                message,
+                status=status,
+                message_id=self._context.new_id(arrival.now),
+                now=arrival.now,
+                received_at=received_at,
+                signing=self._signing(match) if authorized else None,
+            )
+        except ValueError:
+            # Who asks cannot be written down, so nobody can be answered.
+            return None
 
     async def _known(self, message: EbxmlMessage) -> tuple[str, datetime | None]:
         """What is known of the message that is asked about; only its sender may know."""
@@ -134,26 +138,22 @@ class Services:
         except Unsecurable:
             return None
 
-    async def heard(self, look: Look, arrival: Arrival, message: EbxmlMessage) -> None:
-        """A pong or a status: remembered for who asked, if it is believed."""
+    async def heard(self, look: Look, arrival: Arrival, message: EbxmlMessage) -> bool:
+        """A pong or a status: remembered for who asked, if it is believed; False: nobody did."""
         context, ref = self._context, message.header.ref_to_message_id or ""
         data = message.status_data
         known = await context.store.look(lambda reader: reader.state(asked_name(ref)))
-        if known is None and data is not None:
-            # Some refer to the message that was asked about.
-            ref = data.ref_to_message_id
-            known = await context.store.look(lambda reader: reader.state(asked_name(ref)))
         if known is None:
-            return
+            return False
         asked = msgspec.json.decode(known, type=Asked)
         match = self._match(asked)
         await context.judge((look, context.in_force.answer_terms(match)))
         if any(one.severity is Severity.FAILURE for one in look.found.problems):
-            return
+            return True
         if match is None or (signs(match.leg) and not look.found.trusted):
-            return
-        if asked.about is not None and (data is None or data.ref_to_message_id != asked.about):
-            return
+            return True
+        if asked.about != (None if data is None else data.ref_to_message_id):
+            return True
         answered = msgspec.structs.replace(
             asked,
             answer="Pong" if data is None else data.message_status,
@@ -166,6 +166,7 @@ class Services:
 
         await context.store.run(step)
         context.settled.tell(asked_name(ref))
+        return True
 
     def _match(self, asked: Asked) -> Match | None:
         return self._context.in_force.match(asked.pmode, 1)

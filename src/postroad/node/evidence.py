@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
 from postroad.agreement.matching import Match
+from postroad.msh.capture import read_capture
 from postroad.msh.evidence import (
     ENVELOPE,
     Findings,
     Given,
     GivenSignal,
-    findings_facts,
     judge,
     signed_part,
 )
@@ -46,6 +46,7 @@ from postroad.node.evidence_archive import (
     signal_name,
     signer_name,
 )
+from postroad.node.evidence_check import judge_ebxml, worth_facts
 from postroad.node.service import Refused
 from postroad.store.records import Message, Recorded, Side, Signal
 from postroad.wire.content import CHUNK, BytesContent, Content, read_all
@@ -64,15 +65,26 @@ Verify it with Postroad, without a network:
 where CERTIFICATES are those that YOU trust: of the authorities or partners. Those in this
 zip only tell who signed; that somebody put them there is no reason to believe them.
 
+{files}events.json             what the node's journal says about the message
+verdict.json            what the node found when it made this
+evidence.json           what this is, and the SHA-256 of every other file
+"""
+_FILES: Final = """\
 message/envelope.xml    the SOAP envelope, byte for byte as it was sent
 message/parts/N         the payloads as they were signed: decrypted, still compressed
 signals/N-receipt.xml   receipts, byte for byte as they came or went
 signals/N-error.xml     errors, likewise
 certificates/           message.pem and N-receipt.pem: who signed, with the chain that came along;
                         trusted.pem: whom the node trusted for it
-events.json             what the node's journal says about the message
-verdict.json            what the node found when it made this
-evidence.json           what this is, and the SHA-256 of every other file
+"""
+_EBXML_FILES: Final = """\
+message/envelope.xml    the SOAP envelope, byte for byte as it was signed; a sender keeps it without
+                        what is said to the next station alone (TraceHeaderList, Via)
+message/parts/N         the payloads
+signals/N-KIND.xml      what was said about it, byte for byte: acknowledgment; hop, that of the next
+                        station; response, the application's answer, its envelope alone; error
+certificates/           message.pem and N-KIND.pem: who signed, with the chain that came along;
+                        trusted.pem: whom the node trusted for it
 """
 
 
@@ -114,7 +126,7 @@ class _Exhibit:
         for name, certificates in _certificates(findings).items():
             yield from zipping.add(name, BytesContent(_pem(certificates)))
         yield from zipping.add(EVENTS, BytesContent(_json([_row(one) for one in self.events])))
-        verdict = {"made_at": self.now, **findings_facts(findings)}
+        verdict = {"made_at": self.now, **worth_facts(findings)}
         yield from zipping.add(VERDICT, BytesContent(_json(verdict)))
         manifest = _json(self._manifest(given, zipping.listed))
         yield from zipping.add(MANIFEST, BytesContent(manifest))
@@ -131,15 +143,18 @@ class _Exhibit:
                 digest = _digest(content)
                 parts.append(signed_part(index, part.content_id, part.wire_type, content, digest))
         signals = [
-            GivenSignal(
-                signal_name(number, one.kind),
-                one.kind,
-                read_all(store.content(one.envelope), one.envelope.size),
-                one.valid,
-            )
+            GivenSignal(signal_name(number, one.kind), one.kind, self._said(one), one.valid)
             for number, one in enumerate(self.signals, 1)
         ]
         return Given(envelope, tuple(parts), tuple(signals))
+
+    def _said(self, signal: Signal) -> bytes:
+        """The envelope of a signal; an application's answer was kept with its payloads."""
+        content = self.context.store.content(signal.envelope)
+        if signal.kind != "response":
+            return read_all(content, content.size)
+        limits = self.context.limits
+        return read_capture(content.chunks(), new_sink=_Forgetting, limits=limits).envelope
 
     def _findings(self, given: Given) -> Findings:
         """What this node holds of it now, by the agreement and the trust that are in force."""
@@ -151,6 +166,8 @@ class _Exhibit:
             new_sink=_Forgetting,
             limits=self.context.limits,
         )
+        if self._is_ebxml:
+            return self._ebxml_findings(given, lens, match)
 
         def ours(look: Look) -> Terms:
             return self._our_terms(match)
@@ -166,6 +183,26 @@ class _Exhibit:
             given, lens, of_message=ours if sent else theirs, of_signals=theirs if sent else ours
         )
 
+    @property
+    def _is_ebxml(self) -> bool:
+        return self.message.protocol.startswith("ebxml-")
+
+    def _ebxml_findings(self, given: Given, lens: Lens, match: Match | None) -> Findings:
+        """Who carries a message has signals that came and signals that went."""
+        in_force = self.context.in_force
+        of_partner, of_us = in_force.answer_terms(match), self._our_terms(match)
+        material = in_force.expectation.material(match) if match else Material()
+        of_sender = replace(of_partner, material=material)
+        sent = self.message.side is Side.SENDING
+        pairs = zip(given.signals, self.signals, strict=True)
+        went = {file.file for file, one in pairs if not one.incoming}
+        return judge_ebxml(
+            given,
+            lens,
+            of_message=lambda look: of_us if sent else of_sender,
+            of_signal=lambda signal, look: of_us if signal.file in went else of_partner,
+        )
+
     def _our_terms(self, match: Match | None) -> Terms:
         """By what is judged that this node signed itself."""
         in_force = self.context.in_force
@@ -178,7 +215,9 @@ class _Exhibit:
     def _readme(self) -> bytes:
         made_at = self.now.isoformat(timespec="seconds")
         message_id, node = self.message.message_id, self.context.config.node
-        return _README.format(message_id=message_id, node=node, made_at=made_at).encode()
+        files = _EBXML_FILES if self._is_ebxml else _FILES
+        text = _README.format(message_id=message_id, node=node, made_at=made_at, files=files)
+        return text.encode()
 
     def _manifest(self, given: Given, files: Iterable[ListedFile]) -> Manifest:
         message = self.message

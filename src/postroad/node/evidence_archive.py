@@ -29,10 +29,13 @@ MESSAGE_SIGNER: Final = "certificates/message.pem"
 SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
 """How a zip begins."""
 
+_KINDS: Final = "receipt|error|acknowledgment|hop|response"
+"""Of signals; the last three are those of ebXML."""
 _NAMES: Final = re.compile(
     r"evidence\.json|events\.json|verdict\.json|README\.txt|message/envelope\.xml"
-    r"|message/parts/[1-9][0-9]{0,5}|signals/[1-9][0-9]{0,5}-(receipt|error)\.xml"
-    r"|certificates/(message|trusted|[1-9][0-9]{0,5}-(receipt|error))\.pem"
+    r"|message/parts/[1-9][0-9]{0,5}"
+    rf"|signals/[1-9][0-9]{{0,5}}-({_KINDS})\.xml"
+    rf"|certificates/(message|trusted|[1-9][0-9]{{0,5}}-({_KINDS}))\.pem"
 )
 _PART_PREFIX: Final = "message/parts/"
 _MOST_FILES: Final = 4000

@@ -14,7 +14,7 @@ from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, sides
 from postroad.agreement.pmode import PMode
-from postroad.agreement.retrying import resent_within, retry_of
+from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.waiting import Policy
 from postroad.msh.answers import receipt_is_response, wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -28,8 +28,8 @@ from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
-from postroad.wire.ebms3 import PartyId
-from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, ONCE_AND_ONLY_ONCE, Dialect
+from postroad.wire.ebms3 import Party, PartyId
+from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, Dialect
 from postroad.wire.limits import Limits
 from postroad.wire.names import PULL, PUSH
 
@@ -215,7 +215,7 @@ class InForce:
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         return Sending(
             match,
-            header(pmode, match.number),
+            _sayable(header(pmode, match.number), spoken),
             material,
             found,
             self.tls(pmode.id),
@@ -303,4 +303,18 @@ class InForce:
 def _acknowledged(ebxml: Ebxml) -> bool:
     """Whether messages of a leg that speaks ebXML are acknowledged. [MS098-10.3.1.3-01]"""
     asked = ebxml.ack_requested != NONE or ebxml.delivery_receipt != NONE
-    return asked or ebxml.delivery_semantics == ONCE_AND_ONLY_ONCE
+    return asked or is_reliable(ebxml)
+
+
+def _sayable(agreed: Header, dialect: str | None) -> Header:
+    """The header as far as a dialect of ebXML can say it, so that wire and journal say the same."""
+    if dialect is None:
+        return agreed
+    parties = [
+        Party(
+            one.party_ids if DIALECTS[dialect].many_party_ids else one.party_ids[:1],
+            one.role if DIALECTS[dialect].has_role else "",
+        )
+        for one in (agreed.from_party, agreed.to_party)
+    ]
+    return replace(agreed, from_party=parties[0], to_party=parties[1])

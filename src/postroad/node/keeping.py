@@ -40,6 +40,10 @@ LONGEST_ID: Final = 1000
 """Characters of a message id, and of what is remembered of a header that was refused."""
 
 
+class Contradiction(Exception):
+    """Another message has the same id."""
+
+
 @dataclass(slots=True)
 class Arrival:
     """A message that came in, and what was found."""
@@ -81,6 +85,12 @@ class Answering(Struct, frozen=True):
     """Only when the application acknowledged the message."""
     strict: bool = False
     """The message is held until the receipt was handed to the transport."""
+
+
+def user_message_of(found: Inspection) -> UserMessage:
+    """The one user message of an envelope that has one."""
+    assert found.messaging is not None
+    return found.messaging.user_messages[0]
 
 
 def unsupported(found: Inspection) -> list[EbmsError]:

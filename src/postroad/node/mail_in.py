@@ -56,7 +56,7 @@ class MailIn:
         size = 0
         async for piece in mail.body:
             size += len(piece)
-        what = "bounce" if mail.kind == "bounce" else "automatic reply"
-        said = f"a mail that is a {what}: {mail.head.text('subject') or 'without a subject'}"
+        what = "a bounce" if mail.kind == "bounce" else "an automatic reply"
+        said = f"a mail that is {what}: {mail.head.text('subject') or 'without a subject'}"
         await self._receiver.note("EBMS:0005", said, peer)
         _log.warning("not a message", extra={"peer": peer, "detail": said, "bytes": size})

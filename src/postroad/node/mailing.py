@@ -52,8 +52,13 @@ class Mails:
             raise TransportFailure("address", str(wrong), transmitted=False) from None
         now = self._context.clock()
         mail = Letter(form, own.address, recipient, _SUBJECT, now, message_id)
+        try:
+            length = mail.length
+        except ValueError as wrong:
+            said = f"it cannot travel by mail: {wrong}"
+            raise TransportFailure("body", said, transmitted=False) from None
         await self._client.send(
-            OutgoingMail(own.address, recipient, Pieces(mail.length, mail.pieces), self._timeouts)
+            OutgoingMail(own.address, recipient, Pieces(length, mail.pieces), self._timeouts)
         )
 
     async def close(self) -> None:

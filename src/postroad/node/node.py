@@ -113,6 +113,7 @@ class Node:
         self._receiver = Receiver(self.context)
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
+        self.context.pass_on = spoken.pass_on_response
         self._asker = Asker(self.context, self._client, self._mail, spoken.services)
         self.mail_in = MailIn(self._receiver)
         self._puller = Puller(self.context, self._client, self._receiver)
@@ -196,7 +197,7 @@ class Node:
         return await self._submitting.submit(submission)
 
     async def message(self, message_id: str, side: Side | None = None) -> Message | None:
-        sides = (side,) if side else (Side.SENDING, Side.RECEIVING)
+        sides = (side,) if side else (Side.SENDING, Side.RECEIVING, Side.FORWARDING)
         for one in sides:
             found = await self.context.store.look(_message_of(one, message_id))
             if found is not None:
@@ -314,7 +315,8 @@ class Node:
 
     def _send_work(self, message: Message) -> Work:
         """The work of sending a message that is there; `Refused` when its P-Mode is not."""
-        return send_work("send", message, self.context.in_force.sending(message.pmode or ""))
+        sending = self.context.in_force.sending(message.pmode or "")
+        return send_work(self.context, "send", message, sending)
 
     async def _now(self, message_id: str) -> Message:
         found = await self.message(message_id, Side.SENDING)
@@ -392,16 +394,18 @@ class Node:
 
     async def resume(self, partner: str) -> int:
         context, now = self.context, self.context.clock()
-        stopped = Wanted(
-            side=Side.SENDING, states=(State.SUSPENDED,), to_party=partner, limit=_AT_ONCE
-        )
+        stopped = [
+            (kind, Wanted(side=side, states=(State.SUSPENDED,), to_party=partner, limit=_AT_ONCE))
+            for kind, side in SIDES.items()
+        ]
 
         def step(tx: Transaction) -> tuple[bool, int]:
             lifted = resume(context, tx, partner, now)
             begun = 0
-            for message in tx.messages(stopped):
-                work = Work("send", message.message_id, now, partner=partner)
-                begun += begin_anew(tx, message, Input.RESUMED, now, work)
+            for kind, wanted in stopped:
+                for message in tx.messages(wanted)[: _AT_ONCE - begun]:
+                    work = Work(kind, message.message_id, now, partner=partner)
+                    begun += begin_anew(tx, message, Input.RESUMED, now, work)
             return lifted, begun
 
         lifted, begun = await context.store.run(step)

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
+from postroad.agreement.ebxml import order_scope
 from postroad.agreement.pmode import Report
 from postroad.node.config_groups import Webhook
 from postroad.node.context import Context
 from postroad.node.webhook_signature import HEADER, sign_webhook
-from postroad.reliability.agreed import awareness_of
 from postroad.reliability.delivery import KINDS, Stage
 from postroad.store.records import Message, Recorded, Side, State, Work
 from postroad.transport.http_client import Client
@@ -78,10 +78,12 @@ def notification(context: Context, message: Message, state: State, now: datetime
 def _ordered(context: Context, message: Message) -> str:
     """What is told in order: all of a message, or of what the P-Mode delivers in order."""
     match = context.in_force.match(message.pmode, message.leg)
-    aware = awareness_of(match.leg) if match is not None else None
-    if aware is None or aware.in_order is None or message.side is not Side.RECEIVING:
+    scope = order_scope(match.leg) if match is not None else None
+    if scope is None or message.side is not Side.RECEIVING:
         return message.message_id
-    return order_of(message, aware.in_order)
+    if match is not None and match.leg.ebxml is not None:
+        return f"{message.from_party}\0{message.conversation_id}"
+    return order_of(message, scope)
 
 
 def order_of(message: Message, scope: str) -> str:

@@ -235,9 +235,19 @@ def _believed(tx: Transaction, message: Message, outcome: Outcome) -> Input:
     return Input.UNANSWERED if again else outcome.result
 
 
+def _keeps_lane(message: Message, stage: Stage) -> bool:
+    """Whether what is to follow waits for a message: until somebody resends, settles or resumes.
+
+    Nobody does that for what is carried for others.
+    """
+    if stage is Stage.SUSPENDED:
+        return True
+    return stage is Stage.IN_DOUBT and message.side is Side.SENDING
+
+
 def _leave(tx: Transaction, message: Message, work: Work) -> None:
     """The work of a message at rest: done, unless it keeps others in its lane from passing."""
-    if work.lane is None or message.state not in (State.IN_DOUBT, State.SUSPENDED):
+    if work.lane is None or not _keeps_lane(message, _STAGES[message.state]):
         tx.finish_work(work.id, work.owner)
         return
     tx.postpone_work(work.id, None, owner=work.owner)
@@ -281,7 +291,7 @@ def apply(
     state = _STATES[stage]
     code, detail = _why(stage, reason)
     lane = None
-    if stage in (Stage.IN_DOUBT, Stage.SUSPENDED) and timer is not None:
+    if _keeps_lane(message, stage) and timer is not None:
         waiting = tx.work(timer)
         lane = waiting.lane if waiting is not None else None
     if lane is not None and stage is Stage.IN_DOUBT:
@@ -371,7 +381,8 @@ def _tell(
                 ),
             )
         )
-    given_up(context, tx, message, stage, reason.answer == "not_received", now)
+    never_left = decision.life.first_sent_at is None
+    given_up(context, tx, message, stage, reason.answer == "not_received", never_left, now)
     if message.side is Side.FORWARDING:
         _passed_on(tx, message, stage, now)
         return
@@ -401,8 +412,11 @@ def waiting_name(message_id: str) -> str:
 def _passed_on(tx: Transaction, message: Message, stage: Stage, now: datetime) -> None:
     """Who brought a message learns that it was passed on, who sent it that it could not be."""
     waits = tx.state(waiting_name(message.message_id))
-    if stage is Stage.ACKNOWLEDGED and waits is not None:
-        tx.wake_work(int(waits), now)
+    if waits is not None and stage in (Stage.ACKNOWLEDGED, Stage.SENT, *GIVEN_UP):
+        if stage in GIVEN_UP:
+            tx.finish_work(int(waits))
+        else:
+            tx.wake_work(int(waits), now)
         tx.set_state(waiting_name(message.message_id), None, now)
     if stage in GIVEN_UP and not message.best_effort:
         tx.add_work(Work("report", message.message_id, now))

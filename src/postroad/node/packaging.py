@@ -31,6 +31,7 @@ from postroad.node.outcome import unpackable
 from postroad.node.service import Refused
 from postroad.reliability.ebxml_terms import EbxmlError, agree
 from postroad.reliability.order import SequenceNumber
+from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, StoredPart, Work
 from postroad.wire.content import Content
@@ -229,7 +230,11 @@ class Packaging:
         if not (sending.numbered or sending.linked):
             return None
         context, now = self._context, self._context.clock()
-        return await context.store.run(lambda tx: numbered(tx, message, sending, now))
+        end = ends_at(sending.policy, message.created_at, message.first_sent_at)
+        if end is not None and now >= end:
+            # It never leaves, so it needs none: a number that is not used leaves a hole.
+            return None
+        return await context.store.run(lambda tx: numbered(context, tx, message, sending, now))
 
     async def _persisted(self, made: AnyPackage) -> AnyPackage:
         store = self._context.store
@@ -306,6 +311,8 @@ def _given_up(
     now = context.clock()
 
     def step(tx: Transaction) -> None:
-        unpackable(context, tx, message, work, detail, now)
+        # It may have got a number meanwhile, which it gives back.
+        found = tx.message(Side.SENDING, message.message_id) or message
+        unpackable(context, tx, found, work, detail, now)
 
     return step

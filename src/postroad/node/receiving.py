@@ -179,7 +179,7 @@ class Receiver:
         if not await asyncio.to_thread(_looked, look):
             return await self._unreadable(look.found.problems[0], now, request, 400)
         if look.found.is_ebxml:
-            return await self.ebxml.receive(look, capture, request, size, now)
+            return await self.ebxml.receive(look, capture, request, size, now, judged=True)
         if request.speaks_ebxml and look.found.messaging is None:
             return await self._headless(look.found, now, request)
         if not _is_message(look.found):
@@ -567,7 +567,7 @@ def _spoken(content_type: str | None) -> SoapVersion:
 def _looked(look: Look) -> bool:
     """Read and judge in one go: a tree is best used in the thread that read it."""
     readable = look.read()
-    if readable and not look.found.is_ebxml and _is_message(look.found):
+    if readable and (look.found.is_ebxml or _is_message(look.found)):
         look.judge(look.terms())
     return readable
 

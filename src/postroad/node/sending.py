@@ -355,6 +355,8 @@ class Sender:
         )
         if context.take_in is not None and is_for_application(look.found):
             await context.take_in(capture, sending.addresses[0], len(reply.body))
+        elif context.pass_on is not None and message.side is Side.FORWARDING:
+            await context.pass_on(capture, sending.addresses[0], len(reply.body))
         return hearing
 
     def _envelope(self, outgoing: Outgoing) -> bytes:

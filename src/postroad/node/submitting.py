@@ -12,8 +12,9 @@ from postroad.msh.answers import SentMessage
 from postroad.msh.ebxml_outbound import check_ebxml_draft
 from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
 from postroad.node.context import Context
-from postroad.node.ebxml_order import link_of
-from postroad.node.ebxml_replying import awaits_name, for_request, riding
+from postroad.node.ebxml_keeping import awaits_name
+from postroad.node.ebxml_order import conversation_of, link_of
+from postroad.node.ebxml_replying import for_request, riding
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
@@ -88,13 +89,13 @@ class Submitting:
         context, sender = self._context, self._sender
         # A reply may be wanted by a request that waits for it: who knows is the step.
         replies = sending.dialect is not None and draft.ref_to_message_id is not None
-        rides = await riding(context, draft.ref_to_message_id or "") if replies else None
+        rides = await riding(context, message) if replies else None
         made = await self._package((draft, sending, now, None, rides))
         _refuse(draft_problems(draft, sending.match, made.user_message))
         boundary = new_boundary(context, made)
         if sending.channel is not None:
             return await self._keep_offered(message, made, sending, boundary)
-        work = send_work("send", message, sending)
+        work = send_work(context, "send", message, sending)
         taken = (
             work.lane is None
             and not replies
@@ -163,7 +164,9 @@ class Submitting:
         plan = Plan(
             draft.service, draft.action, draft.test, tuple(one.compress for one in payloads)
         )
-        work = changed(send_work("package", message, sending), data=msgspec.json.encode(plan))
+        work = changed(
+            send_work(context, "package", message, sending), data=msgspec.json.encode(plan)
+        )
 
         def step(tx: Transaction) -> Kept:
             kept = changed(message, parts=tuple([unpacked(tx, one) for one in payloads]))
@@ -241,15 +244,18 @@ class Submitting:
             raise Refused(400, str(error)) from None
 
 
-def send_work(kind: str, message: Message, sending: Sending) -> Work:
+def send_work(context: Context, kind: str, message: Message, sending: Sending) -> Work:
     """The work of packaging or sending a message, in its lane where order was promised."""
     if sending.channel is not None and kind == "send":
         end = ends_at(sending.policy, message.created_at, message.first_sent_at)
         return Work("offer", message.message_id, message.created_at, expires_at=end)
     scope = sending.in_order
     lane = None if scope is None else f"send:{order_of(message, scope)}"
+    if sending.numbered:
+        # Numbers are those of the conversation, whatever P-Mode its messages have.
+        lane = f"send:{conversation_of(message)}"
     if sending.linked:
-        lane = f"send:{link_of(sending)}"
+        lane = f"send:{link_of(context, sending)}"
     return Work(
         kind,
         message.message_id,

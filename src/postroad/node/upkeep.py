@@ -25,7 +25,6 @@ _SENT: Final = (
 )
 _RECEIVED: Final = (
     State.RECEIVED,
-    State.HELD,
     State.DELIVERED,
     State.CONSUMED,
     State.REJECTED,
@@ -80,13 +79,17 @@ class Upkeep:
             return 0
         now = self._context.clock()
         removed = await self._remove(_SENT, now, kept_for)
-        await self._context.store.run(lambda tx: tx.forget_states(now - kept_for, _AT_ONCE))
+        await self._forget(now - kept_for)
         # Who forgets a message that came takes its copy for a new one.
         memory = self._context.in_force.longest_memory()
         memory = memory if memory is not None else self._context.config.retention.messages
         if memory is None:
             return removed
         return removed + await self._remove(_RECEIVED, now, max(kept_for, memory))
+
+    async def _forget(self, before: datetime) -> None:
+        while await self._context.store.run(lambda tx: tx.forget_states(before, _AT_ONCE)):
+            pass
 
     async def _remove(self, states: tuple[State, ...], now: datetime, age: timedelta) -> int:
         removed = 0

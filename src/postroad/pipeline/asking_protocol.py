@@ -6,11 +6,16 @@ from postroad.api.client import ApiError, Client, QueryAnswer
 from postroad.pipeline.settling import NOT_RECEIVED, ON_ITS_WAY, Question, Said
 
 
-def ask_by_protocol(own: Client, who: str, question: Question, now: datetime) -> Said:
-    """What a partner answers to a status request; whatever goes wrong is an answer too."""
+def ask_by_protocol(own: Client, who: str, question: Question, now: datetime) -> Said | None:
+    """What a partner answers to a status request; whatever goes wrong is an answer too.
+
+    None: its protocol has no such question.
+    """
     try:
         told = own.query(question.message_id)
     except ApiError as error:
+        if error.status == 422:
+            return None
         return Said(who, None, f"it could not be asked by its protocol: {error.detail}")
     return protocol_says(who, told, now - question.last_sent_at)
 

@@ -217,20 +217,16 @@ def stretches(events: DataFrame) -> list[Stretch]:
     ]  # fmt: skip
 
 
-def last_beats(events: DataFrame) -> DataFrame:
-    """The last heartbeat of each node: epoch, seq, and when it retired if that says so."""
+def last_beat() -> Column:
+    """The last heartbeat among some events: epoch, seq, and when it retired if that says so."""
     retired = "CASE WHEN detail = 'retired' THEN unix_micros(at) END AS retired"
-    return (
-        events.where("event = 'heartbeat'")
-        .groupBy("node")
-        .agg(F.expr(f"max(struct(epoch, seq, {retired}))").alias("beat"))
-        .select("node", "beat.*")
-    )
+    return F.expr(f"max(struct(epoch, seq, {retired})) FILTER (WHERE event = 'heartbeat')")
 
 
 def retirements(events: DataFrame) -> dict[str, datetime]:
     """When nodes left service: those whose last heartbeat says so."""
-    rows = last_beats(events).where("retired IS NOT NULL").select("node", "retired").collect()
+    beats = events.groupBy("node").agg(last_beat().alias("beat"))
+    rows = beats.where("beat.retired IS NOT NULL").select("node", "beat.retired").collect()
     return {node: moment(retired) for node, retired in rows}
 
 

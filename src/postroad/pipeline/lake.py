@@ -6,10 +6,12 @@ removed; `_commit.json` marks it done. Who comes after a process that died compl
 throws staging without an intent away. So a commit happened when, and only when, its intent stands.
 """
 
+import itertools
 import re
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -176,7 +178,10 @@ class Lake:
 
 
 class Change:
-    """What one batch changes; nothing of it shows before the commit."""
+    """What one batch changes; nothing of it shows before the commit.
+
+    Several threads may add and replace.
+    """
 
     def __init__(self, lake: Lake, query: str, batch: int) -> None:
         self.lake = lake
@@ -184,6 +189,7 @@ class Change:
         self._query = query
         # A name of its own: what a process that died had begun may still be written by its JVM.
         self._id = uuid.uuid4().hex
+        self._count = itertools.count()
         self._landings: list[Landing] = []
         self._state: dict[str, Any] = {}
 
@@ -208,17 +214,19 @@ class Change:
 
     def added(self, table: str, schema: "StructType | None" = None) -> "DataFrame":
         """The rows that were added so far, read from where they wait."""
-        return self._waiting([one for one in self._of(table) if not one.replaced], table, schema)
+        added = [one for one in self._of(table) if not one.replaced]
+        return self._together(self._waiting(added, table, schema), table, schema)
 
     def read(
         self, table: str, dates: Iterable[str], schema: "StructType | None" = None
     ) -> "DataFrame":
         """The rows of these days as they will be after the commit."""
         wanted = set(dates)
-        replaced = {day for landing in self._of(table) for day in landing.replaced}
-        before = self.lake.read(table, wanted - replaced, schema)
-        waiting = self._waiting(self._of(table), table, schema)
-        return before.unionByName(waiting.where(waiting[DATE].isin(sorted(wanted))))
+        before = wanted.difference(*(landing.replaced for landing in self._of(table)))
+        frames = self._waiting(self._of(table), table, schema, wanted)
+        if self.lake.format.has(table, before):
+            frames.append(self.lake.read(table, before, schema))
+        return self._together(frames, table, schema)
 
     def commit(self) -> None:
         """Make it all hold. After an error the next `begin` finds out whether it does."""
@@ -228,7 +236,8 @@ class Change:
             msgspec.structs.replace(
                 one, old=tuple(lake.format.files(one.table, one.replaced)) if one.replaced else ()
             )
-            for one in self._landings
+            # What is added stays, though its day is replaced.
+            for one in sorted(self._landings, key=lambda one: not one.replaced)
         )
         name = type(lake.format).name
         intent = Intent(self._id, self._query, self.batch, name, landings, self._state)
@@ -243,7 +252,7 @@ class Change:
         return [landing for landing in self._landings if landing.table == table]
 
     def _stage(self, table: str, rows: "DataFrame", dates: Sequence[str]) -> None:
-        staged = f"{_STAGING}/{self._id}/{len(self._landings)}-{table}"
+        staged = f"{_STAGING}/{self._id}/{next(self._count)}-{table}"
         with told(self.lake.url):
             rows.write.partitionBy(DATE).parquet(f"{self.lake.url}/{staged}")
         place = Place(self.lake.place.fs, self.lake.place.path(staged))
@@ -255,16 +264,31 @@ class Change:
         reached(f"staged {table}")
 
     def _waiting(
-        self, landings: list[Landing], table: str, schema: "StructType | None"
-    ) -> "DataFrame":
-        shape = dated(schema or schema_of(table))
-        spark = self.lake.spark
-        rows = nothing(spark, shape)
+        self,
+        landings: list[Landing],
+        table: str,
+        schema: "StructType | None",
+        wanted: Collection[str] | None = None,
+    ) -> "list[DataFrame]":
+        """The staged rows of all days, or of those that are wanted."""
+        frames = []
         for landing in landings:
-            if landing.files:
-                staged = spark.read.schema(shape).parquet(f"{self.lake.url}/{landing.staged}")
-                rows = rows.unionByName(staged)
-        return rows
+            days = {_day_of(file) for file in landing.files}
+            if wanted is not None:
+                days.intersection_update(wanted)
+            if days:
+                folder = f"{self.lake.url}/{landing.staged}"
+                reader = self.lake.spark.read.schema(dated(schema or schema_of(table)))
+                paths = [f"{folder}/{DATE}={day}" for day in sorted(days)]
+                frames.append(reader.option("basePath", folder).parquet(*paths))
+        return frames
+
+    def _together(
+        self, frames: "list[DataFrame]", table: str, schema: "StructType | None"
+    ) -> "DataFrame":
+        if not frames:
+            return nothing(self.lake.spark, dated(schema or schema_of(table)))
+        return reduce(lambda a, b: a.unionByName(b), frames)
 
 
 class told:  # noqa: N801 - reads as a word

@@ -43,6 +43,10 @@ class Format(Protocol):
 
     def days(self, table: str) -> list[str]: ...
 
+    def has(self, table: str, dates: Iterable[str]) -> bool:
+        """Whether there may be rows of these days; it costs no job."""
+        ...
+
     def files(self, table: str, dates: Iterable[str]) -> list[str]:
         """What a replacement of these days has to remove, below the lake."""
         ...
@@ -74,6 +78,9 @@ class Parquet:
     def days(self, table: str) -> list[str]:
         names = (path.rsplit("/", 1)[-1] for path in self._listed(table))
         return sorted(name.removeprefix(f"{DATE}=") for name in names if name.startswith(DATE))
+
+    def has(self, table: str, dates: Iterable[str]) -> bool:
+        return not set(dates).isdisjoint(self.days(table))
 
     def files(self, table: str, dates: Iterable[str]) -> list[str]:
         return [
@@ -144,6 +151,9 @@ class _Kept:
         if not self._there(table):
             return []
         return sorted(row[0] for row in self._rows(table).select(DATE).distinct().collect())
+
+    def has(self, table: str, dates: Iterable[str]) -> bool:
+        return bool(set(dates)) and self._there(table)
 
     def files(self, table: str, dates: Iterable[str]) -> list[str]:
         return []

@@ -24,6 +24,14 @@ _PLAIN: Final = {
 """What can be set on any session. With that many writers a task writes a month of daily partitions
 side by side; without, Spark sorts every row by day first."""
 
+BRIEF: Final = {
+    "spark.driver.defaultJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+    ),
+    "spark.sql.shuffle.partitions": "2",
+}
+"""For a handful of events: much code runs once, and compiling it well would take longer."""
+
 _CLIENT_PORT: Final = 15002
 _PATIENCE: Final = 5.0
 
@@ -113,6 +121,8 @@ def _of_driver(master: str, memory: str | None) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # A run has more queries than Spark keeps compiled; the next one has the same.
+        "spark.sql.codegen.cache.maxEntries": "2000",
     }
     if cores := _local_cores(master):
         settings["spark.sql.shuffle.partitions"] = str(4 * cores)

@@ -166,27 +166,33 @@ def partners(facts: DataFrame) -> DataFrame:
         F.expr(_SENDER).alias("outcome"),
         (F.col("sending.attempts") - 1).alias("retries"),
         _milliseconds(F.col("sending.submitted_at"), F.col("sending.acknowledged_at")).alias("ms"),
+        *(F.lit(0).cast("bigint").alias(name) for name in ("duplicates", "errors")),
     )
-    of_hour = sent.groupBy("partner", "hour").agg(
-        F.count("*").alias("sent"),
-        F.count_if(F.expr("outcome = 'acknowledged'")).alias("acknowledged"),
-        F.count_if(F.expr("outcome IN ('failed', 'expired')")).alias("failed"),
-        F.count_if(F.expr("outcome = 'in_doubt'")).alias("in_doubt"),
-        F.sum("retries").alias("retries"),
-        *(F.percentile("ms", F.lit(at)).alias(name) for name, at in _PERCENTILES.items()),
+    party = "CASE trouble.side WHEN 'sending' THEN sending.to_party ELSE receiving.from_party END"
+    troubled = ours.select(F.explode("troubles").alias("trouble"), "sending", "receiving").select(
+        F.expr(party).alias("partner"),
+        "trouble.hour",
+        F.lit(None).cast("string").alias("outcome"),
+        F.lit(0).cast("bigint").alias("retries"),
+        F.lit(None).cast("double").alias("ms"),
+        "trouble.duplicates",
+        "trouble.errors",
     )
-    trouble = ours.select(F.explode("troubles").alias("trouble"), "sending", "receiving").select(
-        F.expr(
-            "CASE trouble.side WHEN 'sending' THEN sending.to_party ELSE receiving.from_party END"
-        ).alias("partner"),
-        "trouble.hour", "trouble.duplicates", "trouble.errors",
-    )  # fmt: skip
-    troubled = trouble.groupBy("partner", "hour").agg(
-        F.sum("duplicates").alias("duplicates"), F.sum("errors").alias("errors")
+    of_hour = (
+        sent.unionAll(troubled)
+        .where("partner IS NOT NULL")
+        .groupBy("partner", "hour")
+        .agg(
+            F.count("outcome").alias("sent"),
+            F.count_if(F.expr("outcome = 'acknowledged'")).alias("acknowledged"),
+            F.count_if(F.expr("outcome IN ('failed', 'expired')")).alias("failed"),
+            F.count_if(F.expr("outcome = 'in_doubt'")).alias("in_doubt"),
+            *(F.sum(name).alias(name) for name in ("retries", "duplicates", "errors")),
+            F.percentile("ms", F.array(*map(F.lit, _PERCENTILES.values()))).alias("quantiles"),
+        )
     )
-    both = of_hour.join(troubled, ["partner", "hour"], "full").where("partner IS NOT NULL")
-    counts = [name for name, kind, _ in schema.PARTNERS.columns if kind == "bigint"]
-    return both.fillna(0, counts).select(schema.PARTNERS.names)
+    quantiles = {name: F.col("quantiles")[place] for place, name in enumerate(_PERCENTILES)}
+    return of_hour.withColumns(quantiles).select(schema.PARTNERS.names)
 
 
 def packing(facts: DataFrame) -> DataFrame:
@@ -197,34 +203,39 @@ def packing(facts: DataFrame) -> DataFrame:
     ).select(
         F.col("sending.pmode").alias("pmode"),
         hour(F.col("sending.first_sent_at")).alias("hour"),
-        "kind",
         "message_id",
-        F.col("sending.own_envelope").alias("own"),
+        "kind",
         F.col("sending.bytes").alias("bytes"),
         F.col("sending.wire_bytes").alias("wire_bytes"),
-        F.col("envelopes").alias("others"),
+        F.col("sending.own_envelope").alias("own"),
+        "envelopes",
     )
-    counts = sent.groupBy("pmode", "hour").agg(
-        F.count_if(F.expr("kind = 'message'")).alias("messages"),
-        F.count_if(F.expr("kind = 'fragment'")).alias("fragments"),
-        F.coalesce(F.expr("sum(bytes) FILTER (WHERE kind = 'message')"), F.lit(0)).alias(
-            "payload_bytes"
-        ),
-        F.coalesce(F.sum("wire_bytes"), F.lit(0)).alias("wire_bytes"),
-        F.count_if("own").alias("own"),
-    )
-    # An envelope is known by its first unit: those of messages that went first are theirs alone.
+    # An envelope is known by its first unit. It counts once, among the others if it is there.
     others = (
-        sent.where("size(others) > 0")
-        .select("pmode", "hour", F.explode("others").alias("message_id"))
+        sent.where("size(envelopes) > 0")
+        .select("pmode", "hour", F.explode("envelopes").alias("message_id"))
         .distinct()
+        .withColumn("other", F.lit(True))
     )
-    mine = sent.where("own").select("pmode", "hour", "message_id")
-    strange = others.join(mine, ["pmode", "hour", "message_id"], "left_anti")
-    beside = strange.groupBy("pmode", "hour").agg(F.count("*").alias("strange"))
+    units = sent.join(others, ["pmode", "hour", "message_id"], "left").select(
+        "pmode", "hour", "kind", "bytes", "wire_bytes", F.expr("own AND other IS NULL").alias("own")
+    )
+    strange = others.select(
+        "pmode", "hour", F.lit(None).cast("string").alias("kind"),
+        *(F.lit(None).cast("bigint").alias(name) for name in ("bytes", "wire_bytes")),
+        F.col("other").alias("own"),
+    )  # fmt: skip
+    of_messages = F.expr("sum(bytes) FILTER (WHERE kind = 'message')")
     return (
-        counts.join(beside, ["pmode", "hour"], "left")
-        .withColumn("envelopes", F.col("own") + F.coalesce("strange", F.lit(0)))
+        units.unionAll(strange)
+        .groupBy("pmode", "hour")
+        .agg(
+            F.count_if(F.expr("kind = 'message'")).alias("messages"),
+            F.count_if("own").alias("envelopes"),
+            F.count_if(F.expr("kind = 'fragment'")).alias("fragments"),
+            F.coalesce(of_messages, F.lit(0)).alias("payload_bytes"),
+            F.coalesce(F.sum("wire_bytes"), F.lit(0)).alias("wire_bytes"),
+        )
         .select(schema.PACKING.names)
     )
 
@@ -317,19 +328,27 @@ def judged(facts: DataFrame, covering: Covering, grace: timedelta) -> DataFrame:
 def fact_findings(facts: DataFrame) -> DataFrame:
     """What is wrong with messages: two senders, two receivers, clocks that disagree."""
     two = [
-        facts.where(f"{side}.several").select(
-            F.col("noted_at").alias("at"),
-            F.lit(kind).alias("kind"),
-            F.col("message_id").alias("subject"),
-            F.lit(f"more than one party {verb} it").alias("detail"),
-            *_day(facts),
+        F.when(
+            F.col(f"{side}.several"),
+            F.struct(
+                F.lit(kind).alias("kind"), F.lit(f"more than one party {verb} it").alias("detail")
+            ),
         )
         for side, kind, verb in (
             ("sending", "two_senders", "sent"),
             ("receiving", "two_receivers", "received"),
         )
-    ]  # fmt: skip
-    return two[0].unionByName(two[1]).unionByName(_clock_findings(facts))
+    ]
+    found = F.explode(F.array_compact(F.array(*two))).alias("found")
+    several = (
+        facts.where("sending.several OR receiving.several")
+        .select("noted_at", "message_id", found, *_day(facts))
+        .select(
+            F.col("noted_at").alias("at"), "found.kind", F.col("message_id").alias("subject"),
+            "found.detail", *_day(facts),
+        )
+    )  # fmt: skip
+    return several.unionByName(_clock_findings(facts))
 
 
 def _clock_findings(facts: DataFrame) -> DataFrame:

@@ -6,11 +6,14 @@ rows look further than their own day: hours in which messages of another day wer
 (`spread`), conversations, and messages whose fate a journal decides that goes on (`open`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
+from functools import partial
 from typing import Any, Final
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -23,6 +26,7 @@ from postroad.pipeline.lake import Change, Lake
 from postroad.pipeline.schema import DATE, RECONCILIATION
 from postroad.pipeline.watching import microseconds
 
+Step = Callable[[], None]
 FACTS: Final = "_facts"
 FINDINGS: Final = "_fact_findings"
 _SPREAD: Final = "spread"
@@ -30,6 +34,10 @@ _OPEN: Final = "open"
 _WATCHES: Final = "watches"
 _SERVED: Final = "served"
 _GRACE: Final = "grace"
+_AT_ONCE: Final = 4
+"""So many tables are made side by side: each has times in which it doesn't use all cores."""
+_ROWS: Final = 100_000
+"""About so many events are folded at a time."""
 _INDEX: Final = ("key", "conversation_key", "ref_key", DATE)
 
 
@@ -54,14 +62,20 @@ class _Update:
         touched = self._touched(new)
         self._add_facts(new, touched)
         days = self.change.days(FACTS)
-        covering = self._covering(new)
+        steps: list[Step] = [partial(self._replace_reconciliation, days, new)]
         if days:
-            self._replace_days(days)
-            self._replace_hours(days)
-            self._replace_conversations(touched)
-        self._replace_reconciliation(days, covering)
+            steps.append(partial(self._replace_conversations, touched))
+            steps.append(partial(self._replace_hours, days))
+            steps += self._replacing_days(days)
+        self._at_once(steps)
         if touched is not None:
-            touched.unpersist()
+            touched.rows.unpersist()
+
+    def _at_once(self, steps: Iterable[Step]) -> None:
+        inherit = inheritable_thread_target(self.spark)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for done in [pool.submit(inherit(step)) for step in steps]:
+                done.result()
 
     def _add_events(self) -> DataFrame:
         """The new events, read from where they wait."""
@@ -82,7 +96,7 @@ class _Update:
         rows = [(node, epoch, seq) for node, epoch, seq, _ in self.batch.retracted]
         return self.spark.createDataFrame(rows, "node string, epoch int, seq bigint")
 
-    def _touched(self, new: DataFrame) -> DataFrame | None:
+    def _touched(self, new: DataFrame) -> "_Touched | None":
         """The facts so far of those messages that the new events name; None: there are none."""
         if not self.lake.days(FACTS):
             return None
@@ -98,7 +112,7 @@ class _Update:
         if not days:
             return None
         found = self._facts(days).join(named, "message_id", "left_semi")
-        return found.select("message_id", "noted_at", "until_at", *_INDEX).cache()
+        return _Touched.of(found.select("message_id", "noted_at", "until_at", *_INDEX).cache())
 
     def _index(self) -> DataFrame:
         """The keys of all facts: the only thing that is read of all days."""
@@ -112,24 +126,29 @@ class _Update:
         """As they will be."""
         return self.change.read(FACTS, days, _facts_schema())
 
-    def _add_facts(self, new: DataFrame, touched: DataFrame | None) -> None:
+    def _add_facts(self, new: DataFrame, touched: "_Touched | None") -> None:
         events = new
+        steps = []
         if touched is not None:
-            stored = self.lake.read("events", _spans(touched))
-            ids = touched.select("message_id")
+            stored = self.lake.read("events", touched.spans)
+            ids = touched.rows.select("message_id")
             old = self._without_retracted(stored).join(ids, "message_id", "left_semi")
             events = new.unionByName(old)
-            days = _days(touched)
-            stay = self._facts(days).join(ids, "message_id", "left_anti")
-            self.change.replace(FACTS, stay, days)
-        self.change.add(FACTS, _dated(fact.facts(events), "noted_at"))
+            stay = self._facts(touched.days).join(ids, "message_id", "left_anti")
+            steps.append(partial(self.change.replace, FACTS, stay, touched.days))
+        facts = fact.facts(events, 1 + self.batch.totals.kept // _ROWS)
+        steps.append(partial(self.change.add, FACTS, _dated(facts, "noted_at")))
+        self._at_once(steps)
 
-    def _replace_days(self, days: list[str]) -> None:
+    def _replacing_days(self, days: list[str]) -> list[Step]:
         """The tables whose rows lie under the day of their message."""
         facts = self._changed(days)
-        self.change.replace("messages", tables.messages(facts), days)
-        self.change.replace("hops", tables.hops(facts), days)
-        self.change.replace(FINDINGS, tables.fact_findings(facts), days)
+        made = {
+            "messages": tables.messages(facts),
+            "hops": tables.hops(facts),
+            FINDINGS: tables.fact_findings(facts),
+        }
+        return [partial(self.change.replace, name, rows, days) for name, rows in made.items()]
 
     def _replace_hours(self, days: list[str]) -> None:
         """The tables by hour, of all days to whose hours changed facts belong, now or before."""
@@ -143,7 +162,7 @@ class _Update:
             self.change.replace(name, rows, dirty)
         self.change.set(_SPREAD, {day: some for day, some in now.items() if some})
 
-    def _replace_conversations(self, touched: DataFrame | None) -> None:
+    def _replace_conversations(self, touched: "_Touched | None") -> None:
         """Those of the changed messages, and of the requests that these answer."""
         added = self.change.added(FACTS, _facts_schema())
         if touched is None and not self.lake.days(FACTS):
@@ -152,7 +171,7 @@ class _Update:
             return
         changed = added.select(*_INDEX)
         if touched is not None:
-            changed = changed.unionByName(touched.select(*_INDEX))
+            changed = changed.unionByName(touched.rows.select(*_INDEX))
         index = self._index()
         asked = index.join(
             changed.select(F.col("ref_key").alias("key")), "key", "left_semi"
@@ -169,22 +188,27 @@ class _Update:
             "ref_key",
             "left_semi",
         )
-        before = self._facts(_days(said))
-        old = before.where("kind = 'message'").join(wanted, "conversation_key", "left_semi")
-        starts = old.groupBy("conversation_id").agg(F.min("first_at").alias("started_at"))
-        days = _days(_dated(starts, "started_at"))
-        everything = self._changed({*_days(said), *_days(answers), *self.change.days(FACTS)})
-        rows = _dated(tables.conversations(_concerned(everything, wanted)), "started_at")
-        stay = self.lake.read("conversations", days).join(
-            wanted, fact.key("conversation_id") == F.col("conversation_key"), "left_anti"
+        said_on = _days(said)
+        old = self._facts(said_on).where("kind = 'message'")
+        starts = (
+            old.join(wanted, "conversation_key", "left_semi")
+            .groupBy("conversation_id")
+            .agg(F.min("first_at").alias("started_at"))
         )
+        days = _days(_dated(starts, "started_at"))
+        everything = self._changed({*said_on, *_days(answers), *self.change.days(FACTS)})
+        rows = _dated(tables.conversations(_concerned(everything, wanted)), "started_at")
         if days:
+            stay = self.lake.read("conversations", days).join(
+                wanted, fact.key("conversation_id") == F.col("conversation_key"), "left_anti"
+            )
             self.change.replace("conversations", stay, days)
         self.change.add("conversations", rows)
         wanted.unpersist()
 
-    def _replace_reconciliation(self, days: list[str], covering: Covering) -> None:
+    def _replace_reconciliation(self, days: list[str], new: DataFrame) -> None:
         """Of the changed days, and of those where a journal that went on may decide something."""
+        covering = self._covering(new)
         opened: dict[str, dict[str, int]] = self.lake.state(_OPEN) or {}
         dirty = sorted({*days, *self._reopened(opened, covering)})
         if dirty:
@@ -223,6 +247,29 @@ class _Update:
         return Covering.of(parts, watching.retired(served))
 
 
+@dataclass(frozen=True)
+class _Touched:
+    """The facts of some messages as they were before a change, of what is needed of them."""
+
+    rows: DataFrame
+    days: list[str]
+    """Under which they lie."""
+    spans: list[str]
+    """On which events of these messages may lie."""
+
+    @staticmethod
+    def of(rows: DataFrame) -> "_Touched":
+        first, last = fact.day(F.col("noted_at")), fact.day(F.col("until_at"))
+        found = rows.select(DATE, first, last).distinct().collect()
+        spans = {day for _, start, end in found for day in _between(start, end)}
+        return _Touched(rows, sorted({day for day, _, _ in found}), sorted(spans))
+
+
+def _between(first: date, last: date) -> Iterable[str]:
+    for days in range((last - first).days + 1):
+        yield (first + timedelta(days=days)).isoformat()
+
+
 def _facts_schema() -> StructType:
     parsed = StructType.fromDDL(fact.SCHEMA)
     assert isinstance(parsed, StructType)
@@ -236,14 +283,6 @@ def _dated(rows: DataFrame, by: str) -> DataFrame:
 
 def _days(rows: DataFrame) -> list[str]:
     return sorted(row[0] for row in rows.select(DATE).distinct().collect())
-
-
-def _spans(touched: DataFrame) -> list[str]:
-    """The days on which events of these messages may lie."""
-    each = F.sequence(fact.day(F.col("noted_at")), fact.day(F.col("until_at")))
-    return _days(
-        touched.select(F.explode(F.transform(each, lambda day: day.cast("string"))).alias(DATE))
-    )
 
 
 def _spread(facts: DataFrame) -> dict[str, list[str]]:

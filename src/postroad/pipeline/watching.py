@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from postroad.pipeline.covering import Covering, Stretch, Watch, last_beats
+from postroad.pipeline.covering import Covering, Stretch, Watch, last_beat
 from postroad.pipeline.intake_files import Run
 from postroad.pipeline.times import micros, moment
 
@@ -52,14 +52,10 @@ def _within(one: tuple[datetime, datetime], others: Iterable[tuple[datetime, dat
 
 def served(events: DataFrame) -> dict[str, Any]:
     """For whom each node wrote, and its last heartbeat (epoch, seq, when it retired); as JSON."""
-    rows = events.groupBy("node").agg(F.collect_set("party").alias("parties"))
-    found = rows.join(last_beats(events), "node", "left").collect()
+    rows = events.groupBy("node").agg(F.collect_set("party"), last_beat())
     return {
-        row["node"]: {
-            "parties": sorted(row["parties"]),
-            "beat": [row["epoch"], row["seq"], row["retired"]] if row["epoch"] else [0, 0, None],
-        }
-        for row in found
+        node: {"parties": sorted(parties), "beat": list(beat) if beat else [0, 0, None]}
+        for node, parties, beat in rows.collect()
     }
 
 

@@ -208,6 +208,9 @@ def attempted(
     # What calls back has its time from when the message was all there, however long that took.
     due = (now if hope else began) + wait_after(policy, tried.tries, dice)
     due = max(due if end is None else min(due, end), now)
+    if probe and result is Input.NOT_SENT:
+        # Its partner is paused again: it goes when that is over, whatever its own waits are.
+        due = now
     known = decided_by(policy, tried.tries, began, end)
     return Decision(tried, due, None if known is None else max(known, due), ends_at=end)
 

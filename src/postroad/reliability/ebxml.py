@@ -329,7 +329,7 @@ def _look(
     """The case; for a new message with a SequenceNumber also what the order says."""
     if message.kind is Kind.ACKNOWLEDGMENT and receiver.is_to_party(message):
         return Case.ACKNOWLEDGMENT, None
-    if terms.is_reliable and known is not None:
+    if known is not None and (terms.is_reliable or known.digest != message.digest):
         return _known(message, terms, known, responses), None
     if terms.time_to_live is not None and now > terms.time_to_live:
         return Case.EXPIRED, None

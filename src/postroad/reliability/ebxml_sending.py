@@ -134,10 +134,13 @@ def said(sent: Message, terms: Terms, answer: Message) -> Word:
     """What an answer says about the message to which it refers, by what it is and whose it is."""
     by_to_party = answer.from_party == sent.to_party
     by_next = sent.hop is not None and answer.from_party == sent.hop.receiver_uri
-    if answer.kind is Kind.ERROR or _is_failure(answer.error):
+    if answer.kind is Kind.ERROR or _is_error(answer.error):
         if not (by_to_party or by_next or terms.hops):
             return Word.FOREIGN
-        return _error_said(answer.error, by_to_party)
+        word = _error_said(answer.error, by_to_party)
+        # MSHs on the way may have sent several copies, of which one was refused.
+        doubtful = word is Word.REFUSED and by_to_party and terms.hops
+        return Word.DOUBTED if doubtful else word
     if by_to_party:
         return Word.ACKNOWLEDGED
     if not by_next:
@@ -146,6 +149,11 @@ def said(sent: Message, terms: Terms, answer: Message) -> Word:
         return Word.TAKEN_OVER if terms.hops else Word.ACKNOWLEDGED
     final = answer.acknowledgment.type is AckType.DELIVERY_RECEIPT
     return Word.ACKNOWLEDGED if final else Word.TAKEN_OVER
+
+
+def _is_error(error: Error | None) -> bool:
+    """Whether it says more than that something could be better, on whatever message it rides."""
+    return error is not None and (error.severity is Severity.ERROR or _is_failure(error))
 
 
 def _is_failure(error: Error | None) -> bool:

@@ -255,7 +255,10 @@ class Transaction(Reader, Protocol):
         ...
 
     def forget_states(self, before: datetime, limit: int) -> int:
-        """Forget what was last changed before a time; how many there were."""
+        """Forget what is passing (its name begins with ~) and was last changed before a time.
+
+        How many there were.
+        """
         ...
 
     def record(self, events: Iterable[Event]) -> None:

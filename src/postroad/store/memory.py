@@ -369,7 +369,8 @@ class _MemoryTransaction(_MemoryReader):
             self._put(self._tables.states, name, (now, value))
 
     def forget_states(self, before: datetime, limit: int) -> int:
-        old = [name for name, (at, _) in self._tables.states.items() if at < before][:limit]
+        states = self._tables.states.items()
+        old = [name for name, (at, _) in states if name.startswith("~") and at < before][:limit]
         for name in old:
             self._pop(self._tables.states, name)
         return len(old)

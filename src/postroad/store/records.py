@@ -177,7 +177,7 @@ class Signal(Struct, frozen=True):
     """The user message."""
     signal_id: str
     kind: str
-    """receipt or error"""
+    """receipt, acknowledgment, hop, response or error"""
     incoming: bool
     at: datetime
     envelope: Stored

@@ -458,13 +458,11 @@ def is_reserved(service: Service) -> bool:
 
 
 def kind_of(message: EbxmlMessage) -> Kind:
-    """What a message is, by Service and Action; an application's may acknowledge something too.
+    """What a message is, by Service and Action.
 
-    An ErrorList of severity Error never comes with anything of an application.
+    An application's may acknowledge something too, or report errors. [MS098-11.5-01]
     """
-    header, error_list = message.header, message.error_list
+    header = message.header
     if is_msh_service(header.service):
         return _ACTIONS.get(header.action, "message")
-    if error_list is not None and error_list.highest_severity == ERROR:
-        return "error"
     return "message"

@@ -379,9 +379,9 @@ ON CONFLICT (name) DO UPDATE SET changed_at = excluded.changed_at, details = exc
 DELETE FROM states WHERE name = ?
 
 -- name: forget_states
--- Forget what was last changed before a time.
+-- Forget what is passing and was last changed before a time.
 DELETE FROM states WHERE name IN (
-    SELECT name FROM states WHERE changed_at < ? ORDER BY changed_at LIMIT ?
+    SELECT name FROM states WHERE name >= '~' AND changed_at < ? ORDER BY changed_at LIMIT ?
 )
 
 -- name: add_offer
