@@ -462,3 +462,21 @@ async def test_who_knows_the_sub_channel_alone_takes_messages_that_name_the_pare
     await world.wait(2)
     assert await seller.inbox() == [M]
     assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@played
+async def test_what_cannot_be_read_stands_in_nobodys_way(world: World) -> None:
+    collect(world)
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await buyer.send(N)
+    lost_one = await buyer.message(M)
+    assert lost_one.envelope is not None
+    world._memories[BUYER]._tables.contents.pop(lost_one.envelope.place)
+    assert await pull(seller, most=10) == (N,)
+    told = [(one.event, one.attempt) for one in await buyer.events(M) if one.attempt]
+    assert told == [("send_failed", 1)]
+    kept = await buyer.message(M)
+    assert kept.state is State.READY
+    assert "cannot be read" in (kept.detail or "")
+    await world.wait(60)

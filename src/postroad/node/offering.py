@@ -7,10 +7,12 @@ offered again when none came in time, with the same bytes.
 
 import logging
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace as changed
 
+from postroad.agreement.matching import Match
 from postroad.msh.answers import sent_message
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import WireForm, WirePart, wire_form
@@ -20,22 +22,24 @@ from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.outcome import Reason, apply, due, give_up, left_as, life_of
-from postroad.node.requests import Response
+from postroad.node.requests import Request, Response
 from postroad.node.service import Refused
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import Input, attempted
 from postroad.reliability.schedule import ends_at
-from postroad.store.interface import Transaction
+from postroad.store.interface import StoreDamaged, StoreError, Transaction
 from postroad.store.records import Message, Offer, Side, State, Work
 from postroad.transport.http_outgoing import Pieces
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
+from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap import SoapVersion
 
 WAITING: Final = (State.READY, State.WAITING)
 _IN_ONE_PIECE: Final = 256 * 1024
 _SEALED_TYPE: Final = "application/octet-stream"
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
+_MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
 _AT_ONCE: Final = 100
 """Messages whose time is over that one step gives up."""
 _log = logging.getLogger("postroad.offer")
@@ -68,6 +72,16 @@ def offer_work(message: Message, sending: Sending) -> Work | None:
     return None if end is None else Work("offer", message.message_id, end)
 
 
+class Withheld(Struct, frozen=True):
+    """Why a PullRequest gets no message."""
+
+    problems: tuple[EbmsError, ...]
+    match: Match | None = None
+    """How the answer is signed; None where nobody showed who asks."""
+    why: str | None = None
+    """What the journal is told; nothing of a channel that is merely empty."""
+
+
 class Offering:
     """The channels of a node."""
 
@@ -97,9 +111,7 @@ class Offering:
             context.settled.tell(message.message_id)
             context.told()
             return
-        assert message.envelope is not None
-        kept = read_all(context.store.content(message.envelope), message.envelope.size)
-        sent = sent_message(kept, context.limits).user_message
+        sent = await self._unoffered(message)
         end = ends_at(policy, message.created_at, message.first_sent_at)
 
         def step(tx: Transaction) -> None:
@@ -107,13 +119,53 @@ class Offering:
             if found is None or found.state not in WAITING:
                 tx.finish_work(work.id, work.owner)
                 return
-            offer(tx, found, sent, now)
+            if sent is not None:
+                offer(tx, found, sent, now)
             tx.postpone_work(work.id, end, owner=work.owner)
             tx.change_message(Side.SENDING, work.message_id, WAITING, timer=work.id)
 
         await context.store.run(step)
 
-    def judge(
+    async def _unoffered(self, message: Message) -> UserMessage | None:
+        """The header of a message that is to be put into its channel; None: it is there."""
+        store, stored = self._context.store, message.envelope
+        if await store.look(lambda reader: reader.offer(message.message_id)) is not None:
+            return None
+        assert stored is not None
+        try:
+            kept = read_all(store.content(stored), stored.size)
+        except StoreDamaged as lost:
+            _log.error("not offered", extra={"message_id": message.message_id, "detail": str(lost)})
+            return None
+        return sent_message(kept, self._context.limits).user_message
+
+    async def answer(
+        self, look: Look, request: SignalMessage, asked: Request, now: datetime
+    ) -> "Response | Withheld":
+        """The message that a PullRequest gets, or what keeps it from one."""
+        found = look.found
+        assert found.messaging is not None
+        assert request.pull_request is not None
+        wrong = [one for one in found.problems if one.severity is Severity.FAILURE]
+        if len(found.messaging.units) > 1:
+            said = "signals bundled with a PullRequest are not taken here"
+            wrong.append(EbmsError("EBMS:0008", said, location="eb:Messaging"))
+        if wrong:
+            return Withheld(tuple(wrong), why=wrong[0].detail)
+        may = self._judge(look, request, asked.client_certificate, now)
+        why = may.why
+        if may.matches:
+            message, new = await self._hand_out(request, may, now, asked.peer)
+            if message is not None:
+                return self._response(message)
+            if new:
+                return Withheld((_nothing(),), may.matches[0])
+            why = "it came before: its nonce or its id was used already"
+        channel = request.pull_request.effective_mpc[:200]
+        refusal = EbmsError("EBMS:0101", _MAY_NOT_PULL)
+        return Withheld((refusal,), why=f"a PullRequest for {channel}: {why}")
+
+    def _judge(
         self, look: Look, request: SignalMessage, certificate: bytes | None, now: datetime
     ) -> Allowed:
         """What a PullRequest may have."""
@@ -131,9 +183,9 @@ class Offering:
             skew=self._context.config.clock_skew,
         )
 
-    async def hand_out(
+    async def _hand_out(
         self, request: SignalMessage, may: Allowed, now: datetime, peer: str | None
-    ) -> tuple[Response | None, bool]:
+    ) -> tuple[Message | None, bool]:
         """The message that came first and may be had, once it is written down that it left.
 
         None: there is none. False: the request came before.
@@ -157,16 +209,18 @@ class Offering:
             return None, True
 
         message, new = await context.store.run(step)
-        if message is None:
-            return None, new
-        context.count("send_attempts", outcome="pulled")
-        context.work_came.set()
-        context.settled.tell(message.message_id)
-        _log.info("pulled", extra={"message_id": message.message_id, "peer": peer})
+        if message is not None:
+            context.count("send_attempts", outcome="pulled")
+            context.work_came.set()
+            context.settled.tell(message.message_id)
+            _log.info("pulled", extra={"message_id": message.message_id, "peer": peer})
+        return message, new
+
+    def _response(self, message: Message) -> Response:
         form = self._form(message)
         if form.length <= _IN_ONE_PIECE:
-            return Response(200, form.content_type, b"".join(form.pieces())), True
-        return Response(200, form.content_type, pieces=Pieces(form.length, form.pieces)), True
+            return Response(200, form.content_type, b"".join(form.pieces()))
+        return Response(200, form.content_type, pieces=Pieces(form.length, form.pieces))
 
     def _is_suspended(self, tx: Transaction, pmode: str) -> bool:
         """Whether nothing is to go to the receiver until somebody resumes."""
@@ -190,40 +244,37 @@ class Offering:
             apply(context, tx, message, over, now, reason, timer)
             return None
         result = Input.UNANSWERED if sending.awaits else Input.LEFT
+        reason, length = Reason(peer=peer), 0
+        try:
+            length = self._form(message).length
+        except StoreError as lost:
+            # It stands in nobody's way: the next one is handed out.
+            result = Input.NOT_SENT
+            reason = Reason("EBMS:0005", f"it cannot be read: {lost}", peer)
         decision = attempted(
             life_of(message), result, sending.policy, began=now, now=now, dice=dice, hope=True
         )
-        number, length = message.attempts + 1, self._form(message).length
         if timer is None and decision.due is not None:
             timer = tx.add_work(Work("offer", message_id, decision.due))
+        left, number = result is not Input.NOT_SENT, message.attempts + 1
 
         def note() -> None:
             event = about(
                 message,
-                left_as(message, number),
+                left_as(message, number) if left else "send_failed",
                 now,
                 attempt=number,
                 peer=peer,
-                envelope=message_id,
-                wire_bytes=length,
-                evidence=signed(message),
+                envelope=message_id if left else None,
+                wire_bytes=length if left else None,
+                detail=reason.detail,
+                evidence=signed(message) if left else None,
             )
             tx.record((event,))
 
-        apply(
-            context,
-            tx,
-            message,
-            decision,
-            now,
-            Reason(peer=peer),
-            timer,
-            note,
-            attempts=number,
-            wire_bytes=length,
-            peer=peer,
-        )
-        return changed(message, attempts=number)
+        tried: dict[str, Any] = {"attempts": number, "wire_bytes": length, "peer": peer}
+        apply(context, tx, message, decision, now, reason, timer, note, **tried)
+        return changed(message, attempts=number) if left else None
 
     def _form(self, message: Message) -> WireForm:
         """The message as it goes over the wire: the same bytes each time."""
@@ -243,3 +294,9 @@ class Offering:
         ]
         envelope = read_all(store.content(message.envelope), message.envelope.size)
         return wire_form(_VERSIONS[message.soap], envelope, parts, message.boundary)
+
+
+def _nothing() -> EbmsError:
+    """Neither a message, nor one that is selected. [P2-5.1-07]"""
+    said = "no message is there to be pulled"
+    return EbmsError("EBMS:0006", said, location="eb:PullRequest/@mpc")

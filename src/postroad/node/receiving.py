@@ -69,7 +69,6 @@ _IN_ONE_PIECE: Final = 64 * 1024
 _MAY_GROW: Final = 16 * 1024
 """Bytes of payloads that could become a hundred milliseconds' worth by decompression."""
 _LEAST_MEMORY: Final = timedelta(days=1)
-_MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
 _SECURITY: Final = ("EBMS:0101", "EBMS:0103")
 _log = logging.getLogger("postroad.receive")
 
@@ -378,36 +377,16 @@ class Receiver:
         self, look: Look, capture: Capture, signal: SignalMessage, request: Request, now: datetime
     ) -> Response:
         """A PullRequest: answered by a message, or by what keeps it from one."""
-        found, ref = look.found, signal.message_info.message_id or None
-        assert found.messaging is not None
-        assert signal.pull_request is not None
-        problems = [one for one in found.problems if one.severity is Severity.FAILURE]
-        if len(found.messaging.units) > 1:
-            said = "signals bundled with a PullRequest are not taken here"
-            problems.append(EbmsError("EBMS:0008", said, location="eb:Messaging"))
-        match = None
-        if not problems:
-            may = self.offering.judge(look, signal, request.client_certificate, now)
-            why = may.why
-            if may.matches:
-                match = may.matches[0]
-                response, new = await self.offering.hand_out(signal, may, now, request.peer)
-                if response is not None:
-                    return response
-                why = "" if new else "it came before: its nonce or its id was used already"
-            if why:
-                match, problems = None, [EbmsError("EBMS:0101", _MAY_NOT_PULL)]
-                said = f"a PullRequest for {signal.pull_request.effective_mpc[:200]}: {why}"
-                await self._note("EBMS:0101", said, now, request.peer)
-        if not problems:
-            said = "no message is there to be pulled"
-            problems = [EbmsError("EBMS:0006", said, location="eb:PullRequest/@mpc")]
-        elif match is None and problems[0].detail is not _MAY_NOT_PULL:
-            await self._note(problems[0].code, problems[0].detail, now, request.peer)
-        arrival = Arrival(found, capture, request.peer, 0, now)
-        answer = error(problems, signal_id=self._context.new_id(now), ref=ref, now=now)
-        written = self._written(arrival, answer, match)
-        return Response(200, written.content_type, written.envelope)
+        given = await self.offering.answer(look, signal, request, now)
+        if isinstance(given, Response):
+            return given
+        if given.why is not None:
+            await self._note(given.problems[0].code, given.why, now, request.peer)
+        ref = signal.message_info.message_id or None
+        said = error(given.problems, signal_id=self._context.new_id(now), ref=ref, now=now)
+        arrival = Arrival(look.found, capture, request.peer, 0, now)
+        answer = self._written(arrival, said, given.match)
+        return Response(200, answer.content_type, answer.envelope)
 
     async def _signals(
         self, look: Look, capture: Capture, request: Request, now: datetime
