@@ -181,6 +181,9 @@ class MemoryService:
             raise Refused(404, f"There is no message {message_id} in the inbox.")
         return await self.change(message, state=State.CONSUMED)
 
+    async def release(self, message_id: str) -> Message:
+        raise Refused(404, f"no message {message_id} is held until others come")
+
     async def acknowledge_all(self, wanted: Wanted) -> int:
         found = await self.messages(dataclasses.replace(wanted, limit=10_000))
         for message in found:

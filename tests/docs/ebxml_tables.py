@@ -135,7 +135,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "OtherXml": "an element is missing, stands twice or in the wrong place",
     "DeliveryFailure": "a relay could not pass it on: Error if it surely did not leave, else "
     "Warning; there is no room to hold messages that come too early",
-    "TimeToLiveExpired": "it came too late, MSHTimeAccuracy allowed for",
+    "TimeToLiveExpired": "it came too late, by the clock of the receiver",
     "SecurityFailure": "there is no signature, it does not hold, or nobody vouches for the signer",
     "MimeProblem": "the Manifest names a part that is not there",
     "Unknown": "whatever has no code of its own",

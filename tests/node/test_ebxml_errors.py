@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import pytest
 
+from postroad.node.service import Refused
+from postroad.store.records import State
 from tests.node.ebxml_letters import (
     CID,
     DATA,
@@ -369,3 +371,26 @@ async def test_a_report_is_not_longer_than_anybody_reads(world: World) -> None:
     outcome = await hand(world, await listening(world), order(inside=RELIABLY + foreign * 1000))
     assert 1 <= len(outcome.said.errors) <= 50
     assert outcome.said.errors[0][0] == "NotSupported"
+
+
+@played
+async def test_an_operator_releases_what_waits_for_a_message_that_never_comes(
+    world: World,
+) -> None:
+    world.speak(message_order="Guaranteed", **reliable_terms())
+    seller = await listening(world)
+    for number in (0, 2, 3, 6):
+        await hand(world, seller, numbered(number))
+    assert await seller.inbox() == ["0@buyer.example"]
+    found = await seller.process.ask(seller.node.release("3@buyer.example"))
+    assert found.state is State.DELIVERED
+    assert await seller.inbox() == ["0@buyer.example", "2@buyer.example", "3@buyer.example"]
+    raised = [one.detail or "" for one in await seller.journal("error_raised")]
+    assert any("number 1 " in one and "not waited for" in one for one in raised)
+    late = await hand(world, seller, numbered(1))
+    assert [one[0] for one in late.said.errors] == ["Inconsistent"]
+    with pytest.raises(Refused, match="is held until others come"):
+        await seller.process.ask(seller.node.release("3@buyer.example"))
+    await hand(world, seller, numbered(4))
+    await hand(world, seller, numbered(5))
+    assert (await seller.inbox())[-3:] == ["4@buyer.example", "5@buyer.example", "6@buyer.example"]

@@ -282,3 +282,26 @@ async def test_questions_and_answers_pass_a_carrier_too(world: World, version: s
     await world.wait(2)
     asked = await buyer.process.ask(buyer.node.query(M, 10))
     assert asked.answer == "Received"
+
+
+@played
+async def test_through_a_carrier_a_message_waits_until_the_one_before_has_arrived(
+    world: World,
+) -> None:
+    agree(world)
+    ordered = TERMS | {"version": "0.98b", "delivery_receipt": "UnSigned"}
+    ordered |= {"message_order": "Guaranteed"}
+    world.speak("steps", at=(BUYER,), url=address(CARRIER), hops=1, **ordered)
+    world.speak("steps", at=(SELLER,), **ordered)
+    buyer, carrier, seller = await started(world)
+    world.configure(CARRIER, send={"breaker": {"failures": 0}})
+    world.wire.will(lost, at=SELLER)
+    ids = [f"{number}@buyer.example" for number in range(3)]
+    for one in ids:
+        await buyer.send(one, "steps", conversation="c")
+    await world.wait(1)
+    assert "hop_acked" in await buyer.story(ids[0])
+    assert await buyer.story(ids[1]) == ["submitted"], "the first has not arrived yet"
+    await world.wait(60)
+    assert await seller.inbox() == ids
+    assert {await buyer.state(one) for one in ids} == {State.ACKNOWLEDGED}

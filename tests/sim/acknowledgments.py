@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from postroad.store.records import Message, Side
 from tests.sim.history import History
 from tests.sim.network import Transmission
 from tests.sim.plan import Planned

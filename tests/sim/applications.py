@@ -159,7 +159,8 @@ class Applications:
                 self._resent.add(message.message_id)
                 await self._resend(party, message.message_id)
             else:
-                await self._settle(party, message.message_id, "received")
+                answer = self._books.truth(party, message.message_id)
+                await self._settle(party, message.message_id, answer)
 
     async def _look_after(self, party: str, draw: random.Random) -> None:
         wanted = Wanted(side=Side.SENDING, states=_GIVEN_UP, limit=100)

@@ -15,13 +15,14 @@ from postroad.reliability.breaker import Gate
 from postroad.store.records import Event, Message, Recorded, Side, State
 from tests.sim.acknowledgments import Acknowledgments, without_trace
 from tests.sim.agreements import Party
+from tests.sim.ebxml_agreements import address
 from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.kinds import RELAY
 from tests.sim.network import UNREACHABLE, Network, Transmission
 from tests.sim.plan import Planned
 from tests.sim.receipts import Receipts
-from tests.sim.replay import DELIVERED, GIVEN_UP, TAKEN, Outgoing, Replay, Untrue, at_rest
+from tests.sim.replay import ATTEMPTS, DELIVERED, GIVEN_UP, TAKEN, Outgoing, Replay, Untrue, at_rest
 from tests.sim.store import Commit, Disk
 from tests.sim.timing import Timing
 from tests.sim.webhook import Listener
@@ -62,6 +63,8 @@ class Books:
         """What an application was told is taken over."""
         self._bodies: dict[tuple[str, str, str | None], bytes] = {}
         """What was sent first, by sender, address and message id."""
+        self._holes: set[tuple[str, str]] = set()
+        """By sender and conversation: where an operator said that something came which did not."""
         self._copies_refused: set[str] = set()
         """Messages of which a copy that the network made was refused."""
         self._resuming: set[tuple[str, str]] = set()
@@ -77,6 +80,10 @@ class Books:
 
     def accept(self, planned: Planned) -> None:
         self.accepted[planned.sender, planned.message_id] = planned
+
+    def truth(self, party: str, message_id: str) -> str:
+        """What a partner says when it is asked about a message."""
+        return "received" if self._has(self._plan[party, message_id], TAKEN) else "not_received"
 
     def begun_anew(self, party: str, message_id: str) -> None:
         """An operator resends a message that was given up."""
@@ -179,7 +186,8 @@ class Books:
         if event.event == "delivered":
             self._delivered(name, event)
         if event.event == "purged" and event.side is Side.FORWARDING:
-            # Who forgot what it carried writes it anew.
+            # Who forgot what it carried takes a copy for new, and writes it anew.
+            self._brought.pop((name, event.message_id or ""), None)
             for key in [one for one in self._bodies if one[::2] == (name, event.message_id)]:
                 del self._bodies[key]
         if event.event == "settled" and event.message_id is not None:
@@ -188,9 +196,7 @@ class Books:
     def _mark(self, event: Event, commit: Commit) -> None:
         self._history.mark(event.event)
         if (event.protocol or "").startswith("ebxml"):
-            self._history.mark(f"{event.protocol}: {event.event}")
-            if event.side is Side.FORWARDING:
-                self._history.mark(f"forwarding: {event.event}")
+            self._mark_ebxml(event)
         if event.event in ("sent", "resent") and event.detail is not None:
             if "stopped" not in event.detail:
                 self._history.mark("an outcome could not be stored")
@@ -198,6 +204,21 @@ class Books:
                 self._history.mark("a lease ran out")
             else:
                 self._history.mark("taken up after a crash")
+
+    def _mark_ebxml(self, event: Event) -> None:
+        self._history.mark(f"{event.protocol}: {event.event}")
+        if event.side is Side.FORWARDING:
+            self._history.mark(f"forwarding: {event.event}")
+        if event.error_code == "TransientError":
+            self._history.mark("told to wait")
+        key = self._names.get(event.from_party or "", ""), event.message_id or ""
+        planned, peer = self._plan.get(key), event.peer or ""
+        if planned is None or event.event not in ATTEMPTS or event.side is not Side.SENDING:
+            return
+        if peer.startswith("mailto:"):
+            self._history.mark("sent by mail")
+        if len(planned.kind.ways) > 1 and peer != address(planned.receiver):
+            self._history.mark("another transport")
 
     def _time(self, name: str, event: Event) -> None:
         """Attempts come when they may, as far as the node's own clock can tell."""
@@ -222,8 +243,13 @@ class Books:
         """What a receipt settled late is there; what an operator says is his word."""
         self._history.mark("settled by an operator" if event.peer == _OPERATOR else "settled late")
         planned = self._plan.get((sender, event.message_id or ""))
-        if event.peer != _OPERATOR and planned is not None and not self._has(planned, TAKEN):
+        if planned is None or self._has(planned, TAKEN):
+            return
+        if event.peer != _OPERATOR:
             self._fail(f"{sender} is told settled, but nothing is there", event.message_id)
+        elif event.detail != "not_received":
+            # What is to follow it in order waits for a number that never comes.
+            self._holes.add((sender, planned.conversation))
 
     def _row(self, commit: Commit, row: Message) -> None:
         name = commit.disk.name
@@ -378,7 +404,8 @@ class Books:
         refused = self.replays[planned.sender].outgoing[row.message_id].refused
         if planned.kind.endless and not refused and row.state not in good:
             self._fail(f"{row.state.value} although there was no end to retries", row.message_id)
-        if row.state is State.ACKNOWLEDGED and not self._has(planned, DELIVERED):
+        waits = planned.kind.order and (planned.sender, planned.conversation) in self._holes
+        if row.state is State.ACKNOWLEDGED and not waits and not self._has(planned, DELIVERED):
             self._fail("acknowledged, and never delivered", row.message_id)
         if row.state.value in GIVEN_UP and not self._has_notice(planned.sender, row):
             self._fail(f"{row.state.value}, and nobody was told", row.message_id)

@@ -1,4 +1,4 @@
-"""The P-Modes of the simulation that speak ebXML: dialects, acknowledgments, order, ways, relays."""
+"""The P-Modes of the simulation that speak ebXML: dialects, answers, order, ways, relays."""
 
 from collections.abc import Mapping
 from typing import Any, Final

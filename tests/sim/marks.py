@@ -47,8 +47,28 @@ _STORIES: Final = (
     "settled by an operator",
     "settled late",
 )
+_EBXML: Final = (
+    "ebxml-0.98b: delivered",
+    "ebxml-1.0: delivered",
+    "ebxml-2.0: delivered",
+    "ebxml-0.98b: duplicate",
+    "ebxml-2.0: duplicate",
+    "ebxml-0.98b: rejected",
+    "sent by mail",
+    "another transport",
+    "hop acknowledged",
+    "forwarding waiting",
+    "forwarding acknowledged",
+    "forwarding failed",
+    "forwarding in_doubt",
+    "forwarding: duplicate",
+    "forwarding: send_failed",
+    "forwarding: delivery_failed",
+    "notice acknowledged",
+    "told to wait",
+)
 _FAULTS: Final = tuple(name for name in RATES if name != "drift")
-REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_FAULTS)
+REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_FAULTS)
 
 
 def missing(reached: Mapping[str, int]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from postroad.msh.outbound import WireForm
-from postroad.node.receiving import Handed, Request, Response
+from postroad.node.requests import Handed, Request, Response
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import Truncated
 from postroad.transport.http_outgoing import (

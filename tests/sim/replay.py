@@ -108,10 +108,8 @@ class Carried:
     def take(self, seq: int, event: Event) -> None:
         name = event.event
         if name == "received":
-            if self.received and not self.purged:
+            if self.received:
                 raise Untrue("received twice: the second is a duplicate")
-            if self.purged:
-                self.__init__()  # type: ignore[misc]
             self.received = seq
             return
         if not self.received:
@@ -224,7 +222,9 @@ class Replay:
         elif event.side is Side.FORWARDING and (
             event.signal_id is None or event.event in _ABOUT_A_MESSAGE
         ):
-            carried = self.carried.setdefault(event.message_id, Carried())
+            carried = self.carried.get(event.message_id)
+            if carried is None or (carried.purged and event.event == "received"):
+                carried = self.carried[event.message_id] = Carried()
             carried.take(recorded.seq, event)
 
     def fits(self, row: Message) -> str | None:

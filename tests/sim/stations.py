@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from postroad.node.config import Config
 from postroad.node.config_groups import Webhook
 from postroad.node.node import Node
-from postroad.node.receiving import Request, Response
+from postroad.node.requests import Request, Response
 from tests.sim.agreements import BEGIN, Party
 from tests.sim.faults import SHORT_MEMORY, Faults, dice
 from tests.sim.loop import Process

@@ -3,24 +3,28 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
 
-from postroad.node import keeping, node, submitting
+from postroad.node import ebxml_keeping, ebxml_relaying, keeping, node, submitting
 from postroad.reliability.awareness import ANSWERS, Answer, Reception
 from postroad.reliability.delivery import Input
+from postroad.reliability.ebxml_sending import WORDS, Word
 from postroad.store.memory import _MemoryTransaction
 from tests.conftest import PROJECT
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import REQUIRED, missing
+from tests.sim.plan import speaks_ebxml
 from tests.sim.run import Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
 AT_A_TIME = 8
 MANY = 60
 """Seeds within which a mistake must be found."""
+EBXML = tuple(seed for seed in range(5 * AT_A_TIME, 4 * MANY) if speaks_ebxml(seed))
+"""Seeds in which ebXML is spoken, after those that are run anyway."""
 
 
 @pytest.fixture(scope="session")
@@ -71,9 +75,11 @@ def test_without_faults_everything_is_acknowledged(parties: Mapping[str, Party])
     assert result.history.marks["delivered"] == result.messages
 
 
-def _found(parties: Mapping[str, Party], said: str = "") -> Result:
+def _found(
+    parties: Mapping[str, Party], said: str = "", seeds: Iterable[int] = range(MANY)
+) -> Result:
     """The first seed that fails with these words."""
-    for seed in range(MANY):
+    for seed in seeds:
         result = simulate(seed, parties)
         if result.broken is not None and said in str(result.broken):
             return result
@@ -136,6 +142,27 @@ def test_a_partner_who_is_never_left_alone_is_found(
 ) -> None:
     monkeypatch.setattr(_MemoryTransaction, "set_partner", lambda *_: None)
     assert "no pause" in str(_found(parties).broken)
+
+
+def test_an_msh_on_the_way_that_is_taken_for_the_receiver_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WORDS, Word.TAKEN_OVER, Input.ACKNOWLEDGED)
+    assert "acknowledged" in str(_found(parties, seeds=EBXML).broken)
+
+
+def test_a_relay_that_gives_up_and_tells_nobody_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ebxml_relaying.Reporting, "_notice", lambda *_: None)
+    assert _found(parties, "was not told", EBXML).broken
+
+
+def test_a_copy_that_gets_another_acknowledgment_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ebxml_keeping, "_answers", lambda *_: [])
+    assert "two different acknowledgments" in str(_found(parties, seeds=EBXML).broken)
 
 
 def test_a_failing_history_is_made_smaller(

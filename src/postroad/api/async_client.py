@@ -186,6 +186,10 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         """Say that the application has it; again is no error."""
         return await self._run(calls.ack(message_id))
 
+    async def release(self, message_id: str) -> Message:
+        """Deliver a message that is held until others come, which are waited for no longer."""
+        return await self._run(calls.release(message_id))
+
     async def ack_all(self, through: str, **filters: Unpack[Fitting]) -> int:
         """Say that the application has all that fit, up to a cursor; how many are new."""
         return await self._run(calls.ack_all(through, filters))

@@ -213,6 +213,10 @@ class Client(Asking[httpx.Client]):
         """Say that the application has it; again is no error."""
         return self._run(calls.ack(message_id))
 
+    def release(self, message_id: str) -> Message:
+        """Deliver a message that is held until others come, which are waited for no longer."""
+        return self._run(calls.release(message_id))
+
     def ack_all(self, through: str, **filters: Unpack[Fitting]) -> int:
         """Say that the application has all that fit, up to a cursor; how many are new."""
         return self._run(calls.ack_all(through, filters))

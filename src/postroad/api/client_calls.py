@@ -228,6 +228,11 @@ def ack(message_id: str) -> Call[Message]:
     return Call("POST", f"{API}/inbox/{segment_of(message_id)}/ack", _message_of)
 
 
+def release(message_id: str) -> Call[Message]:
+    path = f"{API}/inbox/{segment_of(message_id)}/release"
+    return Call("POST", path, _message_of, repeatable=False)
+
+
 def ack_all(through: str, filters: Fitting) -> Call[int]:
     path = f"{API}/inbox/ack{_query(_told(filters) | {'through': through})}"
     return Call("POST", path, _number_of("acknowledged"))

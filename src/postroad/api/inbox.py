@@ -91,6 +91,15 @@ async def acknowledge(service: Door, message_id: MessageId) -> MessageView:
     return message_view(await service.acknowledge(message_id))
 
 
+@router.post("/{message_id}/release", responses=problem_responses(404, 422))
+async def release(service: Door, message_id: MessageId) -> MessageView:
+    """Deliver a message that is held until those before it in its conversation come.
+
+    They are waited for no longer; what is held up by nothing else follows.
+    """
+    return message_view(await service.release(message_id))
+
+
 async def _in_inbox(service: Service, message_id: str) -> Message:
     message = await service.message(message_id, Side.RECEIVING)
     if message is None or message.state not in INBOX:

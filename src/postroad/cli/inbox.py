@@ -114,6 +114,28 @@ def ack(
 
 
 @app.command()
+def release(
+    message_id: MessageId,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Deliver a message that is held until those before it in its conversation come.
+
+    They are waited for no longer; what is held up by nothing else follows.
+
+    Example: postroad inbox release order-4713@buyer.example
+    """
+    with node(config, url, token) as client:
+        message = client.release(message_id)
+    if as_json:
+        print_json(as_data(message))
+    else:
+        typer.echo(f"{plain(message_id)} {message.state}")
+
+
+@app.command()
 def notices(
     ack: Annotated[
         list[int] | None,

@@ -82,12 +82,40 @@ class Kept(Struct, frozen=True):
         return self.case in (Case.NEW_AWAITED, Case.AWAITED)
 
 
-def sequence_name(message: Message) -> str:
-    return f"sequence:{message.from_party}\0{message.to_party}\0{message.conversation_id}"
+def _sequence_name(from_party: str | None, to_party: str | None, conversation: str | None) -> str:
+    """Under which it is remembered how far a conversation of two parties is."""
+    return f"sequence:{from_party}\0{to_party}\0{conversation}"
 
 
 def _decoded(data: bytes | None) -> order.Sequence | None:
     return None if data is None else msgspec.json.decode(data, type=order.Sequence)
+
+
+def _name_of(message: UserMessage) -> str:
+    parties = str(message.from_party), str(message.to_party)
+    return _sequence_name(*parties, message.collaboration_info.conversation_id)
+
+
+def release(context: Context, tx: Transaction, message: records.Message, now: datetime) -> bool:
+    """Deliver a message that waits for others, which are waited for no longer; False: it waits not.
+
+    Everything that was held up by nothing else follows it.
+    """
+    name = _sequence_name(message.from_party, message.to_party, message.conversation_id)
+    sequence = _decoded(tx.state(name))
+    if sequence is None or all(one.message_id != message.message_id for one in sequence.held):
+        return False
+    while any(one.message_id == message.message_id for one in sequence.held):
+        after = order.skip(sequence)
+        assert after is not None
+        sequence = after.sequence
+        tx.record([_gap(message, gap, now, "is not waited for any more") for gap in after.gaps])
+        for message_id in after.passed:
+            freed = tx.message(Side.RECEIVING, message_id)
+            if freed is not None and freed.state is State.HELD:
+                deliver(context, tx, freed, now)
+    tx.set_state(name, msgspec.json.encode(sequence), now)
+    return True
 
 
 def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Kept]:
@@ -95,6 +123,7 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
     arrival, message = arrived.arrival, arrived.message
     payloads: Sequence[Payload] = next(iter(arrival.found.payloads.values()), ())
     now = arrival.now
+    name = _name_of(arrived.user_message)
 
     def step(tx: Transaction) -> Kept:
         before = tx.message(Side.RECEIVING, message.message_id)
@@ -112,7 +141,7 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
             now,
             known=known,
             responses=[Response(one.signal_id, one.at) for one in given],
-            sequence=_decoded(tx.state(sequence_name(message))),
+            sequence=_decoded(tx.state(name)),
         )
         if Step.REPORT in reception.steps:
             return Kept(reception.case, reception=reception)
@@ -265,7 +294,7 @@ def _ordered(
     sequence = reception.sequence
     if arrived.message.sequence_number is None or sequence is None:
         return
-    name = sequence_name(arrived.message)
+    name = _name_of(arrived.user_message)
     tx.set_state(name, msgspec.json.encode(sequence), now)
     due = order.report_due(sequence, arrived.party.limits)
     if due is not None and len(sequence.held) == 1:

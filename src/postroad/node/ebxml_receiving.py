@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
-from postroad.msh.ebxml_answers import asked_by_partner, sent_ebxml, write_signal
+from postroad.msh.ebxml_answers import asked_by_partner, write_signal
 from postroad.msh.ebxml_faults import unsupported_service
 from postroad.msh.ebxml_inbound import HEADER
 from postroad.msh.ebxml_terms import reliable
@@ -25,22 +25,22 @@ from postroad.msh.lens import Inspection
 from postroad.msh.securing import answer_signing, signs
 from postroad.node.context import Context
 from postroad.node.ebxml_answering import Route, answer_route, call
-from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_keeping import Arrived, Kept, keep_ebxml
 from postroad.node.ebxml_linking import Linking
 from postroad.node.ebxml_refusing import PLACES, Refusing, failures, too_long, unlinked
-from postroad.node.ebxml_relaying import Relaying, contradiction, notice_name
+from postroad.node.ebxml_relaying import Relaying, contradiction
 from postroad.node.ebxml_replying import Replying
 from postroad.node.ebxml_sending import own_address, own_addresses
 from postroad.node.ebxml_services import Services
+from postroad.node.ebxml_signals import Signals, first_said
 from postroad.node.hearing import Hearing
 from postroad.node.keeping import Arrival, Contradiction, user_message_of
 from postroad.node.outcome import answered
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability import ebxml, order
-from postroad.reliability.ebxml_terms import AckRequested, DeliverySemantics, Terms
+from postroad.reliability.ebxml_terms import AckRequested, Terms
 from postroad.security.sign import Signing
-from postroad.store.interface import Reader, Transaction
+from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Signal, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebxml import EbxmlMessage, kind_of
@@ -65,6 +65,7 @@ class EbxmlReceiver:
         self._linking = Linking(context)
         self._replying = Replying(context)
         self._refusing = Refusing(context)
+        self._signals = Signals(context)
         self.services = Services(context)
 
     async def receive(
@@ -270,7 +271,7 @@ class EbxmlReceiver:
         says does not make it somebody who has a say in the other message.
         """
         context, ref = self._context, message.header.ref_to_message_id
-        sent = await self._sent(ref) if ref else None
+        sent = await self._signals.sent(ref) if ref else None
         if sent is None or sent.side is not Side.SENDING or sent.to_party is None:
             return None
         if sent.to_party != str(message.header.from_party):
@@ -280,36 +281,7 @@ class EbxmlReceiver:
             return None
         match = context.in_force.match(sent.pmode, sent.leg)
         await context.judge((look, context.in_force.answer_terms(match)))
-        return sent, self._heard(_looked_at(arrival, look.found), sent)
-
-    async def _sent(self, message_id: str) -> Message | None:
-        def ask(reader: Reader) -> Message | None:
-            return reader.message(Side.SENDING, message_id) or reader.message(
-                Side.FORWARDING, message_id
-            )
-
-        found = await self._context.store.look(ask)
-        return found if found is not None and found.envelope is not None else None
-
-    def _heard(self, arrival: Arrival, sent: Message) -> Hearing:
-        """What an envelope says about a message that we sent, or passed on."""
-        context = self._context
-        match = context.in_force.match(sent.pmode, sent.leg)
-        assert sent.envelope is not None
-        kept = read_all(context.store.content(sent.envelope), sent.envelope.size)
-        addresses: tuple[str, ...] = (sent.peer or "",)
-        if match is not None:
-            addresses = context.in_force.forwarding(match.pmode.id, match.number).addresses
-        return heard_ebxml(
-            arrival.found,
-            arrival.capture,
-            match,
-            sent_ebxml(kept, context.limits),
-            sent.side,
-            addresses,
-            own_addresses(context, match),
-            on_response=False,
-        )
+        return sent, self._signals.heard(_looked_at(arrival, look.found), sent)
 
     async def _persisted(self, arrival: Arrival) -> Arrival:
         """Large parts are flushed before the step, so that the step need not wait for the disk."""
@@ -470,12 +442,12 @@ class EbxmlReceiver:
         """
         context, now = self._context, arrival.now
         ref = message.acknowledged or message.header.ref_to_message_id
-        sent = await self._sent(ref) if ref and ref != message.message_id else None
+        sent = await self._signals.sent(ref) if ref and ref != message.message_id else None
         terms = look.terms()
         onward = terms.match if terms is not None else None
         if onward is not None and not _relays(onward):
             onward = None
-        if sent is None and onward is None and await self._is_about_notice(ref):
+        if sent is None and onward is None and await self._signals.is_about_notice(ref):
             return NO_CONTENT
         if sent is None and onward is None:
             detail = f"an ebXML signal about {ref or 'no message'}, which was not sent from here"
@@ -486,10 +458,10 @@ class EbxmlReceiver:
         else:
             match = context.in_force.match(sent.pmode, sent.leg)
             await context.judge((look, context.in_force.answer_terms(match)))
-            hearing = self._heard(arrival, sent)
+            hearing = self._signals.heard(arrival, sent)
             believed = bool(hearing.heard) and all(not one.problems for one in hearing.heard)
             wait = self._linking.told_to_wait(message, sent) if believed else None
-            back = self._taken_note_of(arrival, message, match) if believed else None
+            back = self._signals.acknowledgment(arrival, message, match) if believed else None
             about = sent
 
             def step(tx: Transaction) -> None:
@@ -499,7 +471,7 @@ class EbxmlReceiver:
                 if wait is not None:
                     wait(tx)
                 if back is not None:
-                    tx.add_work(_first(tx, message.message_id, back, now))
+                    tx.add_work(first_said(tx, message.message_id, back, now))
 
             await context.store.run(step)
             context.settled.tell(sent.message_id)
@@ -509,34 +481,6 @@ class EbxmlReceiver:
         if onward is not None and not self._not_passed_on(arrival, onward):
             await self._relaying.take(arrival, message, onward, request)
         return NO_CONTENT
-
-    async def _is_about_notice(self, ref: str | None) -> bool:
-        """Whether it acknowledges a notice of ours, of which nothing more is wanted."""
-        name = notice_name(ref or "")
-        return await self._context.store.look(lambda reader: reader.state(name)) is not None
-
-    def _taken_note_of(
-        self, arrival: Arrival, message: EbxmlMessage, match: Match | None
-    ) -> Work | None:
-        """The acknowledgment of an error that was sent reliably. [MS098-10.3.1.3-01]"""
-        if match is None or kind_of(message) != "error" or not message.header.is_reliable:
-            return None
-        context, now = self._context, arrival.now
-        terms = Terms(delivery_semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE)
-        by_machine = reliable(message)
-        answer = write_signal(
-            ebxml.acknowledge(by_machine, terms, ebxml.Receiver(by_machine.to_party), now),
-            message.dialect,
-            message_id=context.new_id(now),
-            now=now,
-            to=message,
-        )
-        route = answer_route(
-            context, message, match, "acknowledgment", synchronous=False, proven=True
-        )
-        if answer is None or route is None or route.url is None:
-            return None
-        return call(context, route.url, answer, message, match, message.message_id)
 
 
 def _answer_of(signal: Signal, envelope: bytes) -> Answer:
@@ -561,16 +505,6 @@ def _again(message_id: str, work: Work, now: datetime) -> Callable[[Transaction]
 def _looked_at(arrival: Arrival, found: Inspection) -> Arrival:
     """The same arrival, looked at in another way."""
     return dataclasses.replace(arrival, found=found)
-
-
-def _first(tx: Transaction, message_id: str, work: Work, now: datetime) -> Work:
-    """The work of saying what was said the first time, where something was."""
-    name = f"~answered:{message_id}"
-    known = tx.state(name)
-    if known is not None:
-        return replace(work, data=known)
-    tx.set_state(name, work.data, now)
-    return work
 
 
 def _relays(match: Match) -> bool:

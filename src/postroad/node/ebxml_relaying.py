@@ -224,6 +224,18 @@ class Relaying:
             lane = f"forward:{link_of(self._context, sending)}"
         return Work("forward", kept.message_id, now, partner=kept.to_party or "", lane=lane)
 
+    def _renumber(
+        self, tx: Transaction, match: Match, before: records.Message, now: datetime
+    ) -> None:
+        """Over a link numbers went on meanwhile, or began anew."""
+        context = self._context
+        sending = context.in_force.forwarding(match.pmode.id, match.number)
+        if sending.linked:
+            number = next_over_link(context, tx, sending, now)
+            tx.change_message(
+                Side.FORWARDING, before.message_id, (before.state,), sequence_number=number
+            )
+
     def _again(
         self,
         tx: Transaction,
@@ -245,6 +257,7 @@ class Relaying:
         signal = next((one for one in given if not one.incoming), None)
         if before.state in _GIVEN_UP:
             # Who sends it again wants it to arrive.
+            self._renumber(tx, match, before, arrival.now)
             work = self._work(message, match, before, arrival.now)
             begin_anew(tx, before, Input.RESENT, arrival.now, work)
         if signal is None:

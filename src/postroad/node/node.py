@@ -14,7 +14,7 @@ from postroad.node.calling import Calling
 from postroad.node.config import Config
 from postroad.node.context import Context, utc_now
 from postroad.node.ebxml_asking import Asker
-from postroad.node.ebxml_keeping import Gaps
+from postroad.node.ebxml_keeping import Gaps, release
 from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
 from postroad.node.handing import Handing
@@ -252,6 +252,23 @@ class Node:
         if message is None or message.state is not State.CONSUMED:
             raise Refused(404, f"there is no message {message_id} in the inbox")
         self.context.work_came.set()
+        return message
+
+    async def release(self, message_id: str) -> Message:
+        context, now = self.context, self.context.clock()
+
+        def step(tx: Transaction) -> Message | None:
+            message = tx.message(Side.RECEIVING, message_id)
+            if message is None or message.state is not State.HELD:
+                return None
+            if not release(context, tx, message, now):
+                return None
+            return tx.message(Side.RECEIVING, message_id)
+
+        message = await context.store.run(step)
+        if message is None:
+            raise Refused(404, f"no message {message_id} is held until others come")
+        context.told()
         return message
 
     async def acknowledge_all(self, wanted: Wanted) -> int:

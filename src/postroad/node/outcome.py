@@ -39,6 +39,7 @@ from postroad.reliability.delivery import (
 from postroad.reliability.schedule import ONCE
 from postroad.store.interface import Transaction
 from postroad.store.records import Event, Message, Notice, Side, State, Work
+from postroad.wire.ebxml import NONE
 
 _STAGES: Final = {State(stage.value): stage for stage in Stage}
 _STATES: Final = {stage: State(stage.value) for stage in Stage}
@@ -245,6 +246,18 @@ def _keeps_lane(message: Message, stage: Stage) -> bool:
     return stage is Stage.IN_DOUBT and message.side is Side.SENDING
 
 
+def _waits(context: Context, message: Message) -> bool:
+    """Whether what follows in its conversation waits for the receipt of the To Party.
+
+    The next MSH has it, and may still fail to pass it on: then its number is given again.
+    """
+    if message.sequence_number is None or message.side is not Side.SENDING:
+        return False
+    match = context.in_force.match(message.pmode, message.leg)
+    agreed = match.leg.ebxml if match is not None else None
+    return agreed is not None and agreed.delivery_receipt != NONE and agreed.profile != "rm001"
+
+
 def _leave(tx: Transaction, message: Message, work: Work) -> None:
     """The work of a message at rest: done, unless it keeps others in its lane from passing."""
     if work.lane is None or not _keeps_lane(message, _STAGES[message.state]):
@@ -291,7 +304,8 @@ def apply(
     state = _STATES[stage]
     code, detail = _why(stage, reason)
     lane = None
-    if _keeps_lane(message, stage) and timer is not None:
+    keeps = _keeps_lane(message, stage) or (stage is Stage.SENT and _waits(context, message))
+    if keeps and timer is not None:
         waiting = tx.work(timer)
         lane = waiting.lane if waiting is not None else None
     if lane is not None and stage is Stage.IN_DOUBT:

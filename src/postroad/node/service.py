@@ -179,6 +179,10 @@ class Service(Protocol):
         """The application has a message of the inbox; again is no error."""
         ...
 
+    async def release(self, message_id: str) -> Message:
+        """Deliver a message that is held until others come, which are waited for no longer."""
+        ...
+
     async def acknowledge_all(self, wanted: Wanted) -> int:
         """The application has all messages of the inbox that fit; how many it had not before."""
         ...
