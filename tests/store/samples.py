@@ -93,6 +93,10 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         due_at=after(5),
         decided_by=after(6),
         timer=2**40,
+        transport=1,
+        sequence_number=7,
+        best_effort=True,
+        signal=True,
         anew=True,
         channel="urn:mpc/sub",
     )
