@@ -18,6 +18,7 @@ from tests.node.reliable import (
     SELLER,
     SOAP,
     STORES,
+    Answering,
     Station,
     World,
     failing,
@@ -480,3 +481,26 @@ async def test_what_cannot_be_read_stands_in_nobodys_way(world: World) -> None:
     assert kept.state is State.READY
     assert "cannot be read" in (kept.detail or "")
     await world.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (status(500), "answered HTTP 500 and nothing else"),
+        (status(200, b"<p>hello</p>", "text/html"), "answered HTTP 200"),
+        (status(200, b"not XML at all"), "answered"),
+        (status(202), "answered HTTP 202 and nothing else"),
+        (lost, "no answer in time"),
+    ],
+)
+@played
+async def test_an_answer_that_is_none_is_told(world: World, answer: Answering, told: str) -> None:
+    collect(world)
+    seller = await world.start(SELLER)
+    world.wire.will(answer, at=BUYER)
+    collected = await seller.process.ask(seller.node.pull(ORDERS, most=10))
+    assert collected.messages == ()
+    assert told in (collected.detail or "")
+    [event] = await seller.journal("error_raised")
+    assert "nothing could be pulled" in (event.detail or "")
+    assert len(world.wire.posted) == 1

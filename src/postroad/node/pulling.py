@@ -65,7 +65,7 @@ class _Catch:
     context: Context
     size: int = 0
     incoming: Incoming | None = None
-    wrong: EbmsError | None = None
+    wrong: EbmsError | StoreError | OSError | None = None
 
     def reader(self, content_type: str) -> "_Catch":
         self.size, self.wrong = 0, None
@@ -83,7 +83,7 @@ class _Catch:
             return
         try:
             self.incoming.feed(data)
-        except EbmsError as error:
+        except (EbmsError, StoreError, OSError) as error:
             self.wrong = error
             self._abort()
 
@@ -251,7 +251,10 @@ class Puller:
         except TransportFailure as failure:
             return await self._trouble("EBMS:0005", failure.reason, url)
         except EbmsError as wrong:
-            return await self._trouble(wrong.code, f"{url} answered: {wrong.detail}", url)
+            said = f"{url} answered HTTP {reply.status}: {wrong.detail}"
+            return await self._trouble(wrong.code, said, url)
+        except (StoreError, OSError) as full:
+            return Got(trouble=f"what {url} answered cannot be kept: {full}")
         finally:
             catch.drop()
         look = await self._receiver.read_pulled(capture, catch.size)
