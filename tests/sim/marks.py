@@ -65,7 +65,6 @@ _EBXML: Final = (
     "forwarding: send_failed",
     "forwarding: delivery_failed",
     "notice acknowledged",
-    "told to wait",
 )
 _FAULTS: Final = tuple(name for name in RATES if name != "drift")
 REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_FAULTS)

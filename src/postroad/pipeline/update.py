@@ -58,6 +58,10 @@ class _Update:
     grace: timedelta
 
     def run(self) -> None:
+        if not self.batch.totals.kept and not self.batch.retracted:
+            # Another grace, and nothing else.
+            self._replace_reconciliation([], None)
+            return
         new = self._add_events()
         touched = self._touched(new)
         self._add_facts(new, touched)
@@ -206,7 +210,7 @@ class _Update:
         self.change.add("conversations", rows)
         wanted.unpersist()
 
-    def _replace_reconciliation(self, days: list[str], new: DataFrame) -> None:
+    def _replace_reconciliation(self, days: list[str], new: DataFrame | None) -> None:
         """Of the changed days, and of those where a journal that went on may decide something."""
         covering = self._covering(new)
         opened: dict[str, dict[str, int]] = self.lake.state(_OPEN) or {}
@@ -235,13 +239,14 @@ class _Update:
             if any(changes.get(party, watching.NOTHING) < end for party, end in parties.items())
         }
 
-    def _covering(self, new: DataFrame) -> Covering:
+    def _covering(self, new: DataFrame | None) -> Covering:
         """By the stretches of all files, and for whom each node wrote."""
         served: dict[str, Any] = self.lake.state(_SERVED) or {}
         if self.batch.retracted:
             days = {*self.lake.days("events"), *self.change.days("events")}
             served, new = {}, self.change.read("events", days)
-        served = watching.together(served, watching.served(new))
+        if new is not None:
+            served = watching.together(served, watching.served(new))
         self.change.set(_SERVED, served)
         parts = watching.stretches(self.batch.known.runs, served)
         return Covering.of(parts, watching.retired(served))
