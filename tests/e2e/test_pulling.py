@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,12 @@ from tests.e2e.nodes import Pair, make_pair, started, until
 
 SIGNED = "seller-collects-signed"
 PLAIN = "seller-collects"
+AGAIN = "seller-collects-again"
 
 
-def _pmode(pair: Pair, name: str, *, signed: bool) -> dict[str, object]:
+def _pmode(
+    pair: Pair, name: str, *, signed: bool = False, again: bool = False
+) -> dict[str, object]:
     """The seller pulls from the buyer."""
     with pair.buyer.client() as client:
         [known] = [one for one in client.pmodes() if one.id == "buyer-to-seller-order"]
@@ -37,6 +42,9 @@ def _pmode(pair: Pair, name: str, *, signed: bool) -> dict[str, object]:
         "security": security,
         "pulling": {"scheduled": False},
     }
+    if again:
+        often = {"max_retries": "unlimited", "timeout": "PT1S", "period": "PT1S"}
+        leg["reception_awareness"] = {"retry": {"parameters": often}}
     return {
         "id": name,
         "mep_binding": "pull",
@@ -52,8 +60,12 @@ def collecting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     try:
         started(pair)
         for one in (pair.buyer, pair.seller):
-            both = [_pmode(pair, PLAIN, signed=False), _pmode(pair, SIGNED, signed=True)]
-            text = yaml.safe_dump({"pmodes": both})
+            agreed = [
+                _pmode(pair, PLAIN),
+                _pmode(pair, SIGNED, signed=True),
+                _pmode(pair, AGAIN, again=True),
+            ]
+            text = yaml.safe_dump({"pmodes": agreed})
             (one.folder / "pmodes" / "collected.yaml").write_text(text)
             with one.client() as client:
                 client.reload()
@@ -126,6 +138,37 @@ def test_a_large_message_is_pulled_in_pieces(collecting: Pair, tmp_path: Path) -
         assert part.sha256 == hashlib.sha256(large.read_bytes()).hexdigest()
     with pair.buyer.client() as client:
         assert client.wait(name, 30).state == "acknowledged"
+
+
+def test_who_is_killed_while_it_is_pulled_from_loses_nothing(collecting: Pair) -> None:
+    pair = collecting
+    payload = (pair.buyer.folder / "order.xml").read_bytes()
+    names = {f"killed-{number}@buyer" for number in range(40)}
+    with pair.buyer.client() as client:
+        for name in sorted(names):
+            client.send(pmode=AGAIN, payloads=[payload], message_id=name)
+
+    def die_and_rise() -> None:
+        with pair.seller.client() as client:
+            until(lambda: any(one.message_id in names for one in client.inbox()), "traffic")
+        assert pair.buyer.end(signal.SIGKILL) == -signal.SIGKILL
+        pair.buyer.start()
+
+    def all_are_there() -> bool:
+        with pair.seller.client() as client:
+            client.pull(AGAIN, most=5)
+            return names <= {one.message_id for one in client.inbox()}
+
+    with ThreadPoolExecutor(1) as pool:
+        up = pool.submit(die_and_rise)
+        until(all_are_there, "all messages are in the inbox")
+        up.result()
+    with pair.buyer.client() as client:
+        for name in names:
+            assert client.wait(name, 30).state == "acknowledged"
+    with pair.seller.client() as client:
+        for name in names:
+            assert [one.event for one in client.events(name)].count("delivered") == 1
 
 
 def test_a_partner_that_is_not_there_is_told_in_one_line(collecting: Pair) -> None:
