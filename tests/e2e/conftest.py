@@ -8,8 +8,8 @@ from tests.e2e.nodes import Pair, make_pair, started
 
 
 @pytest.fixture(scope="session")
-def plain_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both over plain HTTP. A test that stops one starts it again."""
+def lasting_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Both over plain HTTP. A test may leave one of them stopped."""
     pair = make_pair(tmp_path_factory.mktemp("plain"))
     try:
         yield started(pair)
@@ -28,9 +28,9 @@ def tls_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.fixture
-def pair(plain_pair: Pair) -> Pair:
-    """The plain pair, both running."""
-    for one in (plain_pair.buyer, plain_pair.seller):
+def pair(lasting_pair: Pair) -> Pair:
+    """Both over plain HTTP, and both running."""
+    for one in (lasting_pair.buyer, lasting_pair.seller):
         if one.process is None:
             one.start()
-    return plain_pair
+    return lasting_pair

@@ -9,9 +9,9 @@ import pytest
 from tests.e2e.nodes import Pair
 
 
-@pytest.fixture(params=["plain", "tls"])
+@pytest.fixture(params=["pair", "tls_pair"])
 def both(request: pytest.FixtureRequest) -> Pair:
-    found = request.getfixturevalue(f"{request.param}_pair")
+    found = request.getfixturevalue(request.param)
     assert isinstance(found, Pair)
     return found
 
@@ -44,28 +44,28 @@ def test_an_order_travels_and_is_acknowledged(both: Pair, tmp_path: Path) -> Non
     assert events(both, "seller", message_id) == ["received", "delivered", "receipt_sent"]
 
 
-def test_the_proof_of_an_order_can_be_saved(plain_pair: Pair, tmp_path: Path) -> None:
-    sent = plain_pair.send(plain_pair.buyer.folder / "order.xml", "--wait")
+def test_the_proof_of_an_order_can_be_saved(pair: Pair, tmp_path: Path) -> None:
+    sent = pair.send(pair.buyer.folder / "order.xml", "--wait")
     message_id = sent.stdout.strip()
     target = tmp_path / "proof.zip"
-    saved = plain_pair.buyer.run("evidence", message_id, "-o", target)
+    saved = pair.buyer.run("evidence", message_id, "-o", target)
     assert saved.exit_code == 0, saved.output
     with zipfile.ZipFile(target) as proof:
         assert any("receipt" in name for name in proof.namelist())
 
 
-def test_the_same_id_and_content_is_one_message(plain_pair: Pair) -> None:
-    order = plain_pair.buyer.folder / "order.xml"
+def test_the_same_id_and_content_is_one_message(pair: Pair) -> None:
+    order = pair.buyer.folder / "order.xml"
     options = ("--message-id", "once-and-only-once@buyer", "--wait", "--json")
-    first, second = (json.loads(plain_pair.send(order, *options).stdout) for _ in range(2))
+    first, second = (json.loads(pair.send(order, *options).stdout) for _ in range(2))
     assert (first["repeated"], second["repeated"]) == (False, True)
     assert second["state"] == "acknowledged"
-    assert events(plain_pair, "seller", "once-and-only-once@buyer").count("delivered") == 1
+    assert events(pair, "seller", "once-and-only-once@buyer").count("delivered") == 1
 
 
-def test_a_large_payload_from_standard_input_arrives_whole(plain_pair: Pair) -> None:
+def test_a_large_payload_from_standard_input_arrives_whole(pair: Pair) -> None:
     content = bytes(range(256)) * 20_000
-    sent = plain_pair.buyer.run(
+    sent = pair.buyer.run(
         "send",
         "--pmode",
         "buyer-to-seller-signed",
@@ -77,14 +77,14 @@ def test_a_large_payload_from_standard_input_arrives_whole(plain_pair: Pair) -> 
     )
     assert sent.exit_code == 0, sent.output
     message_id = sent.stdout.strip()
-    with plain_pair.seller.client() as client:
+    with pair.seller.client() as client:
         [part] = client.received(message_id).parts
         assert (part.media_type, part.file_name) == ("application/pdf", "big.pdf")
         assert not part.compressed
         assert client.part(message_id) == content
 
 
-def test_a_test_message_is_acknowledged_and_not_delivered(plain_pair: Pair) -> None:
-    sent = plain_pair.send(plain_pair.buyer.folder / "order.xml", "--test", "--wait")
+def test_a_test_message_is_acknowledged_and_not_delivered(pair: Pair) -> None:
+    sent = pair.send(pair.buyer.folder / "order.xml", "--test", "--wait")
     assert sent.exit_code == 0, sent.output
-    assert sent.stdout.strip() not in plain_pair.seller.run("inbox", "list", "--all").stdout
+    assert sent.stdout.strip() not in pair.seller.run("inbox", "list", "--all").stdout

@@ -7,14 +7,15 @@ from typing import Final
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.channels import pulling_of, somebody_may_pull, token_asked
 from postroad.agreement.places import Rule, is_pulled, numbered
-from postroad.agreement.pmode import PMode
+from postroad.agreement.pmode import Leg, PMode
 from postroad.wire.names import ONE_WAY, PULL
 
 _extension: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
 
 
-def _is_one_way(pmode: PMode) -> bool:
-    return pmode.binding == PULL and pmode.mep == ONE_WAY
+def _is_collected(pmode: PMode, leg: Leg) -> bool:
+    """Whether the leg is a one-way exchange that is pulled; ebXML cannot be."""
+    return pmode.binding == PULL and pmode.mep == ONE_WAY and leg.ebxml is None
 
 
 def pulling_is_for_pulled_messages(pmode: PMode) -> Iterator[Breach]:
@@ -34,7 +35,7 @@ def pulling_is_for_pulled_messages(pmode: PMode) -> Iterator[Breach]:
 def who_may_pull_is_said(pmode: PMode) -> Iterator[Breach]:
     """A user name, a signature or a TLS client certificate shows who pulls (Core 7.10)."""
     for path, leg in numbered(pmode):
-        if _is_one_way(pmode) and not somebody_may_pull(pmode, leg):
+        if _is_collected(pmode, leg) and not somebody_may_pull(pmode, leg):
             yield warning(
                 path,
                 "nothing says who may pull, so nobody may",
@@ -74,7 +75,7 @@ def pulled_messages_have_receipts(pmode: PMode) -> Iterator[Breach]:
     """Only a receipt says that what was handed out arrived."""
     for path, leg in numbered(pmode):
         receipt = leg.security.send_receipt if leg.security else None
-        if _is_one_way(pmode) and not (receipt and receipt.enabled):
+        if _is_collected(pmode, leg) and not (receipt and receipt.enabled):
             yield warning(
                 path,
                 "without receipts a message is gone once it was handed out, arrived or not",
