@@ -6,7 +6,15 @@ from typing import Final
 from postroad.agreement.awareness_rules import AWARENESS_RULES
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.parameters import Path
-from postroad.agreement.places import Rule, addressings, contract_of, is_pulled, numbered, report_of
+from postroad.agreement.places import (
+    Rule,
+    addressings,
+    contract_of,
+    is_pulled,
+    is_response,
+    numbered,
+    report_of,
+)
 from postroad.agreement.pmode import PMode
 from postroad.wire.names import I_CLOUD, SYNC, WSR, WSRM
 
@@ -36,7 +44,8 @@ def called_back_errors_have_an_address(pmode: PMode) -> Iterator[Breach]:
         receipt = leg.security.send_receipt if leg.security else None
         to = report.receiver_errors_to
         named = (to and (to.value or to.addressing)) or (receipt and receipt.reply_to)
-        if report.as_response is False and not named and not is_pulled(pmode, index):
+        fetched = is_pulled(pmode, index) or is_response(pmode, index)
+        if report.as_response is False and not named and not fetched:
             yield warning(
                 (*path, "error_handling", "report", "as_response"),
                 "errors have no way back: neither ReceiverErrorsTo nor SendReceipt.ReplyTo is set",

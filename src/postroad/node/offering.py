@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.agreement.matching import Match
+from postroad.agreement.matching import Match, header
 from postroad.msh.answers import sent_message
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import WireForm, WirePart, wire_form
@@ -98,7 +98,7 @@ class Offering:
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         try:
-            policy = context.in_force.sending(message.pmode or "").policy
+            policy = context.in_force.sending_of(message).policy
         except Refused as refused:
             _log.warning(
                 "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
@@ -224,8 +224,10 @@ class Offering:
 
     def _is_suspended(self, tx: Transaction, pmode: str) -> bool:
         """Whether nothing is to go to the receiver until somebody resumes."""
-        receiver = self._context.in_force.sending(pmode).agreed.to_party
-        return tx.partner(str(receiver)).gate is Gate.SUSPENDED
+        offered = self._context.in_force.offered
+        match = next(one for one in offered if one.pmode.id == pmode)
+        receiver = str(header(match.pmode, match.number).to_party)
+        return tx.partner(receiver).gate is Gate.SUSPENDED
 
     def _handed(
         self, tx: Transaction, message_id: str, now: datetime, peer: str | None, dice: float
@@ -236,7 +238,7 @@ class Offering:
         if message is None or message.state not in WAITING:
             tx.remove_offer(message_id)
             return None
-        sending = context.in_force.sending(message.pmode or "")
+        sending = context.in_force.sending_of(message)
         timer = message.timer
         over = due(message, sending.policy, now)
         if over is not None:

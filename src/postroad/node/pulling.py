@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from postroad.agreement.channels import channel_of, pulling_of
+from postroad.agreement.channels import channel_of, collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
 from postroad.msh.capture import Capture, Incoming
@@ -115,7 +115,7 @@ class Puller:
             connect=http.connect_timeout.total_seconds(),
             answer=http.answer_timeout.total_seconds(),
         )
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[tuple[str, int], _Turn] = {}
         self._taking: set[asyncio.Task[str]] = set()
         self._room = asyncio.Semaphore(_UNSTORED)
 
@@ -139,7 +139,7 @@ class Puller:
         """Begin what is due; seconds until the next look."""
         now = asyncio.get_running_loop().time()
         scheduled = {
-            match.pmode.id: match
+            (match.pmode.id, match.number): match
             for match in self._context.in_force.pulled
             if pulling_of(match.leg).scheduled
         }
@@ -179,7 +179,9 @@ class Puller:
             # [P2-7.3-02]
             said = "RefToMessageId and ConversationId are not used together in one PullRequest"
             raise Refused(400, f"{said}: name one of them")
-        match = next((one for one in self._context.in_force.pulled if one.pmode.id == pmode), None)
+        in_force = self._context.in_force
+        pulled = (*in_force.pulled, *in_force.alternates.values())
+        match = next((one for one in pulled if one.pmode.id == pmode), None)
         if match is None:
             raise Refused(422, f"messages of {pmode} are not pulled by {self._context.party}")
         names, trouble = await self._drain(match, selection, most)
@@ -237,7 +239,7 @@ class Puller:
             asking.content_type,
             asking.envelope,
             (("SOAPAction", '""'),) if soap_11 else (),
-            context.in_force.tls(match.pmode.id),
+            context.in_force.tls(match.pmode.id, match.number),
             self._timeouts,
             reply_bytes=context.limits.message_bytes,
             reader=catch.reader,
@@ -302,7 +304,7 @@ def _signals(found: Inspection) -> tuple[SignalMessage, ...]:
 
 
 def _address(match: Match) -> str:
-    return (match.leg.protocol.address if match.leg.protocol else None) or ""
+    return collected_at(match.pmode, match.leg) or ""
 
 
 def _longer(wait: timedelta, agreed: Pulling) -> timedelta:
