@@ -125,32 +125,6 @@ def test_no_file_names_a_folder_of_one_machine(files: list[Path]) -> None:
     assert guilty == []
 
 
-def test_the_tests_are_the_same_whenever_they_are_collected(
-    request: pytest.FixtureRequest,
-) -> None:
-    """Names that differ from one process to the next would break a run on two cores."""
-
-    def names(seed: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"],
-            cwd=PROJECT,
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [line for line in done.stdout.splitlines() if "::" in line]
-
-    here = [one.nodeid for one in request.session.items]
-    whole = request.config.args == ["tests"] and not request.config.option.keyword
-    assert names("1") == ([_plain(one) for one in here] if whole else names("2"))
-
-
-def _plain(name: str) -> str:
-    """The name of a test without the group that a run on two cores adds to it."""
-    return re.sub(r"@\w+$", "", name)
-
-
 def test_conformance_can_be_asked_for_again_when_its_file_is_there(tmp_path: Path) -> None:
     """Given as a word of its own, a file that exists would be taken for a test to run."""
     [line] = [line for line in (PROJECT / "Makefile").read_text().splitlines() if "--conf" in line]
