@@ -125,6 +125,17 @@ def test_no_file_names_a_folder_of_one_machine(files: list[Path]) -> None:
     assert guilty == []
 
 
+def test_what_belongs_together_runs_in_one_process(request: pytest.FixtureRequest) -> None:
+    """xdist groups tests by what it adds to their names, which some versions of pytest ignore."""
+    if not hasattr(request.config, "workerinput"):
+        pytest.skip("the tests run in one process anyway")
+    if not request.config.getvalue("loadgroup"):
+        pytest.skip("the tests are not grouped: use --dist loadgroup")
+    grouped = [one for one in request.session.items if one.get_closest_marker("xdist_group")]
+    assert grouped
+    assert [one.nodeid for one in grouped if "@" not in one.nodeid.rpartition("]")[2]] == []
+
+
 def test_conformance_can_be_asked_for_again_when_its_file_is_there(tmp_path: Path) -> None:
     """Given as a word of its own, a file that exists would be taken for a test to run."""
     [line] = [line for line in (PROJECT / "Makefile").read_text().splitlines() if "--conf" in line]

@@ -283,7 +283,9 @@ class Prover:
         """What an acknowledgment of ebXML is worth; it may ride on a reply whose parts are gone."""
         found = _looked(given, lens, whole=False)
         answer, wrong = found.ebxml, _failures(found)
-        if answer is None or (answer.message_id, answer.acknowledged) != (signal_id, message_id):
+        # Who answers a message has it: the reply counts without saying so.
+        named = answer and (answer.acknowledged or answer.header.ref_to_message_id)
+        if answer is None or (answer.message_id, named) != (signal_id, message_id):
             said = f"these bytes are not the acknowledgment {signal_id} of {message_id}"
             wrong.append(EbmsError("EBMS:0302", said))
             return Proof(False, False, None, False, None, _told(wrong))
