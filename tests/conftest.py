@@ -61,3 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A long value is named by its argument: keys that are made anew would rename their tests."""
+    return argname if isinstance(val, (str, bytes)) and len(val) > 80 else None
