@@ -126,13 +126,14 @@ def test_no_file_names_a_folder_of_one_machine(files: list[Path]) -> None:
 
 
 def test_what_belongs_together_runs_in_one_process(request: pytest.FixtureRequest) -> None:
-    """xdist groups tests by what it adds to their names, which some versions of pytest ignore."""
+    """xdist groups tests by what it adds to their names."""
     if not hasattr(request.config, "workerinput"):
         pytest.skip("the tests run in one process anyway")
     if not request.config.getvalue("loadgroup"):
         pytest.skip("the tests are not grouped: use --dist loadgroup")
     grouped = [one for one in request.session.items if one.get_closest_marker("xdist_group")]
-    assert grouped
+    if not grouped:
+        pytest.skip("none of the tests that were chosen belong together")
     assert [one.nodeid for one in grouped if "@" not in one.nodeid.rpartition("]")[2]] == []
 
 
