@@ -56,8 +56,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     spark.stop()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that share the session run in one process (`--dist loadgroup`), so there is one."""
+    """All that share the session run in one process (`--dist loadgroup`), so there is one.
+
+    First: xdist's own hook, which sees the groups, may come before that of a conftest.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A long value is named by its argument: keys that are made anew would rename their tests."""
+    return argname if isinstance(val, (str, bytes)) and len(val) > 80 else None

@@ -125,30 +125,16 @@ def test_no_file_names_a_folder_of_one_machine(files: list[Path]) -> None:
     assert guilty == []
 
 
-def test_the_tests_are_the_same_whenever_they_are_collected(
-    request: pytest.FixtureRequest,
-) -> None:
-    """Names that differ from one process to the next would break a run on two cores."""
-
-    def names(seed: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"],
-            cwd=PROJECT,
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [line for line in done.stdout.splitlines() if "::" in line]
-
-    here = [one.nodeid for one in request.session.items]
-    whole = request.config.args == ["tests"] and not request.config.option.keyword
-    assert names("1") == ([_plain(one) for one in here] if whole else names("2"))
-
-
-def _plain(name: str) -> str:
-    """The name of a test without the group that a run on two cores adds to it."""
-    return re.sub(r"@\w+$", "", name)
+def test_what_belongs_together_runs_in_one_process(request: pytest.FixtureRequest) -> None:
+    """xdist groups tests by what it adds to their names."""
+    if not hasattr(request.config, "workerinput"):
+        pytest.skip("the tests run in one process anyway")
+    if not request.config.getvalue("loadgroup"):
+        pytest.skip("the tests are not grouped: use --dist loadgroup")
+    grouped = [one for one in request.session.items if one.get_closest_marker("xdist_group")]
+    if not grouped:
+        pytest.skip("none of the tests that were chosen belong together")
+    assert [one.nodeid for one in grouped if "@" not in one.nodeid.rpartition("]")[2]] == []
 
 
 def test_conformance_can_be_asked_for_again_when_its_file_is_there(tmp_path: Path) -> None:

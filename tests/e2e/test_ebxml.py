@@ -109,6 +109,8 @@ def test_a_conversation_over_a_relay_and_bad_lines_arrives_once_and_in_order(
             assert await last.inbox() == ids
             for number, one in enumerate(ids):
                 await _told_by_all(one, number, first, relay, last)
+            assert await first.journal("hop_acked")
+            assert {one.peer for one in await relay.journal("hop_acked")} >= {seller.mailto}
             assert await last.journal("duplicate")
             assert all(web.met for web in webs)
             assert [one.failed for one in mails] == [2, 3]
@@ -130,20 +132,21 @@ def _three_agree(buyer: Company, carrier: Company, seller: Company) -> None:
 async def _told_by_all(
     message_id: str, number: int, first: Running, relay: Running, last: Running
 ) -> None:
-    """What the three journals say about a message that went all the way."""
+    """What the three journals say about a message that went all the way.
+
+    The receipt of the far end may be there before the one of the next hop, which bad lines lost.
+    """
     sender = await first.events(message_id)
     story = [one.event for one in sender]
     assert story[0] == "submitted"
-    assert {"sent", "hop_acked", "ack_received"} <= set(story)
-    assert story.index("hop_acked") > story.index("sent")
+    assert {"sent", "ack_received"} <= set(story)
+    assert "hop_acked" not in story[: story.index("sent")]
     assert {one.sequence_number for one in sender if one.event == "sent"} == {number}
     passed = await relay.events(message_id)
     assert {one.side for one in passed} == {"forwarding"}
     own = [one for one in passed if one.signal_id is None]
     assert own[0].event == "received"
     assert {one.peer for one in own if one.event == "forwarded"} == {last.company.mailto}
-    hop = next(one for one in passed if one.event == "hop_acked")
-    assert hop.peer == last.company.mailto
     back = [one for one in passed if one.event == "forwarded" and one.signal_id is not None]
     assert {one.peer for one in back} == {first.company.url}
     taken = await last.events(message_id)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,11 +16,14 @@ from typer.testing import CliRunner
 import postroad
 from postroad.cli.main import app
 from postroad.msh.ebxml_answers import error_answer
+from postroad.msh.ebxml_evidence import judge_ebxml
 from postroad.msh.ebxml_services import answering, write_message
 from postroad.msh.evidence import Given, GivenSignal
 from postroad.msh.lens import Lens
-from postroad.node.evidence_check import judge_ebxml, worth_facts
+from postroad.msh.proof import NOT_SIGNED, Proof, Prover, trust_in
+from postroad.node.evidence_check import worth_facts
 from postroad.security.algorithms import ECDSA_SHA256
+from postroad.security.keys import load_certificates
 from postroad.security.sign import Signing
 from postroad.store.records import Side, State
 from postroad.wire.ebms3 import Party, PartyId, Service
@@ -324,6 +328,69 @@ def test_an_answer_that_was_changed_acknowledges_nothing(made: Made) -> None:
     assert facts["holds"] is False
     assert facts["receipts"][0]["proves"] is None
     assert "the whole document does not hold" in sentences(facts)
+
+
+def proof(
+    made: Made,
+    name: str,
+    *,
+    ack: Callable[[bytes], bytes] = lambda data: data,
+    message: Callable[[bytes], bytes] = lambda data: data,
+    trusted: str = "authority",
+    of: str | None = None,
+) -> Proof:
+    """What `postroad pipeline verify` says of the acknowledgment of a message."""
+    files = made.files(name)
+    signals = [one for one in files if one.startswith("signals/")]
+    data = files[signals[-1]]
+    signal_id = re.search(rb"<eb:MessageId>([^<]+)", data)
+    assert signal_id is not None
+    keys = (made.folder / BUYER / "keys" / f"{trusted}.pem").read_bytes()
+    told = json.loads(files["evidence.json"])
+    at = int(datetime.fromisoformat(told["made_at"]).timestamp() * 1e6)
+    prover = Prover(trust_in(load_certificates(keys)))
+    return prover.prove(
+        ack(data), message(files[ENVELOPE]), of or named(name), signal_id[1].decode(), at
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_in_bulk_an_acknowledgment_is_worth_what_it_repeats(made: Made, version: str) -> None:
+    for name in (f"{version}-1", f"asks-{version}"):
+        found = proof(made, name)
+        assert (found.signature, found.chain) == (True, True), found
+        assert found.signer is not None
+        assert found.signer.startswith("CN=seller")
+        if PROVES[version] == "message":
+            assert (found.valid, found.digests, found.detail) == (True, True, None)
+        else:
+            assert (found.valid, found.digests) == (None, None)
+            assert found.detail is not None
+            assert "does not repeat the digests" in found.detail
+
+
+def test_in_bulk_what_does_not_hold_is_told_apart(made: Made) -> None:
+    twin = made.files("twin 2.0-1")
+    cases = {
+        "changed": proof(made, "2.0-1", ack=lambda data: data.replace(b"seller", b"sellar")),
+        "other content": proof(made, "2.0-1", message=lambda _: twin[ENVELOPE]),
+        "other message": proof(made, "2.0-1", message=lambda _: made.files("2.0-2")[ENVELOPE]),
+        "other name": proof(made, "2.0-1", of=named("2.0-2")),
+        "unknown signer": proof(made, "2.0-1", trusted="buyer"),
+        "unsigned": proof(made, "half"),
+    }
+    assert {name: one.valid for name, one in cases.items()} == dict.fromkeys(cases, False)
+    assert {name: one.digests for name, one in cases.items()} == {
+        "changed": False,
+        "other content": False,
+        "other message": False,
+        "other name": False,
+        "unknown signer": True,
+        "unsigned": False,
+    }
+    assert (cases["unknown signer"].signature, cases["unknown signer"].chain) == (True, False)
+    plain = proof(made, "plain")
+    assert (plain.valid, plain.signature, plain.detail) == (None, None, NOT_SIGNED)
 
 
 def test_a_refusal_is_in_the_evidence_with_its_error(made: Made) -> None:

@@ -23,6 +23,7 @@ from postroad.node.example import http_request, order_attachment, order_message
 from postroad.node.initializing import InitError, Plan, Station, initialize
 from postroad.node.inspecting import Tools, inspect_source
 from postroad.node.keyring import load_keyring, load_tls
+from postroad.node.profiles import Profile
 from postroad.security.algorithms import RSA_SHA256
 from postroad.security.keyestablishment import Encryption
 from postroad.security.keys import load_certificates
@@ -390,3 +391,39 @@ def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path) -> N
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InitError, match="Not a directory; choose another folder"):
         initialize(Plan(Station("buyer", tmp_path / "file" / "buyer", 8080)), now=NOW)
+
+
+@pytest.fixture(scope="module", params=list(Profile))
+def profiled(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Buyer and seller as a conformance profile has them."""
+    folder = tmp_path_factory.mktemp(request.param)
+    made = run(str(folder / "buyer"), "--partner", "seller", "--profile", request.param)
+    assert made.exit_code == 0, made.output
+    assert "postroad pull seller-to-buyer-collected" in made.output
+    return folder
+
+
+@pytest.mark.parametrize("party", ["buyer", "seller"])
+def test_the_samples_of_a_profile_hold(profiled: Path, party: str) -> None:
+    result = CliRunner().invoke(pmode_app, ["check", str(profiled / party / "pmodes")])
+    assert result.exit_code == 0, result.output
+    assert ("0 warnings" in result.output) != ("bare" in result.output)
+
+
+def test_a_pmode_with_a_password_is_for_its_owner_only(profiled: Path) -> None:
+    for file in profiled.glob("*/pmodes/*"):
+        private = "password:" in file.read_text()
+        assert (file.stat().st_mode & 0o077 == 0) == private
+
+
+def test_both_parties_know_the_same_password(profiled: Path) -> None:
+    said = re.compile(r"^ +(?:username|password): .*", re.MULTILINE)
+    for file in (profiled / "buyer/pmodes").iterdir():
+        theirs = profiled / "seller/pmodes" / file.name
+        assert said.findall(file.read_text()) == said.findall(theirs.read_text())
+
+
+def test_a_profile_without_a_partner_is_refused(tmp_path: Path) -> None:
+    result = run(str(tmp_path / "buyer"), "--profile", "light")
+    assert result.exit_code == 1
+    assert "name the other one with --partner" in result.output

@@ -92,6 +92,18 @@ async def test_a_token_that_is_too_old_gets_nothing(world: World) -> None:
     assert "too long ago" in await why(buyer)
 
 
+@played
+async def test_the_journal_says_why_also_where_others_share_the_channel(world: World) -> None:
+    collect(world)
+    collect(world, "others", by=CARRIER, user={"username": "carrier", "password": "another"})
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    body = request(seller)
+    await world.wait(601)
+    await refusal(buyer, body)
+    assert "too long ago" in await why(buyer)
+
+
 @pytest.mark.parametrize("digest", [True, False])
 @played
 async def test_a_password_in_the_clear_is_taken_only_where_that_is_agreed(

@@ -126,6 +126,23 @@ def test_each_receipt_gets_a_row_that_says_what_it_is_worth(world: World) -> Non
     }  # fmt: skip
 
 
+def test_an_acknowledgment_of_ebxml_is_a_receipt_and_one_of_others_is_not(world: World) -> None:
+    tongues = {GOOD: "ebxml-2.0", SEALED: "wsrm"}
+    acknowledged = {"receipt_received": "ack_received", "receipt_sent": "acked"}
+    told = [
+        {
+            **row,
+            "protocol": tongues[row["message_id"]],
+            "event": acknowledged.get(row["event"], row["event"]),
+        }
+        for row in rows(world.books)
+        if row["message_id"] in tongues
+    ]
+    world.journal(told)
+    verify(world.lake, world.folders, world.books.believing(), NOW)
+    assert {one: row.valid for one, row in world.table().items()} == {GOOD: True}
+
+
 def test_only_what_has_no_row_is_looked_at_unless_it_is_to_be_done_again(world: World) -> None:
     told = rows(world.books, BUYER)
     world.journal([row for row in told if row["message_id"] == GOOD])

@@ -23,6 +23,7 @@ from postroad.node.initializing import Plan, Station, initialize
 from postroad.node.service import Reloaded
 from tests.sim.ebxml_agreements import EBXML_KINDS, address, ebxml_pmode, mailbox, relay_pmode
 from tests.sim.kinds import FEW, FOR_EVER, MANY, PARTIES, RELAY, SERVICE, SIGNERS, Kind
+from tests.sim.pulled_agreements import PULLED_KINDS, credentials, pulled_info, pulled_terms
 
 BEGIN: Final = datetime(2024, 6, 1, 12, tzinfo=UTC)
 PORTS: Final = {name: 18080 + number for number, name in enumerate(PARTIES)}
@@ -110,7 +111,7 @@ def _make_party(folder: Path, name: str) -> Party:
 def agreed() -> Iterator[tuple[str, str, Kind]]:
     """Who may send what to whom."""
     for sender, receiver in permutations(PARTIES, 2):
-        for kind in (*KINDS, *EBXML_KINDS):
+        for kind in (*KINDS, *EBXML_KINDS, *PULLED_KINDS):
             if not kind.only_two or {sender, receiver} <= SIGNERS:
                 yield sender, receiver, kind
 
@@ -131,12 +132,35 @@ def _pmode(sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]
     awareness = _awareness(kind)
     if awareness:
         leg["reception_awareness"] = awareness
+    if kind.pulling is not None:
+        return _pulled(name, sender, receiver, kind, leg)
     return {
         "id": name,
         "mep": "oneWay",
         "mep_binding": "push",
         "initiator": {"party": f"urn:example:{sender}", "role": "urn:example:sender"},
         "responder": {"party": f"urn:example:{receiver}", "role": "urn:example:receiver"},
+        "legs": [leg],
+    }
+
+
+def _pulled(
+    name: str, sender: str, receiver: str, kind: Kind, leg: dict[str, Any]
+) -> dict[str, Any]:
+    """The same for who pulls: it is the initiator, and knows where the sender is."""
+    leg["protocol"]["address"] = address(sender)
+    leg["business_info"] |= pulled_info(sender, kind)
+    leg["pulling"] = pulled_terms(kind)
+    del leg["error_handling"]
+    puller = {"party": f"urn:example:{receiver}", "role": "urn:example:receiver"}
+    if not kind.signed:
+        puller["authorization"] = credentials(sender, receiver)
+    return {
+        "id": name,
+        "mep": "oneWay",
+        "mep_binding": "pull",
+        "initiator": puller,
+        "responder": {"party": f"urn:example:{sender}", "role": "urn:example:sender"},
         "legs": [leg],
     }
 

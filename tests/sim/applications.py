@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from postroad.node.service import Refused, Submission, SubmittedPayload
+from postroad.node.service import Collected, Refused, Submission, SubmittedPayload
 from postroad.reliability.breaker import Gate
 from postroad.store.interface import StoreError
 from postroad.store.records import Message, Side, State, Wanted
 from postroad.wire.content import BytesContent
+from postroad.wire.ebms3 import Selection
 from tests.sim.books import Books
 from tests.sim.faults import dice
 from tests.sim.history import History
@@ -52,6 +53,9 @@ class Applications:
             self._process.spawn(self._consume(party, draw))
             draw = dice(self._world.seed, f"operator/{party}")
             self._process.spawn(self._operate(party, draw))
+            if self._world.stations[party].party.in_force.pulled:
+                draw = dice(self._world.seed, f"collector/{party}")
+                self._process.spawn(self._collect(party, draw))
 
     async def _ask(self, party: str, ask: Callable[[Running], Coroutine[Any, Any, T]]) -> T:
         """Have a node do something; `Unanswered` when it is not known whether it did."""
@@ -76,6 +80,12 @@ class Applications:
                 done = await self._ask(planned.sender, lambda at: at.node.submit(_given(planned)))
             except Unanswered:
                 await asyncio.sleep(1)
+                continue
+            except Refused as refused:
+                if refused.code != "EBMS:0021":
+                    self._history.fail(f"refused: {refused}", planned.message_id)
+                self._history.mark("a channel was full")
+                await asyncio.sleep(5)
                 continue
             self._history.note(planned.sender, f"accepted, try {tries}", planned.message_id)
             if done.repeated:
@@ -141,6 +151,25 @@ class Applications:
             except (Unanswered, Refused):
                 continue
 
+    async def _collect(self, party: str, draw: random.Random) -> None:
+        """Somebody who pulls himself: a channel, or what he looks for in it."""
+        pace = draw.uniform(5, 40)
+        pmodes = [one.pmode.id for one in self._world.stations[party].party.in_force.pulled]
+        while True:
+            await asyncio.sleep(5 if self._world.faults.over else pace)
+            pmode = draw.choice(pmodes)
+            sender = pmode.partition("-")[0]
+            wanted = Selection(conversation_id=f"c{draw.randrange(3)}@{sender}")
+            selection = wanted if draw.random() < 0.5 else None
+            most = draw.choice((1, 3))
+            try:
+                got = await self._ask(party, partial(_pulled, pmode, selection, most))
+            except Unanswered:
+                continue
+            if got.messages:
+                how = "selected" if selection else "pulled"
+                self._history.mark(f"{how} by an operator")
+
     async def _resume(self, party: str) -> None:
         for partner in await self._ask(party, lambda at: at.node.partners()):
             if partner.gate is Gate.SUSPENDED:
@@ -187,6 +216,10 @@ class Applications:
 
 async def _resumed(partner: str, at: Running) -> int:
     return await at.node.resume(partner)
+
+
+async def _pulled(pmode: str, selection: Selection | None, most: int, at: Running) -> Collected:
+    return await at.node.pull(pmode, selection, most=most)
 
 
 def _given(planned: Planned, content: bytes | None = None) -> Submission:

@@ -15,6 +15,7 @@ from postroad.reliability.breaker import Gate
 from postroad.store.records import Event, Message, Recorded, Side, State
 from tests.sim.acknowledgments import Acknowledgments, without_trace
 from tests.sim.agreements import Party
+from tests.sim.channels import Channels
 from tests.sim.ebxml_agreements import address
 from tests.sim.faults import Faults
 from tests.sim.history import History
@@ -30,6 +31,7 @@ from tests.sim.webhook import Listener
 CERTAIN: Final = (State.FAILED, State.EXPIRED)
 """A sender who says this says that the receiver does not have the message."""
 _AT_WORK: Final = (State.SUBMITTED, State.READY, State.WAITING)
+_OFFERED: Final = (State.READY, State.WAITING)
 _OPERATOR: Final = "operator"
 _UNDER_WAY: Final = 60.0
 """Seconds in which what was under way may still reach a partner who is suspended."""
@@ -59,6 +61,8 @@ class Books:
         self._acknowledgments = Acknowledgments(
             self._plan, self._names, self._took, self.replays, history
         )
+        ids = {name: party.id for name, party in parties.items()}
+        self._channels = Channels(self._plan, ids, self._find, self._is_halted, history)
         self.accepted: dict[tuple[str, str], Planned] = {}
         """What an application was told is taken over."""
         self._bodies: dict[tuple[str, str, str | None], bytes] = {}
@@ -152,10 +156,8 @@ class Books:
                 self._fail("sent again with other bytes", sent.message_id)
         to = self._to(sent)
         partner = next((one for one, name in self._names.items() if name == to), "")
-        since = self._halted.get((sent.sender, partner))
-        if since is None or sent.is_signal or self._history.time() - since < _UNDER_WAY:
-            return
-        self._fail(f"sent to {sent.receiver}, who is suspended", sent.message_id)
+        if not sent.is_signal and self._is_halted(sent.sender, partner):
+            self._fail(f"sent to {sent.receiver}, who is suspended", sent.message_id)
 
     def _to(self, sent: Transmission) -> str:
         """For whom it is: whoever is on the way."""
@@ -166,9 +168,21 @@ class Books:
         self.receipts.responded(sent, body)
         self._acknowledgments.responded(sent, body)
 
+    def handed_out(self, sent: Transmission, message_id: str, body: bytes, times: int) -> None:
+        self._channels.handed_out(sent, message_id, body, times)
+
+    def _is_halted(self, sender: str, receiver: str) -> bool:
+        """Whether a partner is suspended, and nothing to it can still be under way."""
+        since = self._halted.get((sender, receiver))
+        return since is not None and self._history.time() - since >= _UNDER_WAY
+
     def _refused(self, event: Event, cause: object) -> None:
+        if not isinstance(cause, Transmission) or not cause.extra or not cause.message_id:
+            return
         refused = event.event in ("rejected", "error_raised")
-        if refused and isinstance(cause, Transmission) and cause.extra and cause.message_id:
+        # An error about the message of another under the same id, brought to the wrong one.
+        astray = event.event == "error_received" and f"{cause.receiver}." not in cause.url
+        if refused or astray:
             self._copies_refused.add(cause.message_id)
 
     def _fail(self, what: str, message_id: str | None) -> None:
@@ -264,11 +278,17 @@ class Books:
             self._carried(commit.disk, row, commit.cause)
             return
         self._told(name, row)
+        if row.message_id in commit.disk.tables.offers and row.state not in _OFFERED:
+            self._fail(f"{row.state.value}, and still in its channel", row.message_id)
         if row.state in _AT_WORK and not self._has_work(commit.disk, row):
             self._fail(f"{row.state.value}, and nothing will ever be done about it", row.message_id)
 
     def _has_work(self, disk: Disk, row: Message) -> bool:
-        kinds = ("forward",) if row.side is Side.FORWARDING else ("package", "send")
+        if row.message_id in disk.tables.offers:
+            # Whoever may pull it does, sooner or later.
+            return True
+        sent_by = "send" if row.channel is None else "offer"
+        kinds = ("forward",) if row.side is Side.FORWARDING else ("package", sent_by)
         return any(
             work.message_id == row.message_id and work.kind in kinds
             for work in disk.tables.work.values()
@@ -430,6 +450,8 @@ class Books:
 
     def _conserve(self, name: str, disk: Disk) -> None:
         """Submitted = acknowledged + failed + expired + in doubt + settled + sent + removed."""
+        for message_id in disk.tables.offers:
+            self._fail(f"{name}: it is at rest, and still in its channel", message_id)
         states = Counter(row.state.value for row in disk.messages() if row.side is Side.SENDING)
         told = self.replays[name].outgoing.values()
         submitted, purged = len(told), sum(one.purged for one in told)

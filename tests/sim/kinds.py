@@ -39,6 +39,8 @@ class Kind:
     """The transports, in the order in which they are tried."""
     relay: Mapping[str, Any] | None = None
     """What the carrier, through whom it goes, does; None: it goes straight."""
+    pulling: Mapping[str, Any] | None = None
+    """How its receiver pulls; None: it is pushed."""
 
     @property
     def order(self) -> str | None:

@@ -3,7 +3,7 @@
 Limits are shrunken, so that small messages take the ways of large ones and nothing takes a day.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Final
@@ -14,6 +14,7 @@ from postroad.node import (
     calling,
     ebxml_receiving,
     node,
+    offering,
     receiving,
     sending,
     submitting,
@@ -33,8 +34,10 @@ _ONCE: Final = Policy(timeout=timedelta(seconds=40))
 
 
 @contextmanager
-def turned(seed: int, parties: Mapping[str, Party], faults: Faults) -> Iterator[None]:
-    """The knobs as a seed wants them."""
+def turned(
+    seed: int, parties: Mapping[str, Party], faults: Faults, pmodes: Collection[str]
+) -> Iterator[None]:
+    """The knobs as a seed wants them; `pmodes` are those of its messages."""
     draw = dice(seed, "knobs")
     large = draw.random() < 0.3
     with ExitStack() as stack:
@@ -44,6 +47,10 @@ def turned(seed: int, parties: Mapping[str, Party], faults: Faults) -> Iterator[
 
         # Loading P-Modes takes longer than a whole history.
         turn(node, "InForce", lambda config, _: parties[config.node].in_force)
+        for party in parties.values():
+            # Nobody asks for messages of which there are none.
+            used = (one for one in party.in_force.pulled if one.pmode.id in pmodes)
+            turn(party.in_force, "pulled", tuple(used))
         turn(agreed, "ONCE", _ONCE)
         turn(sending, "ONCE", _ONCE)
         turn(upkeep, "RELOAD", _NEVER)
@@ -57,6 +64,7 @@ def turned(seed: int, parties: Mapping[str, Party], faults: Faults) -> Iterator[
             turn(submitting, "AT_ONCE", _TINY)
             turn(receiving, "AT_ONCE", _TINY)
             turn(receiving, "_IN_ONE_PIECE", _TINY)
+            turn(offering, "_IN_ONE_PIECE", _TINY)
             turn(sending, "IN_ONE_PIECE", _TINY)
         yield
 

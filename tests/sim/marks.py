@@ -66,8 +66,18 @@ _EBXML: Final = (
     "forwarding: delivery_failed",
     "notice acknowledged",
 )
+_PULLED: Final = (
+    "queued",
+    "pulled",
+    "handed out",
+    "handed out again",
+    "a pulled answer broke off",
+    "a channel was full",
+    "pulled by an operator",
+    "selected by an operator",
+)
 _FAULTS: Final = tuple(name for name in RATES if name != "drift")
-REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_FAULTS)
+REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_FAULTS)
 
 
 def missing(reached: Mapping[str, int]) -> list[str]:

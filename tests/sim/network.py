@@ -8,11 +8,13 @@ that says whether a byte of the body may have left.
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from postroad.msh.outbound import WireForm
 from postroad.node.requests import Handed, Request, Response
@@ -39,6 +41,8 @@ _REF_TO: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")
 _MSH: Final = re.compile(rb"<eb:Service[^>]*>[^<]*(messageService|ebxml-msg:service)")
 """The service of ebXML's own signals."""
 _TOLD: Final = re.compile(rb'"message_id":"([^"]*)"')
+Reader = Callable[[str], Callable[[bytes], None]]
+"""Given a Content-Type, who takes the body of an answer."""
 _USUAL_DELAY: Final = (0.001, 0.05)
 _SLOW: Final = (0.5, 20.0)
 
@@ -57,6 +61,9 @@ class Witness(Protocol):
     def leaves(self, sent: "Transmission") -> None: ...
 
     def responded(self, sent: "Transmission", body: bytes) -> None: ...
+
+    def handed_out(self, sent: "Transmission", message_id: str, body: bytes, times: int) -> None:
+        """A message is the answer to a PullRequest, for so manieth time."""
 
 
 class Place(Protocol):
@@ -83,8 +90,20 @@ class Transmission:
     soap_action: str | None = None
     by_mail: bool = False
 
+    @property
+    def pulls(self) -> bool:
+        return b"PullRequest" in self.body
+
     def __str__(self) -> str:
-        what = "signal" if self.is_signal else "message" if self.receiver in PARTIES else "call"
+        what = (
+            "pull"
+            if self.pulls
+            else "signal"
+            if self.is_signal
+            else "message"
+            if self.receiver in PARTIES
+            else "call"
+        )
         what = f"{'copy of ' if self.extra else ''}{what}{' by mail' if self.by_mail else ''}"
         return f"{what} -> {self.receiver} (#{self.number})"
 
@@ -138,12 +157,6 @@ class Network:
         self.posts: Counter[tuple[str, str]] = Counter()
         """How often a sender gave a user message to the network so that it may have left."""
         self.on_the_way = 0
-
-    def client(self, party: str, process: Process) -> "Client":
-        return Client(self, party, process)
-
-    def mails(self, party: str, process: Process) -> "Mails":
-        return Mails(self, party, process)
 
     def part(self, pair: frozenset[str], *, apart: bool) -> None:
         """Partition two parties, or join them again."""
@@ -201,12 +214,15 @@ class Network:
         self.on_the_way += 1
         try:
             reply = await self._exchange(sent, request, process)
+            said = _said(reply.body)
+            if request.reader is not None and process.alive:
+                reply = self._read(request.reader, reply)
         except TransportFailure as failure:
             told = f"{failure.kind}, {'may have left' if failure.transmitted else 'never left'}"
             self._note(sent, f"no answer: {told}")
             refuse(answer, failure)
         else:
-            self._note(sent, f"answer: {reply.status} {_said(reply.body)}")
+            self._note(sent, f"answer: {reply.status} {said}")
             if not answer.done():
                 answer.set_result(reply)
         finally:
@@ -218,6 +234,17 @@ class Network:
             return Reply(503, _TEXT, (), b"a proxy: come again")
         response = await self._there(sent, request.timeouts, process)
         return await self._back(sent, request.timeouts, response)
+
+    def _read(self, reader: Reader, reply: Reply) -> Reply:
+        """Who asks takes the body of the answer as it comes; it may break off."""
+        take = reader(reply.content_type)
+        half = len(reply.body) // 2
+        take(reply.body[:half])
+        if self._faults.hits("cut"):
+            self._history.mark("a pulled answer broke off")
+            raise _failure("closed", transmitted=True)
+        take(reply.body[half:])
+        return Reply(reply.status, reply.content_type, reply.headers, b"")
 
     async def _connect(self, sent: Transmission, limits: Timeouts, process: Process) -> None:
         """Until the first byte of the body may have left."""
@@ -401,6 +428,8 @@ class Network:
             return None
         finally:
             self.on_the_way -= 1
+        response = _in_one(response)
+        self._hands_out(sent, response)
         if connection.open:
             self._witness.responded(sent, response.body)
         elif response.handed is not None:
@@ -408,44 +437,19 @@ class Network:
             self._history.mark("a receipt could not be handed over")
         return response
 
+    def _hands_out(self, sent: Transmission, response: Response) -> None:
+        """A message leaves as the answer to a PullRequest."""
+        own = _MESSAGE_ID.search(response.body)
+        if not sent.pulls or own is None or b"UserMessage>" not in response.body:
+            return
+        message_id = own[1].decode()
+        self.posts[sent.receiver, message_id] += 1
+        self._history.note(sent.receiver, f"{sent} brings it", message_id)
+        times = self.posts[sent.receiver, message_id]
+        self._witness.handed_out(sent, message_id, response.body, times)
+
     def _note(self, sent: Transmission, what: str) -> None:
         self._history.note(sent.sender, f"{sent} {what}", sent.message_id)
-
-
-class Client:
-    """The HTTP client of a process."""
-
-    def __init__(self, network: Network, party: str, process: Process) -> None:
-        self._network = network
-        self._party = party
-        self._process = process
-
-    async def post(self, request: Outgoing) -> Reply:
-        sent = self._network.transmission(self._party, request)
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._network.begin(self._network.carry(sent, request, self._process, answer))
-        return await answer
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class Mails:
-    """The mail client of a process."""
-
-    def __init__(self, network: Network, party: str, process: Process) -> None:
-        self._network = network
-        self._party = party
-        self._process = process
-
-    async def send(self, form: WireForm, address: str, message_id: str) -> None:
-        sent = self._network.letter(self._party, form, address)
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._network.begin(self._network.post_letter(sent, self._process, answer))
-        await answer
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 async def _received(
@@ -475,6 +479,14 @@ async def _told(handed: Handed, taken: bool) -> None:
         await handed(taken)
 
 
+def _in_one(response: Response) -> Response:
+    """An answer as bytes, whatever its size."""
+    pieces = response.pieces
+    if pieces is None:
+        return response
+    return replace(response, body=b"".join(pieces.read()), pieces=None)
+
+
 def _failure(kind: Kind, *, transmitted: bool) -> TransportFailure:
     return TransportFailure(kind, f"{UNREACHABLE}: {kind}", transmitted=transmitted)
 
@@ -486,4 +498,6 @@ def _said(body: bytes) -> str:
         return code[1].decode()
     if b"<eb:Action>Acknowledgment<" in body:
         return "acknowledgment"
+    if b"UserMessage>" in body:
+        return "message"
     return "receipt" if b":Receipt" in body else ""

@@ -10,11 +10,14 @@ from tests.sim.agreements import KINDS, pmode_id
 from tests.sim.ebxml_agreements import EBXML_KINDS
 from tests.sim.faults import dice
 from tests.sim.kinds import PARTIES, SIGNERS, Kind
+from tests.sim.pulled_agreements import PULLED_KINDS
 
 SAFETY: Final = 150.0
 """Seconds in which messages are submitted and anything may fail."""
 _SPEAK_EBXML: Final = 1 / 3
 """The share of seeds in which ebXML is spoken."""
+_PULL: Final = 1 / 4
+"""The share of the others in which messages are pulled."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,25 @@ def speaks_ebxml(seed: int) -> bool:
     return dice(seed, "tongue").random() < _SPEAK_EBXML
 
 
+def pulls(seed: int) -> bool:
+    """Whether messages are pulled in the world of a seed."""
+    return not speaks_ebxml(seed) and dice(seed, "pull").random() < _PULL
+
+
+def _pulled(seed: int, kinds: list[Kind]) -> list[Kind]:
+    """Kinds that are pulled, alone or beside others that are pushed."""
+    draw = dice(seed, "pulled")
+    cheap = [kind for kind in PULLED_KINDS if not kind.signed]
+    found = draw.sample(cheap, draw.randint(1, 4))
+    if draw.random() < 0.06:
+        found += [kind for kind in PULLED_KINDS if kind.signed]
+    return found + kinds[:2] if draw.random() < 0.3 else found
+
+
 def _tongues(seed: int, kinds: list[Kind]) -> list[Kind]:
-    """In some seeds those that speak ebXML, alone or beside the others."""
+    """In some seeds those that speak ebXML, or are pulled, alone or beside the others."""
+    if pulls(seed):
+        return _pulled(seed, kinds)
     if not speaks_ebxml(seed):
         return kinds
     draw = dice(seed, "ebxml")

@@ -58,7 +58,8 @@ def simulate(seed: int, parties: Mapping[str, Party], smaller: Smaller = WHOLE) 
     plan = make_plan(seed, smaller.messages)
     books = Books(plan, parties, faults, history)
     try:
-        with turned(seed, parties, faults), _watched(history):
+        used = {one.pmode for one in plan}
+        with turned(seed, parties, faults, used), _watched(history):
             loop.set_exception_handler(lambda _, told: _unexpected(history, told))
             asyncio.set_event_loop(loop)
             world = World(seed, parties, faults, history, books)

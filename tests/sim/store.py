@@ -86,6 +86,8 @@ class _NotingTransaction(_MemoryTransaction):
         elif table is self._tables.work and key in table:
             # What happens to its work is of interest to the message.
             self.touched[Side.SENDING, table[key].message_id] = None
+        elif table is self._tables.offers:
+            self.touched[Side.SENDING, key] = None
         elif table is self._tables.partners:
             self.changed_partners[key] = None
 

@@ -8,15 +8,24 @@ from typing import Any
 
 import pytest
 
-from postroad.node import ebxml_keeping, ebxml_relaying, keeping, node, submitting
+from postroad.node import (
+    ebxml_keeping,
+    ebxml_relaying,
+    keeping,
+    node,
+    offering,
+    outcome,
+    submitting,
+)
 from postroad.reliability.awareness import ANSWERS, Answer, Reception
 from postroad.reliability.delivery import Input
 from postroad.reliability.ebxml_sending import WORDS, Word
 from postroad.store.memory import _MemoryTransaction
+from postroad.store.records import Side
 from tests.conftest import PROJECT
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import REQUIRED, missing
-from tests.sim.plan import speaks_ebxml
+from tests.sim.plan import pulls, speaks_ebxml
 from tests.sim.run import Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
@@ -25,6 +34,8 @@ MANY = 60
 """Seeds within which a mistake must be found."""
 EBXML = tuple(seed for seed in range(5 * AT_A_TIME, 4 * MANY) if speaks_ebxml(seed))
 """Seeds in which ebXML is spoken, after those that are run anyway."""
+PULLED = tuple(seed for seed in range(4 * MANY) if pulls(seed))
+"""Seeds in which messages are pulled."""
 
 
 @pytest.fixture(scope="session")
@@ -163,6 +174,40 @@ def test_a_copy_that_gets_another_acknowledgment_is_found(
 ) -> None:
     monkeypatch.setattr(ebxml_keeping, "_answers", lambda *_: [])
     assert "two different acknowledgments" in str(_found(parties, seeds=EBXML).broken)
+
+
+def test_without_faults_what_is_pulled_is_acknowledged_and_leaves_its_channel(
+    parties: Mapping[str, Party],
+) -> None:
+    result = simulate(PULLED[0], parties, Smaller(None, ()))
+    assert result.broken is None
+    assert result.history.marks["handed out"] == result.messages
+    assert not result.history.marks["handed out again"]
+    assert result.history.marks["delivered"] == result.messages
+
+
+def test_what_stays_in_its_channel_after_its_receipt_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome, "_offer", lambda *_: None)
+    assert _found(parties, "still in its channel", PULLED).broken
+
+
+def test_what_is_handed_out_and_not_written_down_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def handed(self: Any, tx: Any, message_id: str, *_: object) -> Any:
+        return tx.message(Side.SENDING, message_id)
+
+    monkeypatch.setattr(offering.Offering, "_handed", handed)
+    assert "not written down before" in str(_found(parties, seeds=PULLED).broken)
+
+
+def test_a_nonce_that_may_be_used_again_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_MemoryTransaction, "first_time", lambda *_: True)
+    assert _found(parties, "one PullRequest brings two messages", PULLED).broken
 
 
 def test_a_failing_history_is_made_smaller(

@@ -9,11 +9,13 @@ from postroad.node.node import Node
 from postroad.store.interface import StoreError
 from tests.sim.agreements import Party
 from tests.sim.books import Books
+from tests.sim.clients import Client, Mails
 from tests.sim.ebxml_agreements import address
 from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.loop import Died, Process
 from tests.sim.network import Network
+from tests.sim.plan import pulls
 from tests.sim.stations import Running, Station, make_station
 from tests.sim.store import SimStore
 from tests.sim.webhook import NAME, Listener
@@ -80,6 +82,9 @@ class World:
         for station in self.stations.values():
             station.disk.full = False
             station.party.in_force.missing = False
+            if pulls(self.seed):
+                # Who pulls shows a token with a time: a clock that is off by an hour shuts it out.
+                station.clock.set_right()
         self.history.note("world", "no more faults")
 
     def is_up(self) -> bool:
@@ -113,8 +118,8 @@ class World:
             left_by=None if station.places == 1 else [f"{station.name}/{place}-"],
             clock=station.clock,
             entropy=station.entropy.randbytes,
-            client=self.network.client(station.name, process),
-            mail=self.network.mails(station.name, process),
+            client=Client(self.network, station.name, process),
+            mail=Mails(self.network, station.name, process),
         )
         node.context.msh_url = address(station.name)
         node.context.owner = f"{station.name}/{place}-{station.entropy.randbytes(4).hex()}"

@@ -221,7 +221,7 @@ async def _selected(work: Path, waiting: int) -> tuple[float, float]:
     nodes = [await _filled(work / str(count), count) for count in counts]
     took: list[list[float]] = [[], []]
     for number in range(-_WARM_UP, _SELECTIONS):
-        for index in (0, 1):
+        for index in (number % 2, 1 - number % 2):
             seconds = await _select(nodes[index], number)
             if number >= 0:
                 took[index].append(seconds)

@@ -9,7 +9,7 @@ import typer
 
 from postroad.cli.problems import fail
 from postroad.node.initializing import InitError, Plan, Station, initialize
-from postroad.node.samples import SAMPLES
+from postroad.node.profiles import Profile
 
 
 def init(
@@ -31,6 +31,15 @@ def init(
     client_certificates: Annotated[
         bool, typer.Option(help="Whether whoever connects over TLS shows a certificate.")
     ] = False,
+    profile: Annotated[
+        Profile | None,
+        typer.Option(
+            help="Samples for a conformance profile of AS4. ebhandler: both parties push, and both "
+            "collect by pulling. light: the party is a client that only calls out; it pushes, and "
+            "collects what is for it, with signatures and receipts. minimal: such a client without "
+            "these; it shows a user name. Unset: signed P-Modes that are pushed, both ways."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Make a ready configuration, development keys and sample P-Modes."""
@@ -40,7 +49,7 @@ def init(
     if partner is not None:
         beside = folder.parent if folder.name else whole.parent
         second = Station(partner, beside / partner, partner_port)
-    plan = Plan(first, second, tls, client_certificates)
+    plan = Plan(first, second, tls, client_certificates, profile=profile)
     try:
         initialize(plan, now=datetime.now(UTC), force=force)
     except InitError as error:
@@ -54,7 +63,9 @@ def next_steps(plan: Plan) -> str:
     made = " and ".join(str(station.folder) for station in plan.stations)
     here, there = (_quoted(station.folder / "postroad.yaml") for station in (first, second))
     serve = [f"  postroad serve -c {config}" for config in dict.fromkeys((here, there))]
-    pmode = SAMPLES[0].pmode_id(first.name, second.name)
+    sample, *_ = plan.samples
+    pmode = sample[0].pmode_id(first.name, second.name)
+    receipt = "" if sample[0].bare else " and wait for the receipt"
     payload = _quoted(first.folder / "order.xml")
     return "\n".join(
         (
@@ -63,13 +74,29 @@ def next_steps(plan: Plan) -> str:
             "Start both, each in a terminal of its own:" if plan.partner else "Start it:",
             *serve,
             "",
-            f"Send an order to {second.name} and wait for the receipt:",
+            f"Send an order to {second.name}{receipt}:",
             f"  postroad send -c {here} --pmode {pmode} --payload {payload} --wait",
             "",
             f"See what {second.name} received:",
             f"  postroad inbox list -c {there}",
+            *_collecting(plan, here, there),
         )
     )
+
+
+def _collecting(plan: Plan, here: str, there: str) -> list[str]:
+    """How the first party collects, where it does."""
+    collected = [one for one in plan.samples if one[0].pulled and one[2] == plan.first]
+    if not collected:
+        return []
+    sample, sender, receiver = collected[0]
+    pmode, payload = sample.pmode_id(sender.name, receiver.name), sender.folder / "order.xml"
+    return [
+        "",
+        f"Let {sender.name} put an order aside, and collect it:",
+        f"  postroad send -c {there} --pmode {pmode} --payload {_quoted(payload)}",
+        f"  postroad pull {pmode} -c {here}",
+    ]
 
 
 def _quoted(path: Path) -> str:

@@ -18,7 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from msgspec import Struct
 
 from postroad.msh.capture import Capture
-from postroad.msh.evidence import about, signer_problems
+from postroad.msh.ebxml_answers import SentEbxml
+from postroad.msh.ebxml_evidence import is_by_receiver, judge_acknowledgment
+from postroad.msh.evidence import GivenSignal, about, signer_problems
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.usual_proof import UsualReceipt, usual_receipt
@@ -26,7 +28,7 @@ from postroad.security.algorithms import RSA_SHA256, SIGNATURES
 from postroad.security.rawsign import verify_bytes
 from postroad.security.tokens import certificate_of
 from postroad.security.trust import Trust, check_subject, is_authority
-from postroad.wire.ebms3 import SignalMessage, UserMessage
+from postroad.wire.ebms3 import PartyId, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.receipts import check_receipt
@@ -40,6 +42,10 @@ _PKCS1: Final = padding.PKCS1v15()
 _SHA256: Final = hashes.SHA256()
 NOT_KEPT: Final = "the message itself is gone: nothing is left to hold the receipt against"
 NOT_SIGNED: Final = "neither message nor receipt is signed: they fit together, and prove nothing"
+_BY_A_STATION: Final = "a station on the way acknowledged it, not the receiver"
+_BY_ID_ONLY: Final = (
+    "it is signed, and names the message: it does not repeat the digests of what was received"
+)
 
 
 class Proof(Struct, frozen=True):
@@ -231,7 +237,9 @@ class Prover:
             limits=self._limits,
         )
         found = _looked(receipt, lens, whole=True)
-        wrong = [one for one in found.problems if one.severity is Severity.FAILURE]
+        if found.ebxml is not None:
+            return self._acknowledgment(receipt, sent, message_id, receipt_id, at, lens)
+        wrong = _failures(found)
         if not found.readable:
             return Proof(False, False, None, None, None, _told(wrong))
         signal = about(found, message_id, "receipt")
@@ -263,6 +271,56 @@ class Prover:
         valid = signature and chain is True and digests
         return Proof(valid, signature, chain, digests, signer)
 
+    def _acknowledgment(
+        self,
+        given: bytes,
+        sent: bytes | None,
+        message_id: str,
+        signal_id: str,
+        at: int,
+        lens: Lens,
+    ) -> Proof:
+        """What an acknowledgment of ebXML is worth; it may ride on a reply whose parts are gone."""
+        found = _looked(given, lens, whole=False)
+        answer, wrong = found.ebxml, _failures(found)
+        # Who answers a message has it: the reply counts without saying so.
+        named = answer and (answer.acknowledged or answer.header.ref_to_message_id)
+        if answer is None or (answer.message_id, named) != (signal_id, message_id):
+            said = f"these bytes are not the acknowledgment {signal_id} of {message_id}"
+            wrong.append(EbmsError("EBMS:0302", said))
+            return Proof(False, False, None, False, None, _told(wrong))
+        verification = found.verification
+        signature = None if verification is None else verification.valid is True and not wrong
+        chain, signer, refused = self._signer(found, at)
+        if sent is None:
+            wrong += refused
+            return Proof(False, signature, chain, None, signer, _told(wrong) or NOT_KEPT)
+        message = _looked(sent, lens, whole=False)
+        if message.ebxml is None or message.ebxml.message_id != message_id:
+            said = f"what was kept is not the message {message_id}"
+            wrong.append(EbmsError("EBMS:0302", said))
+            return Proof(False, signature, chain, False, signer, _told(wrong))
+        of_message = message.verification
+        kept = SentEbxml(message.ebxml, of_message.signed_references if of_message else ())
+        finding = judge_acknowledgment(
+            GivenSignal("", "acknowledgment", given), found, kept, message
+        )
+        different = [one for one in finding.problems if one.severity is Severity.FAILURE]
+        different += _broken(message)
+        if not is_by_receiver(finding, message):
+            different.append(EbmsError("EBMS:0302", _BY_A_STATION))
+        refused += self._not_named(found, message.ebxml.header.to_party.party_ids)
+        chain = chain and not refused
+        if wrong or refused or different:
+            digests = False if different else bool(finding.digests) or None
+            told = _told([*wrong, *refused, *different])
+            return Proof(False, signature, chain, digests, signer, told)
+        if signature is None:
+            return Proof(None, None, None, None, None, NOT_SIGNED)
+        if not finding.digests:
+            return Proof(None, signature, chain, None, signer, _BY_ID_ONLY)
+        return Proof(signature and chain is True, signature, chain, True, signer)
+
     def _signer(
         self, found: Inspection, at: int
     ) -> tuple[bool | None, str | None, list[EbmsError]]:
@@ -289,10 +347,15 @@ class Prover:
         """Why the receipt is not the word of who was to receive the message."""
         problems = signer_problems(found, message, user_message)
         refused = [one for one in problems if one.severity is Severity.FAILURE]
+        return refused + self._not_named(found, user_message.to_party.party_ids)
+
+    def _not_named(self, found: Inspection, to: Sequence[PartyId]) -> list[EbmsError]:
+        """Why an authority's word is not enough: the signer has not the name of the receiver."""
         certificate = found.verification.certificate if found.verification else None
         if certificate is None or certificate in self._trust.pinned:
-            return refused
-        for party in user_message.to_party.party_ids:
+            return []
+        refused = []
+        for party in to:
             wanted = self._signers.get(str(party), self._signers.get(party.value))
             if wanted is not None:
                 try:
@@ -300,6 +363,10 @@ class Prover:
                 except EbmsError as other:
                     refused.append(other)
         return refused
+
+
+def _failures(found: Inspection) -> list[EbmsError]:
+    return [one for one in found.problems if one.severity is Severity.FAILURE]
 
 
 def _looked(envelope: bytes, lens: Lens, *, whole: bool) -> Inspection:
@@ -318,20 +385,11 @@ def _differences(signal: SignalMessage, message: Inspection, message_id: str) ->
     """In what the receipt is about something else than the message that was kept."""
     user_message = _user_message(message, message_id)
     if user_message is None:
-        wrong = [one for one in message.problems if one.severity is Severity.FAILURE]
+        wrong = _failures(message)
         why = f": {wrong[0].detail}" if wrong and not message.readable else ""
         said = f"what was kept is not the message {message_id}{why}"
         return [EbmsError("EBMS:0302", said)]
-    verification = message.verification
-    different = [
-        EbmsError(
-            "EBMS:0101",
-            f"the message that was kept is not the one that was signed: {one.reference.uri} does "
-            f"not hold, {one.reason}",
-        )
-        for one in (verification.references if verification else ())
-        if one.valid is False
-    ]
+    verification, different = message.verification, _broken(message)
     try:
         check_receipt(
             signal,
@@ -342,6 +400,20 @@ def _differences(signal: SignalMessage, message: Inspection, message_id: str) ->
     except EbmsError as invalid:
         different.append(invalid)
     return different
+
+
+def _broken(message: Inspection) -> list[EbmsError]:
+    """What was changed of a message since it was signed."""
+    verification = message.verification
+    return [
+        EbmsError(
+            "EBMS:0101",
+            f"the message that was kept is not the one that was signed: {one.reference.uri} does "
+            f"not hold, {one.reason}",
+        )
+        for one in (verification.references if verification else ())
+        if one.valid is False
+    ]
 
 
 def _told(problems: Sequence[EbmsError]) -> str | None:

@@ -150,17 +150,18 @@ def allowed(
         return Allowed((), (), (), "there is no such channel")
     shown = _Shown(found, request, expectation, client_certificate, tuple(trusted), now, skew)
     taken: list[Match] = []
-    why = ""
+    reasons: dict[str, None] = {}
     for match in here:
         try:
             shown.check(match)
         except EbmsError as error:
             cause = error.__cause__
-            why = str(cause) if isinstance(cause, UsernameTokenRefused) else error.detail
+            token = isinstance(cause, UsernameTokenRefused)
+            reasons[str(cause) if token else error.detail] = None
         else:
             taken.append(match)
     if not taken:
-        return Allowed((), (), (), why)
+        return Allowed((), (), (), "; ".join(reasons))
     places = [(channel, match.pmode.id) for match in taken]
     for match in offered:
         below = channel_of(match.leg)

@@ -189,7 +189,8 @@ class Asker:
                 if found.answer is not None or left <= 0:
                     return found
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), min(left, _LOOK_AGAIN))
+                    async with asyncio.timeout(min(left, _LOOK_AGAIN)):
+                        await event.wait()
         finally:
             context.settled.leave(name, event)
 

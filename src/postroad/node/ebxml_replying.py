@@ -115,7 +115,8 @@ class Replying:
                 if known != b"" or left <= 0:
                     break
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), min(left, _LOOK_AGAIN))
+                    async with asyncio.timeout(min(left, _LOOK_AGAIN)):
+                        await event.wait()
             return await context.store.run(lambda tx: self._given(tx, message_id))
         finally:
             context.settled.leave(name, event)

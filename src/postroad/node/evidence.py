@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from postroad.agreement.matching import Match
 from postroad.msh.capture import read_capture
+from postroad.msh.ebxml_evidence import judge_ebxml
 from postroad.msh.evidence import (
     ENVELOPE,
     Findings,
@@ -46,7 +47,7 @@ from postroad.node.evidence_archive import (
     signal_name,
     signer_name,
 )
-from postroad.node.evidence_check import judge_ebxml, worth_facts
+from postroad.node.evidence_check import worth_facts
 from postroad.node.service import Refused
 from postroad.store.records import Message, Recorded, Side, Signal
 from postroad.wire.content import CHUNK, BytesContent, Content, read_all

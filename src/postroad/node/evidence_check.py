@@ -1,44 +1,38 @@
 """What an evidence proves: the message's signature, and receipts for exactly that message.
 
 The same check is made by the node that puts an evidence together, of what it keeps, and by
-`postroad inspect`, offline, of what is in the zip. What stands for receipts in ebXML, its
-acknowledgments, is judged here; all else in `msh.evidence`.
+`postroad inspect`, offline, of what is in the zip.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
 from typing import IO, Any, Final
 
 from cryptography import x509
 from msgspec.structs import replace
 
-from postroad.agreement.matching import Match
-from postroad.agreement.pmode import Leg, PMode
-from postroad.msh.capture import Capture
-from postroad.msh.ebxml_answers import SentEbxml, answer_problems
-from postroad.msh.ebxml_inbound import SIGNATURE
-from postroad.msh.ebxml_terms import is_to_party
+from postroad.msh.ebxml_evidence import (
+    ACKNOWLEDGING,
+    Worth,
+    is_by_receiver,
+    judge_ebxml,
+    speaks_ebxml,
+    worth_of,
+)
 from postroad.msh.evidence import (
     ENVELOPE,
-    ChooseTerms,
     Findings,
     Given,
     GivenSignal,
-    SignalFinding,
     findings_facts,
     judge,
     signed_part,
 )
-from postroad.msh.expectation import Terms
-from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import certificate_facts, problem_facts
 from postroad.node.evidence_archive import MANIFEST, TRUSTED, Archive, ListedPart, Manifest, wrong
-from postroad.wire.ebms3 import Reference
 from postroad.wire.ebms3_writer import write_timestamp
-from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.mime import Part
 
@@ -48,35 +42,6 @@ _NO_ACKNOWLEDGMENT: Final = (
     "there is no acknowledgment of the receiver here: nothing shows that it has the message"
 )
 _NO_NEXT: Final = "no acknowledgment is here that shows who took the message over"
-_ACKNOWLEDGING: Final = ("acknowledgment", "hop", "response")
-"""Kinds of ebXML signals by which somebody says that the message came."""
-_EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)
-_ASKING_NOTHING: Final = Match(PMode(id="evidence", legs=(Leg(),)), Leg(), 1)
-"""Agreements change, and a stranger has none: what signatures prove is asked here, of all alike."""
-
-_UNSIGNED: Final = (
-    "the message is signed and its acknowledgment is not, so the acknowledgment proves nothing to "
-    "a third party"
-)
-_UNTIED: Final = (
-    "the acknowledgment is signed and the message is not: nothing shows that this is the message "
-    "that it names"
-)
-
-ChooseSignalTerms = Callable[[GivenSignal, Look], Terms | None]
-
-
-class Worth(Enum):
-    """What an acknowledgment of ebXML proves to who trusts its signer, for people to read."""
-
-    MESSAGE = "that the receiver has exactly this message: it repeats the digests"
-    MESSAGE_ID = (
-        "that the receiver has the message named by RefToMessageId: it does not repeat the digests"
-    )
-    STATION = "only that a station on the way took the message over, nothing of the receiver"
-    NOTHING = "nothing to a third party: it is not signed"
-    DISBELIEVED = "nothing: the node did not believe it when it came"
-    BROKEN = "nothing, see what is wrong"
 
 
 @dataclass(slots=True)
@@ -197,147 +162,14 @@ def _unacknowledged(manifest: Manifest, findings: Findings) -> str | None:
     carried = manifest.side == "forwarding"
     came = {one.file for one in manifest.signals if one.incoming}
     for one in believed:
-        says = one.given.kind in _ACKNOWLEDGING
+        says = one.given.kind in ACKNOWLEDGING
         by_next = carried and one.given.file in came
-        if says and (by_next or _is_by_receiver(one, findings.message)):
+        if says and (by_next or is_by_receiver(one, findings.message)):
             return None
     return _NO_NEXT if carried else _NO_ACKNOWLEDGMENT
 
 
-def speaks_ebxml(envelope: bytes, lens: Lens) -> bool:
-    look = Look(Capture(None, None, None, envelope, (), False, ()), lens)
-    return look.read() and look.found.kind.startswith("ebxml")
-
-
-def judge_ebxml(
-    given: Given,
-    lens: Lens,
-    *,
-    of_message: ChooseTerms = Look.terms,
-    of_signal: ChooseSignalTerms = lambda given, look: look.terms(),
-) -> Findings:
-    """What `judge` finds, of an ebXML message: it has acknowledgments in the place of receipts."""
-    findings = judge(Given(given.envelope, given.parts, ()), lens, of_message=of_message)
-    message = findings.message
-    if message.ebxml is not None:
-        check = message.verification
-        sent = SentEbxml(message.ebxml, check.signed_references if check else ())
-        for signal in given.signals:
-            found = _looked(signal, lens, of_signal)
-            findings.signals.append(_judge_signal(signal, found, sent, message))
-    return findings
-
-
-def _looked(given: GivenSignal, lens: Lens, choose: ChooseSignalTerms) -> Inspection:
-    """The walk in, as of the time that the signal says of itself; in the future is none.
-
-    Of an answer with payloads, on which an acknowledgment may ride, only the envelope is kept.
-    """
-    capture = Capture(None, None, None, given.envelope, (), False, ())
-    look = Look(capture, lens)
-    if not look.read():
-        return look.found
-    said = look.found.ebxml
-    if said is not None and not lens.at_given:
-        lens = replace(lens, at=min(max(said.header.timestamp, _EARLIEST), lens.at))
-        look = Look(capture, lens)
-        look.read()
-    look.judge(choose(given, look))
-    return look.found
-
-
-def _judge_signal(
-    given: GivenSignal, found: Inspection, sent: SentEbxml, message: Inspection
-) -> SignalFinding:
-    answer = found.ebxml
-    problems = [one for one in found.problems if one.severity is not Severity.FAILURE]
-    problems += answer_problems(found, sent, _ASKING_NOTHING, on_response=True)
-    if answer is None:
-        return SignalFinding(given, found, tuple(problems))
-    if given.kind not in _ACKNOWLEDGING:
-        if answer.error_list is None:
-            problems.append(_not_there("no error", sent.message))
-        return SignalFinding(given, found, tuple(problems))
-    if kind_of(answer) not in ("acknowledgment", "message"):
-        problems.append(_not_there("no acknowledgment", sent.message))
-    problems += _signer_problems(found, answer, message, sent.message)
-    digests = _compared(sent.references, answer)
-    # Of 2.0 they were compared already.
-    if digests and not answer.dialect.acknowledgment_refers and not _are_equal(digests):
-        said = "the digests in the acknowledgment are not those of the message"
-        problems.append(EbmsError("SecurityFailure", said))
-    return SignalFinding(given, found, tuple(problems), digests)
-
-
-def _not_there(what: str, sent: EbxmlMessage) -> EbmsError:
-    return EbmsError("Inconsistent", f"it holds {what} about {sent.message_id}")
-
-
-def _signer_problems(
-    found: Inspection, answer: EbxmlMessage, message: Inspection, sent: EbxmlMessage
-) -> list[EbmsError]:
-    """An acknowledgment is the receiver's word: signed, and not by who signed the message.
-
-    A station on the way signs as it has agreed with others, and proves nothing of the receiver.
-    """
-    if message.verification is None or found.verification is None:
-        if message.verification is found.verification or not is_to_party(answer, sent):
-            return []
-        said = _UNTIED if message.verification is None else _UNSIGNED
-        return [EbmsError("SecurityFailure", said, location=SIGNATURE)]
-    theirs, ours = found.verification.certificate, message.verification.certificate
-    if theirs is None or ours is None or theirs.public_key() != ours.public_key():
-        return []
-    to_itself = sent.header.from_party.party_ids == sent.header.to_party.party_ids
-    return [
-        EbmsError(
-            "SecurityFailure",
-            "the acknowledgment is signed with the key of who sent the message: it says nothing "
-            "of the receiver",
-            location="certificate",
-            severity=Severity.WARNING if to_itself else Severity.FAILURE,
-        )
-    ]
-
-
-def _compared(
-    sent: Iterable[Reference], answer: EbxmlMessage
-) -> tuple[tuple[Reference, Reference | None], ...]:
-    """Each reference of the message's signature with that of the acknowledgment, if it has any."""
-    said = answer.acknowledgment.references if answer.acknowledgment else ()
-    received = {one.uri: one for one in said}
-    return tuple((one, received.get(one.uri)) for one in sent) if said else ()
-
-
-def _are_equal(digests: Iterable[tuple[Reference, Reference | None]]) -> bool:
-    return all(
-        theirs is not None
-        and (ours.digest_method, ours.digest_value) == (theirs.digest_method, theirs.digest_value)
-        for ours, theirs in digests
-    )
-
-
-def _is_by_receiver(one: SignalFinding, message: Inspection) -> bool:
-    """Whether it is the word of the To Party; a station on the way goes by its address."""
-    answer, sent = one.found.ebxml, message.ebxml
-    if answer is None or sent is None:
-        return one.given.kind != "hop"
-    return is_to_party(answer, sent)
-
-
 _PROVING: Final = (Worth.MESSAGE, Worth.MESSAGE_ID, Worth.STATION)
-
-
-def _worth(one: SignalFinding, message: Inspection) -> Worth:
-    if one.found.verification is None:
-        return Worth.NOTHING
-    if not one.holds or one.found.verification.valid is not True:
-        return Worth.BROKEN
-    if not one.given.believed:
-        return Worth.DISBELIEVED
-    if not _is_by_receiver(one, message):
-        return Worth.STATION
-    return Worth.MESSAGE if one.digests else Worth.MESSAGE_ID
 
 
 def worth_facts(findings: Findings) -> dict[str, Any]:
@@ -350,12 +182,12 @@ def worth_facts(findings: Findings) -> dict[str, Any]:
     rooms: dict[str, list[dict[str, Any]]] = {"receipts": [], "hops": [], "error_signals": []}
     for one in findings.signals:
         shown = told[one.given.file]
-        if one.given.kind not in _ACKNOWLEDGING:
+        if one.given.kind not in ACKNOWLEDGING:
             rooms["error_signals"].append(shown)
             continue
-        worth = _worth(one, message)
+        worth = worth_of(one, message)
         proves = worth.name.lower() if worth in _PROVING else None
-        room = "receipts" if _is_by_receiver(one, message) else "hops"
+        room = "receipts" if is_by_receiver(one, message) else "hops"
         rooms[room].append({**shown, "proves": proves, "worth": worth.value})
     return facts | rooms
 

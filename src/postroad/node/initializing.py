@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from postroad.node.config_groups import is_name
 from postroad.node.devpki import issue, issue_tls, make_authority
-from postroad.node.samples import SAMPLES, Sample, config_text, order_text, pmode_text
+from postroad.node.profiles import Profile, samples_of
+from postroad.node.samples import Sample, config_text, order_text, pmode_text
 from postroad.node.shipping import can_ship
 from postroad.security.keys import KeyPair
 
@@ -56,10 +57,28 @@ class Plan:
     client_certificates: bool = False
     ships: bool = True
     """Whether the journal is shipped, where the libraries for it are there."""
+    profile: Profile | None = None
+    """A conformance profile of AS4; None: samples that are pushed, both ways."""
 
     @property
     def stations(self) -> tuple[Station, ...]:
         return (self.first, self.partner) if self.partner else (self.first,)
+
+    @property
+    def samples(self) -> list[tuple[Sample, Station, Station]]:
+        """What is agreed on, with sender and receiver."""
+        if self.partner is None:
+            return [(one, self.first, self.first) for one in samples_of(None, back=False)]
+        there, back = (samples_of(self.profile, back=back) for back in (False, True))
+        return [
+            *((one, self.first, self.partner) for one in there),
+            *((one, self.partner, self.first) for one in back),
+        ]
+
+    def calls_only(self, station: Station) -> bool:
+        """Whether nobody need reach a party."""
+        client = self.profile is not None and self.profile.is_client
+        return client and station == self.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +134,10 @@ def _check(plan: Plan) -> None:
         raise InitError(
             f"the ports {shown} cannot all be used; choose others with --port and --partner-port"
         )
+    if plan.profile is not None and plan.partner is None:
+        raise InitError(
+            f"the profile {plan.profile} is about two parties; name the other one with --partner"
+        )
     if plan.client_certificates and not plan.tls:
         raise InitError("client certificates are shown over TLS only; add --with-tls")
 
@@ -131,26 +154,22 @@ def _files(plan: Plan, now: datetime) -> dict[Path, _File]:
         for station in plan.stations
     }
     files: dict[Path, _File] = {}
+    passwords = {way: secrets.token_urlsafe(18) for way in plan.samples}
     for station in plan.stations:
         folder = station.folder
         files[folder / "postroad.yaml"] = _File(_config(plan, station).encode())
         files[folder / "order.xml"] = _File(order_text().encode())
         files |= _key_files(folder / _KEYS, station, keys, authority, with_tls=plan.tls)
-        for sender, receiver in _directions(plan):
-            for sample in SAMPLES:
-                text = _pmode(plan, sample, sender, receiver, at=station)
-                name = sample.pmode_id(sender.name, receiver.name)
-                files[folder / "pmodes" / f"{name}.yaml"] = _File(text.encode())
+        for way in plan.samples:
+            sample, sender, receiver = way
+            text = _pmode(plan, sample, sender, receiver, at=station, password=passwords[way])
+            name = sample.pmode_id(sender.name, receiver.name)
+            mode = _PRIVATE if sample.shows_user else _PUBLIC
+            files[folder / "pmodes" / f"{name}.yaml"] = _File(text.encode(), mode)
     # Whoever has this key can issue certificates that both parties believe.
     first = plan.first.folder / _KEYS / "authority.p12"
     files[first] = _File(_p12("authority", authority), _PRIVATE)
     return files
-
-
-def _directions(plan: Plan) -> list[tuple[Station, Station]]:
-    if plan.partner is None:
-        return [(plan.first, plan.first)]
-    return [(plan.first, plan.partner), (plan.partner, plan.first)]
 
 
 def _key_files(
@@ -182,10 +201,14 @@ def _config(plan: Plan, station: Station) -> str:
         tls=plan.tls,
         client_certificates=plan.client_certificates,
         ships=plan.ships and can_ship(),
+        calls_only=plan.calls_only(station),
     )
 
 
-def _pmode(plan: Plan, sample: Sample, sender: Station, receiver: Station, at: Station) -> str:
+def _pmode(
+    plan: Plan, sample: Sample, sender: Station, receiver: Station, at: Station, password: str
+) -> str:
+    called = sender if sample.pulled else receiver
     scheme, host = ("https", "localhost") if plan.tls else ("http", "127.0.0.1")
     return pmode_text(
         sample,
@@ -193,10 +216,11 @@ def _pmode(plan: Plan, sample: Sample, sender: Station, receiver: Station, at: S
         sender_party=sender.party,
         receiver=receiver.name,
         receiver_party=receiver.party,
-        address=f"{scheme}://{host}:{receiver.port}/msh",
+        address=f"{scheme}://{host}:{called.port}/msh",
         sends=sender == at,
         tls=plan.tls,
         client_certificates=plan.client_certificates,
+        password=password,
     )
 
 

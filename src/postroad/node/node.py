@@ -230,7 +230,8 @@ class Node:
                 if found is None or found.state not in ON_ITS_WAY or left <= 0:
                     return found
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), min(left, 0.5))
+                    async with asyncio.timeout(min(left, 0.5)):
+                        await event.wait()
         finally:
             self.context.settled.leave(message_id, event)
 

@@ -18,6 +18,15 @@ class Sample:
     story: str
     signed: bool
     encrypted: bool
+    pulled: bool = False
+    """Who receives collects it."""
+    bare: bool = False
+    """Without receipts, retries and compression."""
+
+    @property
+    def shows_user(self) -> bool:
+        """Whether who collects shows a user name; else it signs what it asks."""
+        return self.pulled and not self.signed
 
     def pmode_id(self, sender: str, receiver: str) -> str:
         return f"{sender}-to-{receiver}-{self.name}"
@@ -41,10 +50,13 @@ def config_text(
     tls: bool,
     client_certificates: bool,
     ships: bool,
+    calls_only: bool = False,
 ) -> str:
-    """The text of `postroad.yaml`."""
+    """The text of `postroad.yaml`; who `calls_only` has no door for partners."""
     journal = _SHIPPED if ships else _NOT_SHIPPED
     doors = _tls_doors(port, api_port, client_certificates) if tls else _plain_door(port)
+    if calls_only:
+        doors = _own_door(api_port if tls else port)
     return _aligned(f"""\
 # A Postroad node. Everything that is not here has a default: see docs/configuration.md.
 # Check it with: postroad config check postroad.yaml
@@ -95,6 +107,14 @@ listen:
 """
 
 
+def _own_door(port: int) -> str:
+    return f"""\
+listen:                               # no partner can reach it: it calls them
+  - address: 127.0.0.1:{port}           # for applications on this machine
+    serve: [api]
+"""
+
+
 def _tls_doors(port: int, api_port: int, client_certificates: bool) -> str:
     clients = """\
       client_certificates: required   # who connects shows a certificate
@@ -124,44 +144,74 @@ def pmode_text(
     sends: bool,
     tls: bool,
     client_certificates: bool,
+    password: str = "",
 ) -> str:
-    """The text of a P-Mode; it differs between the parties in the files of the sender's keys."""
+    """The text of a P-Mode; it differs between the parties in the files of the sender's keys.
+
+    `password` is what who collects shows, where it shows a user name.
+    """
+    collects = sample.pulled
+    sides = (receiver_party, sender_party) if collects else (sender_party, receiver_party)
+    verb = "collects from" if collects else "sends to"
+    first, second = (receiver, sender) if collects else (sender, receiver)
+    user = f"""\
+  authorization:                      # what it shows to be let in
+    username: {receiver}
+    password: "{password}"
+"""
     parts = (
         f"""\
-# {sender} sends to {receiver}: {sample.story}.
+# {first} {verb} {second}: {sample.story}.
 # Both parties have this file. Files of keys are named relative to it.
 
 id: {sample.pmode_id(sender, receiver)}
 mep: oneWay                           # one message, no business reply
-mep_binding: push                     # the sender opens the connection
-
-initiator:                            # who sends
-  party: {sender_party}
+{_PULL if collects else _PUSH}
+initiator:                            # who {"receives" if collects else "sends"}
+  party: {sides[0]}
   role: http://docs.oasis-open.org/ebxml-msg/ebms/v3.0/ns/core/200704/initiator
-responder:                            # who receives
-  party: {receiver_party}
+{user if sample.shows_user else ""}\
+responder:                            # who {"sends" if collects else "receives"}
+  party: {sides[1]}
   role: http://docs.oasis-open.org/ebxml-msg/ebms/v3.0/ns/core/200704/responder
 
 legs:
   - protocol:
-      address: {address}  # where the receiver listens
+      address: {address}  # where the {"sender" if collects else "receiver"} listens
       soap_version: 1.2
 """,
-        _transport(sends, client_certificates) if tls else "",
+        _transport(sends != collects, second, client_certificates) if tls else "",
         f"""\
     business_info:                    # what it is about; a message is matched by this
       service: {SERVICE}
       action: {sample.action}
+""",
+        "" if collects else _ERRORS,
+        "" if sample.bare else "    security:\n",
+        _x509(sample, sender, receiver, sends) if sample.signed else "",
+        "" if sample.bare else _receipt(sample, receiver),
+        "" if sample.bare else _COMPRESSED + (_OFFERED_AGAIN if collects else _SENT_AGAIN),
+        _COLLECTED if collects else "",
+    )
+    return _aligned("".join(parts))
+
+
+_PUSH: Final = """\
+mep_binding: push                     # the sender opens the connection
+"""
+_PULL: Final = """\
+mep_binding: pull                     # the receiver opens the connection, and collects
+"""
+_ERRORS: Final = """\
     error_handling:
       report:
         as_response: true             # errors come back in the HTTP response
-    security:
-""",
-        _x509(sample, sender, receiver, sends) if sample.signed else "",
-        _receipt(sample, receiver),
-        """\
+"""
+_COMPRESSED: Final = """\
     payload_service:
       compression_type: gzip          # payloads are compressed on the way
+"""
+_SENT_AGAIN: Final = """\
     reception_awareness:              # the sender waits for the receipt
       retry:
         parameters:                   # sent again until it comes: for about 100 minutes
@@ -170,23 +220,35 @@ legs:
           backoff: 2                  # each wait is twice as long as the one before,
           max_period: PT30M           # up to this
           jitter: 0.1                 # and up to a tenth longer, at random
-""",
-    )
-    return _aligned("".join(parts))
+"""
+_OFFERED_AGAIN: Final = """\
+    reception_awareness:              # the sender waits for the receipt
+      retry:
+        parameters:                   # offered again until it comes: for about an hour
+          max_retries: 12
+          timeout: PT1M
+          period: PT5M
+"""
+_COLLECTED: Final = """\
+    pulling:
+      interval: PT30S                 # how often the receiver asks,
+      longest: PT10M                  # less and less while nothing is there
+      keep: P30D                      # how long the sender keeps what nobody collects
+"""
 
 
-def _transport(sends: bool, client_certificates: bool) -> str:
-    shown = "          certificate: ../keys/tls.p12   # what the sender shows, with its key\n"
+def _transport(connects: bool, server: str, client_certificates: bool) -> str:
+    shown = "          certificate: ../keys/tls.p12   # what who connects shows, with its key\n"
     client = f"""\
         client:
-{shown if sends else ""}\
+{shown if connects else ""}\
           anchor_certificates: [../keys/authority.pem]
 """
     return f"""\
       security:
         protocol: TLS
         protocol_version: 1.2         # at least
-        server:                       # who vouches for the receiver's server
+        server:                       # who vouches for the server of {server}
           anchor_certificates: [../keys/authority.pem]
 {client if client_certificates else ""}"""
 
@@ -220,9 +282,14 @@ def _receipt(sample: Sample, receiver: str) -> str:
         non_repudiation: true         # it signs for exactly what was received
         certificate: ../keys/{receiver}.pem  # whose signature it must have
 """
+    pattern = (
+        "callback       # the receipt is a request of its own"
+        if sample.pulled
+        else "response       # the receipt comes back in the HTTP response"
+    )
     return f"""\
       send_receipt:
-        reply_pattern: response       # the receipt comes back in the HTTP response
+        reply_pattern: {pattern}
 {proof if sample.signed else ""}"""
 
 

@@ -72,7 +72,8 @@ class Shipping:
     async def finish(self) -> None:
         """Ship what is there: the node stops."""
         try:
-            await asyncio.wait_for(self.ship(everything=True), LAST)
+            async with asyncio.timeout(LAST):
+                await self.ship(everything=True)
         except TimeoutError:
             _log.warning("the journal is shipped on at the next start")
         if self._shipper is not None:

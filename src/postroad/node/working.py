@@ -74,7 +74,8 @@ class WorkLoop:
             except StoreError as error:
                 _log.error("work cannot be claimed now", extra={"detail": str(error)})
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._context.work_came.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._context.work_came.wait()
             self._context.work_came.clear()
 
     async def stop(self) -> None:

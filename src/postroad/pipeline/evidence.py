@@ -1,7 +1,8 @@
 """Receipts verified again, in bulk: signature, signer and digests, by the gateway's own code.
 
-The journal tells which receipts there are and where their bytes lie, and those of the messages
-that they are for. Executors read both from the stores of the nodes and prove one by the other.
+The acknowledgments of ebXML are receipts too. The journal tells which there are and where their
+bytes lie, and those of the messages that they are for. Executors read both from the stores of the
+nodes and prove one by the other.
 """
 
 import warnings
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _SENT: Final = ("submitted", "sent", "resent", "received")
 """Events that tell where the message lies."""
 _RECEIPTS: Final = ("receipt_received", "receipt_sent")
+_ACKNOWLEDGMENTS: Final = ("ack_received", "acked")
+"""What stands for receipts in ebXML."""
 _ROWS: Final = pa.schema(
     [
         ("message_id", pa.string()),
@@ -82,11 +85,14 @@ def receipts(events: "DataFrame", nodes: Iterable[str]) -> "DataFrame":
     from pyspark.sql import functions as F
 
     event = F.col("event")
-    told = events.where(event.isin(*_SENT, *_RECEIPTS) & F.col("message_id").isNotNull())
-    receipt = event.isin(*_RECEIPTS) & F.col("signal_id").isNotNull()
+    acknowledged = event.isin(*_ACKNOWLEDGMENTS) & F.col("protocol").startswith("ebxml-")
+    receipt = (event.isin(*_RECEIPTS) | acknowledged) & F.col("signal_id").isNotNull()
+    told = events.where((event.isin(*_SENT) | receipt) & F.col("message_id").isNotNull())
     sent = event.isin(*_SENT) & F.col("evidence").isNotNull()
     by_node = (
-        told.select("message_id", "node", "side", "event", "signal_id", "at", "evidence")
+        told.select(
+            "message_id", "node", "side", "event", "protocol", "signal_id", "at", "evidence"
+        )
         .repartition("message_id")
         .groupBy("message_id", "node", "side")
         .agg(
