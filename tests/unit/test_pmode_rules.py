@@ -174,6 +174,12 @@ def test_a_receipt_that_rides_in_a_reply_is_signed_with_it() -> None:
     assert broken(HEAD + TWO_WAY + f"legs: [{request}, {{security: {{{SIGNED}}}}}]\n") == []
 
 
+def test_a_request_that_waits_for_its_reply_is_not_held_until_it_is_answered() -> None:
+    aware = "reception_awareness: {strict_ack: true}, security: {send_receipt: true}"
+    said = breach(HEAD + TWO_WAY + f"legs: [{{{aware}}}, {{}}]\n")[1]
+    assert "could not answer what it gets only after the response" in said
+
+
 def test_the_receipt_for_a_response_is_called_back() -> None:
     reply = "{security: {send_receipt: {reply_pattern: response}}}"
     said = breach(HEAD + TWO_WAY + f"legs: [{{}}, {reply}]\n")[1]

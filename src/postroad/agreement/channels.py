@@ -9,13 +9,14 @@ from msgspec.structs import replace as changed
 from postroad.agreement.places import sides
 from postroad.agreement.pmode import Authorization, BusinessInfo, Leg, PMode
 from postroad.agreement.pmode_pulling import Pulling
-from postroad.agreement.retrying import retry_of
+from postroad.agreement.retrying import resent_within, retry_of
 from postroad.agreement.waiting import Policy
 from postroad.wire.names import DEFAULT_MPC, PULL_AND_PULL
 
 _USUAL: Final = Pulling()
 _AGAIN: Final = Policy(timeout=timedelta(minutes=5), interval=timedelta(minutes=5), retries=None)
 """Where nothing is said about it, what was handed out and not acknowledged is offered again."""
+_ANSWERED: Final = Policy(timeout=timedelta(minutes=5))
 
 
 def pulling_of(leg: Leg) -> Pulling:
@@ -97,6 +98,18 @@ def somebody_may_pull(pmode: PMode, leg: Leg) -> bool:
     """Whether anything says who may pull."""
     asked = token_asked(pmode, leg) is not None or signature_asked(pmode, leg)
     return asked or client_asked(leg)
+
+
+def answering_of(leg: Leg) -> Policy:
+    """How long the receipt of a reply that was the response is waited for.
+
+    It is given once, and again to copies of its request only, which are sent as their own leg says.
+    """
+    retrying = retry_of(leg)
+    if retrying is None:
+        return _ANSWERED
+    within = resent_within(retrying)
+    return Policy(timeout=within or _ANSWERED.timeout, time_to_live=retrying.time_to_live)
 
 
 def offering_of(leg: Leg) -> Policy | None:

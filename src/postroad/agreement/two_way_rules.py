@@ -87,6 +87,19 @@ def receipts_in_replies_are_signed(pmode: PMode) -> Iterator[Breach]:
         )
 
 
+def requests_are_delivered_before_they_are_answered(pmode: PMode) -> Iterator[Breach]:
+    """The receipt for a request goes with its reply, which the application gives."""
+    if pmode.binding != SYNC or not _is_two_way(pmode):
+        return
+    aware = pmode.legs[0].reception_awareness
+    if aware is not None and aware.strict_ack:
+        yield Breach(
+            ("legs", 0, "reception_awareness", "strict_ack"),
+            "the application could not answer what it gets only after the response was sent",
+            "remove it, or use another binding",
+        )
+
+
 def _is_signed(leg: Leg) -> bool:
     terms = leg.security.x509 if leg.security else None
     return bool(terms and terms.sign and terms.sign.enabled)
@@ -97,4 +110,5 @@ TWO_WAY_RULES: Final[tuple[Rule, ...]] = (
     responders_authorize_for_their_own_pulls,
     alternates_are_for_sync,
     receipts_in_replies_are_signed,
+    requests_are_delivered_before_they_are_answered,
 )

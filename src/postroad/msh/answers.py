@@ -120,10 +120,15 @@ def _wire_error(problem: EbmsError, ref: str | None) -> Error:
 
 
 def write_answer(
-    signal: SignalMessage, version: SoapVersion, how: Signing | None, now: datetime
+    signal: SignalMessage,
+    version: SoapVersion,
+    how: Signing | None,
+    now: datetime,
+    before: SignalMessage | None = None,
 ) -> Answer:
-    """The signal in its envelope, signed where the P-Mode signs."""
-    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    """The signal in its envelope, signed where the P-Mode signs; `before` it another one."""
+    units = (signal,) if before is None else (before, signal)
+    block = write_messaging(Messaging(units, id=MESSAGING_ID), version)
     secured = secure(
         version,
         [Block(MESSAGING_ID, block)],
@@ -154,6 +159,16 @@ def sent_message(envelope: bytes, limits: Limits = DEFAULT) -> SentMessage:
     return SentMessage(reading.messaging.user_messages[0], references)
 
 
+def kept_signal(envelope: bytes, limits: Limits = DEFAULT) -> SignalMessage:
+    """The signal in an envelope that was kept."""
+    parsed = read_envelope(xml.parse(envelope, limits))
+    element = find_messaging(parsed)
+    reading = read_messaging(element, parsed.version) if element is not None else None
+    if reading is None or reading.messaging is None or not reading.messaging.signals:
+        raise ValueError("the envelope that was kept holds no signal")
+    return reading.messaging.signals[0]
+
+
 def receipt_problems(
     found: Inspection, signal: SignalMessage, sent: SentMessage, match: Match
 ) -> list[EbmsError]:
@@ -161,7 +176,7 @@ def receipt_problems(
 
     EBMS:0302 for what does not fit, the security codes for what is not signed as agreed.
     """
-    problems = [one for one in found.problems if one.severity is Severity.FAILURE]
+    problems = [one for one in found.problems if _counts(found, one)]
     if signs(match.leg):
         problems += _unproven(found)
     references = sent.references if _wants_proof(match.leg) else ()
@@ -175,6 +190,13 @@ def receipt_problems(
     except EbmsError as invalid:
         problems.append(invalid)
     return problems
+
+
+def _counts(found: Inspection, problem: EbmsError) -> bool:
+    """Whether a problem is one of a receipt; in a reply it may be one of the reply alone."""
+    rides = found.messaging is not None and bool(found.messaging.user_messages)
+    about_it = not rides or problem.code.startswith("EBMS:01")
+    return about_it and problem.severity is Severity.FAILURE
 
 
 def error_problems(found: Inspection, match: Match, *, on_response: bool) -> list[EbmsError]:

@@ -34,6 +34,7 @@ from postroad.wire.ebms3 import (
     Property,
     Reference,
     Service,
+    SignalMessage,
     UserMessage,
 )
 from postroad.wire.ebms3_writer import write_messaging
@@ -167,12 +168,14 @@ def package(
     now: datetime,
     entropy: Entropy,
     agreed: Header | None = None,
+    rides: SignalMessage | None = None,
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
     """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
 
-    `agreed` is `header` of the P-Mode's leg, where that is known already.
+    `agreed` is `header` of the P-Mode's leg, where that is known already; `rides` a signal that
+    stands before the message, under the same signature.
     """
     leg = match.leg
     version = soap_version(leg)
@@ -180,7 +183,8 @@ def package(
     infos = [_part_info(part) for part in parts]
     message = user_message(draft, match, infos, now, agreed or header(match.pmode, match.number))
     role = NEXT_MSH if leg.protocol and leg.protocol.add_actor_or_role_attribute else None
-    block = write_messaging(Messaging((message,), id=MESSAGING_ID, role=role), version)
+    units = (message,) if rides is None else (rides, message)
+    block = write_messaging(Messaging(units, id=MESSAGING_ID, role=role), version)
     secured = secure(
         version,
         [Block(MESSAGING_ID, block)],

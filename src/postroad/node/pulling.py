@@ -17,10 +17,10 @@ from msgspec import Struct
 from postroad.agreement.channels import channel_of, collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
-from postroad.msh.capture import Capture, Incoming
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import pull_request
 from postroad.msh.securing import Unsecurable
+from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.hearing import told_by
 from postroad.node.receiving import Receiver
@@ -56,51 +56,6 @@ class _Turn:
     wait: timedelta
     """For how long, when nothing is there."""
     task: "asyncio.Task[None] | None" = None
-
-
-@dataclass(slots=True)
-class _Catch:
-    """Takes the body of an answer as it comes."""
-
-    context: Context
-    size: int = 0
-    incoming: Incoming | None = None
-    wrong: EbmsError | StoreError | OSError | None = None
-
-    def reader(self, content_type: str) -> "_Catch":
-        self.size, self.wrong = 0, None
-        self._abort()
-        try:
-            store, limits = self.context.store, self.context.limits
-            self.incoming = Incoming(content_type, new_sink=store.new_sink, limits=limits)
-        except EbmsError as error:
-            self.wrong = error
-        return self
-
-    def __call__(self, data: bytes) -> None:
-        self.size += len(data)
-        if self.incoming is None:
-            return
-        try:
-            self.incoming.feed(data)
-        except (EbmsError, StoreError, OSError) as error:
-            self.wrong = error
-            self._abort()
-
-    def _abort(self) -> None:
-        if self.incoming is not None:
-            self.incoming.abort()
-            self.incoming = None
-
-    def close(self) -> Capture:
-        """All of it, or what is wrong with it."""
-        if self.wrong is not None or self.incoming is None:
-            raise self.wrong or EbmsError("EBMS:0007", "the answer has no body")
-        incoming, self.incoming = self.incoming, None
-        return incoming.close()
-
-    def drop(self) -> None:
-        self._abort()
 
 
 class Puller:
@@ -232,7 +187,7 @@ class Puller:
             )
         except (Unsecurable, ValueError) as wrong:
             return Got(trouble=str(wrong))
-        catch = _Catch(context)
+        catch = Catch(context)
         soap_11 = asking.version is SoapVersion.SOAP_11
         request = Outgoing(
             url,
