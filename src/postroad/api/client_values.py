@@ -291,6 +291,8 @@ class Pulled:
     address: str
     """Where it was asked."""
     messages: tuple[PulledMessage, ...]
+    answered: tuple[PulledMessage, ...]
+    """Own messages about which a receipt or an error was pulled."""
     detail: str | None
     """Why no more came, where the channel is not simply empty."""
 
@@ -326,6 +328,7 @@ class PMode:
     action: str | None
     address: str | None
     sends: bool
+    pulls: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,8 +394,9 @@ def ping_answer(data: Mapping[str, Any]) -> PingAnswer:
 
 
 def pulled(data: Mapping[str, Any]) -> Pulled:
-    came = tuple(_value(PulledMessage, one) for one in data.get("messages", ()))
-    return _value(Pulled, {**data, "messages": came})
+    kinds = ("messages", "answered")
+    came = {kind: tuple(_value(PulledMessage, one) for one in data[kind]) for kind in kinds}
+    return _value(Pulled, {**data, **came})
 
 
 def query_answer(data: Mapping[str, Any]) -> QueryAnswer:

@@ -13,12 +13,14 @@ from postroad.agreement.channels import channel_of, offering_of, pulling_of, som
 from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, sides
-from postroad.agreement.pmode import PMode
+from postroad.agreement.pmode import Partner, PMode
+from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.waiting import Policy
-from postroad.msh.answers import receipt_is_response, wants_receipt
+from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
+from postroad.msh.pulling import Channel
 from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
 from postroad.node.keyring import Keyring
@@ -106,6 +108,16 @@ class InForce:
             one for one in pulled if one not in self.offered and self.receives(one)
         )
         """The legs whose messages this node pulls."""
+        heard = [
+            Channel(one, mpc, signals=True)
+            for one in legs
+            if one.leg.ebxml is None
+            for mpc in signal_channels(one.leg)
+        ]
+        self.offered_signals = tuple(one for one in heard if self.receives(one.match))
+        """Where what this node says about messages that it received is pulled from it."""
+        self.pulled_signals = tuple(one for one in heard if self._is_own(one.puller))
+        """Where this node pulls what is said about messages that it sent."""
 
     @property
     def keyring(self) -> Keyring:
@@ -211,7 +223,7 @@ class InForce:
             material = replace(material, signing=self.keyring.signing)
         spoken = speaks(leg)
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
-        later = awaits and (leg.ebxml is not None or pulled or not receipt_is_response(leg))
+        later = awaits and (leg.ebxml is not None or pulled or not answers_are_response(leg))
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         return Sending(
             match,
@@ -263,7 +275,11 @@ class InForce:
         sender = sides(pmode, 0)[0]
         if sender is None or sender.party is None:
             return initiator_sends(pmode, 0)
-        return any(PartyId(one.id, one.type) in self._own for one in sender.party)
+        return self._is_own(sender)
+
+    def _is_own(self, partner: Partner | None) -> bool:
+        parties = (partner and partner.party) or ()
+        return any(PartyId(one.id, one.type) in self._own for one in parties)
 
     def serves(self, match: Match) -> bool:
         """Whether this node sends with a P-Mode, or passes messages on with it."""
@@ -275,7 +291,7 @@ class InForce:
         receiver = sides(match.pmode, match.number - 1)[1]
         if receiver is None or receiver.party is None:
             return True
-        return any(PartyId(one.id, one.type) in self._own for one in receiver.party)
+        return self._is_own(receiver)
 
     def summaries(self) -> list[PModeSummary]:
         return [self._summary(pmode) for _, pmode in sorted(self._by_id.items())]
@@ -297,6 +313,8 @@ class InForce:
             info.action if info else None,
             leg.protocol.address if leg.protocol else None,
             self._sends(pmode),
+            any(one.pmode is pmode for one in self.pulled)
+            or any(one.match.pmode is pmode for one in self.pulled_signals),
         )
 
 

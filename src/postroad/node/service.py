@@ -105,6 +105,8 @@ class PModeSummary:
     address: str | None
     sends: bool
     """Whether this node is the one that sends with it."""
+    pulls: bool = False
+    """Whether this node pulls with it: messages, or what is said about those that it sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ class Collected:
     """Ids of what came, taken over or refused."""
     channel: str
     address: str
+    answered: tuple[str, ...] = ()
+    """Ids of messages of this node about which a receipt or an error came."""
     detail: str | None = None
     """Why no more came, where the channel is not simply empty."""
 
