@@ -114,7 +114,9 @@ def test_an_alternate_binding_is_for_two_way_and_changes_the_response_only() -> 
         ("pull", False),
     ]:
         text = f"mep: twoWay\nmep_binding:\n  value: sync\n  alternate: {alternate}\n"
-        problems = broken(HEAD + text + "legs: [{}, {}]\n")
+        problems = [
+            one for one in broken(HEAD + text + "legs: [{}, {}]\n") if one.level is Level.ERROR
+        ]
         assert (problems == []) is ok
         assert all(problem.line == 7 for problem in problems)
     twice = "mep: twoWay\nmep_binding: {value: sync, alternate: [pushAndPull, pushAndPush]}\n"
@@ -125,7 +127,60 @@ def test_an_alternate_mpc_goes_with_an_alternate_binding() -> None:
     assert breach(leg("business_info: {mpc_alternate: urn:m}"))[0] == 5
     binding = "mep: twoWay\nmep_binding: {value: sync, alternate: pushAndPull}\n"
     legs = "legs: [{}, {business_info: {mpc_alternate: urn:m}}]\n"
-    assert broken(HEAD + binding + legs) == []
+    assert not any(one.level is Level.ERROR for one in broken(HEAD + binding + legs))
+
+
+ASKED = """id: p
+initiator: {party: urn:acme, authorization: {username: u, password: p}}
+responder: {party: urn:globex}
+mep: twoWay
+"""
+"""Four lines; what a test adds begins in line 5."""
+
+
+@pytest.mark.parametrize(
+    ("binding", "legs", "line", "said"),
+    [
+        ("pushAndPush", "[{}, {}]", 6, "the replies have no address"),
+        ("{value: sync, alternate: pushAndPush}", "[{}, {}]", 6, "the replies have no address"),
+        ("sync", "[{}, {protocol: {address: 'http://a.example'}}]", 6, "it has no effect"),
+        (
+            "{value: pushAndPush, alternate: pushAndPull}",
+            "[{}, {protocol: {address: 'http://a.example'}, "
+            "security: {send_receipt: {reply_pattern: callback}}}]",
+            5,
+            "no response is waited for",
+        ),
+        ("pushAndPull", "[{}, {}]", 6, "without receipts a message is gone"),
+    ],
+)
+def test_what_a_two_way_exchange_lacks_is_told(
+    binding: str, legs: str, line: int, said: str
+) -> None:
+    text = f"{ASKED}mep_binding: {binding}\nlegs: {legs}\n"
+    found = [(one.line, one.message) for one in broken(text) if one.level is not Level.ERROR]
+    assert [place for place, message in found if said in message] == [line]
+
+
+def test_only_a_responder_that_pulls_has_credentials() -> None:
+    text = HEAD.replace(
+        "{party: urn:globex}", "{party: urn:globex, authorization: {username: u, password: p}}"
+    )
+    assert breach(text + "legs: [{}]\n")[1].endswith("with push the Responder pulls nothing")
+
+
+def test_a_receipt_that_rides_in_a_reply_is_signed_with_it() -> None:
+    request = f"{{security: {{{SIGNED}, send_receipt: true}}}}"
+    line, said = breach(HEAD + TWO_WAY + f"legs: [{request}, {{}}]\n")
+    assert (line, said.endswith("would ride in a reply that is not signed")) == (6, True)
+    assert broken(HEAD + TWO_WAY + f"legs: [{request}, {{security: {{{SIGNED}}}}}]\n") == []
+
+
+def test_the_receipt_for_a_response_is_called_back() -> None:
+    reply = "{security: {send_receipt: {reply_pattern: response}}}"
+    said = breach(HEAD + TWO_WAY + f"legs: [{{}}, {reply}]\n")[1]
+    assert "the message is a response itself" in said
+    assert broken(HEAD + TWO_WAY + f"legs: [{{}}, {reply.replace('response', 'callback')}]\n") == []
 
 
 @pytest.mark.parametrize(

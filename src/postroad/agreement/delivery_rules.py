@@ -12,6 +12,7 @@ from postroad.agreement.places import (
     contract_of,
     initiator_sends,
     is_pulled,
+    is_response,
     numbered,
     report_of,
 )
@@ -50,8 +51,8 @@ def called_back_errors_have_an_address(pmode: PMode) -> Iterator[Breach]:
         receipt = leg.security.send_receipt if leg.security else None
         to = report.receiver_errors_to
         named = (to and to.value) or (receipt and receipt.reply_to)
-        pattern = error_pattern(leg)
-        if pattern == "callback" and not named and not is_pulled(pmode, index):
+        fetched = is_pulled(pmode, index) or is_response(pmode, index)
+        if error_pattern(leg) == "callback" and not named and not fetched:
             said = "receiver_errors" if report.receiver_errors else "as_response"
             yield warning(
                 (*path, "error_handling", "report", said),

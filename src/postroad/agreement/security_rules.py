@@ -6,7 +6,7 @@ from typing import Final
 from postroad.agreement.algorithms import WEAK, short_name, strength
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.parameters import Path, settings
-from postroad.agreement.places import Rule, initiator_sends, is_pulled, numbered
+from postroad.agreement.places import Rule, initiator_sends, is_pulled, is_response, numbered
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.pmode_security import X509, Covered, SendReceipt, Signature
 from postroad.agreement.reply_patterns import routed_mpc
@@ -63,10 +63,12 @@ def receipts_for_pulled_messages_are_called_back(pmode: PMode) -> Iterator[Breac
     for path, _, receipt in _receipts(pmode):
         index = path[1]
         assert isinstance(index, int)
-        if receipt.reply_pattern == "response" and is_pulled(pmode, index):
+        fetched = is_pulled(pmode, index) or is_response(pmode, index)
+        if receipt.reply_pattern == "response" and fetched:
+            how = "a response itself" if is_response(pmode, index) else "pulled"
             yield Breach(
                 (*path, "reply_pattern"),
-                "the message is pulled: there is no response that could carry its receipt",
+                f"the message is {how}: there is no response that could carry its receipt",
                 "use callback",
             )
         if receipt.reply_pattern == "pull" and not _initiator_pushes(pmode, index):
@@ -80,12 +82,13 @@ def receipts_for_pulled_messages_are_called_back(pmode: PMode) -> Iterator[Breac
 def called_back_receipts_have_an_address(pmode: PMode) -> Iterator[Breach]:
     """ReplyTo is where a receipt goes that is not the response.
 
-    The receipt of a pulled message goes where the message was pulled from. [P2-6.7.1-04]
+    The receipt of a message that was fetched goes where that was. [P2-6.7.1-04]
     """
     for path, _, receipt in _receipts(pmode):
         index = path[1]
         assert isinstance(index, int)
-        named = receipt.reply_to or is_pulled(pmode, index)
+        fetched = is_pulled(pmode, index) or is_response(pmode, index)
+        named = receipt.reply_to or fetched
         if receipt.enabled and receipt.reply_pattern == "callback" and not named:
             yield Breach(
                 (*path, "reply_pattern"),

@@ -21,6 +21,7 @@ PMode.Initiator.Authorization.*
 PMode.Responder.Party[]
 PMode.Responder.Party[].type
 PMode.Responder.Role
+PMode.Responder.Authorization.*
 PMode[].Protocol.Address
 PMode[].Protocol.SOAPVersion
 PMode[].Protocol.AddActorOrRoleAttribute

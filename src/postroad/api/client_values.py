@@ -291,10 +291,10 @@ class Pulled:
     address: str
     """Where it was asked."""
     messages: tuple[PulledMessage, ...]
-    answered: tuple[PulledMessage, ...]
-    """Own messages about which a receipt or an error was pulled."""
     detail: str | None
     """Why no more came, where the channel is not simply empty."""
+    answered: tuple[PulledMessage, ...] = ()
+    """Own messages about which a receipt or an error was pulled."""
 
 
 @dataclass(frozen=True, slots=True)

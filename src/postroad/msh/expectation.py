@@ -27,7 +27,7 @@ from postroad.security.verify import Verification
 from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.ebms3_user_messages import parse_timestamp
 from postroad.wire.errors import EbmsError, Severity
-from postroad.wire.names import ONE_WAY, PUSH
+from postroad.wire.names import ONE_WAY, PUSH, TWO_WAY
 
 _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9998, 12, 31, tzinfo=UTC)
@@ -317,6 +317,12 @@ def _exchange(match: Match, message: UserMessage, facts: Facts) -> Iterator[Ebms
             "a One-Way/Push message refers to no other, this one has a RefToMessageId",
             location="eb:Messaging/eb:UserMessage/eb:MessageInfo",
             severity=Severity.WARNING,
+        )
+    if pmode.mep == TWO_WAY and match.number == 1 and message.message_info.ref_to_message_id:
+        yield EbmsError(
+            "EBMS:0003",
+            "a request refers to no other message, this one has a RefToMessageId",
+            location="eb:Messaging/eb:UserMessage/eb:MessageInfo",
         )
     target = _request_target(facts.request)
     address = _address(leg)

@@ -14,6 +14,7 @@ from postroad.msh.capture import Capture
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
 from postroad.node.context import Context
+from postroad.node.exchanging import is_reply, replied, uncorrelated
 from postroad.node.journaling import about, place, signed
 from postroad.node.notifying import notification
 from postroad.reliability.awareness import Arrival as Same
@@ -70,6 +71,8 @@ class Given(Struct, frozen=True):
     """The first answer, which is to be sent to the partner's address once more."""
     contradicts: bool = False
     """Another message has the same id: nothing was done."""
+    refused: EbmsError | None = None
+    """What keeps it from being taken over: nothing was done."""
     held_by: int | None = None
     """The work that delivers it once the answer was handed over."""
 
@@ -123,6 +126,10 @@ def keep(
 
     def step(tx: Transaction) -> Given:
         before = tx.message(Side.RECEIVING, message_id)
+        if before is None or before.state is State.REJECTED:
+            wrong = uncorrelated(tx, message, match)
+            if wrong is not None:
+                return Given(State.REJECTED, None, refused=wrong)
         if before is None:
             return _taken(context, tx, arrival, message, match, how, payloads, None)
         same = is_copy(arrival, message, payloads, before)
@@ -214,6 +221,8 @@ def _taken(
                 )
             )
     tx.record(events)
+    if is_reply(match):
+        replied(tx, message)
     if how.back is not None:
         _send_back(tx, message_id, how.back, state, how)
     for work in notification(context, kept, state, now):

@@ -333,7 +333,7 @@ class Node:
 
     def _send_work(self, message: Message) -> Work:
         """The work of sending a message that is there; `Refused` when its P-Mode is not."""
-        sending = self.context.in_force.sending(message.pmode or "")
+        sending = self.context.in_force.sending_of(message)
         return send_work(self.context, "send", message, sending)
 
     async def _now(self, message_id: str) -> Message:
@@ -403,11 +403,12 @@ class Node:
 
     def _receivers(self) -> set[str]:
         """Those to whom P-Modes let this node send, or pass messages on."""
-        matches = (self.context.in_force.match(one.id, 1) for one in self.pmodes())
+        in_force = self.context.in_force
+        matches = [in_force.match(one.id, leg) for one in self.pmodes() for leg in (1, 2)]
         return {
-            str(header(one.pmode, 1).to_party)
+            str(header(one.pmode, one.number).to_party)
             for one in matches
-            if one is not None and self.context.in_force.serves(one)
+            if one is not None and in_force.serves(one)
         }
 
     async def resume(self, partner: str) -> int:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.agreement.channels import pulling_of
-from postroad.agreement.matching import Match
+from postroad.agreement.matching import Match, header
 from postroad.msh.answers import sent_message
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import WireForm, WirePart, wire_form
@@ -99,7 +99,7 @@ class Offering:
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         try:
-            policy = context.in_force.sending(message.pmode or "").policy
+            policy = context.in_force.sending_of(message).policy
         except Refused as refused:
             _log.warning(
                 "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
@@ -237,8 +237,8 @@ class Offering:
         """Whether no messages are to go to the receiver until somebody resumes."""
         if channel.signals:
             return False
-        receiver = self._context.in_force.sending(channel.match.pmode.id).agreed.to_party
-        return tx.partner(str(receiver)).gate is Gate.SUSPENDED
+        receiver = str(header(channel.match.pmode, channel.match.number).to_party)
+        return tx.partner(receiver).gate is Gate.SUSPENDED
 
     def _signal_handed(
         self, tx: Transaction, offer: Offer, now: datetime, peer: str | None
@@ -271,7 +271,7 @@ class Offering:
         if message is None or message.state not in WAITING:
             tx.remove_offer(message_id)
             return None
-        sending = context.in_force.sending(message.pmode or "")
+        sending = context.in_force.sending_of(message)
         timer = message.timer
         over = due(message, sending.policy, now)
         if over is not None:

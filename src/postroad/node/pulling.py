@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from postroad.agreement.channels import pulling_of
+from postroad.agreement.channels import collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
 from postroad.msh.capture import Capture, Incoming
@@ -149,7 +149,7 @@ class Puller:
             connect=http.connect_timeout.total_seconds(),
             answer=http.answer_timeout.total_seconds(),
         )
-        self._turns: dict[tuple[str, str], _Turn] = {}
+        self._turns: dict[tuple[str, str, bool], _Turn] = {}
         self._taking: set[asyncio.Task[str]] = set()
         self._room = asyncio.Semaphore(_UNSTORED)
 
@@ -173,7 +173,9 @@ class Puller:
         """Begin what is due; seconds until the next look."""
         now = asyncio.get_running_loop().time()
         scheduled = {
-            one.place: one for one in self._channels() if pulling_of(one.match.leg).scheduled
+            (*one.place, one.signals): one
+            for one in self._channels()
+            if pulling_of(one.match.leg).scheduled
         }
         for gone in self._turns.keys() - scheduled:
             turn = self._turns[gone]
@@ -225,7 +227,8 @@ class Puller:
             # [P2-7.3-02]
             said = "RefToMessageId and ConversationId are not used together in one PullRequest"
             raise Refused(400, f"{said}: name one of them")
-        channels = [one for one in self._channels() if one.match.pmode.id == pmode]
+        late = map(message_channel, self._context.in_force.alternates.values())
+        channels = [one for one in (*self._channels(), *late) if one.match.pmode.id == pmode]
         if not channels:
             raise Refused(422, f"nothing of {pmode} is pulled by {self._context.party}")
         brought = [await self._drain(one, selection, most) for one in channels]
@@ -233,8 +236,8 @@ class Puller:
             tuple(name for one in brought for name in one.messages),
             channels[0].mpc,
             _address(channels[0].match),
-            tuple(name for one in brought for name in one.answered),
             next((one.trouble for one in brought if one.trouble is not None), None),
+            tuple(name for one in brought for name in one.answered),
         )
 
     async def _drain(
@@ -291,7 +294,7 @@ class Puller:
             asking.content_type,
             asking.envelope,
             (("SOAPAction", '""'),) if soap_11 else (),
-            context.in_force.tls(match.pmode.id),
+            context.in_force.tls(match.pmode.id, match.number),
             self._timeouts,
             reply_bytes=context.limits.message_bytes,
             reader=catch.reader,
@@ -362,7 +365,7 @@ def _signals(found: Inspection) -> tuple[SignalMessage, ...]:
 
 
 def _address(match: Match) -> str:
-    return (match.leg.protocol.address if match.leg.protocol else None) or ""
+    return collected_at(match.pmode, match.leg) or ""
 
 
 def _longer(wait: timedelta, agreed: Pulling) -> timedelta:

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match
 from postroad.agreement.places import is_pulled
 from postroad.msh.answers import (
@@ -34,6 +35,7 @@ from postroad.msh.securing import answer_signing, signs
 from postroad.node.calling import way_back
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
+from postroad.node.exchanging import is_reply
 from postroad.node.handing import Handing
 from postroad.node.hearing import judged
 from postroad.node.keeping import (
@@ -258,10 +260,15 @@ class Receiver:
             said = "another message was received under this id; give this one an id of its own"
             problem = EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:MessageId")
             return await self._refuse(arrival, None, [problem])
+        if given.refused is not None:
+            proven = match if _proven(arrival.found) else None
+            return await self._refuse(arrival, proven, [given.refused])
         if given.again is not None:
             await self._answer_again(given.again, message, match)
         if how.back is not None:
             context.work_came.set()
+        if is_reply(match):
+            context.settled.tell(message.message_info.ref_to_message_id or "")
         event = "duplicate" if given.duplicate else given.state.value
         context.count("messages", side="receiving", event=event)
         context.told()
@@ -526,12 +533,13 @@ def _fault(problems: Sequence[EbmsError]) -> Response:
 
 def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
     """A message comes the way that is agreed on: who pulls it knows whom it asked."""
-    pulled = is_pulled(match.pmode, match.number - 1)
+    pmode, index = match.pmode, match.number - 1
+    pulled = is_pulled(pmode, index)
     if arrival.pulled is None:
         said = "messages of this P-Mode are pulled, and this one was pushed"
         return [EbmsError("EBMS:0010", said, location="eb:Messaging")] if pulled else []
-    places = [one.leg.protocol and one.leg.protocol.address for one in (match, arrival.pulled)]
-    if pulled and places[0] == places[1]:
+    places = {collected_at(one.pmode, one.leg) for one in (match, arrival.pulled)}
+    if (pulled or is_pulled(pmode, index, late=True)) and len(places) == 1:
         return []
     said = "it was pulled where no messages of its P-Mode are"
     return [EbmsError("EBMS:0010", said, location="eb:Messaging")]

@@ -131,10 +131,10 @@ class Collected:
     """Ids of what came, taken over or refused."""
     channel: str
     address: str
-    answered: tuple[str, ...] = ()
-    """Ids of messages of this node about which a receipt or an error came."""
     detail: str | None = None
     """Why no more came, where the channel is not simply empty."""
+    answered: tuple[str, ...] = ()
+    """Ids of messages of this node about which a receipt or an error came."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,11 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """Somebody began anew after the application was told that it had failed."""
     channel: str | None = None
     """The channel from which its receiver pulls it; None: it is pushed."""
+    reply_message_id: str | None = None
+    """Of a request in a two-way exchange: what answered it."""
+    late: bool = False
+    """Of a request: its reply was not there in time to be the response. Of a reply: it goes by the
+    alternate binding."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
