@@ -104,6 +104,8 @@ class Message:
     protocol: str
     party: str
     ref_to_message_id: str | None
+    reply_message_id: str | None
+    """Of a request in a two-way exchange: what answers it."""
     conversation_id: str | None
     from_party: str | None
     to_party: str | None

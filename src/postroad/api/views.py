@@ -107,6 +107,9 @@ class MessageView(BaseModel):
     protocol: str
     party: str
     ref_to_message_id: str | None
+    reply_message_id: str | None = Field(
+        description="Of a request in a two-way exchange: the message that answers it."
+    )
     conversation_id: str | None
     from_party: str | None
     to_party: str | None

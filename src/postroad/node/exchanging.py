@@ -6,6 +6,8 @@ reply (`Message.reply_message_id`), at both ends.
 
 from typing import Final
 
+from msgspec.structs import replace as changed
+
 from postroad.agreement.matching import Match
 from postroad.agreement.places import alternate_of
 from postroad.msh.answers import sent_message
@@ -25,6 +27,29 @@ _PLACE: Final = "eb:MessageInfo/eb:RefToMessageId"
 
 class Overtaken(Exception):
     """The request was given up waiting for while its reply was made: it goes another way now."""
+
+
+def reply_to(context: Context, request: Message, given: Submission) -> Submission:
+    """What an application answers to a message, as a submission.
+
+    It refers to the message and is of its conversation. Of a one-way exchange nobody knows what
+    P-Mode the way back has.
+    """
+    name = request.message_id
+    if given.ref_to_message_id not in (None, name):
+        raise Refused(400, f"a reply to {name} refers to it: leave ref_to_message_id out")
+    pmode = given.pmode
+    if not pmode:
+        if context.in_force.match(request.pmode, 2) is None:
+            said = "a reply goes with another one, which you have to name: pmode"
+            raise Refused(
+                422, f"{name} was received with {request.pmode}, which is one-way; {said}"
+            )
+        pmode = request.pmode or ""
+    conversation = given.conversation_id
+    if conversation is None:
+        conversation = request.conversation_id
+    return changed(given, pmode=pmode, ref_to_message_id=name, conversation_id=conversation)
 
 
 async def leg_of(context: Context, submission: Submission) -> tuple[Sending, Message | None]:

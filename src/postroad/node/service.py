@@ -67,6 +67,7 @@ class Submission(Struct, frozen=True):
     """A message as the application gives it. What is None is taken from the P-Mode."""
 
     pmode: str
+    """Empty only in a reply."""
     payloads: tuple[SubmittedPayload, ...] = ()
     message_id: str | None = None
     """The application's own id: submitted again with the same content it gets the same answer."""
@@ -157,6 +158,13 @@ class Service(Protocol):
         """Take a message over: durable when this returns. `Refused` when it is not taken."""
         ...
 
+    async def reply(self, message_id: str, submission: Submission) -> Submitted:
+        """Answer a message of the inbox; without a P-Mode by that of the message, if it is two-way.
+
+        `Refused` when it is not taken.
+        """
+        ...
+
     async def message(self, message_id: str, side: Side | None = None) -> Message | None:
         """The message; of both sides the sending one unless said otherwise."""
         ...
@@ -169,6 +177,10 @@ class Service(Protocol):
 
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         """The outgoing message once it is no longer on its way, or as it is after `timeout`."""
+        ...
+
+    async def replied(self, message_id: str, timeout: float) -> Message | None:
+        """The request once its reply is there or cannot come, or as it is after `timeout`."""
         ...
 
     def part(self, message: Message, part: StoredPart) -> Content:
