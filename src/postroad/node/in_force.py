@@ -31,6 +31,7 @@ from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
+from postroad.node.routes import Routing, watch_routes
 from postroad.node.service import PModeSummary, Refused, Reloaded
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
@@ -96,6 +97,7 @@ class InForce:
         self._own = frozenset(PartyId(one.id, one.type) for one in config.party)
         self._keyring: Watched[Keyring] = watch_keyring(config)
         self._agreements: Watched[Agreements] = watch_pmodes(config.pmodes, self._load)
+        self._routes: Watched[Routing] = watch_routes(config.routes)
         self._refreshing = threading.Lock()
         self._arrange()
 
@@ -148,6 +150,10 @@ class InForce:
     def expectation(self) -> Expectation:
         return self._agreements.current.expectation
 
+    @property
+    def routing(self) -> Routing:
+        return self._routes.current
+
     def refresh(self) -> Reloaded:
         """Look at the files; what cannot be loaded leaves the old in force.
 
@@ -155,7 +161,11 @@ class InForce:
         """
         problems: list[str] = []
         with self._refreshing:
-            for watched, what in ((self._keyring, "keys"), (self._agreements, "P-Modes")):
+            for watched, what in (
+                (self._keyring, "keys"),
+                (self._agreements, "P-Modes"),
+                (self._routes, "routes"),
+            ):
                 outcome = watched.refresh()
                 problems += outcome.problems
                 if outcome.change is Change.RELOADED:
@@ -163,7 +173,7 @@ class InForce:
                     _log.info("reloaded", extra={"what": what})
         for problem in problems:
             _log.error("not reloaded, the old stays in force", extra={"detail": problem})
-        standing = self._keyring.problems + self._agreements.problems
+        standing = self._keyring.problems + self._agreements.problems + self._routes.problems
         return Reloaded(not standing, len(self._by_id), standing)
 
     def lens(self, now: datetime, new_sink: NewSink) -> Lens:

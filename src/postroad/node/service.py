@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from postroad.msh.forwarding import RouteReport
 from postroad.store.records import (
     Extent,
     Figures,
@@ -209,6 +210,10 @@ class Service(Protocol):
 
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
         """A zip with message, receipt, certificates and verdict, in pieces."""
+        ...
+
+    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+        """Where the rules for messages of others would lead it now, and why."""
         ...
 
     async def resend(self, message_id: str) -> Message:
