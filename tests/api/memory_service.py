@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from postroad.msh.forwarding import Missed, RouteReport
 from postroad.node.outcome import life_of
 from postroad.node.service import (
     ANSWERS,
@@ -307,6 +308,13 @@ class MemoryService:
             if removed.state in INBOX:
                 self._purged = max(self._purged, removed.key)
         return len(gone)
+
+    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+        if await self.message(message_id, side) is None:
+            raise Refused(404, f"there is no message {message_id}")
+        nearly = (Missed("invoices", ("action is submit, not invoice",)),)
+        found = (("to_party", "seller"),)
+        return RouteReport("UserMessage", found, "orders", found, ("push x",), ("all",), nearly)
 
     async def reload(self) -> Reloaded:
         return Reloaded(ok=True, pmodes=1, problems=())

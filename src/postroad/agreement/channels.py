@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace as changed
 
-from postroad.agreement.places import sides
+from postroad.agreement.places import is_pulled, sides
 from postroad.agreement.pmode import Authorization, BusinessInfo, Leg, PMode
 from postroad.agreement.pmode_pulling import Pulling
 from postroad.agreement.retrying import resent_within, retry_of
@@ -73,7 +73,11 @@ def token_asked(pmode: PMode, leg: Leg) -> Authorization | None:
     """The user name and password that a PullRequest must show, where they are agreed on."""
     if leg.security is not None and leg.security.pmode_authorize is False:
         return None
-    puller = sides(pmode, 0 if leg is pmode.legs[0] else 1)[1]
+    index = 0 if leg is pmode.legs[0] else 1
+    sender, receiver = sides(pmode, index)
+    pulled = is_pulled(pmode, index) or is_pulled(pmode, index, late=True)
+    # Of a leg that is pushed only what is said about it can be pulled, by who sent it.
+    puller = receiver if pulled else sender
     return puller.authorization if puller else None
 
 

@@ -14,6 +14,7 @@ from postroad.agreement.places import (
     numbered,
 )
 from postroad.agreement.pmode import Leg, PMode
+from postroad.agreement.reply_patterns import signal_channels
 from postroad.wire.names import ONE_WAY
 
 _extension: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
@@ -32,10 +33,12 @@ def pulling_is_for_pulled_messages(pmode: PMode) -> Iterator[Breach]:
         if is_pulled(pmode, index) or (index == 1 and is_pulled(pmode, index, late=True)):
             continue
         said, hint = "the messages of this leg are not pulled", "remove it, or use the binding pull"
-        if leg.pulling is not None:
-            yield Breach((*path, "pulling"), said, hint)
         if leg.business_info is not None and leg.business_info.sub_mpc_ext is not None:
             yield Breach((*path, "business_info", "sub_mpc_ext"), said, hint)
+        if signal_channels(leg):
+            continue
+        if leg.pulling is not None:
+            yield Breach((*path, "pulling"), said, hint)
         if leg.security is not None and leg.security.pmode_authorize:
             yield Breach((*path, "security", "pmode_authorize"), said, hint)
 
@@ -43,8 +46,11 @@ def pulling_is_for_pulled_messages(pmode: PMode) -> Iterator[Breach]:
 def who_may_pull_is_said(pmode: PMode) -> Iterator[Breach]:
     """A user name, a signature or a TLS client certificate shows who pulls (Core 7.10)."""
     for index, (path, leg) in enumerate(numbered(pmode)):
-        if _is_collected(pmode, index, leg) and not somebody_may_pull(pmode, leg):
-            side = "responder" if initiator_sends(pmode, index) else "initiator"
+        signals = bool(signal_channels(leg))
+        collected = _is_collected(pmode, index, leg) or signals
+        if collected and not somebody_may_pull(pmode, leg):
+            responder = initiator_sends(pmode, index) and not signals
+            side = "responder" if responder else "initiator"
             yield warning(
                 path,
                 "nothing says who may pull, so nobody may",
@@ -64,6 +70,19 @@ def sub_channels_are_paths(pmode: PMode) -> Iterator[Breach]:
                 (*path, "business_info", "sub_mpc_ext"),
                 f"{extension!r} is no path that could be added to the channel's URI",
                 "write words with / between them",
+            )
+
+
+def signals_are_pulled_as_they_come(pmode: PMode) -> Iterator[Breach]:
+    """As many signals wait as there were messages: only these are limited in number."""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        if is_pulled(pmode, index) or not signal_channels(leg):
+            continue
+        if leg.pulling is not None and leg.pulling.capacity is not None:
+            yield Breach(
+                (*path, "pulling", "capacity"),
+                "only signals are pulled here, and for each message there is one",
+                "remove it; keep says how long they wait",
             )
 
 
@@ -97,7 +116,8 @@ def pull_passwords_are_protected(pmode: PMode) -> Iterator[Breach]:
     for index, (path, leg) in enumerate(numbered(pmode)):
         address = (leg.protocol.address if leg.protocol else None) or ""
         clear = token_asked(pmode, leg) is not None and not pulling_of(leg).digest
-        if is_pulled(pmode, index) and clear and address.lower().startswith("http:"):
+        pulled = is_pulled(pmode, index) or signal_channels(leg)
+        if pulled and clear and address.lower().startswith("http:"):
             yield warning(
                 (*path, "pulling", "digest"),
                 "the password goes over http: in clear",
@@ -109,6 +129,7 @@ PULLING_RULES: Final[tuple[Rule, ...]] = (
     pulling_is_for_pulled_messages,
     who_may_pull_is_said,
     sub_channels_are_paths,
+    signals_are_pulled_as_they_come,
     pulled_messages_have_no_order,
     pulled_messages_have_receipts,
     pull_passwords_are_protected,

@@ -37,6 +37,7 @@ from postroad.api.client_values import (
     Properties,
     Pulled,
     QueryAnswer,
+    Route,
     SentMessage,
     Signal,
     Status,
@@ -158,6 +159,10 @@ class AsyncClient(Asking[httpx.AsyncClient]):
     async def events(self, message_id: str) -> tuple[Event, ...]:
         """All that the journal says about a message, in order."""
         return await self._run(calls.events(message_id))
+
+    async def route(self, message_id: str, *, side: str | None = None) -> Route:
+        """Which rule for messages of others it would match now, and why."""
+        return await self._run(calls.route(message_id, side))
 
     async def signals(self, message_id: str, *, side: str | None = None) -> tuple[Signal, ...]:
         """The receipts and errors about a message."""

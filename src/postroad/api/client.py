@@ -45,6 +45,7 @@ from postroad.api.client_values import (
     Pulled,
     PulledMessage,
     QueryAnswer,
+    Route,
     SentMessage,
     Signal,
     Status,
@@ -69,6 +70,7 @@ __all__ = [
     "Pulled",
     "PulledMessage",
     "QueryAnswer",
+    "Route",
     "SentMessage",
     "Signal",
     "Status",
@@ -189,6 +191,10 @@ class Client(Asking[httpx.Client]):
     def events(self, message_id: str) -> tuple[Event, ...]:
         """All that the journal says about a message, in order."""
         return self._run(calls.events(message_id))
+
+    def route(self, message_id: str, *, side: str | None = None) -> Route:
+        """Which rule for messages of others it would match now, and why."""
+        return self._run(calls.route(message_id, side))
 
     def signals(self, message_id: str, *, side: str | None = None) -> tuple[Signal, ...]:
         """The receipts and errors about a message."""

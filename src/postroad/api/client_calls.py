@@ -28,6 +28,7 @@ from postroad.api.client_values import (
     Properties,
     Pulled,
     QueryAnswer,
+    Route,
     SentMessage,
     Signal,
     Status,
@@ -157,6 +158,11 @@ def status(
 
 def events(message_id: str) -> Call[tuple[Event, ...]]:
     return Call("GET", _message(message_id, "/events"), _many("events", values.event))
+
+
+def route(message_id: str, side: str | None = None) -> Call[Route]:
+    path = _message(message_id, "/route", {"side": side})
+    return Call("GET", path, lambda answer: values.route(answer.json()))
 
 
 def signals(message_id: str, side: str | None = None) -> Call[tuple[Signal, ...]]:

@@ -310,6 +310,9 @@ class PModeView(BaseModel):
     action: str | None
     address: str | None
     sends: bool = Field(description="Whether this node is the one that sends with it.")
+    pulls: bool = Field(
+        description="Whether this node pulls with it: messages, or signals about those it sent."
+    )
 
 
 class PModesView(BaseModel):

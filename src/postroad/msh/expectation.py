@@ -1,6 +1,6 @@
 """What P-Modes lead one to expect of a message, and where a message breaks it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -133,9 +133,17 @@ class Expectation:
             return Terms(None, frozenset(), None, NOTHING)
         if match.against:
             return self.answer_terms(match)
+        return self._sender_terms(match, (one.value for one in message.from_party.party_ids))
+
+    def sender_terms(self, match: Match) -> Terms:
+        """The terms of what the sender of a leg's messages says."""
+        sender = sides(match.pmode, match.number - 1)[0]
+        return self._sender_terms(match, (one.id for one in (sender and sender.party) or ()))
+
+    def _sender_terms(self, match: Match, ids: Iterable[str]) -> Terms:
         security = match.leg.security
         material = self.material(match)
-        signers = material.subjects or frozenset(one.value for one in message.from_party.party_ids)
+        signers = material.subjects or frozenset(ids)
         return Terms(match.pmode.id, _named(security), _raw(security), material, match, signers)
 
     def answer_terms(self, match: Match) -> Terms:

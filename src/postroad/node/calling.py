@@ -11,13 +11,15 @@ from postroad.agreement.channels import collected_at
 from postroad.agreement.ebxml import is_mail
 from postroad.agreement.matching import Match
 from postroad.agreement.places import is_pulled, is_response
+from postroad.agreement.reply_patterns import errors_channel, receipts_channel
 from postroad.msh.answers import Answer
 from postroad.msh.outbound import wire_form
+from postroad.msh.selecting import signal_items
 from postroad.node.context import Context
 from postroad.node.journaling import about, place
 from postroad.node.mailing import Mailing
 from postroad.store.interface import Transaction
-from postroad.store.records import Side, State, Work
+from postroad.store.records import Offer, Side, State, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
@@ -42,6 +44,21 @@ class Call(msgspec.Struct, frozen=True):
     pmode: str
     soap_action: str | None = None
     leg: int = 1
+
+
+def way_back(
+    context: Context, match: Match, answer: Answer, message: UserMessage
+) -> Work | Offer | None:
+    """What brings a signal to who sent the message: a call, or its place in a channel.
+
+    None when no P-Mode says where to. [P2-6.5-02] [P2-6.7.1-01]
+    """
+    channel = (receipts_channel if answer.kind == "receipt" else errors_channel)(match.leg)
+    if channel is None:
+        return call_back(context, match, answer, message)
+    ref = message.message_info.message_id
+    place = (channel, match.pmode.id)
+    return Offer(*place, answer.signal_id, context.clock(), signal_items(ref), about=ref)
 
 
 def call_back(context: Context, match: Match, answer: Answer, message: UserMessage) -> Work | None:

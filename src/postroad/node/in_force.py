@@ -21,15 +21,18 @@ from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
 from postroad.agreement.pmode import Partner, PMode
+from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.waiting import Policy
-from postroad.msh.answers import receipt_is_response, wants_receipt
+from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
+from postroad.msh.pulling import Channel
 from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
+from postroad.node.routes import Routing, watch_routes
 from postroad.node.service import PModeSummary, Refused, Reloaded
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
@@ -97,6 +100,7 @@ class InForce:
         self._own = frozenset(PartyId(one.id, one.type) for one in config.party)
         self._keyring: Watched[Keyring] = watch_keyring(config)
         self._agreements: Watched[Agreements] = watch_pmodes(config.pmodes, self._load)
+        self._routes: Watched[Routing] = watch_routes(config.routes)
         self._refreshing = threading.Lock()
         self._arrange()
 
@@ -133,6 +137,13 @@ class InForce:
             one.pmode.id: one for one in alternate if self.receives(one)
         }
         """The legs whose late replies this node pulls, by P-Mode."""
+        heard = [
+            Channel(one, mpc, signals=True) for one in legs for mpc in signal_channels(one.leg)
+        ]
+        self.offered_signals = tuple(one for one in heard if self.receives(one.match))
+        """Where what this node says about messages that it received is pulled from it."""
+        self.pulled_signals = tuple(one for one in heard if one.puller and self._is_own(one.puller))
+        """Where this node pulls what is said about messages that it sent."""
 
     @property
     def keyring(self) -> Keyring:
@@ -142,6 +153,10 @@ class InForce:
     def expectation(self) -> Expectation:
         return self._agreements.current.expectation
 
+    @property
+    def routing(self) -> Routing:
+        return self._routes.current
+
     def refresh(self) -> Reloaded:
         """Look at the files; what cannot be loaded leaves the old in force.
 
@@ -149,7 +164,11 @@ class InForce:
         """
         problems: list[str] = []
         with self._refreshing:
-            for watched, what in ((self._keyring, "keys"), (self._agreements, "P-Modes")):
+            for watched, what in (
+                (self._keyring, "keys"),
+                (self._agreements, "P-Modes"),
+                (self._routes, "routes"),
+            ):
                 outcome = watched.refresh()
                 problems += outcome.problems
                 if outcome.change is Change.RELOADED:
@@ -157,7 +176,7 @@ class InForce:
                     _log.info("reloaded", extra={"what": what})
         for problem in problems:
             _log.error("not reloaded, the old stays in force", extra={"detail": problem})
-        standing = self._keyring.problems + self._agreements.problems
+        standing = self._keyring.problems + self._agreements.problems + self._routes.problems
         return Reloaded(not standing, len(self._by_id), standing)
 
     def lens(self, now: datetime, new_sink: NewSink) -> Lens:
@@ -248,7 +267,7 @@ class InForce:
         spoken = speaks(leg)
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
         fetched = pulled or answers
-        later = awaits and (leg.ebxml is not None or fetched or not receipt_is_response(leg))
+        later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         if answers:
             policy = answering_of(leg)
@@ -351,6 +370,9 @@ class InForce:
             info.action if info else None,
             leg.protocol.address if leg.protocol else None,
             self.sends(Match(pmode, leg, 1)),
+            pmode.id in self.alternates
+            or any(one.pmode is pmode for one in self.pulled)
+            or any(one.match.pmode is pmode for one in self.pulled_signals),
         )
 
 

@@ -23,6 +23,7 @@ from postroad.store.interface import Transaction
 from postroad.store.records import (
     Event,
     Message,
+    Offer,
     Side,
     Signal,
     State,
@@ -84,8 +85,8 @@ class Answering(Struct, frozen=True):
     answer: Answer | None
     """The receipt, if one was agreed on."""
     as_response: bool
-    back: Work | None = None
-    """The work of sending the receipt to the partner's address."""
+    back: Work | Offer | None = None
+    """The work of sending the receipt to the partner's address, or its place in a channel."""
     after_delivery: bool = False
     """Only when the application acknowledged the message."""
     strict: bool = False
@@ -230,15 +231,20 @@ def _taken(
     if is_reply(match):
         replied(tx, message)
     if how.back is not None:
-        _call_back(tx, message_id, how.back, state, how)
+        _send_back(tx, message_id, how.back, state, how)
     for work in notification(context, kept, state, now):
         tx.add_work(work)
     held_by = _held(context, tx, message_id) if state is State.HELD else None
     return Given(state, given if how.as_response else None, held_by=held_by)
 
 
-def _call_back(tx: Transaction, message_id: str, back: Work, state: State, how: Answering) -> None:
-    """The receipt goes out now, or when the application has the message."""
+def _send_back(
+    tx: Transaction, message_id: str, back: Work | Offer, state: State, how: Answering
+) -> None:
+    """The receipt goes out now, or when the application has the message; or it is pulled."""
+    if isinstance(back, Offer):
+        tx.add_offer(back)
+        return
     number = tx.add_work(back)
     if how.after_delivery and state is State.DELIVERED:
         tx.postpone_work(number, None)
@@ -430,7 +436,7 @@ def reject(
     match: Match | None,
     problems: Sequence[EbmsError],
     answer: Answer,
-    back: Work | None,
+    back: Work | Offer | None,
 ) -> Callable[[Transaction], None]:
     """The step that refuses: a row to be found by, the events, and the answer."""
     now = arrival.now
@@ -442,7 +448,7 @@ def reject(
         known = before is not None and before.state is not State.REJECTED
         if before is None:
             tx.add_message(changed(refused, envelope=tx.keep(arrival.capture.envelope)))
-        if not known:
+        if not known or isinstance(back, Offer):
             tx.add_signal(
                 changed(
                     sent_signal(refused, answer, tx.keep(answer.envelope), now),
@@ -467,7 +473,9 @@ def reject(
         )
         if not known:
             tx.record((about(refused, "rejected", now, error_code=first.code, detail=told(first)),))
-        if back is not None:
+        if isinstance(back, Offer):
+            tx.add_offer(back)
+        elif back is not None:
             tx.add_work(back)
         if before is None:
             for work in notification(context, refused, State.REJECTED, now):

@@ -10,6 +10,7 @@ from typing import Final
 
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
+from postroad.msh.forwarding import RouteReport
 from postroad.node.calling import Calling
 from postroad.node.config import Config
 from postroad.node.context import Context, utc_now
@@ -29,6 +30,7 @@ from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
 from postroad.node.requests import Request, Response
+from postroad.node.route_explaining import explain_message
 from postroad.node.sending import Sender
 from postroad.node.service import (
     ANSWERS,
@@ -323,6 +325,12 @@ class Node:
         signals = await self.signals(message)
         events = await self.events(message_id)
         return evidence_zip(self.context, message, signals, events)
+
+    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+        message = await self.message(message_id, side)
+        if message is None:
+            raise Refused(404, f"there is no message {message_id}")
+        return await asyncio.to_thread(explain_message, self.context, message)
 
     async def resend(self, message_id: str) -> Message:
         now = self.context.clock()

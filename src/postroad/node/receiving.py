@@ -30,8 +30,9 @@ from postroad.msh.capture import Capture, Incoming
 from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
+from postroad.msh.reply_routing import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
-from postroad.node.calling import call_back
+from postroad.node.calling import way_back
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
 from postroad.node.exchanging import is_reply
@@ -55,7 +56,7 @@ from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
-from postroad.store.records import INBOX, Event, Side, Signal, State
+from postroad.store.records import INBOX, Event, Offer, Side, Signal, State
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
@@ -316,7 +317,7 @@ class Receiver:
         as_response = receipt_is_response(match.leg) and arrival.pulled is None
         back = None
         if answer is not None and not as_response:
-            back = call_back(self._context, match, answer, message)
+            back = way_back(self._context, match, answer, message)
         rides = is_response(match.pmode, match.number) and not match.test
         aware = awareness_of(match.leg)
         if aware is None:
@@ -338,12 +339,15 @@ class Receiver:
         envelope = read_all(context.store.content(first.envelope), first.envelope.size)
         version = next(one for one in SoapVersion if first.content_type.startswith(one.media_type))
         answer = Answer(first.signal_id, first.kind, version, envelope)
-        back = call_back(context, match, answer, message)
+        back = way_back(context, match, answer, message)
         if back is None:
             return
         message_id = message.message_info.message_id
 
         def step(tx: Transaction) -> None:
+            if isinstance(back, Offer):
+                tx.add_offer(back)
+                return
             known = tx.message(Side.RECEIVING, message_id)
             if known is None or (known.timer is not None and tx.work(known.timer) is not None):
                 return
@@ -366,14 +370,18 @@ class Receiver:
 
     def _written(self, arrival: Arrival, signal: SignalMessage, match: Match | None) -> Answer:
         """A signal in its envelope; unsigned where nobody could say how to sign it."""
-        envelope = arrival.found.envelope
-        version = envelope.version if envelope else SoapVersion.SOAP_12
-        how = None
+        found = arrival.found
+        version = found.envelope.version if found.envelope else SoapVersion.SOAP_12
+        how = routing = None
         if match is not None:
             key = self._context.in_force.keyring.signing
             if key is not None or signal.receipt is not None:
                 how = answer_signing(match.leg, key)
-        return write_answer(signal, version, how, arrival.now)
+            messages = found.messaging.user_messages if found.messaging else ()
+            if messages:
+                routed = receipt_routing if signal.receipt is not None else error_routing
+                routing = routed(match, messages[0])
+        return write_answer(signal, version, how, arrival.now, routing)
 
     async def _refuse(
         self, arrival: Arrival, match: Match | None, problems: Sequence[EbmsError]
@@ -396,7 +404,7 @@ class Receiver:
         as_response = errors_are_response(match.leg if match else None) and arrival.pulled is None
         back, to = None, match or arrival.pulled
         if not as_response and to is not None:
-            back = call_back(context, to, answer, messages[0])
+            back = way_back(context, to, answer, messages[0])
         await context.store.run(
             reject(context, arrival, messages[0], match, problems, answer, back)
         )
@@ -431,12 +439,20 @@ class Receiver:
         self, look: Look, capture: Capture, request: Request, now: datetime
     ) -> Response:
         """Receipts and errors that come as a request: each about a message that we sent."""
-        context, found, peer = self._context, look.found, request.peer
-        assert found.messaging is not None
-        signals = found.messaging.signals
-        pulls = [one for one in signals if one.pull_request is not None]
+        assert look.found.messaging is not None
+        pulls = [one for one in look.found.messaging.signals if one.pull_request is not None]
         if pulls:
             return await self._pull(look, capture, pulls[0], request, now)
+        await self.hear(look, capture, request.peer, now)
+        return NO_CONTENT
+
+    async def hear(
+        self, look: Look, capture: Capture, peer: str | None, now: datetime
+    ) -> str | None:
+        """Signals that come by themselves or were pulled; the message of ours they are about."""
+        context, found = self._context, look.found
+        assert found.messaging is not None
+        signals = found.messaging.signals
         ref = next((one.message_info.ref_to_message_id for one in signals), None)
         message = (
             await context.store.look(lambda reader: reader.message(Side.SENDING, ref))
@@ -446,7 +462,7 @@ class Receiver:
         if message is None or message.envelope is None:
             detail = f"a signal about {ref or 'no message'}, which was not sent from here"
             await self._note("EBMS:0003", detail, now, peer)
-            return NO_CONTENT
+            return None
         match = context.in_force.match(message.pmode, message.leg)
         look.judge(context.in_force.answer_terms(match))
         kept = read_all(context.store.content(message.envelope), message.envelope.size)
@@ -455,7 +471,7 @@ class Receiver:
         await context.store.run(lambda tx: answered(context, tx, message, hearing, now, peer))
         context.settled.tell(message.message_id)
         context.work_came.set()
-        return NO_CONTENT
+        return message.message_id
 
     async def _unreadable(
         self, wrong: EbmsError, now: datetime, request: Request, status: int

@@ -237,7 +237,7 @@ class Replying:
         receipt = await _receipt(context, request.pmode, request.message_id)
         signal = error([_LATE], signal_id=context.new_id(now), ref=request.message_id, now=now)
         how = answer_signing(match.leg, context.in_force.keyring.signing)
-        return write_answer(signal, _VERSIONS[request.soap], how, now, receipt)
+        return write_answer(signal, _VERSIONS[request.soap], how, now, before=receipt)
 
     def _hand_out(
         self,

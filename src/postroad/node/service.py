@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from postroad.msh.forwarding import RouteReport
 from postroad.store.records import (
     Extent,
     Figures,
@@ -106,6 +107,8 @@ class PModeSummary:
     address: str | None
     sends: bool
     """Whether this node is the one that sends with it."""
+    pulls: bool = False
+    """Whether this node pulls with it: messages, or what is said about those that it sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,8 @@ class Collected:
     address: str
     detail: str | None = None
     """Why no more came, where the channel is not simply empty."""
+    answered: tuple[str, ...] = ()
+    """Ids of messages of this node about which a receipt or an error came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,10 @@ class Service(Protocol):
 
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
         """A zip with message, receipt, certificates and verdict, in pieces."""
+        ...
+
+    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+        """Where the rules for messages of others would lead it now, and why."""
         ...
 
     async def resend(self, message_id: str) -> Message:

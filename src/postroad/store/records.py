@@ -218,16 +218,19 @@ class Work(Struct, frozen=True):
 
 
 class Offer(Struct, frozen=True):
-    """A message that waits in a channel until its receiver pulls it."""
+    """A message, or a signal, that waits in a channel until somebody pulls it."""
 
     channel: str
     pmode: str
     message_id: str
+    """Its own id."""
     added_at: datetime
     items: tuple[str, ...] = ()
     """All that a selection can ask for; not told by those who are asked for an offer."""
     due_at: datetime | None = None
     """It was handed out, and is offered again then; None: it is offered."""
+    about: str | None = None
+    """Of a signal: the message that it is about, which this node received."""
 
 
 class Queue(Struct, frozen=True):
@@ -343,6 +346,8 @@ class Figures:
     """By `side.state`."""
     work: dict[str, int] = field(default_factory=dict)
     """By kind."""
+    offers: dict[str, int] = field(default_factory=dict)
+    """What waits in channels, by P-Mode."""
     oldest_work: datetime | None = None
     last_seq: int = 0
     bytes: int = 0
