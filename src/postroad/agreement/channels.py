@@ -11,7 +11,7 @@ from postroad.agreement.pmode import Authorization, BusinessInfo, Leg, PMode
 from postroad.agreement.pmode_pulling import Pulling
 from postroad.agreement.retrying import resent_within, retry_of
 from postroad.agreement.waiting import Policy
-from postroad.wire.names import DEFAULT_MPC, PULL_AND_PULL
+from postroad.wire.names import DEFAULT_MPC, PULL_AND_PULL, SYNC
 
 _USUAL: Final = Pulling()
 _AGAIN: Final = Policy(timeout=timedelta(minutes=5), interval=timedelta(minutes=5), retries=None)
@@ -49,8 +49,13 @@ def alternate_leg(pmode: PMode) -> Leg:
 
 
 def collected_at(pmode: PMode, leg: Leg) -> str | None:
-    """Where messages of a leg are pulled, and their receipts go: a reply where its request went."""
+    """Where messages of a leg are pulled, and their receipts go: a reply where its request went.
+
+    The address of replies that are responses, and pushed when they are late, is who asked.
+    """
     legs = [leg] if pmode.binding == PULL_AND_PULL else [leg, pmode.legs[0]]
+    if pmode.binding == SYNC and not is_pulled(pmode, 1, late=True):
+        legs = [pmode.legs[0]]
     return next(
         (one.protocol.address for one in legs if one.protocol and one.protocol.address), None
     )

@@ -72,6 +72,17 @@ def alternates_are_for_sync(pmode: PMode) -> Iterator[Breach]:
         )
 
 
+def only_replies_have_an_alternate_channel(pmode: PMode) -> Iterator[Breach]:
+    """An alternate binding leaves requests as they are. [P2-5.2-01]"""
+    info = pmode.legs[0].business_info if pmode.legs else None
+    if info is not None and info.mpc_alternate is not None and alternate_of(pmode) is not None:
+        yield Breach(
+            ("legs", 0, "business_info", "mpc_alternate"),
+            "requests do not go by the alternate binding",
+            "move it to the second leg",
+        )
+
+
 def receipts_in_replies_are_signed(pmode: PMode) -> Iterator[Breach]:
     """The receipt for a request rides in its reply, under the same signature."""
     if pmode.binding != SYNC or not _is_two_way(pmode):
@@ -109,6 +120,7 @@ TWO_WAY_RULES: Final[tuple[Rule, ...]] = (
     replies_have_an_address,
     responders_authorize_for_their_own_pulls,
     alternates_are_for_sync,
+    only_replies_have_an_alternate_channel,
     receipts_in_replies_are_signed,
     requests_are_delivered_before_they_are_answered,
 )

@@ -136,6 +136,7 @@ class Node:
                 "notify": Notifier(self.context, self._client).perform,
                 "deliver": Handing(self.context).perform,
                 "offer": self._receiver.offering.perform,
+                "collect": self._puller.perform,
             },
             leads=leads,
         )

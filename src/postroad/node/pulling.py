@@ -28,8 +28,8 @@ from postroad.node.context import Context
 from postroad.node.hearing import told_by
 from postroad.node.receiving import Receiver
 from postroad.node.service import Collected, Refused
-from postroad.store.interface import StoreError
-from postroad.store.records import Side, State, Wanted
+from postroad.store.interface import StoreError, Transaction
+from postroad.store.records import Side, State, Wanted, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.wire.ebms3 import Selection, SignalMessage
@@ -39,6 +39,8 @@ from postroad.wire.soap import SoapVersion
 _EMPTY: Final = "EBMS:0006"
 _LOOK: Final = 1.0
 """Seconds until P-Modes that changed are noticed."""
+_MOST_GROWTH: Final = 64
+"""How often an interval grows at most."""
 _UNSTORED: Final = 32
 """Messages that are taken in while further ones are asked for."""
 _log = logging.getLogger("postroad.pull")
@@ -195,6 +197,35 @@ class Puller:
             next((one.trouble for one in brought if one.trouble is not None), None),
             tuple(name for one in brought for name in one.answered),
         )
+
+    async def perform(self, work: Work) -> None:
+        """Ask for the late reply to a request, again and again until it is there. [P2-5.2-09]"""
+        context, name = self._context, work.message_id
+        request = await context.store.look(lambda reader: reader.message(Side.SENDING, name))
+        if request is None or request.reply_message_id is not None:
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            return
+        match = context.in_force.alternates.get(request.pmode or "")
+        agreed = pulling_of(match.leg) if match is not None else Pulling()
+        if match is not None and agreed.scheduled:
+            selection = Selection(ref_to_message_id=name)
+            brought = await self._drain(message_channel(match), selection, 1)
+            if brought.trouble is not None:
+                detail = {"message_id": name, "detail": brought.trouble}
+                _log.warning("its reply is not there yet", extra=detail)
+        wait = agreed.interval
+        for _ in range(min(work.attempt, _MOST_GROWTH)):
+            wait = _longer(wait, agreed)
+        due = context.clock() + wait
+
+        def step(tx: Transaction) -> None:
+            found = tx.message(Side.SENDING, name)
+            if found is None or found.reply_message_id is not None:
+                tx.finish_work(work.id, work.owner)
+            else:
+                tx.postpone_work(work.id, due, owner=work.owner)
+
+        await context.store.run(step)
 
     async def _drain(
         self, channel: Channel, selection: Selection | None, most: int | None = None

@@ -26,6 +26,7 @@ from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
+from postroad.node.exchanging import has_alternate
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
@@ -329,6 +330,9 @@ class Sender:
             given = await context.take_reply(capture, catch.size, match, peer, name)
             if given is None:
                 hearing = await self._heard(outgoing, sending, capture)
+                moves = hearing.moves_reply and has_alternate(context, request)
+                if hearing.said is None and moves:
+                    return Outcome(Input.LEFT, hearing)
                 return changed(_spoken(hearing, reply.status), reached=reply.status < 500)
         except EbmsError as error:
             return _spoken(Hearing(b"", "", (), (error,)), reply.status)

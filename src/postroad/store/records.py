@@ -198,7 +198,7 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, notify or deliver"""
+    """package, send, forward, signal, report, notify, deliver, gap, offer or collect"""
     message_id: str
     due_at: datetime
     data: bytes = b""
