@@ -133,7 +133,7 @@ class Node:
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
                 "gap": Gaps(self.context).perform,
-                "notify": Notifier(self.context, self._client).perform,
+                "notify": Notifier(self.context, self._client, self.reply).perform,
                 "deliver": Handing(self.context).perform,
                 "offer": self._receiver.offering.perform,
                 "collect": self._puller.perform,

@@ -247,7 +247,8 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     message_id: str
     at: datetime
     event: str
-    """failed, in_doubt, suspended, settled, or receipt where it was sent anew after that"""
+    """failed, in_doubt, suspended, settled, or receipt where it was sent anew after that; of a
+    received message reply_refused"""
     state: State
     severity: str | None = None
     """Of a failure: Error, it did not arrive; Warning, it may have."""
