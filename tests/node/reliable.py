@@ -11,6 +11,7 @@ import inspect
 import json
 import logging
 import random
+import shutil
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -494,6 +495,9 @@ class World:
             sample.unlink()
         agreed = yaml.safe_dump({"pmodes": self._pmodes[name]}, sort_keys=False)
         (folder / "pmodes" / "all.yaml").write_text(agreed)
+        if not self._pmodes[name]:
+            # Who only passes messages on needs none.
+            shutil.rmtree(folder / "pmodes")
         settings: dict[str, Any] = {"node": name, "party": party(name)} | self._settings[name]
         if self._with_keys and name in PAIR:
             signer = self._signers.get(name, name)

@@ -15,6 +15,7 @@ from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, sides
 from postroad.agreement.pmode import PMode
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
+from postroad.agreement.routes import Route
 from postroad.agreement.waiting import Policy
 from postroad.msh.answers import receipt_is_response, wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -23,7 +24,7 @@ from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
-from postroad.node.routes import Routing, watch_routes
+from postroad.node.routes import Road, Routing, road, watch_routes
 from postroad.node.service import PModeSummary, Refused, Reloaded
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
@@ -100,6 +101,7 @@ class InForce:
             leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
         }
         self._sending: dict[str, Sending] = {}
+        self._roads: dict[str, Road] = {}
         legs = [Match(one.pmode, one.leg, one.index + 1) for one in self.expectation.pmodes.legs]
         pulled = [one for one in legs if one.pmode.binding == PULL and one.leg.ebxml is None]
         self.offered: tuple[Match, ...] = tuple(one for one in pulled if self._sends(one.pmode))
@@ -120,6 +122,20 @@ class InForce:
     @property
     def routing(self) -> Routing:
         return self._routes.current
+
+    def road(self, route: Route) -> Road:
+        """How messages go on by a rule."""
+        known = self._roads
+        if route.id not in known:
+            password = self.keyring.password
+            known[route.id] = road(
+                route, self.routing.folder, password.decode() if password else None
+            )
+        return known[route.id]
+
+    def is_own(self, party: Party) -> bool:
+        """Whether this node acts for a party."""
+        return not self._own.isdisjoint(party.party_ids)
 
     def refresh(self) -> Reloaded:
         """Look at the files; what cannot be loaded leaves the old in force.
