@@ -10,6 +10,8 @@ NEAR, FAR = "near", "far"
 """Two hubs: the buyer's and the seller's."""
 SOON: Final[dict[str, Any]] = {"max_retries": 3, "timeout": "PT5S", "period": "PT10S"}
 
+PATIENT: Final[dict[str, Any]] = {"max_retries": 3, "timeout": "PT1H", "period": "PT1H"}
+
 
 def rule(name: str, to: str | list[str], retry: dict[str, Any] | None = None, **match: Any) -> Any:
     """One rule; `to` are stations."""
@@ -25,7 +27,7 @@ def hub(world: World, name: str, *rules: Any, **more: Any) -> None:
     (folder / "routes.yaml").write_text(text)
 
 
-def by_way_of(world: World, first: str, **leg: Any) -> None:
+def by_way_of(world: World, first: str) -> None:
     """The buyer's messages go to a hub first, and their header is for the hubs too."""
     for at in (BUYER, SELLER):
         for pmode in world._pmodes[at]:
@@ -35,9 +37,9 @@ def by_way_of(world: World, first: str, **leg: Any) -> None:
                 one["protocol"]["address"] = address(first)
 
 
-def road(world: World, *, signed: bool = True, **more: Any) -> None:
+def road(world: World, *, signed: bool = True, retry: dict[str, Any] = PATIENT) -> None:
     """buyer, near, far, seller; receipts find their own way."""
-    world.agree(receipt="callback", signed=signed, retry=SOON, **more)
+    world.agree(receipt="callback", signed=signed, retry=retry)
     by_way_of(world, NEAR)
     there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
     hub(world, NEAR, rule("over", FAR, **there), rule("home", BUYER, **back))
