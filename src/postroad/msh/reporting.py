@@ -45,7 +45,7 @@ def way_back(found: Routable, may_be_told: Callable[[str], bool]) -> Return | No
     addressing = found.addressing
     named = addressing.errors_to if addressing is not None else None
     if named is not None:
-        if _is_web(named.address) and may_be_told(named.address):
+        if named.reachable and _is_web(named.address) and may_be_told(named.address):
             return Return(named, named.address)
         if named.routing_input is not None:
             return Return(replace(named, address=I_CLOUD))
