@@ -137,6 +137,17 @@ class MemoryService:
             repeated=False,
         )
 
+    async def reply(self, message_id: str, submission: Submission) -> Submitted:
+        found = self._messages.get((Side.RECEIVING, message_id))
+        if found is None or found.state not in INBOX:
+            raise Refused(404, f"there is no message {message_id} in the inbox")
+        given = structs.replace(
+            submission, pmode=submission.pmode or ORDERS.id, ref_to_message_id=message_id
+        )
+        submitted = await self.submit(given)
+        await self.change(found, reply_message_id=submitted.message.message_id)
+        return submitted
+
     async def message(self, message_id: str, side: Side | None = None) -> Message | None:
         for one in [side] if side else [Side.SENDING, Side.RECEIVING]:
             if found := self._messages.get((one, message_id)):
@@ -166,6 +177,22 @@ class MemoryService:
         try:
             async with self._changed, asyncio.timeout(timeout):
                 await self._changed.wait_for(is_settled)
+        except TimeoutError:
+            pass
+        return self._messages.get((Side.SENDING, message_id))
+
+    async def replied(self, message_id: str, timeout: float) -> Message | None:
+        def is_replied() -> bool:
+            message = self._messages.get((Side.SENDING, message_id))
+            return (
+                message is None
+                or message.reply_message_id is not None
+                or message.state in (State.FAILED, State.EXPIRED)
+            )
+
+        try:
+            async with self._changed, asyncio.timeout(timeout):
+                await self._changed.wait_for(is_replied)
         except TimeoutError:
             pass
         return self._messages.get((Side.SENDING, message_id))

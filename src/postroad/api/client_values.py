@@ -104,6 +104,8 @@ class Message:
     protocol: str
     party: str
     ref_to_message_id: str | None
+    reply_message_id: str | None
+    """Of a request in a two-way exchange: what answers it."""
     conversation_id: str | None
     from_party: str | None
     to_party: str | None
@@ -318,6 +320,8 @@ class Pulled:
     messages: tuple[PulledMessage, ...]
     detail: str | None
     """Why no more came, where the channel is not simply empty."""
+    answered: tuple[PulledMessage, ...] = ()
+    """Own messages about which a receipt or an error was pulled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +355,7 @@ class PMode:
     action: str | None
     address: str | None
     sends: bool
+    pulls: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,8 +438,9 @@ def ping_answer(data: Mapping[str, Any]) -> PingAnswer:
 
 
 def pulled(data: Mapping[str, Any]) -> Pulled:
-    came = tuple(_value(PulledMessage, one) for one in data.get("messages", ()))
-    return _value(Pulled, {**data, "messages": came})
+    kinds = ("messages", "answered")
+    came = {kind: tuple(_value(PulledMessage, one) for one in data[kind]) for kind in kinds}
+    return _value(Pulled, {**data, **came})
 
 
 def query_answer(data: Mapping[str, Any]) -> QueryAnswer:
