@@ -213,7 +213,7 @@ class Look:
         if element is None:
             return
         self._messaging_element = element
-        reading = read_messaging(element, self._envelope.version)
+        reading = read_messaging(element, self._envelope.version, self._lens.limits)
         self._found.messaging = reading.messaging
         self._problems += reading.problems
         if reading.messaging is None:
