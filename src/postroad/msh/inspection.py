@@ -226,7 +226,7 @@ class Look:
         if reading.messaging is None:
             return
         self._addressee(reading.messaging, element)
-        for unit in reading.messaging.units[:_MOST_ALIKE]:
+        for unit in reading.messaging.units:
             self._future(unit, element)
 
     def _addressee(self, messaging: Messaging, element: etree._Element) -> None:

@@ -30,7 +30,7 @@ from postroad.wire.names import EB3, WSU
 from postroad.wire.soap import Envelope, SoapVersion
 
 MESSAGING: Final = f"{{{EB3}}}Messaging"
-_USER: Final = f"{{{EB3}}}UserMessage"
+USER_MESSAGE: Final = f"{{{EB3}}}UserMessage"
 _SIGNAL: Final = f"{{{EB3}}}SignalMessage"
 _WSU_ID: Final = f"{{{WSU}}}Id"
 _BLANK: Final = " \t\r\n"
@@ -124,12 +124,14 @@ def _must_understand(element: etree._Element, version: SoapVersion, findings: Fi
 
 def _is_crowded(element: etree._Element, limits: Limits) -> bool:
     most = limits.units
-    return len(element) > most and sum(1 for _ in element.iterchildren(_USER, _SIGNAL)) > most
+    return (
+        len(element) > most and sum(1 for _ in element.iterchildren(USER_MESSAGE, _SIGNAL)) > most
+    )
 
 
 def _first_of_many(element: etree._Element, limits: Limits, findings: Findings) -> list[Unit]:
     """The primary unit, to which the error refers."""
-    first = element.find(_USER)
+    first = element.find(USER_MESSAGE)
     unit: Unit
     if first is not None:
         unit = user_message(first, findings)
@@ -158,7 +160,7 @@ def _units(element: etree._Element, findings: Findings) -> list[Unit]:
             continue
         before = len(findings.errors)
         unit: Unit
-        if tag == _USER:
+        if tag == USER_MESSAGE:
             users = True
             unit = usual_user_message(child) or user_message(child, findings)
         elif tag == _SIGNAL:
