@@ -99,6 +99,8 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         signal=True,
         anew=True,
         channel="urn:mpc/sub",
+        reply_message_id="r1@there",
+        late=True,
     )
 
 

@@ -21,6 +21,7 @@ PMode.Initiator.Authorization.*
 PMode.Responder.Party[]
 PMode.Responder.Party[].type
 PMode.Responder.Role
+PMode.Responder.Authorization.*
 PMode[].Protocol.Address
 PMode[].Protocol.SOAPVersion
 PMode[].Protocol.AddActorOrRoleAttribute
@@ -63,8 +64,11 @@ PMode[].Security.SendReceipt.NonRepudiation
 PMode[].Security.SendReceipt.Certificate
 PMode[].Security.SendReceipt.ReplyPattern
 PMode[].Security.SendReceipt.ReplyTo
+PMode[].Security.SendReceipt.Addressing.*
 PMode[].ErrorHandling.Report.AsResponse
 PMode[].ErrorHandling.Report.ReceiverErrorsTo
+PMode[].ErrorHandling.Report.ReceiverErrorsTo.Addressing.*
+PMode[].ErrorHandling.Report.ReceiverErrors.ReplyPattern
 PMode[].ErrorHandling.Report.ProcessErrorNotifyConsumer
 PMode[].ErrorHandling.Report.ProcessErrorNotifyProducer
 PMode[].ErrorHandling.Report.DeliveryFailuresNotifyProducer
@@ -105,7 +109,7 @@ _ADDRESSING: Final = ".Addressing."
 
 def parameter_table(supported: frozenset[str] = SUPPORTED) -> str:
     """All parameters as Markdown; those of Addressing, which stands in many places, once."""
-    places: dict[str, None] = {}
+    places: dict[str, bool] = {}
     rows = []
     addressing = []
     for parameter in PARAMETERS:
@@ -117,10 +121,14 @@ def parameter_table(supported: frozenset[str] = SUPPORTED) -> str:
             addressing_owner = place
         if place == addressing_owner:
             path = parameter.path.partition("addressing.")[2]
+            somewhere = supported | {
+                parameter.name for one in supported if one.endswith(_ADDRESSING + rest)
+            }
             addressing.append(
-                _row(parameter, f"…Addressing.{rest}", f"…addressing.{path}", supported)
+                _row(parameter, f"…Addressing.{rest}", f"…addressing.{path}", somewhere)
             )
-        places[place] = None
+        places[place] = places.get(place, False) or parameter.name in supported
+    working = " and ".join(f"`{place}`" for place, works in places.items() if works)
     return "\n".join(
         [
             _HEAD,
@@ -128,7 +136,8 @@ def parameter_table(supported: frozenset[str] = SUPPORTED) -> str:
             "",
             "Addressing stands below "
             + ", ".join(f"`{place}`" for place in places)
-            + ", each time with these parameters:",
+            + ", each time with these parameters"
+            + (f"; they work below {working}:" if working else ":"),
             "",
             _HEAD,
             *addressing,

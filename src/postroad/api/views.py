@@ -107,6 +107,9 @@ class MessageView(BaseModel):
     protocol: str
     party: str
     ref_to_message_id: str | None
+    reply_message_id: str | None = Field(
+        description="Of a request in a two-way exchange: the message that answers it."
+    )
     conversation_id: str | None
     from_party: str | None
     to_party: str | None
@@ -307,6 +310,9 @@ class PModeView(BaseModel):
     action: str | None
     address: str | None
     sends: bool = Field(description="Whether this node is the one that sends with it.")
+    pulls: bool = Field(
+        description="Whether this node pulls with it: messages, or signals about those it sent."
+    )
 
 
 class PModesView(BaseModel):

@@ -12,8 +12,10 @@ from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode import Leg
+from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at
+from postroad.msh.reply_routing import Routing
 from postroad.msh.securing import signs
 from postroad.security.secure import secure
 from postroad.security.sign import Block, Signing
@@ -67,14 +69,12 @@ def _wants_proof(leg: Leg) -> bool:
 
 
 def receipt_is_response(leg: Leg) -> bool:
-    asked = leg.security.send_receipt if leg.security else None
-    return asked is None or asked.reply_pattern in (None, "response")
+    return receipt_pattern(leg) == "response"
 
 
 def errors_are_response(leg: Leg | None) -> bool:
     """Errors come back on the response unless the P-Mode says otherwise (Core D.3.4)."""
-    report = leg.error_handling.report if leg and leg.error_handling else None
-    return report is None or report.as_response is not False
+    return leg is None or error_pattern(leg) == "response"
 
 
 def receipt(
@@ -120,13 +120,20 @@ def _wire_error(problem: EbmsError, ref: str | None) -> Error:
 
 
 def write_answer(
-    signal: SignalMessage, version: SoapVersion, how: Signing | None, now: datetime
+    signal: SignalMessage,
+    version: SoapVersion,
+    how: Signing | None,
+    now: datetime,
+    routing: Routing | None = None,
 ) -> Answer:
-    """The signal in its envelope, signed where the P-Mode signs."""
-    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    """The signal in its envelope, signed where the P-Mode signs; `routing` is signed with it."""
+    messaging = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    blocks = [Block(MESSAGING_ID, messaging)]
+    if routing is not None:
+        blocks = routing.blocks(version) + blocks
     secured = secure(
         version,
-        [Block(MESSAGING_ID, block)],
+        blocks,
         [],
         signing=how,
         lifetime=secured_at(now) if how else None,

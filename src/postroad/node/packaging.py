@@ -212,7 +212,7 @@ class Packaging:
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         try:
-            sending = context.in_force.sending(message.pmode or "")
+            sending = context.in_force.sending_of(message)
             draft = _draft(message, msgspec.json.decode(work.data, type=Plan), context)
             number = await self._number(message, sending)
             made = await asyncio.to_thread(

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match
 from postroad.agreement.places import is_pulled
 from postroad.msh.answers import (
@@ -29,10 +30,12 @@ from postroad.msh.capture import Capture, Incoming
 from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
+from postroad.msh.reply_routing import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
-from postroad.node.calling import call_back
+from postroad.node.calling import way_back
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
+from postroad.node.exchanging import is_reply
 from postroad.node.handing import Handing
 from postroad.node.hearing import judged
 from postroad.node.keeping import (
@@ -53,6 +56,7 @@ from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
 from postroad.store.records import (
     Event,
+    Offer,
     Side,
     Signal,
 )
@@ -256,10 +260,15 @@ class Receiver:
             said = "another message was received under this id; give this one an id of its own"
             problem = EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:MessageId")
             return await self._refuse(arrival, None, [problem])
+        if given.refused is not None:
+            proven = match if _proven(arrival.found) else None
+            return await self._refuse(arrival, proven, [given.refused])
         if given.again is not None:
             await self._answer_again(given.again, message, match)
         if how.back is not None:
             context.work_came.set()
+        if is_reply(match):
+            context.settled.tell(message.message_info.ref_to_message_id or "")
         event = "duplicate" if given.duplicate else given.state.value
         context.count("messages", side="receiving", event=event)
         context.told()
@@ -279,7 +288,7 @@ class Receiver:
         as_response = receipt_is_response(match.leg) and not pulled
         back = None
         if answer is not None and not as_response:
-            back = call_back(self._context, match, answer, message)
+            back = way_back(self._context, match, answer, message)
         aware = awareness_of(match.leg)
         if aware is None:
             return Answering(answer, as_response, back)
@@ -299,12 +308,15 @@ class Receiver:
         envelope = read_all(context.store.content(first.envelope), first.envelope.size)
         version = next(one for one in SoapVersion if first.content_type.startswith(one.media_type))
         answer = Answer(first.signal_id, first.kind, version, envelope)
-        back = call_back(context, match, answer, message)
+        back = way_back(context, match, answer, message)
         if back is None:
             return
         message_id = message.message_info.message_id
 
         def step(tx: Transaction) -> None:
+            if isinstance(back, Offer):
+                tx.add_offer(back)
+                return
             known = tx.message(Side.RECEIVING, message_id)
             if known is None or (known.timer is not None and tx.work(known.timer) is not None):
                 return
@@ -327,14 +339,18 @@ class Receiver:
 
     def _written(self, arrival: Arrival, signal: SignalMessage, match: Match | None) -> Answer:
         """A signal in its envelope; unsigned where nobody could say how to sign it."""
-        envelope = arrival.found.envelope
-        version = envelope.version if envelope else SoapVersion.SOAP_12
-        how = None
+        found = arrival.found
+        version = found.envelope.version if found.envelope else SoapVersion.SOAP_12
+        how = routing = None
         if match is not None:
             key = self._context.in_force.keyring.signing
             if key is not None or signal.receipt is not None:
                 how = answer_signing(match.leg, key)
-        return write_answer(signal, version, how, arrival.now)
+            messages = found.messaging.user_messages if found.messaging else ()
+            if messages:
+                routed = receipt_routing if signal.receipt is not None else error_routing
+                routing = routed(match, messages[0])
+        return write_answer(signal, version, how, arrival.now, routing)
 
     async def _refuse(
         self, arrival: Arrival, match: Match | None, problems: Sequence[EbmsError]
@@ -357,7 +373,7 @@ class Receiver:
         as_response = errors_are_response(match.leg if match else None) and arrival.pulled is None
         back, to = None, match or arrival.pulled
         if not as_response and to is not None:
-            back = call_back(context, to, answer, messages[0])
+            back = way_back(context, to, answer, messages[0])
         await context.store.run(
             reject(context, arrival, messages[0], match, problems, answer, back)
         )
@@ -392,12 +408,20 @@ class Receiver:
         self, look: Look, capture: Capture, request: Request, now: datetime
     ) -> Response:
         """Receipts and errors that come as a request: each about a message that we sent."""
-        context, found, peer = self._context, look.found, request.peer
-        assert found.messaging is not None
-        signals = found.messaging.signals
-        pulls = [one for one in signals if one.pull_request is not None]
+        assert look.found.messaging is not None
+        pulls = [one for one in look.found.messaging.signals if one.pull_request is not None]
         if pulls:
             return await self._pull(look, capture, pulls[0], request, now)
+        await self.hear(look, capture, request.peer, now)
+        return NO_CONTENT
+
+    async def hear(
+        self, look: Look, capture: Capture, peer: str | None, now: datetime
+    ) -> str | None:
+        """Signals that come by themselves or were pulled; the message of ours they are about."""
+        context, found = self._context, look.found
+        assert found.messaging is not None
+        signals = found.messaging.signals
         ref = next((one.message_info.ref_to_message_id for one in signals), None)
         message = (
             await context.store.look(lambda reader: reader.message(Side.SENDING, ref))
@@ -407,7 +431,7 @@ class Receiver:
         if message is None or message.envelope is None:
             detail = f"a signal about {ref or 'no message'}, which was not sent from here"
             await self._note("EBMS:0003", detail, now, peer)
-            return NO_CONTENT
+            return None
         match = context.in_force.match(message.pmode, message.leg)
         look.judge(context.in_force.answer_terms(match))
         kept = read_all(context.store.content(message.envelope), message.envelope.size)
@@ -416,7 +440,7 @@ class Receiver:
         await context.store.run(lambda tx: answered(context, tx, message, hearing, now, peer))
         context.settled.tell(message.message_id)
         context.work_came.set()
-        return NO_CONTENT
+        return message.message_id
 
     async def _unreadable(
         self, wrong: EbmsError, now: datetime, request: Request, status: int
@@ -509,12 +533,13 @@ def _fault(problems: Sequence[EbmsError]) -> Response:
 
 def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
     """A message comes the way that is agreed on: who pulls it knows whom it asked."""
-    pulled = is_pulled(match.pmode, match.number - 1)
+    pmode, index = match.pmode, match.number - 1
+    pulled = is_pulled(pmode, index)
     if arrival.pulled is None:
         said = "messages of this P-Mode are pulled, and this one was pushed"
         return [EbmsError("EBMS:0010", said, location="eb:Messaging")] if pulled else []
-    places = [one.leg.protocol and one.leg.protocol.address for one in (match, arrival.pulled)]
-    if pulled and places[0] == places[1]:
+    places = {collected_at(one.pmode, one.leg) for one in (match, arrival.pulled)}
+    if (pulled or is_pulled(pmode, index, late=True)) and len(places) == 1:
         return []
     said = "it was pulled where no messages of its P-Mode are"
     return [EbmsError("EBMS:0010", said, location="eb:Messaging")]

@@ -206,7 +206,7 @@ class Sender:
     def _sending(self, message: Message) -> Sending:
         in_force = self._context.in_force
         if message.side is not Side.FORWARDING:
-            return in_force.sending(message.pmode or "")
+            return in_force.sending_of(message)
         sending = in_force.forwarding(message.pmode or "", message.leg)
         if not message.best_effort:
             return sending

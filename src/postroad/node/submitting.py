@@ -1,5 +1,6 @@
 """Taking a message over from the application: checked, durable, and only then answered."""
 
+import dataclasses
 import hashlib
 import re
 from datetime import datetime
@@ -15,6 +16,7 @@ from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import conversation_of, link_of
 from postroad.node.ebxml_replying import for_request, riding
+from postroad.node.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
@@ -61,21 +63,40 @@ class Submitting:
 
     async def submit(self, submission: Submission) -> Submitted:
         """Take a message over; `Refused` says why it is not taken."""
-        now = self._context.clock()
-        sending = self._context.in_force.sending(submission.pmode)
         mark = None
         if submission.message_id:
             mark = fingerprint(submission)
             before = await self._before(submission.message_id)
             if before is not None:
                 return _again(before, mark)
+        try:
+            return await self._take(submission, mark)
+        except Overtaken:
+            return await self._take(submission, mark)
+
+    async def _take(self, submission: Submission, mark: str | None) -> Submitted:
+        now = self._context.clock()
+        sending, request = await leg_of(self._context, submission)
         draft = self._draft(submission, now)
+        if request is not None:
+            sending, draft = self._answering(sending, draft, request)
         message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
+        if request is not None:
+            message = changed(message, late=request.late)
         if message.bytes > AT_ONCE or sending.numbered or sending.linked:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
         return await self._keep_ready(message, draft, sending, now)
+
+    def _answering(self, sending: Sending, draft: Draft, request: Message) -> tuple[Sending, Draft]:
+        """A reply goes to who sent the request, in the same conversation."""
+        draft = changed(draft, conversation_id=request.conversation_id or draft.conversation_id)
+        if sending.agreed.to_party.party_ids:
+            return sending, draft
+        partner = partner_of(self._context, request)
+        agreed = changed(sending.agreed, to_party=partner)
+        return dataclasses.replace(sending, agreed=agreed), draft
 
     async def _before(self, message_id: str) -> Message | None:
         return await self._context.store.look(
@@ -109,6 +130,8 @@ class Submitting:
             kept = ready(context, tx, message, made, boundary)
             if not tx.add_message(kept):
                 return _there(tx, message), None
+            if kept.leg == 2:
+                answer(tx, kept)
             tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
             handed = for_request(tx, kept, work, context) if replies else None
             return kept, tx.add_work(work) if handed is None else handed
@@ -140,6 +163,8 @@ class Submitting:
             if not tx.add_message(kept):
                 return _there(tx, message), None
             check_room(tx, sending)
+            if kept.leg == 2:
+                answer(tx, kept)
             tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
             offer(tx, kept, made.user_message, now)
             if ends is not None:
@@ -175,6 +200,8 @@ class Submitting:
                     tx.drop(part.stored)
                 return _there(tx, message), None
             check_room(tx, sending)
+            if kept.leg == 2:
+                answer(tx, kept)
             tx.record((about(kept, "submitted", message.created_at),))
             return kept, tx.add_work(work)
 

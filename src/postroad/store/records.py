@@ -149,6 +149,11 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """Somebody began anew after the application was told that it had failed."""
     channel: str | None = None
     """The channel from which its receiver pulls it; None: it is pushed."""
+    reply_message_id: str | None = None
+    """Of a request in a two-way exchange: what answered it."""
+    late: bool = False
+    """Of a request: its reply was not there in time to be the response. Of a reply: it goes by the
+    alternate binding."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
@@ -213,16 +218,19 @@ class Work(Struct, frozen=True):
 
 
 class Offer(Struct, frozen=True):
-    """A message that waits in a channel until its receiver pulls it."""
+    """A message, or a signal, that waits in a channel until somebody pulls it."""
 
     channel: str
     pmode: str
     message_id: str
+    """Its own id."""
     added_at: datetime
     items: tuple[str, ...] = ()
     """All that a selection can ask for; not told by those who are asked for an offer."""
     due_at: datetime | None = None
     """It was handed out, and is offered again then; None: it is offered."""
+    about: str | None = None
+    """Of a signal: the message that it is about, which this node received."""
 
 
 class Queue(Struct, frozen=True):
@@ -338,6 +346,8 @@ class Figures:
     """By `side.state`."""
     work: dict[str, int] = field(default_factory=dict)
     """By kind."""
+    offers: dict[str, int] = field(default_factory=dict)
+    """What waits in channels, by P-Mode."""
     oldest_work: datetime | None = None
     last_seq: int = 0
     bytes: int = 0
