@@ -64,7 +64,7 @@ def test_what_is_known_last_counts(tell: Tell) -> None:
     tell(story)
 
 
-@pytest.mark.req("P2-4.3.2-05", "P2-4.3.2-11")
+@pytest.mark.req("P2-4.3.2-05")
 def test_fragments_are_found_by_number_in_whichever_order_they_came(tell: Tell) -> None:
     async def story(store: Store) -> None:
         for number in (3, 1, 2):

@@ -66,7 +66,7 @@ def joined(given: Cut, **terms: object) -> tuple[Group, Content]:
     return verdict.group, receiver.data(verdict.group)
 
 
-@pytest.mark.req("P2-4.3.2-15", "P2-4.2.3-01", "P2-4.2.1-01")
+@pytest.mark.req("P2-4.3.2-15", "P2-4.2.3-01")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("mtom", [False, True])
 def test_the_joined_message_is_as_if_it_had_come_whole(version: SoapVersion, mtom: bool) -> None:
