@@ -1,6 +1,8 @@
 """Fragments on the disk: which files there are, what a restart finds, what damage is told."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from postroad.store.interface import Store, StoreDamaged, Transaction
 from postroad.store.records import Stored
 from postroad.store.sqlite import open_sqlite
 from postroad.wire.content import Spanned, span
+from tests.conftest import PROJECT
 from tests.store.samples import bytes_of
 from tests.store.test_contract_fragments import GROUP, PIECES, numbers, size, taking
 from tests.store.test_sqlite_files import files, removals
@@ -41,6 +44,67 @@ def test_a_restart_finds_the_fragments_that_were_taken(tmp_path: Path) -> None:
         store = await open_sqlite(tmp_path, "station")
         assert bytes_of(store.content(joined)) == b"".join(PIECES)
         await store.close()
+        assert_nothing_is_left_over(tmp_path)
+
+    asyncio.run(story())
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+from postroad.store.sqlite import open_sqlite
+from tests.store.test_contract_fragments import taking
+
+async def main():
+    store = await open_sqlite(Path(sys.argv[1]), "station")
+    for number in (4, 2, 1):
+        await store.run(taking(number))
+    if sys.argv[2] == "joined":
+        await store.run(taking(3))
+        print((await store.run(lambda tx: tx.join_fragments("buyer", "g1"))).place, flush=True)
+    else:
+        # Content that no step took over: what came of a fragment when the process died.
+        sink = store.new_sink()
+        sink.write(bytes(1_000_000))
+        held = await store.persist(sink.finish())
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("when", ["gathering", "joined"])
+def test_fragments_outlive_kill_9(tmp_path: Path, when: str) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path), when]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station")
+        if when == "joined":
+            joined = Stored(done.stdout.strip(), 0, sum(map(len, PIECES)))
+        else:
+            assert await numbers(store) == [1, 2, 4]
+            await store.run(taking(3))
+            joined = await store.run(lambda tx: tx.join_fragments("buyer", "g1"))
+        assert bytes_of(store.content(joined)) == b"".join(PIECES)
+        await store.close()
+        assert_nothing_is_left_over(tmp_path)
+
+    asyncio.run(story())
+
+
+def test_a_joined_content_that_could_not_be_finished_is_finished_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station")
+        with monkeypatch.context() as trouble:
+            trouble.setattr(contents.Contents, "finish", lambda _self, _place: None)
+            joined = await gathered(store)
+            assert bytes_of(store.content(joined)) == b"".join(PIECES)
+        await store.close()
+        assert joined.place in files(tmp_path, "payloads")
         assert_nothing_is_left_over(tmp_path)
 
     asyncio.run(story())
