@@ -177,6 +177,20 @@ def test_a_receipt_that_rides_in_a_reply_is_signed_with_it() -> None:
     assert broken(HEAD + TWO_WAY + f"legs: [{request}, {{security: {{{SIGNED}}}}}]\n") == []
 
 
+def test_requests_have_no_alternate_channel() -> None:
+    two_way = "mep: twoWay\nmep_binding: {value: sync, alternate: pushAndPush}\n"
+    request = "{business_info: {mpc_alternate: 'http://a.example/late'}}"
+    reply = "{protocol: {address: 'http://b.example'}}"
+    said = breach(HEAD + two_way + f"legs: [{request}, {reply}]\n")[1]
+    assert "requests do not go by the alternate binding" in said
+
+
+def test_a_request_that_waits_for_its_reply_is_not_held_until_it_is_answered() -> None:
+    aware = "reception_awareness: {strict_ack: true}, security: {send_receipt: true}"
+    said = breach(HEAD + TWO_WAY + f"legs: [{{{aware}}}, {{}}]\n")[1]
+    assert "could not answer what it gets only after the response" in said
+
+
 def test_the_receipt_for_a_response_is_called_back() -> None:
     reply = "{security: {send_receipt: {reply_pattern: response}}}"
     said = breach(HEAD + TWO_WAY + f"legs: [{{}}, {reply}]\n")[1]
