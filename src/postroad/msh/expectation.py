@@ -101,6 +101,10 @@ class Facts(Struct, frozen=True):
     """A token too old is refused; else it is only worth a warning."""
     receiving: bool = False
     """Somebody acts on the message: what nobody vouches for is then refused."""
+    fragment: bool = False
+    """It is a part of a message: payloads and most properties are only in the whole."""
+    joined: bool = False
+    """It was joined of fragments, which were secured instead of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +199,10 @@ class Expectation:
             parts,
             soap_version=facts.soap_version,
             for_next_msh=facts.for_next_msh,
+            fragment=facts.fragment,
         )
         problems += _exchange(match, message, facts)
-        if match.leg.security is not None:
+        if match.leg.security is not None and not facts.joined:
             problems += _security(match.leg.security, facts, self.material(match))
         return problems
 
@@ -266,7 +271,7 @@ def _encryption(terms: X509, facts: Facts, material: Material) -> Iterator[EbmsE
     encryption, found = terms.encryption, facts.decryption
     wanted = encryption.encrypt.enabled if encryption and encryption.encrypt else None
     present = found is not None and found.present
-    if wanted and not present and facts.payloads:
+    if wanted and not present and (facts.payloads or facts.fragment):
         yield _policy("the P-Mode asks for encryption, and the message is not encrypted")
     if wanted is False and present:
         yield _policy("the message is encrypted, which the P-Mode does not allow")

@@ -429,6 +429,8 @@ class Look:
             at=self._lens.at,
             time_counts=self._lens.time_counts,
             receiving=self._lens.receiving,
+            fragment=found.fragment is not None,
+            joined=self._lens.joined,
         )
 
 
