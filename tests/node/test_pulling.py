@@ -302,6 +302,18 @@ async def test_an_operator_offers_it_again(world: World) -> None:
 
 
 @played
+async def test_an_operator_need_not_wait_for_who_pulled_it(world: World) -> None:
+    collect(world, retry=AGAIN | {"timeout": "PT1H"})
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await buyer.send(N)
+    assert given(await buyer.receive(SOAP, request(seller))) == M
+    await buyer.process.ask(buyer.node.resend(M))
+    await world.wait(1)
+    assert await pull(seller, most=2) == (M, N)
+
+
+@played
 async def test_a_suspended_partner_gets_nothing_until_it_is_resumed(world: World) -> None:
     collect(world)
     buyer, seller = await world.both()
