@@ -1,13 +1,17 @@
 """Pulling: a message waits in its channel, is handed out, and leaves it by its receipt."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from postroad.node import offering
 from postroad.node.service import Refused
 from postroad.store.interface import StoreFull
 from postroad.store.records import Queue, State
+from postroad.wire.ebms3 import Selection
 from postroad.wire.names import DEFAULT_MPC
 from tests.node.collecting import AGAIN, MPC, collect, errors, given, request, said
 from tests.node.reliable import (
@@ -174,6 +178,26 @@ async def test_a_channel_keeps_messages_as_long_as_is_agreed(world: World) -> No
     assert await buyer.state(N) is State.EXPIRED
     assert await pull(seller) == ()
     assert await buyer.work() == {}
+
+
+@pytest.mark.req("P2-5.1-06")
+@played
+async def test_however_many_are_too_old_the_first_that_is_not_is_handed_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offering, "_AT_ONCE", 1)
+    # Nobody looks at them before they are asked for.
+    monkeypatch.setattr(offering.Offering, "perform", AsyncMock())
+    collect(world, keep="PT1M", retry=None)
+    buyer, seller = await world.both()
+    context, later = buyer.node.context, timedelta(minutes=2)
+    for name in (M, N):
+        await buyer.send(name, conversation="case")
+    monkeypatch.setattr(context, "clock", lambda: world.clock() + later)
+    await buyer.send("third@buyer", conversation="case")
+    body = request(seller, selection=Selection(conversation_id="case"))
+    assert given(await buyer.receive(SOAP, body)) == "third@buyer"
+    assert await buyer.state(N) is State.EXPIRED
 
 
 @played

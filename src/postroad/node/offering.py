@@ -197,14 +197,18 @@ class Offering:
         items = items_asked(request.pull_request.selection)
         dice = context.dice()
 
-        def step(tx: Transaction) -> tuple[Message | Signal | None, bool]:
+        def first(tx: Transaction) -> tuple[Message | Signal | None, bool] | None:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
                 return None, False
+            return step(tx)
+
+        def step(tx: Transaction) -> tuple[Message | Signal | None, bool] | None:
+            """None: so many were given up that the next step goes on."""
             served = [one.place for one in may.places if not self._is_suspended(tx, one)]
             for _ in range(_AT_ONCE):
                 found = tx.first_offer(served, now, items)
                 if found is None:
-                    break
+                    return None, True
                 given = (
                     self._handed(tx, found.message_id, now, peer, dice)
                     if found.about is None
@@ -212,9 +216,12 @@ class Offering:
                 )
                 if given is not None:
                     return given, True
-            return None, True
+            return None
 
-        given, new = await context.store.run(step)
+        outcome = await context.store.run(first)
+        while outcome is None:
+            outcome = await context.store.run(step)
+        given, new = outcome
         if isinstance(given, Message):
             context.count("send_attempts", outcome="pulled")
             context.work_came.set()
