@@ -201,6 +201,23 @@ async def test_however_many_are_too_old_the_first_that_is_not_is_handed_out(
 
 
 @played
+async def test_a_message_whose_agreement_is_away_for_a_while_expires_all_the_same(
+    world: World,
+) -> None:
+    collect(world, keep="PT1M", retry=None)
+    world.agree("other")
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    agreed = world._pmodes[BUYER]
+    for known in (agreed[1:], agreed):
+        world._pmodes[BUYER] = known
+        world._write(BUYER)
+        assert (await buyer.node.reload()).ok
+        await world.wait(3700)
+    assert await buyer.state(M) is State.EXPIRED
+
+
+@played
 async def test_without_an_end_it_is_offered_again_and_again(world: World) -> None:
     collect(world, retry=None)
     buyer, seller = await world.both()

@@ -6,7 +6,7 @@ offered again when none came in time, with the same bytes.
 """
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
@@ -43,6 +43,8 @@ _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
 _AT_ONCE: Final = 100
 """Messages whose time is over that one step gives up."""
+_LOOK_AGAIN: Final = timedelta(hours=1)
+"""After which a P-Mode that is gone may be there again."""
 _log = logging.getLogger("postroad.offer")
 
 
@@ -104,7 +106,8 @@ class Offering:
             _log.warning(
                 "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
             )
-            await context.store.run(lambda tx: tx.postpone_work(work.id, None, owner=work.owner))
+            again = now + _LOOK_AGAIN
+            await context.store.run(lambda tx: tx.postpone_work(work.id, again, owner=work.owner))
             return
         decision = due(message, policy, now)
         if decision is not None:
