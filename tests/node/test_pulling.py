@@ -7,10 +7,11 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from postroad.node import offering
+from postroad.node import offering, pulling
 from postroad.node.service import Refused
 from postroad.store.interface import StoreFull
 from postroad.store.records import Queue, State
+from postroad.transport.http_outgoing import Reply
 from postroad.wire.ebms3 import Selection
 from postroad.wire.names import DEFAULT_MPC
 from tests.node.collecting import AGAIN, MPC, collect, errors, given, request, said
@@ -23,6 +24,7 @@ from tests.node.reliable import (
     SOAP,
     STORES,
     Answering,
+    Posted,
     Station,
     World,
     failing,
@@ -444,6 +446,44 @@ async def test_who_pulls_by_a_schedule_asks_less_often_while_nothing_is_there(
     assert await seller.inbox() == [M, N]
     after = [one for one in world.wire.times("PullRequest", BUYER) if one >= 250]
     assert after[-1] - after[-2] == 10
+
+
+async def _agrees_anew(world: World, station: Station) -> None:
+    """Its P-Modes, as they are now in the test, are in force."""
+    world._write(station.name)
+    assert (await station.node.reload()).ok
+
+
+@played
+async def test_who_empties_a_full_channel_looks_what_is_agreed_on_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "_IN_ONE_GO", 2)
+    collect(world, scheduled=True)
+    buyer = await world.start(BUYER)
+    for number in range(5):
+        await buyer.send(f"{number}@buyer")
+
+    async def no_more(world: World, posted: Posted) -> Reply:
+        world._pmodes[SELLER][0]["legs"][0]["pulling"]["scheduled"] = False
+        await _agrees_anew(world, world.stations[SELLER])
+        return await passed(world, posted)
+
+    world.wire.will(passed, no_more, at=BUYER)
+    seller = await world.start(SELLER)
+    await world.wait(5)
+    assert await seller.inbox() == ["0@buyer", "1@buyer"]
+
+
+@played
+async def test_a_shorter_schedule_counts_at_once(world: World) -> None:
+    collect(world, at=(SELLER,), scheduled=True, interval="PT1H")
+    seller = await world.start(SELLER)
+    await world.until(10)
+    world._pmodes[SELLER][0]["legs"][0]["pulling"] |= {"interval": "PT10S", "longest": "PT10S"}
+    await _agrees_anew(world, seller)
+    await world.until(42)
+    assert len(world.wire.to(BUYER)) == 4
 
 
 @played
