@@ -18,6 +18,7 @@ from msgspec import Struct
 from postroad.agreement.channels import collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
+from postroad.msh.answers import wants_receipt
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
@@ -205,7 +206,7 @@ class Puller:
         pmode, agreed = channel.match.pmode.id, pulling_of(channel.match.leg)
         wait, longer = turn.wait, True
         try:
-            if channel.signals and not await self._awaits(pmode):
+            if channel.signals and not await self._awaits(channel.match):
                 wait, longer = agreed.interval, False
                 return
             full: Channel | None = channel
@@ -226,9 +227,11 @@ class Puller:
             turn.wait = _longer(wait, agreed) if longer else wait
             turn.task = None
 
-    async def _awaits(self, pmode: str) -> bool:
-        """Whether messages of a P-Mode wait for a receipt."""
-        wanted = Wanted(Side.SENDING, (State.WAITING,), pmode, limit=1)
+    async def _awaits(self, match: Match) -> bool:
+        """Whether messages of a P-Mode wait for a receipt; where none is sent, errors may come."""
+        if not wants_receipt(match.leg):
+            return True
+        wanted = Wanted(Side.SENDING, (State.WAITING,), match.pmode.id, limit=1)
         return bool(await self._context.store.look(lambda reader: reader.messages(wanted)))
 
     async def pull(
