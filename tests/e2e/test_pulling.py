@@ -182,4 +182,4 @@ def test_a_partner_that_is_not_there_is_told_in_one_line(collecting: Pair) -> No
     assert len(gone.stderr.strip().splitlines()) == 1
     wrong = pair.buyer.run("pull", PLAIN)
     assert wrong.exit_code != 0
-    assert "not pulled by" in wrong.stderr
+    assert "nothing of seller-collects is pulled by" in wrong.stderr
