@@ -29,6 +29,7 @@ from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
+from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import Request, Response
 from postroad.node.route_explaining import explain_message
 from postroad.node.sending import Sender
@@ -118,6 +119,7 @@ class Node:
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
         self.context.pass_on = spoken.pass_on_response
+        self.context.take_reply = self._receiver.take_response
         self._asker = Asker(self.context, self._client, self._mail, spoken.services)
         self.mail_in = MailIn(self._receiver)
         self._puller = Puller(self.context, self._client, self._receiver)
@@ -131,10 +133,12 @@ class Node:
                 "package": Packaging(self.context).perform,
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
+                "inform": ForwardingReports(self.context).perform,
                 "gap": Gaps(self.context).perform,
-                "notify": Notifier(self.context, self._client).perform,
+                "notify": Notifier(self.context, self._client, self.reply).perform,
                 "deliver": Handing(self.context).perform,
                 "offer": self._receiver.offering.perform,
+                "collect": self._puller.perform,
             },
             leads=leads,
         )
