@@ -620,6 +620,13 @@ def test_a_sub_channel_is_a_path(extension: str) -> None:
     assert "no path that could be added" in breach(text)[1]
 
 
+@pytest.mark.req("P2-2.5.4-06")
+@pytest.mark.parametrize("end", ["?orders", "#orders"])
+def test_a_channel_that_does_not_end_with_its_path_has_no_sub_channels(end: str) -> None:
+    info = f"business_info: {{mpc: 'http://buyer.example/mpc{end}', sub_mpc_ext: north}}"
+    assert "has no sub-channels" in breach(f"{PULLED}    {info}\n")[1]
+
+
 def test_a_password_in_the_clear_goes_over_tls() -> None:
     text = PULLED + "    pulling: {digest: false}\n    protocol: {address: %s://x.example}\n"
     assert "over http: in clear" in breach(text % "http", Level.WARNING)[1]

@@ -16,6 +16,8 @@ from postroad.wire.names import DEFAULT_MPC, PULL_AND_PULL, SYNC
 _USUAL: Final = Pulling()
 _AGAIN: Final = Policy(timeout=timedelta(minutes=5), interval=timedelta(minutes=5), retries=None)
 """Where nothing is said about it, what was handed out and not acknowledged is offered again."""
+_ONCE: Final = Policy(timeout=timedelta(days=1))
+"""Where retries are switched off; the receipt has a day to come."""
 _ANSWERED: Final = Policy(timeout=timedelta(minutes=5))
 
 
@@ -127,7 +129,8 @@ def offering_of(leg: Leg) -> Policy | None:
     said = aware.retry if aware is not None and aware.enabled else None
     policy = retry_of(leg) or (_AGAIN if said is None else None)
     keep = pulling_of(leg).keep
-    if policy is None or keep is None:
+    if keep is None:
         return policy
+    policy = policy or _ONCE
     ends = [one for one in (policy.time_to_live, keep) if one is not None]
     return changed(policy, time_to_live=min(ends))

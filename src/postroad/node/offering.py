@@ -6,7 +6,7 @@ offered again when none came in time, with the same bytes.
 """
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
@@ -43,6 +43,8 @@ _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
 _AT_ONCE: Final = 100
 """Messages whose time is over that one step gives up."""
+_LOOK_AGAIN: Final = timedelta(hours=1)
+"""After which a P-Mode that is gone may be there again."""
 _log = logging.getLogger("postroad.offer")
 
 
@@ -104,7 +106,8 @@ class Offering:
             _log.warning(
                 "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
             )
-            await context.store.run(lambda tx: tx.postpone_work(work.id, None, owner=work.owner))
+            again = now + _LOOK_AGAIN
+            await context.store.run(lambda tx: tx.postpone_work(work.id, again, owner=work.owner))
             return
         decision = due(message, policy, now)
         if decision is not None:
@@ -199,14 +202,18 @@ class Offering:
         items = items_asked(request.pull_request.selection)
         dice = context.dice()
 
-        def step(tx: Transaction) -> tuple[Message | Signal | None, bool]:
+        def first(tx: Transaction) -> tuple[Message | Signal | None, bool] | None:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
                 return None, False
+            return step(tx)
+
+        def step(tx: Transaction) -> tuple[Message | Signal | None, bool] | None:
+            """None: so many were given up that the next step goes on."""
             served = [one.place for one in may.places if not self._is_suspended(tx, one)]
             for _ in range(_AT_ONCE):
                 found = tx.first_offer(served, now, items)
                 if found is None:
-                    break
+                    return None, True
                 given = (
                     self._handed(tx, found.message_id, now, peer, dice)
                     if found.about is None
@@ -214,9 +221,12 @@ class Offering:
                 )
                 if given is not None:
                     return given, True
-            return None, True
+            return None
 
-        given, new = await context.store.run(step)
+        outcome = await context.store.run(first)
+        while outcome is None:
+            outcome = await context.store.run(step)
+        given, new = outcome
         if isinstance(given, Message):
             context.count("send_attempts", outcome="pulled")
             context.work_came.set()
