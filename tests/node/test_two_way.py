@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from postroad.node.service import Refused
+from postroad.node.service import Refused, Submission
 from postroad.store.records import Side, State
 from tests.node.asking import ASYNCHRONOUS, PRICES, REPLIES, Q, R, ask, reply
 from tests.node.collecting import errors
@@ -240,3 +240,27 @@ async def test_a_lost_reply_comes_again_and_is_delivered_once(world: World, bind
     await fetch(world, buyer)
     assert await buyer.inbox() == [R]
     assert await seller.state(R) is State.ACKNOWLEDGED
+
+
+@played
+async def test_a_message_of_the_inbox_is_answered_without_naming_anything(world: World) -> None:
+    ask(world, "pushAndPush")
+    world.agree("orders")
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES, conversation="c-1")
+    await buyer.send("o@buyer", "orders")
+    await world.wait(2)
+    given = await seller.process.ask(seller.node.reply(Q, Submission("", message_id=R)))
+    assert (given.message.pmode, given.message.conversation_id) == (PRICES, "c-1")
+    again = await seller.process.ask(seller.node.reply(Q, Submission("", message_id=R)))
+    assert again.repeated
+    found = await buyer.process.ask(buyer.node.replied(Q, 60))
+    assert found is not None
+    assert found.reply_message_id == R
+    with pytest.raises(Refused, match="is one-way; a reply goes with another one") as refusal:
+        await seller.process.ask(seller.node.reply("o@buyer", Submission("")))
+    assert refusal.value.status == 422
+    with pytest.raises(Refused, match="there is no message nobody@b in the inbox"):
+        await seller.process.ask(seller.node.reply("nobody@b", Submission("")))
+    with pytest.raises(Refused, match="leave ref_to_message_id out"):
+        await seller.process.ask(seller.node.reply(Q, Submission("", ref_to_message_id="x@y")))

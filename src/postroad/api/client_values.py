@@ -104,6 +104,8 @@ class Message:
     protocol: str
     party: str
     ref_to_message_id: str | None
+    reply_message_id: str | None
+    """Of a request in a two-way exchange: what answers it."""
     conversation_id: str | None
     from_party: str | None
     to_party: str | None
@@ -172,6 +174,31 @@ class SentMessage:
     @property
     def settled(self) -> bool:
         return self.message.settled
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A rule that nearly matched, and what differs."""
+
+    rule: str
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where the rules of an intermediary lead a message, and why."""
+
+    routed_by: str | None
+    """RoutingInput, UserMessage or PullRequest."""
+    input: tuple[tuple[str, str], ...]
+    rule: str | None
+    because: tuple[tuple[str, str], ...]
+    to: tuple[str, ...]
+    also: tuple[str, ...]
+    """Rules that match too, and stand later."""
+    nearly: tuple[Missed, ...]
+    notes: tuple[str, ...]
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +402,23 @@ def extent(data: Mapping[str, Any]) -> Extent:
 def event(data: Mapping[str, Any]) -> Event:
     digests = data.get("payload_digests")
     return _value(Event, {**data, "payload_digests": None if digests is None else tuple(digests)})
+
+
+def route(data: Mapping[str, Any]) -> Route:
+    def pairs(key: str) -> tuple[tuple[str, str], ...]:
+        return tuple((one["criterion"], one["value"]) for one in data[key])
+
+    return Route(
+        data["routed_by"],
+        pairs("input"),
+        data["rule"],
+        pairs("because"),
+        tuple(data["to"]),
+        tuple(data["also"]),
+        tuple(Missed(one["rule"], tuple(one["differences"])) for one in data["nearly"]),
+        tuple(data["notes"]),
+        data["error"],
+    )
 
 
 def signal(data: Mapping[str, Any]) -> Signal:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from postroad.agreement.channels import (
     alternate_leg,
+    answering_of,
     channel_of,
     offering_of,
     pulling_of,
@@ -22,6 +23,7 @@ from postroad.agreement.places import initiator_sends, is_pulled, is_response, s
 from postroad.agreement.pmode import Partner, PMode
 from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
+from postroad.agreement.routes import Route
 from postroad.agreement.waiting import Policy
 from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -31,6 +33,7 @@ from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
+from postroad.node.routes import Road, Routing, road, watch_routes
 from postroad.node.service import PModeSummary, Refused, Reloaded
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
@@ -40,7 +43,7 @@ from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import Party, PartyId
 from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, Dialect
 from postroad.wire.limits import Limits
-from postroad.wire.names import SYNC, TWO_WAY
+from postroad.wire.names import TWO_WAY
 
 _log = logging.getLogger("postroad.node")
 
@@ -76,6 +79,8 @@ class Sending:
     """How many messages that channel holds."""
     answers: bool = False
     """They are the response to their requests (Two-Way/Sync)."""
+    asks: bool = False
+    """The response to them is their reply."""
 
     @property
     def address(self) -> str:
@@ -96,6 +101,7 @@ class InForce:
         self._own = frozenset(PartyId(one.id, one.type) for one in config.party)
         self._keyring: Watched[Keyring] = watch_keyring(config)
         self._agreements: Watched[Agreements] = watch_pmodes(config.pmodes, self._load)
+        self._routes: Watched[Routing] = watch_routes(config.routes)
         self._refreshing = threading.Lock()
         self._arrange()
 
@@ -109,6 +115,7 @@ class InForce:
             leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
         }
         self._sending: dict[tuple[object, ...], Sending] = {}
+        self._roads: dict[str, Road] = {}
         legs = [
             Match(one.pmode, one.leg, one.index + 1)
             for one in self.expectation.pmodes.legs
@@ -148,6 +155,24 @@ class InForce:
     def expectation(self) -> Expectation:
         return self._agreements.current.expectation
 
+    @property
+    def routing(self) -> Routing:
+        return self._routes.current
+
+    def road(self, route: Route) -> Road:
+        """How messages go on by a rule."""
+        known = self._roads
+        if route.id not in known:
+            password = self.keyring.password
+            known[route.id] = road(
+                route, self.routing.folder, password.decode() if password else None
+            )
+        return known[route.id]
+
+    def is_own(self, party: Party) -> bool:
+        """Whether this node acts for a party."""
+        return not self._own.isdisjoint(party.party_ids)
+
     def refresh(self) -> Reloaded:
         """Look at the files; what cannot be loaded leaves the old in force.
 
@@ -155,7 +180,11 @@ class InForce:
         """
         problems: list[str] = []
         with self._refreshing:
-            for watched, what in ((self._keyring, "keys"), (self._agreements, "P-Modes")):
+            for watched, what in (
+                (self._keyring, "keys"),
+                (self._agreements, "P-Modes"),
+                (self._routes, "routes"),
+            ):
                 outcome = watched.refresh()
                 problems += outcome.problems
                 if outcome.change is Change.RELOADED:
@@ -163,7 +192,7 @@ class InForce:
                     _log.info("reloaded", extra={"what": what})
         for problem in problems:
             _log.error("not reloaded, the old stays in force", extra={"detail": problem})
-        standing = self._keyring.problems + self._agreements.problems
+        standing = self._keyring.problems + self._agreements.problems + self._routes.problems
         return Reloaded(not standing, len(self._by_id), standing)
 
     def lens(self, now: datetime, new_sink: NewSink) -> Lens:
@@ -217,8 +246,6 @@ class InForce:
         pmode = match.pmode
         if pmode.mep == TWO_WAY and match.leg.ebxml is not None:
             raise Refused(422, f"{name} is two-way, and ebXML has one P-Mode for each direction")
-        if pmode.binding == SYNC:
-            raise Refused(422, f"{name} is bound to sync, which is not built yet")
         if not self.sends(match):
             sender = sides(pmode, leg - 1)[0]
             said = ", ".join(one.id for one in (sender.party if sender else None) or ())
@@ -257,7 +284,9 @@ class InForce:
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
         fetched = pulled or answers
         later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
-        policy = (offering_of(leg) or ONCE) if fetched else policy_of(leg)
+        policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
+        if answers:
+            policy = answering_of(leg)
         agreed = _sayable(header(pmode, match.number), spoken)
         if late:
             info = leg.business_info
@@ -278,6 +307,7 @@ class InForce:
             channel_of(leg) if pulled else None,
             pulling_of(leg).capacity if pulled else None,
             answers,
+            leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
         )
 
     def longest_memory(self) -> timedelta | None:

@@ -59,7 +59,9 @@ class Arrival:
     client_certificate: bytes | None = None
     by_mail: bool = False
     pulled: Match | None = None
-    """The P-Mode by which it was pulled; None: it was pushed."""
+    """The P-Mode by which it was pulled, or asked for; None: it was pushed."""
+    responds: str | None = None
+    """The request of ours whose response it is."""
     ride: Callable[[Riding], None] | None = None
     """Takes its receipt along with the next PullRequest."""
 
@@ -94,6 +96,8 @@ class Answering(Struct, frozen=True):
     """Only when the application acknowledged the message."""
     strict: bool = False
     """The message is held until the receipt was handed to the transport."""
+    rides: bool = False
+    """The receipt goes with the reply: who gives that away writes down that it left."""
 
 
 def user_message_of(found: Inspection) -> UserMessage:
@@ -102,8 +106,8 @@ def user_message_of(found: Inspection) -> UserMessage:
     return found.messaging.user_messages[0]
 
 
-def unsupported(found: Inspection) -> list[EbmsError]:
-    """What holds in itself, but cannot be taken here."""
+def unsupported(found: Inspection, responds: str | None = None) -> list[EbmsError]:
+    """What holds in itself, but cannot be taken here; `responds` is the request it answers."""
     if found.messaging is None:
         said = "there is no eb:Messaging header: this is not an ebMS message"
         return [EbmsError("EBMS:0009", said, location="S12:Envelope")]
@@ -115,7 +119,10 @@ def unsupported(found: Inspection) -> list[EbmsError]:
         said = "message fragments are not taken here"
     elif len(messages) > 1:
         said = "several user messages in one envelope are not taken here"
-    elif found.messaging.signals:
+    elif any(
+        responds is None or one.message_info.ref_to_message_id != responds
+        for one in found.messaging.signals
+    ):
         said = "signals bundled with a user message are not taken here"
     else:
         return []
@@ -214,7 +221,7 @@ def _taken(
         stored = tx.keep(how.answer.envelope)
         given = (stored, how.answer.content_type, 200)
         tx.add_signal(sent_signal(kept, how.answer, stored, now))
-        if how.as_response:
+        if how.as_response and not how.rides:
             events.append(
                 about(
                     kept,

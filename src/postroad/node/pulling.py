@@ -20,18 +20,19 @@ from msgspec import Struct
 from postroad.agreement.channels import collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
-from postroad.msh.capture import Capture, Incoming
+from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import Channel, message_channel, pull_request
 from postroad.msh.securing import Unsecurable
 from postroad.node.calling import Riding, ridden
+from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.hearing import told_by
 from postroad.node.receiving import Receiver
 from postroad.node.service import Collected, Refused
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Side, State, Wanted
+from postroad.store.records import Side, State, Wanted, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.wire.ebms3 import Selection, SignalMessage
@@ -42,6 +43,8 @@ from postroad.wire.xml import mentions
 _EMPTY: Final = "EBMS:0006"
 _LOOK: Final = 1.0
 """Seconds until P-Modes that changed are noticed."""
+_MOST_GROWTH: Final = 64
+"""How often an interval grows at most."""
 _UNSTORED: Final = 32
 """Messages that are taken in while further ones are asked for."""
 _TOGETHER: Final = 8
@@ -74,6 +77,8 @@ class _Haul:
     """Receipts for the next requests."""
     rode: list[Riding] = field(default_factory=list)
     """Receipts that were taken with a request, and of which that is not written down yet."""
+    over: bool = False
+    """What came last was neither a message nor a signal about one."""
 
     def add(self, got: Got) -> None:
         if got.taking is not None:
@@ -100,51 +105,6 @@ class _Turn:
     wait: timedelta
     """For how long, when nothing is there."""
     task: "asyncio.Task[None] | None" = None
-
-
-@dataclass(slots=True)
-class _Catch:
-    """Takes the body of an answer as it comes."""
-
-    context: Context
-    size: int = 0
-    incoming: Incoming | None = None
-    wrong: EbmsError | StoreError | OSError | None = None
-
-    def reader(self, content_type: str) -> "_Catch":
-        self.size, self.wrong = 0, None
-        self._abort()
-        try:
-            store, limits = self.context.store, self.context.limits
-            self.incoming = Incoming(content_type, new_sink=store.new_sink, limits=limits)
-        except EbmsError as error:
-            self.wrong = error
-        return self
-
-    def __call__(self, data: bytes) -> None:
-        self.size += len(data)
-        if self.incoming is None:
-            return
-        try:
-            self.incoming.feed(data)
-        except (EbmsError, StoreError, OSError) as error:
-            self.wrong = error
-            self._abort()
-
-    def _abort(self) -> None:
-        if self.incoming is not None:
-            self.incoming.abort()
-            self.incoming = None
-
-    def close(self) -> Capture:
-        """All of it, or what is wrong with it."""
-        if self.wrong is not None or self.incoming is None:
-            raise self.wrong or EbmsError("EBMS:0007", "the answer has no body")
-        incoming, self.incoming = self.incoming, None
-        return incoming.close()
-
-    def drop(self) -> None:
-        self._abort()
 
 
 class Puller:
@@ -250,6 +210,35 @@ class Puller:
             tuple(name for one in brought for name in one.answered),
         )
 
+    async def perform(self, work: Work) -> None:
+        """Ask for the late reply to a request, again and again until it is there. [P2-5.2-09]"""
+        context, name = self._context, work.message_id
+        request = await context.store.look(lambda reader: reader.message(Side.SENDING, name))
+        if request is None or request.reply_message_id is not None:
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            return
+        match = context.in_force.alternates.get(request.pmode or "")
+        agreed = pulling_of(match.leg) if match is not None else Pulling()
+        if match is not None and agreed.scheduled:
+            selection = Selection(ref_to_message_id=name)
+            brought = await self._drain(message_channel(match), selection, 1)
+            if brought.trouble is not None:
+                detail = {"message_id": name, "detail": brought.trouble}
+                _log.warning("its reply is not there yet", extra=detail)
+        wait = agreed.interval
+        for _ in range(min(work.attempt, _MOST_GROWTH)):
+            wait = _longer(wait, agreed)
+        due = context.clock() + wait
+
+        def step(tx: Transaction) -> None:
+            found = tx.message(Side.SENDING, name)
+            if found is None or found.reply_message_id is not None:
+                tx.finish_work(work.id, work.owner)
+            else:
+                tx.postpone_work(work.id, due, owner=work.owner)
+
+        await context.store.run(step)
+
     async def _drain(
         self, channel: Channel, selection: Selection | None, most: int | None = None
     ) -> _Brought:
@@ -280,7 +269,7 @@ class Puller:
             got = await self._ask(channel, selection, haul)
             haul.add(got)
             something = got.something
-            if not something:
+            if not something or haul.over:
                 break
         return something
 
@@ -306,8 +295,12 @@ class Puller:
             for one in rode:
                 ridden(tx, one, url, now)
 
-        if rode:
-            await self._context.store.run(step)
+        try:
+            if rode:
+                await self._context.store.run(step)
+        except StoreError as full:
+            # They call back as well, and the partner takes each once.
+            _log.error("receipts that rode are sent again", extra={"detail": str(full)})
 
     async def _ask(self, channel: Channel, selection: Selection | None, haul: _Haul) -> Got:
         """One PullRequest, and what came back."""
@@ -327,7 +320,7 @@ class Puller:
             )
         except (Unsecurable, ValueError) as wrong:
             return Got(trouble=str(wrong))
-        catch = _Catch(context)
+        catch = Catch(context)
         soap_11 = asking.version is SoapVersion.SOAP_11
         request = Outgoing(
             url,
@@ -378,7 +371,9 @@ class Puller:
         look = await self._receiver.read_pulled(capture, size)
         messaging = look.found.messaging
         if messaging is None or not messaging.user_messages:
-            haul.add(await self._signal(look, capture, asked, url))
+            got = await self._signal(look, capture, asked, url)
+            haul.add(got)
+            haul.over |= not got.something
             return None
         ride = haul.riding.append if pulling_of(match.leg).piggyback else None
         return await self._receiver.keep_pulled(look, capture, size, match, url, ride)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match
-from postroad.agreement.places import is_pulled
+from postroad.agreement.places import alternate_of, is_pulled, is_response
 from postroad.msh.answers import (
     Answer,
     error,
@@ -37,6 +37,7 @@ from postroad.node.calling import SOON, Riding, way_back
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
 from postroad.node.exchanging import is_reply
+from postroad.node.forwarding import Body, Forwarding, Recording, body_of
 from postroad.node.handing import Handing
 from postroad.node.hearing import judged
 from postroad.node.keeping import (
@@ -48,24 +49,21 @@ from postroad.node.keeping import (
     keep,
     reject,
     unsupported,
+    user_message_of,
 )
 from postroad.node.offering import Offering, Withheld
 from postroad.node.outcome import answered
+from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
-from postroad.store.records import (
-    Event,
-    Offer,
-    Side,
-    Signal,
-    Work,
-)
+from postroad.store.records import INBOX, Event, Offer, Side, Signal, State, Work
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.names import PUSH_AND_PUSH
 from postroad.wire.soap import SoapVersion, UnknownEnvelope
 from postroad.wire.soap_faults import Fault, read_fault, version_mismatch_fault
 from postroad.wire.xml import mentions
@@ -88,6 +86,8 @@ class Receiver:
         self._handing = Handing(context)
         self.ebxml = EbxmlReceiver(context)
         self.offering = Offering(context)
+        self._replying = Replying(context, self.offering)
+        self._forwarding = Forwarding(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -97,9 +97,16 @@ class Receiver:
 
     async def receive(self, request: Request) -> Response:
         """Take one message in; the response is sent when everything is durable."""
+        response = await self._receive(request)
+        if response.awaits is None:
+            return response
+        # Nothing of the message is held while its answer is waited for.
+        return await self._replying.awaited(response.awaits, request.peer)
+
+    async def _receive(self, request: Request) -> Response:
         now = self._context.clock()
         try:
-            capture, size = await self._read(request)
+            capture, size, body = await self._read(request)
         except Truncated as cut:
             await self._note("EBMS:0007", f"the body was cut short: {cut}", now, request.peer)
             raise
@@ -113,6 +120,11 @@ class Receiver:
         now = self._context.clock()
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
         try:
+            if body is not None:
+                passed_on = await self._forwarding.take(capture, body, request)
+                if passed_on is not None:
+                    return passed_on
+                body = None
             if size <= AT_ONCE:
                 return await self._look(look, capture, request, size, now)
             return await self._look_aside(look, capture, request, size, now)
@@ -120,9 +132,11 @@ class Receiver:
             # What a traceback holds on to, the parts of the message too, would outlive it.
             return await self._not_stored(look, full.with_traceback(None), now, request)
 
-    async def _read(self, request: Request) -> tuple[Capture, int]:
-        """The body cut into its parts, as it comes."""
+    async def _read(self, request: Request) -> tuple[Capture, int, Body | None]:
+        """The body cut into its parts as it comes, and kept whole where it may be for others."""
         incoming: Incoming | None = None
+        recording: Recording | None = None
+        may_pass = self._forwarding.is_on
         size = 0
         small = b""
         try:
@@ -135,14 +149,22 @@ class Receiver:
                 if incoming is None:
                     incoming = self._incoming(request.content_type)
                     incoming.feed(small)
+                    if may_pass:
+                        recording = Recording(self._context.store.new_sink())
+                        recording.write(small)
                 incoming.feed(chunk)
+                if recording is not None:
+                    recording.write(chunk)
         except BaseException:
             if incoming is not None:
                 incoming.abort()
+            if recording is not None:
+                recording.discard()
             raise
         if incoming is None:
-            return await self._cut((request.content_type, small)), size
-        return incoming.close(), size
+            whole = body_of(small) if may_pass else None
+            return await self._cut((request.content_type, small)), size, whole
+        return incoming.close(), size, recording.finish() if recording is not None else None
 
     def _incoming(self, content_type: str | None) -> Incoming:
         context = self._context
@@ -224,13 +246,33 @@ class Receiver:
         await self._user_message(Arrival(found, capture, peer, size, now, pulled=match, ride=ride))
         return found.messaging.user_messages[0].message_info.message_id
 
+    async def take_response(
+        self, capture: Capture, size: int, match: Match, peer: str, request: str
+    ) -> tuple[Inspection, bool] | None:
+        """Take over, or refuse, the reply that a request of ours was answered with.
+
+        What was found, and whether it is taken; None: there is no reply in it. `match` is the leg
+        of replies.
+        """
+        look = await self.read_pulled(capture, size)
+        found, now = look.found, self._context.clock()
+        if found.messaging is None or not found.messaging.user_messages:
+            return None
+        arrival = Arrival(found, capture, peer, size, now, pulled=match, responds=request)
+        await self._user_message(arrival)
+        name = found.messaging.user_messages[0].message_info.message_id
+        kept = await self._context.store.look(lambda reader: reader.message(Side.RECEIVING, name))
+        if kept is None or kept.state is State.REJECTED:
+            return found, False
+        return found, kept.ref_to_message_id == request
+
     async def _user_message(self, arrival: Arrival) -> Response:
         """A user message: refused with errors, or accepted and answered by its receipt."""
         found = arrival.found
         problems = [one for one in found.problems if one.severity is Severity.FAILURE]
         messages = found.messaging.user_messages if found.messaging else ()
         if not problems:
-            problems = unsupported(found)
+            problems = unsupported(found, arrival.responds)
         match = found.match
         if not problems and match is not None and not self._context.in_force.receives(match):
             said = f"this is {self._context.party}, not the receiver {messages[0].to_party}"
@@ -266,7 +308,7 @@ class Receiver:
             signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
             answer = await self._write((arrival, signal, match))
         arrival = await self._persisted(arrival)
-        how = self._answering(answer, message, match, arrival)
+        how = self._answering(answer, arrival, message, match)
         given = await context.store.run(keep(context, arrival, message, match, how))
         if given.contradicts:
             said = "another message was received under this id; give this one an id of its own"
@@ -290,6 +332,8 @@ class Receiver:
         context.count("messages", side="receiving", event=event)
         context.told()
         _log.info(event, extra={"message_id": message.message_info.message_id})
+        if is_response(match.pmode, match.number) and given.state in INBOX:
+            return Response(202, awaits=message.message_info.message_id)
         if given.answer is None:
             return NO_CONTENT
         stored, content_type, status = given.answer
@@ -300,22 +344,23 @@ class Receiver:
         return Response(status, content_type, body, self._handed(message, given))
 
     def _answering(
-        self, answer: Answer | None, message: UserMessage, match: Match, arrival: Arrival
+        self, answer: Answer | None, arrival: Arrival, message: UserMessage, match: Match
     ) -> Answering:
         """How the P-Mode has a message answered."""
         context = self._context
-        pulled = is_pulled(match.pmode, match.number - 1)
-        as_response = receipt_is_response(match.leg) and not pulled
+        as_response = receipt_is_response(match.leg) and arrival.pulled is None
         back = None
         if answer is not None and not as_response:
             back = way_back(context, match, answer, message)
+        rides = is_response(match.pmode, match.number) and not match.test
         aware = awareness_of(match.leg)
         if isinstance(back, Work) and not (aware and aware.ack_after_delivery):
-            rides = arrival.ride is not None
-            back = replace(back, due_at=arrival.now + SOON) if rides else context.claimed(back)
+            later = arrival.ride is not None
+            back = replace(back, due_at=arrival.now + SOON) if later else context.claimed(back)
         if aware is None:
-            return Answering(answer, as_response, back)
-        return Answering(answer, as_response, back, aware.ack_after_delivery, aware.strict_ack)
+            return Answering(answer, as_response, back, rides=rides)
+        after, strict = aware.ack_after_delivery, aware.strict_ack
+        return Answering(answer, as_response, back, after, strict, rides)
 
     def _handed(self, message: UserMessage, given: Given) -> Handed | None:
         """Whom to tell whether the answer was handed over."""
@@ -607,7 +652,17 @@ def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
     """A message comes the way that is agreed on: who pulls it knows whom it asked."""
     pmode, index = match.pmode, match.number - 1
     pulled = is_pulled(pmode, index)
+    if arrival.responds is not None:
+        ref = user_message_of(arrival.found).message_info.ref_to_message_id
+        ours = arrival.pulled is not None and arrival.pulled.pmode.id == pmode.id
+        if ours and is_response(pmode, index) and ref == arrival.responds:
+            return []
+        said = "it came as the response to a request that it does not answer"
+        return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
     if arrival.pulled is None:
+        if is_response(pmode, index) and alternate_of(pmode) != PUSH_AND_PUSH:
+            said = "replies of this P-Mode are responses, and this one was pushed"
+            return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
         said = "messages of this P-Mode are pulled, and this one was pushed"
         return [EbmsError("EBMS:0010", said, location="eb:Messaging")] if pulled else []
     places = {collected_at(one.pmode, one.leg) for one in (match, arrival.pulled)}
