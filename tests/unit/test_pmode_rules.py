@@ -466,6 +466,15 @@ def test_only_what_the_initiator_pushes_is_answered_by_signals_that_are_pulled()
     assert "only the Initiator pulls" in breach(text)[1]
 
 
+def test_only_receipts_of_pulled_messages_ride() -> None:
+    rides = "    pulling: {piggyback: true}\n"
+    assert broken(PULLED + rides) == []
+    without = PULLED.replace("callback", "callback, enabled: false")
+    assert any("no receipts" in one.message for one in broken(without + rides))
+    elsewhere = PULLED.replace("callback", "callback, reply_to: 'http://else.example/msh'")
+    assert "another address" in breach(elsewhere + rides)[1]
+
+
 def test_pulled_signals_have_the_parameters_of_pulling_that_mean_something() -> None:
     text = (
         f"security: {{send_receipt: {{reply_pattern: pull, addressing: {EPR}}}}}\n"

@@ -125,7 +125,7 @@ def _agree(work: Path) -> None:
         leg["business_info"]["action"] = _PULLED
         leg["protocol"]["address"] = back["legs"][0]["protocol"]["address"]
         leg["security"] = {"send_receipt": {"reply_pattern": "callback"}}
-        leg["pulling"] = {"scheduled": False}
+        leg["pulling"] = {"scheduled": False, "piggyback": True}
         puller = plain["responder"] | {
             "authorization": {"username": "seller", "password": "a secret of both"}
         }

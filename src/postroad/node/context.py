@@ -18,7 +18,7 @@ from postroad.node.in_force import InForce
 from postroad.node.together import Together
 from postroad.reliability.breaker import Gate
 from postroad.store.interface import Store
-from postroad.store.records import Partner
+from postroad.store.records import Partner, Work
 from postroad.wire.limits import Limits
 
 TakeReply = Callable[[Capture, int, Match, str, str], Awaitable[tuple[Inspection, bool] | None]]
@@ -60,6 +60,10 @@ class Context:
     settled: "Waiting" = field(default_factory=lambda: Waiting())
     take_in: Callable[[Capture, str, int], Awaitable[None]] | None = None
     """Takes in a message that came as the response to one of ours."""
+    claimed: Callable[[Work], Work] = lambda work: work
+    """Work that is about to be added: as this process has it, where it can begin at once."""
+    begin: Callable[[Work], None] | None = None
+    """Begins with it once it is durable."""
     pass_on: Callable[[Capture, str, int], Awaitable[None]] | None = None
     """Passes on a signal for others that came as the response to what was passed on."""
     take_reply: TakeReply | None = None

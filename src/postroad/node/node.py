@@ -142,6 +142,7 @@ class Node:
             },
             leads=leads,
         )
+        self.context.claimed, self.context.begin = self._loop.claimed, self._loop.begin
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
