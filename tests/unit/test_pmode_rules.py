@@ -4,6 +4,7 @@ import pytest
 
 from postroad.agreement.breach import Level
 from postroad.agreement.loading import Problem, load_pmodes
+from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.names import TEST_ACTION
 
 HEAD = "id: p\ninitiator: {party: urn:acme}\nresponder: {party: urn:globex}\n"
@@ -421,6 +422,21 @@ def test_a_message_that_is_split_is_not_answered_in_the_response(parameter: str,
 def test_a_message_that_is_split_does_not_use_sync() -> None:
     line, said = breach(HEAD + TWO_WAY + "legs: [{splitting: true}, {}]\n")
     assert (line, said) == (5, "PMode.MEPbinding: a message that is split cannot use sync")
+
+
+def test_a_message_is_split_into_something() -> None:
+    line, said = breach(leg("splitting:\n  fragment_size: 0 B"))
+    assert line == 6
+    assert said == "PMode[1].Splitting.FragmentSize: a fragment holds at least one byte"
+    assert broken(leg("splitting: {fragment_size: 1 B}")) == []
+
+
+def test_a_message_is_compressed_before_it_is_split_by_a_coding_of_http() -> None:
+    line, said = breach(leg("splitting:\n  compression:\n    algorithm: zstd"))
+    assert line == 7
+    assert "'zstd' is no compression" in said
+    for known in COMPRESSION_ALGORITHMS:
+        assert broken(leg(f"splitting: {{compression: {{algorithm: {known}}}}}")) == []
 
 
 def test_non_repudiation_needs_a_signature() -> None:

@@ -176,13 +176,13 @@ def test_the_explanation_says_why_what_else_and_what_nearly() -> None:
 
 
 @pytest.mark.req("P2-2.5.6-12")
-def test_without_a_rule_the_error_names_the_nearest() -> None:
+def test_without_a_rule_the_error_is_a_routing_failure_and_the_nearest_is_told() -> None:
     table = RoutingTable([rule("orders", action="Order", to_party=SELLER)])
     report = route_report(read_routable(_envelope(INPUT)), table)
     assert report.rule is None
     assert report.error is not None
     assert report.error.startswith("EBMS:0020")
-    assert "nearest is 'orders', where action is Process, not Order" in report.error
+    assert report.nearly[0].differences == ("action is Process, not Order",)
 
 
 _VALUES = st.sampled_from(["a", "b", "c"])

@@ -144,6 +144,11 @@ class RoutesFile(Group):
         "Where errors about messages go that were taken already: log, or a URL; "
         "unset: whither the message itself tells.",
     )
+    reachable: Texts = parameter(
+        "reachable",
+        "Hosts to which errors are sent where a message tells so, beside those of the rules.",
+        (),
+    )
     namespaces: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")], Uri] = parameter(
         "namespaces", "Prefixes for XPath, beside those of SOAP and ebMS.", {}
     )

@@ -12,11 +12,12 @@ from postroad.agreement.routes import Destination
 from postroad.agreement.routing import RoutingSource, RoutingTable
 from postroad.wire import xml
 from postroad.wire.ebms3 import Messaging, PullRequest, UserMessage
-from postroad.wire.ebms3_reader import find_messaging, read_messaging
+from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.multihop import (
     INTERMEDIARY_ROLES,
+    ROUTING_INPUT_TAGS,
     RoutingInput,
     RoutingUserMessage,
     effective_routing_input,
@@ -24,9 +25,15 @@ from postroad.wire.multihop import (
     read_routing_input,
     routing_user_message,
 )
-from postroad.wire.soap import Envelope, read_envelope
+from postroad.wire.names import WSA
+from postroad.wire.soap import Envelope, SoapVersion, not_understood, read_envelope
+from postroad.wire.soap_faults import Fault, read_fault
+from postroad.wire.wsa import Addressing, read_addressing
 
 ROUTING_FAILURE: Final = "EBMS:0020"
+_ROUTING: Final = frozenset((MESSAGING, *ROUTING_INPUT_TAGS))
+_UNDERSTOOD: Final = _ROUTING | {f"{{{WSA}}}To"}
+"""What an intermediary has to know."""
 
 
 class Routable(Struct, frozen=True):
@@ -40,6 +47,7 @@ class Routable(Struct, frozen=True):
     routing_input: RoutingInput | None = None
     problems: tuple[EbmsError, ...] = ()
     """EBMS:0009: a header that is for us and cannot be read."""
+    envelope: Envelope | None = None
 
     @property
     def input(self) -> RoutingUserMessage | PullRequest | None:
@@ -48,6 +56,46 @@ class Routable(Struct, frozen=True):
     @property
     def user_message(self) -> UserMessage | None:
         return next(iter(self.messaging.user_messages), None) if self.messaging else None
+
+    @property
+    def version(self) -> SoapVersion:
+        return self.envelope.version if self.envelope is not None else SoapVersion.SOAP_12
+
+    @property
+    def is_for_next(self) -> bool:
+        """Whether some header that could route it is aimed at an intermediary."""
+        blocks = self.envelope.blocks if self.envelope is not None else ()
+        return any(
+            block.element.tag in _ROUTING and block.role in INTERMEDIARY_ROLES for block in blocks
+        )
+
+    @property
+    def message_id(self) -> str | None:
+        """Of the first unit, or what WS-Addressing says where there is none."""
+        for unit in self.messaging.units if self.messaging is not None else ():
+            return unit.message_info.message_id or None
+        addressing = self.addressing
+        return addressing.message_id if addressing is not None else None
+
+    @property
+    def ref_to_message_id(self) -> str | None:
+        for unit in self.messaging.units if self.messaging is not None else ():
+            return unit.message_info.ref_to_message_id
+        return None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it tells of errors: of what becomes of it nobody is told. [P2-2.5.6-26]"""
+        signals = self.messaging.signals if self.messaging is not None else ()
+        return any(one.errors for one in signals) or self.fault is not None
+
+    @property
+    def fault(self) -> Fault | None:
+        return read_fault(self.envelope) if self.envelope is not None else None
+
+    @property
+    def addressing(self) -> Addressing | None:
+        return read_addressing(self.envelope)[0] if self.envelope is not None else None
 
 
 def routable(envelope: Envelope, messaging: Messaging | None) -> Routable:
@@ -60,20 +108,20 @@ def routable(envelope: Envelope, messaging: Messaging | None) -> Routable:
     try:
         block = find_routing_input(envelope)
     except EbmsError as error:
-        return Routable(messaging=messaging, problems=(error,))
+        return Routable(messaging=messaging, problems=(error,), envelope=envelope)
     if block is not None and block.role in INTERMEDIARY_ROLES:
         found, problems = read_routing_input(block)
         problems = [one for one in problems if one.severity is Severity.FAILURE]
         if found is None:
-            return Routable(messaging=messaging, problems=tuple(problems))
+            return Routable(messaging=messaging, problems=tuple(problems), envelope=envelope)
     routed = effective_routing_input(found, messaging)
     if routed is None:
-        return Routable(messaging=messaging, routing_input=found)
+        return Routable(messaging=messaging, routing_input=found, envelope=envelope)
     if found is not None:
         by = "RoutingInput"
     else:
         by = "PullRequest" if isinstance(routed, PullRequest) else "UserMessage"
-    return Routable(RoutingSource(routed, envelope.root), by, messaging, found)
+    return Routable(RoutingSource(routed, envelope.root), by, messaging, found, envelope=envelope)
 
 
 def read_routable(data: bytes, limits: Limits = DEFAULT) -> Routable:
@@ -83,11 +131,26 @@ def read_routable(data: bytes, limits: Limits = DEFAULT) -> Routable:
     if element is None:
         return routable(envelope, None)
     reading = read_messaging(element, envelope.version)
-    wrong = [one for one in reading.problems if one.severity is Severity.FAILURE]
     found = routable(envelope, reading.messaging)
+    # What an endpoint finds wrong with values may still be routed by.
+    wrong = [
+        one
+        for one in reading.problems
+        if one.severity is Severity.FAILURE and one.code == "EBMS:0009"
+    ]
     if found.by == "RoutingInput" or not wrong:
         return found
-    return Routable(messaging=reading.messaging, problems=tuple(wrong))
+    return Routable(messaging=reading.messaging, problems=tuple(wrong), envelope=envelope)
+
+
+def unknown_headers(found: Routable) -> EbmsError | None:
+    """A header that an intermediary must understand and does not (SOAP 1.2, 2.4)."""
+    if found.envelope is None:
+        return None
+    for block in not_understood(found.envelope, _UNDERSTOOD, INTERMEDIARY_ROLES):
+        said = f"the header <{xml.local(block.element)}> must be understood and is not known here"
+        return EbmsError("EBMS:0009", said, location=xml.path(block.element))
+    return None
 
 
 def contradictions(found: Routable) -> tuple[str, ...]:
@@ -110,15 +173,9 @@ def contradictions(found: Routable) -> tuple[str, ...]:
     )
 
 
-def no_route(found: Routable, table: RoutingTable) -> EbmsError:
-    """EBMS:0020, with what came nearest. [P2-2.5.6-12]"""
-    assert found.source is not None
-    if not len(table):
-        return EbmsError(ROUTING_FAILURE, "no rule is loaded", location=_place(found))
-    nearest = table.explain(found.source).nearest[0]
-    said = "; ".join(map(str, nearest.differences))
-    detail = f"no rule matches; nearest is {nearest.route.id!r}, where {said}"
-    return EbmsError(ROUTING_FAILURE, detail, location=_place(found))
+def no_route(found: Routable) -> EbmsError:
+    """EBMS:0020. Which rules nearly match is nobody's business but ours. [P2-2.5.6-12]"""
+    return EbmsError(ROUTING_FAILURE, "no rule leads it anywhere", location=_place(found))
 
 
 def _place(found: Routable) -> str:
@@ -168,7 +225,7 @@ def route_report(found: Routable, table: RoutingTable) -> RouteReport:
         tuple(one.id for one in told.also),
         tuple(Missed(one.route.id, tuple(map(str, one.differences))) for one in told.nearest),
         contradictions(found),
-        None if route is not None else str(no_route(found, table)),
+        None if route is not None else str(no_route(found)),
     )
 
 

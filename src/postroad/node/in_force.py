@@ -23,6 +23,7 @@ from postroad.agreement.places import initiator_sends, is_pulled, is_response, s
 from postroad.agreement.pmode import Partner, PMode
 from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
+from postroad.agreement.routes import Route
 from postroad.agreement.waiting import Policy
 from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -32,7 +33,7 @@ from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
-from postroad.node.routes import Routing, watch_routes
+from postroad.node.routes import Road, Routing, road, watch_routes
 from postroad.node.service import PModeSummary, Refused, Reloaded
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
@@ -114,6 +115,7 @@ class InForce:
             leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
         }
         self._sending: dict[tuple[object, ...], Sending] = {}
+        self._roads: dict[str, Road] = {}
         legs = [
             Match(one.pmode, one.leg, one.index + 1)
             for one in self.expectation.pmodes.legs
@@ -156,6 +158,20 @@ class InForce:
     @property
     def routing(self) -> Routing:
         return self._routes.current
+
+    def road(self, route: Route) -> Road:
+        """How messages go on by a rule."""
+        known = self._roads
+        if route.id not in known:
+            password = self.keyring.password
+            known[route.id] = road(
+                route, self.routing.folder, password.decode() if password else None
+            )
+        return known[route.id]
+
+    def is_own(self, party: Party) -> bool:
+        """Whether this node acts for a party."""
+        return not self._own.isdisjoint(party.party_ids)
 
     def refresh(self) -> Reloaded:
         """Look at the files; what cannot be loaded leaves the old in force.

@@ -29,6 +29,7 @@ from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
+from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import Request, Response
 from postroad.node.route_explaining import explain_message
 from postroad.node.sending import Sender
@@ -132,6 +133,7 @@ class Node:
                 "package": Packaging(self.context).perform,
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
+                "inform": ForwardingReports(self.context).perform,
                 "gap": Gaps(self.context).perform,
                 "notify": Notifier(self.context, self._client, self.reply).perform,
                 "deliver": Handing(self.context).perform,

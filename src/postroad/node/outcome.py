@@ -123,10 +123,14 @@ def attempt(
     began: datetime,
     hope: bool,
     probe: bool = False,
+    policy: Policy | None = None,
 ) -> Step:
-    """The step after an attempt; `hope`: a receipt is not the response, and may come later."""
+    """The step after an attempt; `hope`: a receipt is not the response, and may come later.
+
+    `policy` is for what is sent without a P-Mode.
+    """
     now, dice = context.clock(), context.dice()
-    policy = sending.policy if sending is not None else ONCE
+    policy = policy or (sending.policy if sending is not None else ONCE)
     left = outcome.result is not Input.NOT_SENT
     reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
 
@@ -274,7 +278,7 @@ def _partner(
     context: Context, tx: Transaction, message: Message, outcome: Outcome, now: datetime
 ) -> bool:
     """Whether the partner was there changes how it stands with it."""
-    name = message.to_party or ""
+    name = message.partner
     if not outcome.reached:
         not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
         return True
@@ -343,7 +347,7 @@ def apply(
         else:
             tx.finish_work(timer, owner)
     if decision.halted:
-        halt(context, tx, message.to_party or "", now, detail or "")
+        halt(context, tx, message.partner, now, detail or "")
     if state is not message.state or (stage is Stage.SETTLED and detail != message.detail):
         _tell(context, tx, message, decision, now, Reason(code, detail, reason.peer, reason.answer))
     return True
@@ -435,7 +439,8 @@ def _passed_on(tx: Transaction, message: Message, stage: Stage, now: datetime) -
             tx.wake_work(int(waits), now)
         tx.set_state(waiting_name(message.message_id), None, now)
     if stage in GIVEN_UP and not message.best_effort:
-        tx.add_work(Work("report", message.message_id, now))
+        kind = "report" if message.route is None else "inform"
+        tx.add_work(Work(kind, message.message_id, now))
 
 
 def answered(

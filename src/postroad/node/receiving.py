@@ -36,6 +36,7 @@ from postroad.node.calling import way_back
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
 from postroad.node.exchanging import is_reply
+from postroad.node.forwarding import Body, Forwarding, Recording, body_of
 from postroad.node.handing import Handing
 from postroad.node.hearing import judged
 from postroad.node.keeping import (
@@ -84,6 +85,7 @@ class Receiver:
         self.ebxml = EbxmlReceiver(context)
         self.offering = Offering(context)
         self._replying = Replying(context, self.offering)
+        self._forwarding = Forwarding(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -102,7 +104,7 @@ class Receiver:
     async def _receive(self, request: Request) -> Response:
         now = self._context.clock()
         try:
-            capture, size = await self._read(request)
+            capture, size, body = await self._read(request)
         except Truncated as cut:
             await self._note("EBMS:0007", f"the body was cut short: {cut}", now, request.peer)
             raise
@@ -116,6 +118,11 @@ class Receiver:
         now = self._context.clock()
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
         try:
+            if body is not None:
+                passed_on = await self._forwarding.take(capture, body, request)
+                if passed_on is not None:
+                    return passed_on
+                body = None
             if size <= AT_ONCE:
                 return await self._look(look, capture, request, size, now)
             return await self._look_aside(look, capture, request, size, now)
@@ -123,9 +130,11 @@ class Receiver:
             # What a traceback holds on to, the parts of the message too, would outlive it.
             return await self._not_stored(look, full.with_traceback(None), now, request)
 
-    async def _read(self, request: Request) -> tuple[Capture, int]:
-        """The body cut into its parts, as it comes."""
+    async def _read(self, request: Request) -> tuple[Capture, int, Body | None]:
+        """The body cut into its parts as it comes, and kept whole where it may be for others."""
         incoming: Incoming | None = None
+        recording: Recording | None = None
+        may_pass = self._forwarding.is_on
         size = 0
         small = b""
         try:
@@ -138,14 +147,22 @@ class Receiver:
                 if incoming is None:
                     incoming = self._incoming(request.content_type)
                     incoming.feed(small)
+                    if may_pass:
+                        recording = Recording(self._context.store.new_sink())
+                        recording.write(small)
                 incoming.feed(chunk)
+                if recording is not None:
+                    recording.write(chunk)
         except BaseException:
             if incoming is not None:
                 incoming.abort()
+            if recording is not None:
+                recording.discard()
             raise
         if incoming is None:
-            return await self._cut((request.content_type, small)), size
-        return incoming.close(), size
+            whole = body_of(small) if may_pass else None
+            return await self._cut((request.content_type, small)), size, whole
+        return incoming.close(), size, recording.finish() if recording is not None else None
 
     def _incoming(self, content_type: str | None) -> Incoming:
         context = self._context

@@ -22,11 +22,13 @@ from postroad.msh.ebxml_answers import sent_ebxml
 from postroad.msh.ebxml_outbound import EbxmlPackage
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
+from postroad.node.carrying import Carrying
 from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
 from postroad.node.exchanging import has_alternate
+from postroad.node.forwarding import station_of
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
@@ -89,6 +91,7 @@ class Sender:
         self._prepare: Together[tuple[Outgoing, Sending, str, datetime], WireForm] = Together(
             lambda given: self._form(*given)
         )
+        self._carrying = Carrying(context, client, self._timeouts, station_of(context))
         self._turns: Turns[Outgoing] = Turns(context.config.send.parallel)
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = False
@@ -120,7 +123,7 @@ class Sender:
     def take(self, outgoing: Outgoing) -> None:
         """Send it as soon as there is a place on the wire."""
         self._context.in_hand.add(outgoing.work.id)
-        partner = outgoing.message.to_party or ""
+        partner = outgoing.message.partner
         self._turns.add(partner, outgoing)
         self._begin(partner)
 
@@ -148,7 +151,7 @@ class Sender:
                 _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
                 step = self._unexpected(outgoing)
             finally:
-                self._end(outgoing.message.to_party or "")
+                self._end(outgoing.message.partner)
             await self._settle(outgoing, step)
         except StoreError as error:
             _log.error(
@@ -164,6 +167,8 @@ class Sender:
         context, message = self._context, outgoing.message
         said = "sending it failed unexpectedly; the log tells how"
         outcome = Outcome(Input.UNANSWERED, None, "EBMS:0004", said, message.peer)
+        if message.route is not None:
+            return self._carrying.after(message, outgoing.work, outcome, context.clock())
         sending = None
         with contextlib.suppress(Refused):
             sending = self._sending(message)
@@ -175,6 +180,8 @@ class Sender:
         began = context.clock()
         if message.state not in _SENDABLE:
             return _none_due(work)
+        if message.route is not None:
+            return await self._carrying.step(message, work, probes=outgoing.probes)
         try:
             sending = self._sending(message)
         except Refused as refused:
@@ -188,7 +195,7 @@ class Sender:
             return give_up(context, message, work, given_up, began)
         if work.expires_at is not None and work.expires_at <= began:
             return _other_end(work, message, sending.policy, began)
-        if context.is_paused(message.to_party or "") and not outgoing.probes:
+        if context.is_paused(message.partner) and not outgoing.probes:
             if not sending.policy.fail_fast:
                 return _not_now(work, began)
             never = _never(f"{message.to_party} cannot be reached", address, reached=True)

@@ -24,6 +24,7 @@ _AT_ONCE: Final = {
     "notify": 16,
     "deliver": 16,
     "report": 16,
+    "inform": 16,
     "gap": 4,
     "offer": 16,
     "collect": 16,

@@ -149,6 +149,14 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """Somebody began anew after the application was told that it had failed."""
     channel: str | None = None
     """The channel from which its receiver pulls it; None: it is pushed."""
+    route: str | None = None
+    """The rule by which an intermediary passes it on."""
+    hop: str | None = None
+    """Where that leads: the next MSH, for whom turns and pauses count, not for its receiver."""
+    stations: tuple[str, ...] = ()
+    """The intermediaries that it passed before."""
+    copies: int = 0
+    """How often it came to be passed on."""
     reply_message_id: str | None = None
     """Of a request in a two-way exchange: what answered it."""
     late: bool = False
@@ -157,6 +165,11 @@ class Message(Struct, frozen=True, omit_defaults=True):
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
+
+    @property
+    def partner(self) -> str:
+        """Whom it goes to next: in turns with others, and not while that one is paused."""
+        return self.hop or self.to_party or ""
 
 
 INBOX: Final = (State.DELIVERED, State.CONSUMED)
@@ -198,7 +211,7 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, notify, deliver, gap, offer or collect"""
+    """package, send, forward, signal, report, inform, notify, deliver, gap, offer or collect"""
     message_id: str
     due_at: datetime
     data: bytes = b""
