@@ -50,7 +50,8 @@ _LOOK_AGAIN: Final = 2.0
 _MARGIN: Final = timedelta(seconds=10)
 _NOT_YET: Final = (State.SUBMITTED,)
 _NEVER: Final = (State.FAILED, State.EXPIRED)
-_COME_AGAIN: Final = Response(503, come_again=True)
+_COME_AGAIN: Final = Response(500, come_again=True)
+"""The message was taken, so that 503 would be wrong."""
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 
 Riding = Acknowledgment | SignalMessage
@@ -182,6 +183,8 @@ class Replying:
                 left = deadline - loop.time()
                 if not waits or left <= 0:
                     break
+                if context.stopping:
+                    return _COME_AGAIN
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left, _LOOK_AGAIN)):
                         await event.wait()
