@@ -1,5 +1,6 @@
 """Requests and replies between real nodes, over real sockets, in every binding of Two-Way."""
 
+import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -125,6 +126,19 @@ def test_a_price_is_asked_for_and_answered(asking: Pair, binding: str, tmp_path:
             client.evidence_to(one, proof)
             shown = postroad("inspect", proof)
             assert shown.exit_code == 0, shown.output
+
+
+def test_a_large_reply_is_the_response_in_pieces(asking: Pair) -> None:
+    large = bytes(range(256)) * 40_000
+    with asking.buyer.client() as buyer, asking.seller.client() as seller:
+        name = buyer.send(pmode="sync", payloads=[b"how much?"]).message_id
+        until(lambda: any(one.message_id == name for one in seller.inbox()), "it was asked")
+        given = seller.reply(name, payloads=[large])
+        reply = buyer.wait_reply(name, 60)
+        assert reply is not None
+        assert reply.message_id == given.message_id
+        assert reply.parts[0].sha256 == hashlib.sha256(large).hexdigest()
+        assert buyer.wait(name, 30).state == "acknowledged"
 
 
 @pytest.mark.req("P2-5.2-05", "P2-5.2-06", "P2-5.2-08", "P2-7.3-03")

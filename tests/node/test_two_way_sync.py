@@ -10,7 +10,7 @@ from postroad.msh.proof import Prover, trust_in
 from postroad.node.packaging import drafted, make_package
 from postroad.node.replying import riding
 from postroad.node.requests import Response
-from postroad.node.service import Refused
+from postroad.node.service import Refused, Submission
 from postroad.security.keys import load_certificates
 from postroad.store.records import Side, State
 from postroad.transport.http_outgoing import Reply
@@ -194,6 +194,17 @@ async def test_a_request_whose_seller_stops_is_asked_again(world: World) -> None
     await world.wait(30)
     assert await buyer.inbox() == [R]
     assert await seller.state(R) is State.ACKNOWLEDGED
+
+
+@played
+async def test_a_test_message_has_no_reply_to_wait_for(world: World) -> None:
+    ask(world, "sync")
+    buyer, seller = await world.both()
+    given = Submission(PRICES, message_id=Q, test=True)
+    await buyer.process.ask(buyer.node.submit(given))
+    await world.wait(0.5)
+    assert (await buyer.state(Q), await seller.inbox()) == (State.ACKNOWLEDGED, [])
+    assert await seller.story(Q) == ["received", "receipt_sent"]
 
 
 @played
