@@ -363,6 +363,30 @@ async def test_a_receipt_in_a_reply_is_proved_in_bulk_too(world: World) -> None:
     assert prover.prove(changed, message, Q, signal.signal_id, at).valid is False
 
 
+@played
+async def test_a_reply_that_nobody_fetches_expires_and_another_may_be_given(world: World) -> None:
+    ask(world, "sync")
+    world.wire.will(lost)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    [posted] = world.wire.to(SELLER)
+    waiting = asyncio.ensure_future(seller.receive(posted.content_type, posted.body))
+    await world.wait(1)
+    buyer.kill()
+    seller.kill()
+    waiting.cancel()
+    seller = await world.start(SELLER)
+    await reply(seller)
+    await world.wait(400)
+    assert await seller.state(R) is State.EXPIRED
+    assert [one.event for one in await seller.notices(R)] == ["failed"]
+    again = asyncio.ensure_future(seller.receive(posted.content_type, posted.body))
+    await world.wait(1)
+    await reply(seller, "r2@seller")
+    assert b"r2@seller" in body_of(await again)
+
+
 async def ended(world: World, station: Station) -> State:
     await world.wait(400)
     return await station.state(R)
