@@ -191,6 +191,13 @@ def test_a_request_that_waits_for_its_reply_is_not_held_until_it_is_answered() -
     assert "could not answer what it gets only after the response" in said
 
 
+def test_replies_that_are_responses_have_no_order() -> None:
+    receipt = "security: {send_receipt: {reply_pattern: callback}}"
+    aware = f"{{reception_awareness: {{in_order: conversation}}, {receipt}}}"
+    said = breach(HEAD + TWO_WAY + f"legs: [{{}}, {aware}]\n")[1]
+    assert "each reply is the response to its own request" in said
+
+
 def test_the_receipt_for_a_response_is_called_back() -> None:
     reply = "{security: {send_receipt: {reply_pattern: response}}}"
     said = breach(HEAD + TWO_WAY + f"legs: [{{}}, {reply}]\n")[1]

@@ -167,6 +167,8 @@ def _judge_signal(
 ) -> SignalFinding:
     capture = Capture(None, None, None, given.envelope, (), False, (), True)
     found = _looked(capture, lens, choose)
+    if rides(found):
+        found = _looked(replace(capture, whole=False), lens, choose)
     problems = list(found.problems)
     signal = about(found, user_message.message_info.message_id, given.kind)
     if signal is None:
@@ -188,6 +190,11 @@ def _judge_signal(
     except EbmsError as invalid:
         problems.append(invalid)
     return SignalFinding(given, found, tuple(problems), _compared(sent, signal))
+
+
+def rides(found: Inspection) -> bool:
+    """Whether a signal stands in a message, such as a reply: only its envelope is kept with it."""
+    return found.messaging is not None and bool(found.messaging.user_messages)
 
 
 def about(found: Inspection, message_id: str, kind: str) -> SignalMessage | None:

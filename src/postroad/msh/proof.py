@@ -20,7 +20,7 @@ from msgspec import Struct
 from postroad.msh.capture import Capture
 from postroad.msh.ebxml_answers import SentEbxml
 from postroad.msh.ebxml_evidence import is_by_receiver, judge_acknowledgment
-from postroad.msh.evidence import GivenSignal, about, signer_problems
+from postroad.msh.evidence import GivenSignal, about, rides, signer_problems
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.usual_proof import UsualReceipt, usual_receipt
@@ -239,6 +239,8 @@ class Prover:
         found = _looked(receipt, lens, whole=True)
         if found.ebxml is not None:
             return self._acknowledgment(receipt, sent, message_id, receipt_id, at, lens)
+        if rides(found):
+            found = _looked(receipt, lens, whole=False)
         wrong = _failures(found)
         if not found.readable:
             return Proof(False, False, None, None, None, _told(wrong))

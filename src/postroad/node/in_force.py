@@ -286,7 +286,7 @@ class InForce:
         later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         if answers:
-            policy = answering_of(leg)
+            policy = answering_of(pmode)
         agreed = _sayable(header(pmode, match.number), spoken)
         if late:
             info = leg.business_info

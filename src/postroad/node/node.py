@@ -160,6 +160,11 @@ class Node:
         if self._shipping is not None:
             self._tasks.append(asyncio.create_task(self._shipping.run()))
 
+    def hurry(self) -> None:
+        """Let those go who wait in their requests: the node is about to stop."""
+        self.context.stopping = True
+        self.context.settled.tell_all()
+
     async def stop(self) -> None:
         """Finish what is under way; everything else is durable and waits."""
         for task in self._tasks:
@@ -254,7 +259,7 @@ class Node:
                 event.clear()
                 found = await self.message(message_id, Side.SENDING)
                 left = deadline - asyncio.get_running_loop().time()
-                if found is None or done(found) or left <= 0:
+                if found is None or done(found) or left <= 0 or self.context.stopping:
                     return found
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left, 0.5)):
