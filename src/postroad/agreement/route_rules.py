@@ -39,8 +39,6 @@ def _destinations(file: RoutesFile) -> Iterator[tuple[Path, Destination]]:
 def only_what_is_built_is_asked_for(file: RoutesFile) -> Iterator[Breach]:
     """A key without behaviour is refused by name, so that nobody relies on it."""
     for path, to in _destinations(file):
-        if to.channel is not None:
-            yield Breach((*path, "channel"), "not supported by this version", _LATER)
         if to.forward != "store":
             yield Breach((*path, "forward"), f"{to.forward} is not supported yet", "write store")
     if file.pull:
@@ -53,6 +51,10 @@ def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
         if to.push is not None and to.channel is not None:
             said = "messages cannot both be pushed and wait to be pulled"
             yield Breach((*path, "channel"), said, "keep push or channel")
+        for key in ("retry", "tls"):
+            if to.channel is not None and getattr(to, key) is not None:
+                said = "it says how messages are pushed, and these are pulled"
+                yield Breach((*path, key), said, "remove it")
         if not to.push and to.channel is None:
             yield Breach(path, "it leads nowhere", "add push: with the URL of the next MSH")
 

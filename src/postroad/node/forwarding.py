@@ -26,6 +26,7 @@ from postroad.msh.forwarding import (
     read_routable,
     unknown_headers,
 )
+from postroad.msh.selecting import items_of
 from postroad.node.context import Context
 from postroad.node.journaling import about, signed
 from postroad.node.keeping import LONGEST_ID, told
@@ -33,7 +34,7 @@ from postroad.node.outcome import begin_anew, life_of
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability.delivery import AT_WORK, Input, Stage
 from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, State, StoredPart, Work
+from postroad.store.records import Message, Offer, Side, State, StoredPart, Work
 from postroad.wire.content import BytesContent, Content, Sink
 from postroad.wire.ebms3 import PullRequest
 from postroad.wire.errors import EbmsError
@@ -173,7 +174,7 @@ class Forwarding:
         content = await context.store.persist(letter.body.content)
         letter = changed(letter, body=changed(letter.body, content=content))
         made = self.message_of(letter, route)
-        problem = await context.store.run(self._step(letter, made))
+        problem = await context.store.run(self._step(letter, made, route))
         if problem is not None:
             return await self._refuse(letter, problem, 503 if problem.code == "EBMS:0202" else 200)
         context.work_came.set()
@@ -183,31 +184,36 @@ class Forwarding:
         )
         return NO_CONTENT
 
-    def _step(self, letter: Letter, made: Message) -> Callable[[Transaction], EbmsError | None]:
-        """What takes a message over; the error of a copy that is not taken."""
+    def _step(
+        self, letter: Letter, made: Message, route: Route
+    ) -> Callable[[Transaction], EbmsError | None]:
+        """What takes a message over; the error of one that is not taken."""
         now = letter.now
 
         def step(tx: Transaction) -> EbmsError | None:
             before = tx.message(Side.FORWARDING, made.message_id)
             if before is None:
-                kept = put(tx, letter, made)
-                said = "; ".join((f"by the rule {made.route}", *contradictions(letter.found)))
-                tx.record((_received(kept, letter, said),))
-                return None
+                full = _full(tx, made, route)
+                if full is None:
+                    said = "; ".join((f"by the rule {route.id}", *contradictions(letter.found)))
+                    put(tx, letter, made, route, said)
+                return full
             stage = life_of(before).stage
             same = bool(before.parts) and before.parts[0].sha256 == letter.body.sha256
-            if stage in AT_WORK or stage is Stage.SUSPENDED or before.route is None:
-                if not same:
-                    said = "a message of this id waits here and says something else; come again"
-                    return EbmsError("EBMS:0202", said)
-                tx.record((about(before, "duplicate", now, peer=letter.peer),))
-                return None
+            waits = stage in AT_WORK or stage is Stage.SUSPENDED or before.route is None
+            if waits and not same:
+                said = "a message of this id waits here and says something else; come again"
+                return EbmsError("EBMS:0202", said)
             tx.record((about(before, "duplicate", now, peer=letter.peer),))
+            if waits:
+                return None
             if before.copies >= _MOST_COPIES:
                 said = f"it was passed on {before.copies} times; that must be a circle"
                 return EbmsError(ROUTING_FAILURE, said)
-            again(tx, letter, before, made)
-            return None
+            full = _full(tx, made, route)
+            if full is None:
+                _again(tx, letter, before, made, route)
+            return full
 
         return step
 
@@ -243,6 +249,7 @@ class Forwarding:
             best_effort=found.is_error,
             route=route.id,
             hop=next(iter(route.to.push or ()), None),
+            channel=_channel(found, route),
             stations=letter.stations,
             copies=1,
             **said,
@@ -285,15 +292,28 @@ class Forwarding:
         return Response(status, answer.content_type, answer.envelope)
 
 
-def put(tx: Transaction, letter: Letter, made: Message) -> Message:
-    """Keep a message, and the work of passing it on."""
+def put(tx: Transaction, letter: Letter, made: Message, route: Route, said: str) -> None:
+    """Keep a message, and pass it on: by the work of doing so, or in a channel."""
     kept = changed(made, **_contents(tx, letter))
     tx.add_message(kept)
-    tx.add_work(Work("forward", kept.message_id, letter.now, partner=kept.partner))
-    return kept
+    event = about(
+        kept,
+        "received",
+        letter.now,
+        envelope=kept.message_id,
+        wire_bytes=kept.wire_bytes,
+        peer=letter.peer,
+        detail=said[:2000],
+        evidence=signed(kept),
+    )
+    tx.record((event,))
+    if kept.channel is None:
+        tx.add_work(Work("forward", kept.message_id, letter.now, partner=kept.partner))
+    else:
+        queue(tx, kept, letter.found, route, letter.now)
 
 
-def again(tx: Transaction, letter: Letter, before: Message, made: Message) -> None:
+def _again(tx: Transaction, letter: Letter, before: Message, made: Message, route: Route) -> None:
     """A copy of what was passed on, or given up: its sender wants it to arrive, so it goes again.
 
     The copy takes the place of the first: it may have been signed anew.
@@ -307,14 +327,53 @@ def again(tx: Transaction, letter: Letter, before: Message, made: Message) -> No
         if one is not None:
             tx.drop(one)
     changes: dict[str, Any] = {
+        "created_at": letter.now,
         "route": made.route,
         "hop": made.hop,
+        "channel": made.channel,
         "stations": made.stations,
         "copies": before.copies + 1,
         "wire_bytes": made.wire_bytes,
         **_contents(tx, letter),
     }
     tx.change_message(Side.FORWARDING, before.message_id, (fresh.state,), **changes)
+    if made.channel is not None and fresh.timer is not None:
+        tx.finish_work(fresh.timer)
+        queue(tx, changed(fresh, **changes), letter.found, route, letter.now)
+
+
+def place_of(route: Route) -> str:
+    """Under which messages of a rule stand in a channel, beside those of P-Modes."""
+    return f"route {route.id}"
+
+
+def queue(tx: Transaction, message: Message, found: Routable, route: Route, now: datetime) -> None:
+    """Put a message into its channel, and see to its end where it does not wait for ever."""
+    assert message.channel is not None
+    sent = found.user_message
+    items = items_of(sent) if sent is not None else ()
+    tx.add_offer(Offer(message.channel, place_of(route), message.message_id, now, items))
+    tx.record((about(message, "queued", now),))
+    keep = route.to.channel.keep if route.to.channel is not None else None
+    timer = None
+    if keep is not None:
+        timer = tx.add_work(Work("forward", message.message_id, now + keep))
+    tx.change_message(Side.FORWARDING, message.message_id, (message.state,), timer=timer)
+
+
+def _full(tx: Transaction, made: Message, route: Route) -> EbmsError | None:
+    """EBMS:0021 when a channel holds as much as it may. [P2-2.5.6-16]"""
+    most = route.to.channel.capacity if route.to.channel is not None else None
+    if made.channel is None or most is None or tx.queue(made.channel).count < most:
+        return None
+    said = f"{most} messages wait in the channel {made.channel}, and it holds no more"
+    return EbmsError("EBMS:0021", said)
+
+
+def _channel(found: Routable, route: Route) -> str | None:
+    """The channel in which it waits to be pulled; None: it is pushed. [P2-2.5.4-07]"""
+    to, routed = route.to.channel, found.input
+    return None if to is None or routed is None else to.of(routed.effective_mpc)
 
 
 def _contents(tx: Transaction, letter: Letter) -> dict[str, Any]:
@@ -332,19 +391,6 @@ def _contents(tx: Transaction, letter: Letter) -> dict[str, Any]:
         "parts": (part,),
         "soap": letter.found.version.number,
     }
-
-
-def _received(kept: Message, letter: Letter, said: str) -> Any:
-    return about(
-        kept,
-        "received",
-        letter.now,
-        envelope=kept.message_id,
-        wire_bytes=kept.wire_bytes,
-        peer=letter.peer,
-        detail=said[:2000],
-        evidence=signed(kept),
-    )
 
 
 def _stations(said: str | None) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from postroad.msh.lens import Inspection
 from postroad.msh.reply_routing import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
 from postroad.node.calling import way_back
+from postroad.node.collecting import Collecting
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
 from postroad.node.exchanging import is_reply
@@ -49,7 +50,7 @@ from postroad.node.keeping import (
     reject,
     unsupported,
 )
-from postroad.node.offering import Offering
+from postroad.node.offering import Offering, Withheld, nothing
 from postroad.node.outcome import answered
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
@@ -87,6 +88,7 @@ class Receiver:
         self.ebxml = EbxmlReceiver(context)
         self.offering = Offering(context)
         self._forwarding = Forwarding(context)
+        self._collecting = Collecting(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -413,6 +415,11 @@ class Receiver:
         given = await self.offering.answer(look, signal, request, now)
         if isinstance(given, Response):
             return given
+        carried = await self._collecting.answer(look.found, signal, now, request.peer)
+        if isinstance(carried, Response):
+            return carried
+        if carried:
+            given = Withheld((nothing(),), given.match)
         if given.why is not None:
             await self._note(given.problems[0].code, given.why, now, request.peer)
         ref = signal.message_info.message_id or None

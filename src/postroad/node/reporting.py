@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from postroad.agreement.routes import LOG
+from postroad.agreement.routes import LOG, Route
 from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
 from postroad.msh.forwarding import Routable, read_routable
@@ -22,7 +22,7 @@ from postroad.node.forwarding import Forwarding, Letter, body_of, put
 from postroad.node.journaling import about
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Message, Side, Work
+from postroad.store.records import Event, Message, Side, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.errors import ERRORS, EbmsError
 from postroad.wire.mime_headers import parse_content_type
@@ -39,6 +39,7 @@ class Report(msgspec.Struct, frozen=True):
     """Sent to an address."""
     letter: Letter | None = None
     made: Message | None = None
+    route: Route | None = None
     """Passed on by the rules, like what comes from others."""
     said: str = ""
 
@@ -64,8 +65,8 @@ class ForwardingReports:
                 return
             if report.call is not None:
                 tx.add_work(report.call)
-            if report.letter is not None and report.made is not None:
-                put(tx, report.letter, report.made)
+            if report.letter and report.made and report.route:
+                put(tx, report.letter, report.made, report.route, "an error of this node")
             tx.record((_told(message, report, now),))
 
         await context.store.run(step)
@@ -107,12 +108,14 @@ class ForwardingReports:
         letter = Letter(found, capture, body, answer.content_type, None, now)
         made = self._forwarding.message_of(letter, route)
         said = f"told by the rule {route.id}: {problem.detail}"
-        return Report(answer, None, letter, made, said)
+        return Report(answer, None, letter, made, route, said)
 
 
 def problem_of(message: Message) -> EbmsError:
     """Why a message was given up, as its sender is told. [P2-2.5.6-08]"""
     code = message.error_code
+    if message.channel is not None and message.state is State.EXPIRED:
+        return EbmsError("EBMS:0022", f"nobody pulled it from {message.channel} in time")
     if code is None or code == MISSING_RECEIPT or code not in ERRORS:
         code = CONNECTION_FAILURE
     return EbmsError(code, message.detail or "the next MSH cannot be reached")
