@@ -26,7 +26,6 @@ _MOST_TRIED: Final = 100
 _SAMPLE: Final = etree.fromstring(
     f'<S12:Envelope xmlns:S12="{S12}"><S12:Header/><S12:Body/></S12:Envelope>'
 )
-_LATER: Final = "remove it; it is refused because nothing would come of it"
 
 RouteRule = Callable[[RoutesFile], Iterator[Breach]]
 
@@ -41,8 +40,6 @@ def only_what_is_built_is_asked_for(file: RoutesFile) -> Iterator[Breach]:
     for path, to in _destinations(file):
         if to.forward != "store":
             yield Breach((*path, "forward"), f"{to.forward} is not supported yet", "write store")
-    if file.pull:
-        yield Breach(("pull",), "not supported by this version", _LATER)
 
 
 def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
@@ -60,11 +57,21 @@ def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
 
 
 def tls_is_for_https(file: RoutesFile) -> Iterator[Breach]:
-    for path, to in _destinations(file):
-        plain = [one for one in to.push or () if one.lower().startswith("http://")]
-        if to.tls is not None and plain:
+    used = [(path, to.tls, to.push or ()) for path, to in _destinations(file)]
+    used += [(("pull", n), one.tls, (one.address,)) for n, one in enumerate(file.pull)]
+    for path, tls, addresses in used:
+        plain = [one for one in addresses if one.lower().startswith("http://")]
+        if tls is not None and plain:
             said = f"{plain[0]} is no https:// address, so that TLS is not used"
             yield Breach((*path, "tls"), said, "write https://, or remove tls")
+
+
+def each_channel_is_pulled_once(file: RoutesFile) -> Iterator[Breach]:
+    seen: set[tuple[str, str]] = set()
+    for index, one in enumerate(file.pull):
+        if (one.address, one.mpc) in seen:
+            yield Breach(("pull", index), "this channel is pulled already", "remove one of them")
+        seen.add((one.address, one.mpc))
 
 
 def parties_have_an_id_or_a_type(file: RoutesFile) -> Iterator[Breach]:
@@ -175,6 +182,7 @@ ROUTE_RULES: Final[tuple[RouteRule, ...]] = (
     only_what_is_built_is_asked_for,
     each_rule_leads_somewhere,
     tls_is_for_https,
+    each_channel_is_pulled_once,
     parties_have_an_id_or_a_type,
     nothing_is_matched_with_no_value,
     expressions_are_xpath,

@@ -21,7 +21,7 @@ from postroad.agreement.channels import (
 )
 from postroad.agreement.matching import Match
 from postroad.agreement.places import sides
-from postroad.agreement.pmode import Partner
+from postroad.agreement.pmode import Authorization, Partner
 from postroad.msh.expectation import Expectation, Material, Terms
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
@@ -118,6 +118,28 @@ def pull_request(
             )
         how = own_signing(key_signing(leg, key))
     secured = secure(version, blocks, [], signing=how, lifetime=secured_at(now) if how else None)
+    return Asking(signal_id, version, secured.envelope)
+
+
+def relayed_pull_request(
+    mpc: str, user: Authorization, *, signal_id: str, now: datetime, entropy: Entropy
+) -> Asking:
+    """A request of an intermediary, which has no P-Mode: for a channel, by user name."""
+    version = SoapVersion.SOAP_12
+    signal = SignalMessage(MessageInfo(now, signal_id), pull_request=PullRequest(mpc))
+    token = write_username_token(
+        user.username,
+        user.password.get_secret_value(),
+        digest=True,
+        nonce=entropy(_NONCE_BYTES),
+        created=now,
+    )
+    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    blocks = [
+        Block(MESSAGING_ID, block),
+        Block("", write_security(version, [token], role=EBMS_ROLE)),
+    ]
+    secured = secure(version, blocks, [], signing=None, lifetime=None)
     return Asking(signal_id, version, secured.envelope)
 
 

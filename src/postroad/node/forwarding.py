@@ -107,30 +107,50 @@ class Forwarding:
 
     async def take(self, capture: Capture, body: Body, request: Request) -> Response | None:
         """Take a message over that is for others, or refuse it; None: it is for this node."""
+        letter = await self.read(capture, body, request)
+        if letter is None:
+            return None
+        problem = await self.keep(letter)
+        return NO_CONTENT if problem is None else await self._refuse(letter, problem)
+
+    async def read(self, capture: Capture, body: Body, request: Request) -> Letter | None:
+        """A message that is for others; None: it is for this node, or for nobody."""
         try:
             found = read_routable(capture.envelope, self._context.limits)
         except EbmsError:
             return None
         if await self._is_for_us(found):
             return None
-        now = self._context.clock()
-        letter = Letter(
+        return Letter(
             found,
             capture,
             body,
             request.content_type or "",
             request.peer,
-            now,
+            self._context.clock(),
             _stations(request.stations),
         )
+
+    async def keep(self, letter: Letter) -> EbmsError | None:
+        """Durable first, then answered; why it is not taken, if so. [P2-2.5.2-01]"""
+        context, found = self._context, letter.found
         problem = self._wrong(letter)
         if problem is not None:
-            return await self._refuse(letter, problem)
+            return problem
         assert found.source is not None
-        route = self._context.in_force.routing.table.route(found.source)
+        route = context.in_force.routing.table.route(found.source)
         if route is None:
-            return await self._refuse(letter, no_route(found))
-        return await self._keep(letter, route)
+            return no_route(found)
+        content = await context.store.persist(letter.body.content)
+        letter = changed(letter, body=changed(letter.body, content=content))
+        made = self.message_of(letter, route)
+        problem = await context.store.run(self._step(letter, made, route))
+        if problem is None:
+            context.work_came.set()
+            context.count("messages", side="forwarding", event="received")
+            said = {"message_id": made.message_id, "peer": letter.peer, "rule": route.id}
+            _log.info("received", extra=said)
+        return problem
 
     async def _is_for_us(self, found: Routable) -> bool:
         """Whether this node is the endpoint of a message, not one on its way."""
@@ -167,22 +187,6 @@ class Forwarding:
             said = f"it passed {len(letter.stations)} intermediaries; that must be a circle"
             return EbmsError(ROUTING_FAILURE, said)
         return None
-
-    async def _keep(self, letter: Letter, route: Route) -> Response:
-        """Durable first, then answered. [P2-2.5.2-01]"""
-        context = self._context
-        content = await context.store.persist(letter.body.content)
-        letter = changed(letter, body=changed(letter.body, content=content))
-        made = self.message_of(letter, route)
-        problem = await context.store.run(self._step(letter, made, route))
-        if problem is not None:
-            return await self._refuse(letter, problem, 503 if problem.code == "EBMS:0202" else 200)
-        context.work_came.set()
-        context.count("messages", side="forwarding", event="received")
-        _log.info(
-            "received", extra={"message_id": made.message_id, "peer": letter.peer, "rule": route.id}
-        )
-        return NO_CONTENT
 
     def _step(
         self, letter: Letter, made: Message, route: Route
@@ -255,24 +259,29 @@ class Forwarding:
             **said,
         )
 
-    async def _refuse(self, letter: Letter, problem: EbmsError, status: int = 200) -> Response:
-        """Told at once, while who brought it still listens. [P2-2.5.6-01] [P2-2.5.6-15]"""
-        context, now = self._context, letter.now
-        ref = letter.found.message_id
-        ref = ref if ref and len(ref) <= LONGEST_ID else None
-        signal = error([problem], signal_id=context.new_id(now), ref=ref, now=now)
-        answer = write_answer(signal, letter.found.version, None, now)
-        nobody = Message(
+    def refused(self, letter: Letter) -> Message:
+        """What the journal calls a message that was not taken."""
+        context, found, now = self._context, letter.found, letter.now
+        ref = found.message_id
+        return Message(
             Side.FORWARDING,
-            ref or context.new_id(now),
+            ref if ref and len(ref) <= LONGEST_ID else context.new_id(now),
             State.REJECTED,
             now,
             now,
             party=context.party,
             protocol=PROTOCOL,
-            ref_to_message_id=letter.found.ref_to_message_id,
-            signal=letter.found.user_message is None,
+            ref_to_message_id=found.ref_to_message_id,
+            signal=found.user_message is None,
         )
+
+    async def _refuse(self, letter: Letter, problem: EbmsError) -> Response:
+        """Told at once, while who brought it still listens. [P2-2.5.6-01] [P2-2.5.6-15]"""
+        context, now, nobody = self._context, letter.now, self.refused(letter)
+        ref = letter.found.message_id
+        ref = ref if ref == nobody.message_id else None
+        signal = error([problem], signal_id=context.new_id(now), ref=ref, now=now)
+        answer = write_answer(signal, letter.found.version, None, now)
         event = about(
             nobody,
             "error_raised",
@@ -285,10 +294,9 @@ class Forwarding:
         )
         await context.store.run(lambda tx: tx.record((event,)))
         context.count("ebms_errors", code=problem.code, direction="raised")
-        _log.warning(
-            "not passed on",
-            extra={"message_id": ref, "peer": letter.peer, "detail": str(problem)},
-        )
+        said = {"message_id": ref, "peer": letter.peer, "detail": str(problem)}
+        _log.warning("not passed on", extra=said)
+        status = 503 if problem.code == "EBMS:0202" else 200
         return Response(status, answer.content_type, answer.envelope)
 
 
