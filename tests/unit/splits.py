@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.compression import compressed
+from postroad.msh.fragment_group import Arrival, Group, Terms, sender_of
+from postroad.msh.joining import Decision, Verdict, receive
 from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.msh.splitting import (
     Fragment,
@@ -19,7 +21,7 @@ from postroad.msh.splitting import (
     split,
 )
 from postroad.security.secure import secure
-from postroad.wire.content import BytesContent, BytesSink, Content
+from postroad.wire.content import BytesContent, BytesSink, Content, Joined
 from postroad.wire.ebms3 import (
     AgreementRef,
     CollaborationInfo,
@@ -133,3 +135,37 @@ def captured(form: WireForm) -> Capture:
     for piece in form.pieces():
         incoming.feed(piece)
     return incoming.close()
+
+
+def arrival(piece: Fragment, version: SoapVersion = SoapVersion.SOAP_12) -> Arrival:
+    """A fragment as it comes out of the look at it."""
+    return Arrival(piece.user_message, piece.message_fragment, version.number, piece.data.size)
+
+
+class Receiver:
+    """The node around the pure part: what it keeps of groups, and where their data lies."""
+
+    def __init__(self, terms: Terms, room: int | None = None) -> None:
+        self.terms = terms
+        self.room = room
+        self.now = MADE
+        self.groups: dict[tuple[str, str], Group] = {}
+        self.there: dict[tuple[str, str], dict[int, tuple[str, Content]]] = {}
+
+    def take(self, came: Arrival, data: Content) -> Verdict:
+        key = (sender_of(came.message), came.fragment.group_id)
+        there = self.there.setdefault(key, {})
+        earlier, _ = there.get(came.fragment.fragment_num, (None, None))
+        verdict = receive(
+            self.groups.get(key), came, earlier, now=self.now, terms=self.terms, room=self.room
+        )
+        self.groups[key] = verdict.group
+        if verdict.decision is Decision.STORE:
+            there[came.fragment.fragment_num] = (came.message_id, data)
+        if verdict.erases:
+            there.clear()
+        return verdict
+
+    def data(self, group: Group) -> Content:
+        there = self.there[group.key]
+        return Joined([there[number][1] for number in sorted(there)])

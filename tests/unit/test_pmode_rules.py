@@ -4,6 +4,7 @@ import pytest
 
 from postroad.agreement.breach import Level
 from postroad.agreement.loading import Problem, load_pmodes
+from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.names import TEST_ACTION
 
 HEAD = "id: p\ninitiator: {party: urn:acme}\nresponder: {party: urn:globex}\n"
@@ -174,6 +175,20 @@ def test_a_receipt_that_rides_in_a_reply_is_signed_with_it() -> None:
     line, said = breach(HEAD + TWO_WAY + f"legs: [{request}, {{}}]\n")
     assert (line, said.endswith("would ride in a reply that is not signed")) == (6, True)
     assert broken(HEAD + TWO_WAY + f"legs: [{request}, {{security: {{{SIGNED}}}}}]\n") == []
+
+
+def test_requests_have_no_alternate_channel() -> None:
+    two_way = "mep: twoWay\nmep_binding: {value: sync, alternate: pushAndPush}\n"
+    request = "{business_info: {mpc_alternate: 'http://a.example/late'}}"
+    reply = "{protocol: {address: 'http://b.example'}}"
+    said = breach(HEAD + two_way + f"legs: [{request}, {reply}]\n")[1]
+    assert "requests do not go by the alternate binding" in said
+
+
+def test_a_request_that_waits_for_its_reply_is_not_held_until_it_is_answered() -> None:
+    aware = "reception_awareness: {strict_ack: true}, security: {send_receipt: true}"
+    said = breach(HEAD + TWO_WAY + f"legs: [{{{aware}}}, {{}}]\n")[1]
+    assert "could not answer what it gets only after the response" in said
 
 
 def test_the_receipt_for_a_response_is_called_back() -> None:
@@ -407,6 +422,21 @@ def test_a_message_that_is_split_is_not_answered_in_the_response(parameter: str,
 def test_a_message_that_is_split_does_not_use_sync() -> None:
     line, said = breach(HEAD + TWO_WAY + "legs: [{splitting: true}, {}]\n")
     assert (line, said) == (5, "PMode.MEPbinding: a message that is split cannot use sync")
+
+
+def test_a_message_is_split_into_something() -> None:
+    line, said = breach(leg("splitting:\n  fragment_size: 0 B"))
+    assert line == 6
+    assert said == "PMode[1].Splitting.FragmentSize: a fragment holds at least one byte"
+    assert broken(leg("splitting: {fragment_size: 1 B}")) == []
+
+
+def test_a_message_is_compressed_before_it_is_split_by_a_coding_of_http() -> None:
+    line, said = breach(leg("splitting:\n  compression:\n    algorithm: zstd"))
+    assert line == 7
+    assert "'zstd' is no compression" in said
+    for known in COMPRESSION_ALGORITHMS:
+        assert broken(leg(f"splitting: {{compression: {{algorithm: {known}}}}}")) == []
 
 
 def test_non_repudiation_needs_a_signature() -> None:

@@ -9,13 +9,14 @@ from msgspec.structs import replace as changed
 from postroad.agreement.places import is_pulled, sides
 from postroad.agreement.pmode import Authorization, BusinessInfo, Leg, PMode
 from postroad.agreement.pmode_pulling import Pulling
-from postroad.agreement.retrying import retry_of
+from postroad.agreement.retrying import resent_within, retry_of
 from postroad.agreement.waiting import Policy
-from postroad.wire.names import DEFAULT_MPC, PULL_AND_PULL
+from postroad.wire.names import DEFAULT_MPC, PULL_AND_PULL, SYNC
 
 _USUAL: Final = Pulling()
 _AGAIN: Final = Policy(timeout=timedelta(minutes=5), interval=timedelta(minutes=5), retries=None)
 """Where nothing is said about it, what was handed out and not acknowledged is offered again."""
+_ANSWERED: Final = Policy(timeout=timedelta(minutes=5))
 
 
 def pulling_of(leg: Leg) -> Pulling:
@@ -48,8 +49,13 @@ def alternate_leg(pmode: PMode) -> Leg:
 
 
 def collected_at(pmode: PMode, leg: Leg) -> str | None:
-    """Where messages of a leg are pulled, and their receipts go: a reply where its request went."""
+    """Where messages of a leg are pulled, and their receipts go: a reply where its request went.
+
+    The address of replies that are responses, and pushed when they are late, is who asked.
+    """
     legs = [leg] if pmode.binding == PULL_AND_PULL else [leg, pmode.legs[0]]
+    if pmode.binding == SYNC and not is_pulled(pmode, 1, late=True):
+        legs = [pmode.legs[0]]
     return next(
         (one.protocol.address for one in legs if one.protocol and one.protocol.address), None
     )
@@ -101,6 +107,18 @@ def somebody_may_pull(pmode: PMode, leg: Leg) -> bool:
     """Whether anything says who may pull."""
     asked = token_asked(pmode, leg) is not None or signature_asked(pmode, leg)
     return asked or client_asked(leg)
+
+
+def answering_of(leg: Leg) -> Policy:
+    """How long the receipt of a reply that was the response is waited for.
+
+    It is given once, and again to copies of its request only, which are sent as their own leg says.
+    """
+    retrying = retry_of(leg)
+    if retrying is None:
+        return _ANSWERED
+    within = resent_within(retrying)
+    return Policy(timeout=within or _ANSWERED.timeout, time_to_live=retrying.time_to_live)
 
 
 def offering_of(leg: Leg) -> Policy | None:

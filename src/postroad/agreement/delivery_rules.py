@@ -23,6 +23,7 @@ from postroad.agreement.reply_patterns import (
     receipt_addressing,
     routed_mpc,
 )
+from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.names import I_CLOUD, SYNC, WSR, WSRM
 
 
@@ -273,6 +274,25 @@ def splitting_is_asynchronous(pmode: PMode) -> Iterator[Breach]:
             )
 
 
+def splitting_is_possible(pmode: PMode) -> Iterator[Breach]:
+    """A fragment holds something, and the coding of the whole is one of HTTP's. [P2-4.2.4-02]"""
+    for path, leg in numbered(pmode):
+        if leg.splitting is None:
+            continue
+        place: Path = (*path, "splitting")
+        if leg.splitting.fragment_size == 0:
+            message = "a fragment holds at least one byte"
+            yield Breach((*place, "fragment_size"), message, "write a size such as 16 MiB")
+        compression = leg.splitting.compression
+        algorithm = compression.algorithm if compression else None
+        if algorithm is not None and algorithm not in COMPRESSION_ALGORITHMS:
+            yield Breach(
+                (*place, "compression", "algorithm"),
+                f"{algorithm!r} is no compression that fragments can name",
+                f"write one of {', '.join(COMPRESSION_ALGORITHMS)}",
+            )
+
+
 DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     error_patterns_agree,
     called_back_errors_have_an_address,
@@ -283,5 +303,6 @@ DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     routed_addresses_are_the_icloud,
     bundling_parameters_agree,
     splitting_is_asynchronous,
+    splitting_is_possible,
     *AWARENESS_RULES,
 )

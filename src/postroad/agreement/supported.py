@@ -14,6 +14,7 @@ PMode.Agreement
 PMode.Agreement.type
 PMode.MEP
 PMode.MEPbinding
+PMode.MEPbinding.Alternate
 PMode.Initiator.Party[]
 PMode.Initiator.Party[].type
 PMode.Initiator.Role
@@ -29,6 +30,7 @@ PMode[].BusinessInfo.Service
 PMode[].BusinessInfo.Service.type
 PMode[].BusinessInfo.Action
 PMode[].BusinessInfo.MPC
+PMode[].BusinessInfo.MPC.Alternate
 PMode[].BusinessInfo.subMPCext
 PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize

@@ -72,6 +72,17 @@ def alternates_are_for_sync(pmode: PMode) -> Iterator[Breach]:
         )
 
 
+def only_replies_have_an_alternate_channel(pmode: PMode) -> Iterator[Breach]:
+    """An alternate binding leaves requests as they are. [P2-5.2-01]"""
+    info = pmode.legs[0].business_info if pmode.legs else None
+    if info is not None and info.mpc_alternate is not None and alternate_of(pmode) is not None:
+        yield Breach(
+            ("legs", 0, "business_info", "mpc_alternate"),
+            "requests do not go by the alternate binding",
+            "move it to the second leg",
+        )
+
+
 def receipts_in_replies_are_signed(pmode: PMode) -> Iterator[Breach]:
     """The receipt for a request rides in its reply, under the same signature."""
     if pmode.binding != SYNC or not _is_two_way(pmode):
@@ -87,6 +98,19 @@ def receipts_in_replies_are_signed(pmode: PMode) -> Iterator[Breach]:
         )
 
 
+def requests_are_delivered_before_they_are_answered(pmode: PMode) -> Iterator[Breach]:
+    """The receipt for a request goes with its reply, which the application gives."""
+    if pmode.binding != SYNC or not _is_two_way(pmode):
+        return
+    aware = pmode.legs[0].reception_awareness
+    if aware is not None and aware.strict_ack:
+        yield Breach(
+            ("legs", 0, "reception_awareness", "strict_ack"),
+            "the application could not answer what it gets only after the response was sent",
+            "remove it, or use another binding",
+        )
+
+
 def _is_signed(leg: Leg) -> bool:
     terms = leg.security.x509 if leg.security else None
     return bool(terms and terms.sign and terms.sign.enabled)
@@ -96,5 +120,7 @@ TWO_WAY_RULES: Final[tuple[Rule, ...]] = (
     replies_have_an_address,
     responders_authorize_for_their_own_pulls,
     alternates_are_for_sync,
+    only_replies_have_an_alternate_channel,
     receipts_in_replies_are_signed,
+    requests_are_delivered_before_they_are_answered,
 )

@@ -242,7 +242,11 @@ class NoticeView(BaseModel):
     id: int
     message_id: str
     at: datetime
-    event: str = Field(description="failed, in_doubt, suspended or settled", examples=["failed"])
+    event: str = Field(
+        description="failed, in_doubt, suspended or settled; reply_refused of a received message, "
+        "where the webhook's answer cannot be its reply",
+        examples=["failed"],
+    )
     state: State
     severity: str | None = Field(
         description="Of a failure: `Error`, the partner does not have it; `Warning`, it may."

@@ -163,11 +163,17 @@ class Expectation:
         return self.materials.get((match.pmode.id, match.number), NOTHING)
 
     def check(
-        self, message: UserMessage, facts: Facts, match: Match | None = None
+        self,
+        message: UserMessage,
+        facts: Facts,
+        match: Match | None = None,
+        *,
+        secondary: bool = False,
     ) -> list[EbmsError]:
         """Everything in which the message breaks its P-Mode; EBMS:0010 when it has none.
 
-        `match` is its P-Mode where that is known already.
+        `match` is its P-Mode where that is known already. Of a `secondary` unit of a bundle only
+        header and payloads count: envelope and security are the primary's. [P2-3.2.2-01]
         """
         try:
             match = match or self.pmodes.match(message)
@@ -181,6 +187,8 @@ class Expectation:
             )
             for payload in facts.payloads
         ]
+        if secondary:
+            return check_user_message(match, message, parts)
         problems = check_user_message(
             match,
             message,

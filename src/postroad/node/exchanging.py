@@ -4,6 +4,7 @@ A request refers to no other message; its reply refers to it (Core 2.2). The req
 reply (`Message.reply_message_id`), at both ends.
 """
 
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace as changed
@@ -12,10 +13,11 @@ from postroad.agreement.matching import Match
 from postroad.agreement.places import alternate_of
 from postroad.msh.answers import sent_message
 from postroad.node.context import Context
+from postroad.node.hearing import Hearing
 from postroad.node.in_force import Sending
 from postroad.node.service import Refused, Submission
 from postroad.store.interface import Transaction
-from postroad.store.records import INBOX, Message, Side, State
+from postroad.store.records import INBOX, Message, Side, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import Party, UserMessage
 from postroad.wire.errors import EbmsError
@@ -140,6 +142,29 @@ def uncorrelated(tx: Transaction, message: UserMessage, match: Match) -> EbmsErr
     elif request.reply_message_id not in (None, info.message_id):
         said = f"{ref} was answered already"
     return None if said is None else EbmsError("EBMS:0003", said[:500], location=_PLACE)
+
+
+def has_alternate(context: Context, request: Message) -> bool:
+    """Whether the reply to a request may come by an alternate binding."""
+    match = context.in_force.match(request.pmode, request.leg)
+    return match is not None and match.number == 1 and alternate_of(match.pmode) is not None
+
+
+def moved(
+    context: Context, tx: Transaction, message: Message, hearing: Hearing, now: datetime
+) -> None:
+    """A partner says that the reply to a request comes later: note it, and fetch it then.
+
+    [P2-5.2-07] [P2-5.2-08]
+    """
+    request = tx.message(message.side, message.message_id)
+    if message.side is not Side.SENDING or request is None or not hearing.moves_reply:
+        return
+    if request.late or request.reply_message_id is not None or not has_alternate(context, request):
+        return
+    tx.change_message(Side.SENDING, request.message_id, (request.state,), late=True)
+    if request.pmode in context.in_force.alternates:
+        tx.add_work(Work("collect", request.message_id, now))
 
 
 def replied(tx: Transaction, message: UserMessage) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from postroad.agreement.channels import (
     alternate_leg,
+    answering_of,
     channel_of,
     offering_of,
     pulling_of,
@@ -42,7 +43,7 @@ from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import Party, PartyId
 from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, Dialect
 from postroad.wire.limits import Limits
-from postroad.wire.names import SYNC, TWO_WAY
+from postroad.wire.names import TWO_WAY
 
 _log = logging.getLogger("postroad.node")
 
@@ -78,6 +79,8 @@ class Sending:
     """How many messages that channel holds."""
     answers: bool = False
     """They are the response to their requests (Two-Way/Sync)."""
+    asks: bool = False
+    """The response to them is their reply."""
 
     @property
     def address(self) -> str:
@@ -243,8 +246,6 @@ class InForce:
         pmode = match.pmode
         if pmode.mep == TWO_WAY and match.leg.ebxml is not None:
             raise Refused(422, f"{name} is two-way, and ebXML has one P-Mode for each direction")
-        if pmode.binding == SYNC:
-            raise Refused(422, f"{name} is bound to sync, which is not built yet")
         if not self.sends(match):
             sender = sides(pmode, leg - 1)[0]
             said = ", ".join(one.id for one in (sender.party if sender else None) or ())
@@ -283,7 +284,9 @@ class InForce:
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
         fetched = pulled or answers
         later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
-        policy = (offering_of(leg) or ONCE) if fetched else policy_of(leg)
+        policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
+        if answers:
+            policy = answering_of(leg)
         agreed = _sayable(header(pmode, match.number), spoken)
         if late:
             info = leg.business_info
@@ -304,6 +307,7 @@ class InForce:
             channel_of(leg) if pulled else None,
             pulling_of(leg).capacity if pulled else None,
             answers,
+            leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
         )
 
     def longest_memory(self) -> timedelta | None:

@@ -58,7 +58,9 @@ class Arrival:
     client_certificate: bytes | None = None
     by_mail: bool = False
     pulled: Match | None = None
-    """The P-Mode by which it was pulled; None: it was pushed."""
+    """The P-Mode by which it was pulled, or asked for; None: it was pushed."""
+    responds: str | None = None
+    """The request of ours whose response it is."""
 
 
 class Given(Struct, frozen=True):
@@ -89,6 +91,8 @@ class Answering(Struct, frozen=True):
     """Only when the application acknowledged the message."""
     strict: bool = False
     """The message is held until the receipt was handed to the transport."""
+    rides: bool = False
+    """The receipt goes with the reply: who gives that away writes down that it left."""
 
 
 def user_message_of(found: Inspection) -> UserMessage:
@@ -97,8 +101,8 @@ def user_message_of(found: Inspection) -> UserMessage:
     return found.messaging.user_messages[0]
 
 
-def unsupported(found: Inspection) -> list[EbmsError]:
-    """What holds in itself, but cannot be taken here."""
+def unsupported(found: Inspection, responds: str | None = None) -> list[EbmsError]:
+    """What holds in itself, but cannot be taken here; `responds` is the request it answers."""
     if found.messaging is None:
         said = "there is no eb:Messaging header: this is not an ebMS message"
         return [EbmsError("EBMS:0009", said, location="S12:Envelope")]
@@ -110,7 +114,10 @@ def unsupported(found: Inspection) -> list[EbmsError]:
         said = "message fragments are not taken here"
     elif len(messages) > 1:
         said = "several user messages in one envelope are not taken here"
-    elif found.messaging.signals:
+    elif any(
+        responds is None or one.message_info.ref_to_message_id != responds
+        for one in found.messaging.signals
+    ):
         said = "signals bundled with a user message are not taken here"
     else:
         return []
@@ -209,7 +216,7 @@ def _taken(
         stored = tx.keep(how.answer.envelope)
         given = (stored, how.answer.content_type, 200)
         tx.add_signal(sent_signal(kept, how.answer, stored, now))
-        if how.as_response:
+        if how.as_response and not how.rides:
             events.append(
                 about(
                     kept,

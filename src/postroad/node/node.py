@@ -120,6 +120,7 @@ class Node:
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
         self.context.pass_on = spoken.pass_on_response
+        self.context.take_reply = self._receiver.take_response
         self._asker = Asker(self.context, self._client, self._mail, spoken.services)
         self.mail_in = MailIn(self._receiver)
         self._puller = Puller(self.context, self._client, self._receiver)
@@ -136,9 +137,10 @@ class Node:
                 "report": Reporting(self.context).perform,
                 "inform": ForwardingReports(self.context).perform,
                 "gap": Gaps(self.context).perform,
-                "notify": Notifier(self.context, self._client).perform,
+                "notify": Notifier(self.context, self._client, self.reply).perform,
                 "deliver": Handing(self.context).perform,
                 "offer": self._receiver.offering.perform,
+                "collect": self._puller.perform,
             },
             leads=leads,
         )

@@ -112,7 +112,7 @@ class Offering:
             context.settled.tell(message.message_id)
             context.told()
             return
-        sent = await self._unoffered(message)
+        sent = await self._unoffered(message) if message.channel is not None else None
         end = ends_at(policy, message.created_at, message.first_sent_at)
 
         def step(tx: Transaction) -> None:
@@ -122,7 +122,9 @@ class Offering:
                 return
             if sent is not None:
                 offer(tx, found, sent, now)
-            tx.postpone_work(work.id, end, owner=work.owner)
+            # Of a reply that was the response the receipt is waited for.
+            due_at = found.due_at if found.channel is None else None
+            tx.postpone_work(work.id, due_at or end, owner=work.owner)
             tx.change_message(Side.SENDING, work.message_id, WAITING, timer=work.id)
 
         await context.store.run(step)
@@ -310,6 +312,16 @@ class Offering:
         tried: dict[str, Any] = {"attempts": number, "wire_bytes": length, "peer": peer}
         apply(context, tx, message, decision, now, reason, timer, note, **tried)
         return changed(message, attempts=number) if left else None
+
+    def hand_out(
+        self, tx: Transaction, reply: Message, now: datetime, peer: str | None, dice: float
+    ) -> Message | None:
+        """A reply that is the response leaves; None when it is not to any more."""
+        return self._handed(tx, reply.message_id, now, peer, dice)
+
+    def respond(self, message: Message) -> Response:
+        """A message as the response: large ones in pieces."""
+        return self._response(message)
 
     def _form(self, message: Message) -> WireForm:
         """The message as it goes over the wire: the same bytes each time."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace as changed
 from postroad.agreement.waiting import Policy, is_used_up
 from postroad.node.context import Context
 from postroad.node.ebxml_order import given_up
+from postroad.node.exchanging import moved
 from postroad.node.hearing import Hearing, Said, noted
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
@@ -172,6 +173,7 @@ def attempt(
             tx.record((event(number),))
             if outcome.hearing is not None:
                 noted(tx, message, outcome.hearing, now, outcome.peer)
+                moved(context, tx, message, outcome.hearing, now)
 
         tried: dict[str, Any] = {
             "attempts_were": found.attempts,
@@ -453,6 +455,7 @@ def answered(
     said = hearing.said
     again = said is not None and said.input is Input.REFUSED and _is_known(tx, message, said)
     noted(tx, message, hearing, now, peer)
+    moved(context, tx, message, hearing, now)
     if said is None or again or said.input not in _ENDING:
         return None
     found = tx.message(message.side, message.message_id)

@@ -18,17 +18,18 @@ from msgspec import Struct
 from postroad.agreement.channels import collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
-from postroad.msh.capture import Capture, Incoming
+from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import Channel, message_channel, pull_request
 from postroad.msh.securing import Unsecurable
+from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.hearing import told_by
 from postroad.node.receiving import Receiver
 from postroad.node.service import Collected, Refused
-from postroad.store.interface import StoreError
-from postroad.store.records import Side, State, Wanted
+from postroad.store.interface import StoreError, Transaction
+from postroad.store.records import Side, State, Wanted, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.wire.ebms3 import Selection, SignalMessage
@@ -38,6 +39,8 @@ from postroad.wire.soap import SoapVersion
 _EMPTY: Final = "EBMS:0006"
 _LOOK: Final = 1.0
 """Seconds until P-Modes that changed are noticed."""
+_MOST_GROWTH: Final = 64
+"""How often an interval grows at most."""
 _UNSTORED: Final = 32
 """Messages that are taken in while further ones are asked for."""
 _log = logging.getLogger("postroad.pull")
@@ -90,51 +93,6 @@ class _Turn:
     wait: timedelta
     """For how long, when nothing is there."""
     task: "asyncio.Task[None] | None" = None
-
-
-@dataclass(slots=True)
-class _Catch:
-    """Takes the body of an answer as it comes."""
-
-    context: Context
-    size: int = 0
-    incoming: Incoming | None = None
-    wrong: EbmsError | StoreError | OSError | None = None
-
-    def reader(self, content_type: str) -> "_Catch":
-        self.size, self.wrong = 0, None
-        self._abort()
-        try:
-            store, limits = self.context.store, self.context.limits
-            self.incoming = Incoming(content_type, new_sink=store.new_sink, limits=limits)
-        except EbmsError as error:
-            self.wrong = error
-        return self
-
-    def __call__(self, data: bytes) -> None:
-        self.size += len(data)
-        if self.incoming is None:
-            return
-        try:
-            self.incoming.feed(data)
-        except (EbmsError, StoreError, OSError) as error:
-            self.wrong = error
-            self._abort()
-
-    def _abort(self) -> None:
-        if self.incoming is not None:
-            self.incoming.abort()
-            self.incoming = None
-
-    def close(self) -> Capture:
-        """All of it, or what is wrong with it."""
-        if self.wrong is not None or self.incoming is None:
-            raise self.wrong or EbmsError("EBMS:0007", "the answer has no body")
-        incoming, self.incoming = self.incoming, None
-        return incoming.close()
-
-    def drop(self) -> None:
-        self._abort()
 
 
 class Puller:
@@ -240,6 +198,35 @@ class Puller:
             tuple(name for one in brought for name in one.answered),
         )
 
+    async def perform(self, work: Work) -> None:
+        """Ask for the late reply to a request, again and again until it is there. [P2-5.2-09]"""
+        context, name = self._context, work.message_id
+        request = await context.store.look(lambda reader: reader.message(Side.SENDING, name))
+        if request is None or request.reply_message_id is not None:
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            return
+        match = context.in_force.alternates.get(request.pmode or "")
+        agreed = pulling_of(match.leg) if match is not None else Pulling()
+        if match is not None and agreed.scheduled:
+            selection = Selection(ref_to_message_id=name)
+            brought = await self._drain(message_channel(match), selection, 1)
+            if brought.trouble is not None:
+                detail = {"message_id": name, "detail": brought.trouble}
+                _log.warning("its reply is not there yet", extra=detail)
+        wait = agreed.interval
+        for _ in range(min(work.attempt, _MOST_GROWTH)):
+            wait = _longer(wait, agreed)
+        due = context.clock() + wait
+
+        def step(tx: Transaction) -> None:
+            found = tx.message(Side.SENDING, name)
+            if found is None or found.reply_message_id is not None:
+                tx.finish_work(work.id, work.owner)
+            else:
+                tx.postpone_work(work.id, due, owner=work.owner)
+
+        await context.store.run(step)
+
     async def _drain(
         self, channel: Channel, selection: Selection | None, most: int | None = None
     ) -> _Brought:
@@ -287,7 +274,7 @@ class Puller:
             )
         except (Unsecurable, ValueError) as wrong:
             return Got(trouble=str(wrong))
-        catch = _Catch(context)
+        catch = Catch(context)
         soap_11 = asking.version is SoapVersion.SOAP_11
         request = Outgoing(
             url,

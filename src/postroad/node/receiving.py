@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match
-from postroad.agreement.places import is_pulled
+from postroad.agreement.places import alternate_of, is_pulled, is_response
 from postroad.msh.answers import (
     Answer,
     error,
@@ -49,23 +49,21 @@ from postroad.node.keeping import (
     keep,
     reject,
     unsupported,
+    user_message_of,
 )
 from postroad.node.offering import Offering, Withheld, nothing
 from postroad.node.outcome import answered
+from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
-from postroad.store.records import (
-    Event,
-    Offer,
-    Side,
-    Signal,
-)
+from postroad.store.records import INBOX, Event, Offer, Side, Signal, State
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.names import PUSH_AND_PUSH
 from postroad.wire.soap import SoapVersion, UnknownEnvelope
 from postroad.wire.soap_faults import Fault, read_fault, version_mismatch_fault
 
@@ -87,6 +85,7 @@ class Receiver:
         self._handing = Handing(context)
         self.ebxml = EbxmlReceiver(context)
         self.offering = Offering(context)
+        self._replying = Replying(context, self.offering)
         self._forwarding = Forwarding(context)
         self._collecting = Collecting(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
@@ -98,6 +97,13 @@ class Receiver:
 
     async def receive(self, request: Request) -> Response:
         """Take one message in; the response is sent when everything is durable."""
+        response = await self._receive(request)
+        if response.awaits is None:
+            return response
+        # Nothing of the message is held while its answer is waited for.
+        return await self._replying.awaited(response.awaits, request.peer)
+
+    async def _receive(self, request: Request) -> Response:
         now = self._context.clock()
         try:
             capture, size, body = await self._read(request)
@@ -231,13 +237,33 @@ class Receiver:
         await self._user_message(Arrival(found, capture, peer, size, now, pulled=match))
         return found.messaging.user_messages[0].message_info.message_id
 
+    async def take_response(
+        self, capture: Capture, size: int, match: Match, peer: str, request: str
+    ) -> tuple[Inspection, bool] | None:
+        """Take over, or refuse, the reply that a request of ours was answered with.
+
+        What was found, and whether it is taken; None: there is no reply in it. `match` is the leg
+        of replies.
+        """
+        look = await self.read_pulled(capture, size)
+        found, now = look.found, self._context.clock()
+        if found.messaging is None or not found.messaging.user_messages:
+            return None
+        arrival = Arrival(found, capture, peer, size, now, pulled=match, responds=request)
+        await self._user_message(arrival)
+        name = found.messaging.user_messages[0].message_info.message_id
+        kept = await self._context.store.look(lambda reader: reader.message(Side.RECEIVING, name))
+        if kept is None or kept.state is State.REJECTED:
+            return found, False
+        return found, kept.ref_to_message_id == request
+
     async def _user_message(self, arrival: Arrival) -> Response:
         """A user message: refused with errors, or accepted and answered by its receipt."""
         found = arrival.found
         problems = [one for one in found.problems if one.severity is Severity.FAILURE]
         messages = found.messaging.user_messages if found.messaging else ()
         if not problems:
-            problems = unsupported(found)
+            problems = unsupported(found, arrival.responds)
         match = found.match
         if not problems and match is not None and not self._context.in_force.receives(match):
             said = f"this is {self._context.party}, not the receiver {messages[0].to_party}"
@@ -273,7 +299,7 @@ class Receiver:
             signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
             answer = await self._write((arrival, signal, match))
         arrival = await self._persisted(arrival)
-        how = self._answering(answer, message, match)
+        how = self._answering(answer, arrival, message, match)
         given = await context.store.run(keep(context, arrival, message, match, how))
         if given.contradicts:
             said = "another message was received under this id; give this one an id of its own"
@@ -292,6 +318,8 @@ class Receiver:
         context.count("messages", side="receiving", event=event)
         context.told()
         _log.info(event, extra={"message_id": message.message_info.message_id})
+        if is_response(match.pmode, match.number) and given.state in INBOX:
+            return Response(202, awaits=message.message_info.message_id)
         if given.answer is None:
             return NO_CONTENT
         stored, content_type, status = given.answer
@@ -301,17 +329,20 @@ class Receiver:
             body = read_all(context.store.content(stored), stored.size)
         return Response(status, content_type, body, self._handed(message, given))
 
-    def _answering(self, answer: Answer | None, message: UserMessage, match: Match) -> Answering:
+    def _answering(
+        self, answer: Answer | None, arrival: Arrival, message: UserMessage, match: Match
+    ) -> Answering:
         """How the P-Mode has a message answered."""
-        pulled = is_pulled(match.pmode, match.number - 1)
-        as_response = receipt_is_response(match.leg) and not pulled
+        as_response = receipt_is_response(match.leg) and arrival.pulled is None
         back = None
         if answer is not None and not as_response:
             back = way_back(self._context, match, answer, message)
+        rides = is_response(match.pmode, match.number) and not match.test
         aware = awareness_of(match.leg)
         if aware is None:
-            return Answering(answer, as_response, back)
-        return Answering(answer, as_response, back, aware.ack_after_delivery, aware.strict_ack)
+            return Answering(answer, as_response, back, rides=rides)
+        after, strict = aware.ack_after_delivery, aware.strict_ack
+        return Answering(answer, as_response, back, after, strict, rides)
 
     def _handed(self, message: UserMessage, given: Given) -> Handed | None:
         """Whom to tell whether the answer was handed over."""
@@ -559,7 +590,17 @@ def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
     """A message comes the way that is agreed on: who pulls it knows whom it asked."""
     pmode, index = match.pmode, match.number - 1
     pulled = is_pulled(pmode, index)
+    if arrival.responds is not None:
+        ref = user_message_of(arrival.found).message_info.ref_to_message_id
+        ours = arrival.pulled is not None and arrival.pulled.pmode.id == pmode.id
+        if ours and is_response(pmode, index) and ref == arrival.responds:
+            return []
+        said = "it came as the response to a request that it does not answer"
+        return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
     if arrival.pulled is None:
+        if is_response(pmode, index) and alternate_of(pmode) != PUSH_AND_PUSH:
+            said = "replies of this P-Mode are responses, and this one was pushed"
+            return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
         said = "messages of this P-Mode are pulled, and this one was pushed"
         return [EbmsError("EBMS:0010", said, location="eb:Messaging")] if pulled else []
     places = {collected_at(one.pmode, one.leg) for one in (match, arrival.pulled)}

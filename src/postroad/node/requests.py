@@ -47,6 +47,8 @@ class Response(Struct, frozen=True):
     """It could not be stored, or nobody knows: the sender is to try again."""
     pieces: Pieces | None = None
     """The body, where it is too large to be held in memory."""
+    awaits: str | None = None
+    """It is what the application says to this message: nobody has it yet (`node.replying`)."""
 
 
 NO_CONTENT: Final = Response(202)

@@ -211,7 +211,7 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, inform, notify, deliver or offer"""
+    """package, send, forward, signal, report, inform, notify, deliver, gap, offer or collect"""
     message_id: str
     due_at: datetime
     data: bytes = b""
@@ -260,7 +260,8 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     message_id: str
     at: datetime
     event: str
-    """failed, in_doubt, suspended, settled, or receipt where it was sent anew after that"""
+    """failed, in_doubt, suspended, settled, or receipt where it was sent anew after that; of a
+    received message reply_refused"""
     state: State
     severity: str | None = None
     """Of a failure: Error, it did not arrive; Warning, it may have."""
