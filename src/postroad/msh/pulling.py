@@ -23,7 +23,7 @@ from postroad.agreement.channels import (
 )
 from postroad.agreement.matching import Match
 from postroad.agreement.places import sides
-from postroad.agreement.pmode import Partner
+from postroad.agreement.pmode import Authorization, Partner
 from postroad.msh.expectation import Expectation, Material, Terms
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
@@ -141,6 +141,28 @@ def bundled_wrong(messaging: Messaging) -> bool:
     receipts = sum(1 for one in messaging.signals if one.receipt is not None)
     errors = sum(1 for one in messaging.signals if one.errors)
     return bool(messaging.user_messages) or receipts > 1 or errors > 1
+
+
+def relayed_pull_request(
+    mpc: str, user: Authorization, *, signal_id: str, now: datetime, entropy: Entropy
+) -> Asking:
+    """A request of an intermediary, which has no P-Mode: for a channel, by user name."""
+    version = SoapVersion.SOAP_12
+    signal = SignalMessage(MessageInfo(now, signal_id), pull_request=PullRequest(mpc))
+    token = write_username_token(
+        user.username,
+        user.password.get_secret_value(),
+        digest=True,
+        nonce=entropy(_NONCE_BYTES),
+        created=now,
+    )
+    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    blocks = [
+        Block(MESSAGING_ID, block),
+        Block("", write_security(version, [token], role=EBMS_ROLE)),
+    ]
+    secured = secure(version, blocks, [], signing=None, lifetime=None)
+    return Asking(signal_id, version, secured.envelope)
 
 
 class Allowed(Struct, frozen=True):

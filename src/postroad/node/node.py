@@ -19,6 +19,7 @@ from postroad.node.ebxml_keeping import Gaps, release
 from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
 from postroad.node.exchanging import reply_to
+from postroad.node.fetching import Fetching
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
 from postroad.node.mail_in import MailIn
@@ -123,6 +124,7 @@ class Node:
         self._asker = Asker(self.context, self._client, self._mail, spoken.services)
         self.mail_in = MailIn(self._receiver)
         self._puller = Puller(self.context, self._client, self._receiver)
+        self._fetching = Fetching(self.context, self._client)
         self._upkeep = Upkeep(self.context, leads=leads)
         target = config.journal.ship_to if leads else None
         self._shipping = None if target is None else Shipping(self.context, target)
@@ -157,6 +159,7 @@ class Node:
         ]
         if self._leads:
             self._tasks.append(asyncio.create_task(self._puller.run()))
+            self._tasks.append(asyncio.create_task(self._fetching.run()))
         if self._shipping is not None:
             self._tasks.append(asyncio.create_task(self._shipping.run()))
 

@@ -189,7 +189,7 @@ class Offering:
             if response is not None:
                 return response
             if new:
-                return Withheld((_nothing(),), may.matches[0])
+                return Withheld((nothing(),), may.matches[0])
             why = "it came before: its nonce or its id was used already"
         channel = request.pull_request.effective_mpc[:200]
         refusal = EbmsError("EBMS:0101", _MAY_NOT_PULL)
@@ -359,7 +359,7 @@ class Offering:
         return wire_form(_VERSIONS[message.soap], envelope, parts, message.boundary)
 
 
-def _nothing() -> EbmsError:
+def nothing() -> EbmsError:
     """Neither a message, nor one that is selected. [P2-5.1-07]"""
     said = "no message is there to be pulled"
     return EbmsError("EBMS:0006", said, location="eb:PullRequest/@mpc")
