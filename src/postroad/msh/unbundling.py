@@ -5,8 +5,10 @@ groups that have nothing to do with each other, and orders each; `related_failur
 failure of a unit stops.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
+from typing import Final
 
 from msgspec import Struct
 
@@ -21,6 +23,7 @@ from postroad.wire.ebms3_reader import USER_MESSAGE, find_messaging
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.unit_paths import unit_values
 
+_NOTHING: Final[Mapping[int, EbmsError]] = MappingProxyType({})
 Partitions = tuple[tuple[int, ...], ...]
 """Units by their number, parted into groups; within each in the order of processing."""
 
@@ -162,6 +165,22 @@ def related_failures(partitions: Partitions, failed: Collection[int]) -> dict[in
             elif culprit is not None:
                 stopped[number] = culprit
     return stopped
+
+
+def unit_failures(
+    taken: Unbundled, later: Mapping[int, EbmsError] = _NOTHING
+) -> dict[int, tuple[EbmsError, ...]]:
+    """What each unit that is not processed is answered with, by its number.
+
+    `later` is what went wrong with units while they were processed. [P2-3.10.3-03] [P2-3.10.3-04]
+    """
+    failed = {number: unit.failures for number, unit in enumerate(taken.units) if unit.failures}
+    failed |= {number: (*failed.get(number, ()), error) for number, error in later.items()}
+    stopped = related_failures(taken.partitions, failed)
+    return failed | {
+        number: (related_failed(taken.units[number].message, taken.units[culprit].message),)
+        for number, culprit in stopped.items()
+    }
 
 
 def related_failed(unit: UserMessage, culprit: UserMessage) -> EbmsError:
