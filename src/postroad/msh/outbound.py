@@ -8,6 +8,7 @@ back, are the node's and `answers`'.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import TypedDict
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from postroad.security.encrypt import Seal
 from postroad.security.keyestablishment import Entropy
 from postroad.security.secure import Lifetime, secure
 from postroad.security.sign import Block
-from postroad.wire.content import BytesSink, Content, NewSink
+from postroad.wire.content import BytesContent, BytesSink, Content, NewSink
 from postroad.wire.ebms3 import (
     COMPRESSION_TYPE,
     GZIP,
@@ -49,6 +50,7 @@ from postroad.wire.mime import (
     write_multipart,
 )
 from postroad.wire.mime_headers import cid_url
+from postroad.wire.mime_writer import XOP, multipart_content
 from postroad.wire.names import NEXT_MSH, TEST_ACTION, TEST_SERVICE
 from postroad.wire.soap import SoapVersion
 
@@ -180,15 +182,20 @@ def package(
     now: datetime,
     entropy: Entropy,
     agreed: Header | None = None,
+    rides: SignalMessage | None = None,
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
     """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
 
-    `agreed` is `header` of the P-Mode's leg, where that is known already.
+    `agreed` is `header` of the P-Mode's leg, where that is known already; `rides` a signal that
+    stands before the message, under the same signature.
     """
     unit = pack(draft, match, now=now, agreed=agreed, new_sink=new_sink)
-    return package_units((unit,), match, material, now=now, entropy=entropy, limits=limits)
+    signals = () if rides is None else (rides,)
+    return package_units(
+        (unit,), match, material, now=now, entropy=entropy, signals=signals, limits=limits
+    )
 
 
 def pack(
@@ -321,6 +328,9 @@ class WireForm(Struct, frozen=True):
     parts: tuple[OutgoingPart, ...]
     boundary: str | None
     media_type: str
+    root_id: str = ROOT_ID
+    start_info: str | None = None
+    """In a package of MTOM: the media type of the SOAP version."""
 
     @property
     def length(self) -> int:
@@ -333,24 +343,51 @@ class WireForm(Struct, frozen=True):
             return iter((self.envelope,))
         return write_multipart(self.envelope, self.parts, **self._frame())
 
-    def _frame(self) -> dict[str, str]:
+    def content(self) -> Content:
+        """The same bytes, to be read from their middle too."""
+        if self.boundary is None:
+            return BytesContent(self.envelope)
+        return multipart_content(self.envelope, self.parts, **self._frame())
+
+    def _frame(self) -> "_Frame":
         assert self.boundary is not None
-        return {"boundary": self.boundary, "root_id": ROOT_ID, "root_type": self.media_type}
+        return {
+            "boundary": self.boundary,
+            "root_id": self.root_id,
+            "root_type": self.media_type,
+            "start_info": self.start_info,
+        }
+
+
+class _Frame(TypedDict):
+    boundary: str
+    root_id: str
+    root_type: str
+    start_info: str | None
 
 
 def wire_form(
-    version: SoapVersion, envelope: bytes, parts: Sequence[WirePart], boundary: str | None
+    version: SoapVersion,
+    envelope: bytes,
+    parts: Sequence[WirePart],
+    boundary: str | None,
+    *,
+    root_id: str = ROOT_ID,
+    mtom: bool = False,
 ) -> WireForm:
     """How an envelope travels: alone, or first in a multipart with its attachments (Core 5.1)."""
     if boundary is None:
         kind = f"{version.media_type}; charset=UTF-8"
         return WireForm(kind, envelope, (), None, version.media_type)
-    kind = multipart_content_type(boundary=boundary, root_id=ROOT_ID, root_type=version.media_type)
+    media_type, start_info = (XOP, version.media_type) if mtom else (version.media_type, None)
+    kind = multipart_content_type(
+        boundary=boundary, root_id=root_id, root_type=media_type, start_info=start_info
+    )
     outgoing = tuple(
         OutgoingPart(one.content_id, one.media_type, one.content, _disposition(one.file_name))
         for one in parts
     )
-    return WireForm(kind, envelope, outgoing, boundary, version.media_type)
+    return WireForm(kind, envelope, outgoing, boundary, media_type, root_id, start_info)
 
 
 def _disposition(file_name: str | None) -> tuple[tuple[str, str], ...]:

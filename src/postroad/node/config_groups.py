@@ -324,7 +324,9 @@ class Http(Settings):
         "the address (SenderURI of ebXML); unset: any."
     )
     reply_timeout: Timeout = setting(
-        "For the application to answer a message whose sender waits (ebXML syncReply).", "PT30S"
+        "For the application to answer a message whose sender waits (Two-Way/Sync, ebXML "
+        "syncReply).",
+        "PT30S",
     )
 
 
