@@ -206,7 +206,13 @@ def sent_messages(envelope: bytes, limits: Limits = DEFAULT) -> dict[str, SentMe
     messages = reading.messaging.user_messages if reading and reading.messaging else ()
     if not messages:
         raise ValueError("the envelope that was kept holds no user message")
-    references = references_of(security_headers(parsed.header).get(None), limits)
+    return sent_units(messages, references_of(security_headers(parsed.header).get(None), limits))
+
+
+def sent_units(
+    messages: Sequence[UserMessage], references: tuple[Reference, ...]
+) -> dict[str, SentMessage]:
+    """The units of a message that was sent, with what of its signature is about each."""
     if len(messages) == 1:
         return {messages[0].message_info.message_id: SentMessage(messages[0], references)}
     return {

@@ -13,7 +13,7 @@ from lxml import etree
 from postroad.agreement.matching import Protected
 from postroad.msh.capture import Capture, read_capture
 from postroad.msh.ebxml_inbound import EbxmlLook
-from postroad.msh.expectation import Expectation, Facts, Terms
+from postroad.msh.expectation import Expectation, Facts, Terms, check_secondary
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.payloads import (
     Opening,
@@ -391,14 +391,17 @@ class Look:
     def _unit_agreement(
         self, expectation: Expectation, place: int, unit: UserMessage, *, secondary: bool
     ) -> None:
-        facts = self._facts(self._found.payloads.get(place, ()))
+        payloads = self._found.payloads.get(place, ())
         match = self._found.match if not secondary else None
         try:
             match = self._found.matches[place] = match or expectation.pmodes.match(unit)
         except EbmsError as error:
             self._problems.append(error)
             return
-        self._problems += expectation.check(unit, facts, match, secondary=secondary)
+        if secondary:
+            self._problems += check_secondary(unit, payloads, match)
+        else:
+            self._problems += expectation.check(unit, self._facts(payloads), match)
 
     def _receipts(self) -> None:
         """Proof of receipt is worth its signature."""
