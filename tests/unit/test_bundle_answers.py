@@ -27,7 +27,7 @@ from postroad.wire.receipts import unit_references
 from postroad.wire.soap import SoapVersion
 from tests.changing import replace
 from tests.pki import NOW
-from tests.unit.bundles import BUNDLING, SELLER, World, pmode_text, wire
+from tests.unit.bundles import BUNDLING, SELLER, World, pmode_text
 
 LATER = NOW + timedelta(seconds=11)
 NO_TROUBLE: Mapping[int, EbmsError] = {}
@@ -38,7 +38,7 @@ def answers(
 ) -> tuple[Inspection, list[SignalMessage], tuple[Answer, ...]]:
     """The receiver's answers to a bundle."""
     found = world.look(made)
-    taken = unbundle(found, wire(made).length)
+    taken = unbundle(found)
     assert taken.failures == (), taken.failures
     failed = unit_failures(taken, later)
     assert found.verification is not None
@@ -138,7 +138,7 @@ def test_a_receipt_that_covers_the_whole_bundle_is_believed_too() -> None:
     world = World()
     made = three(world)
     found = world.look(made)
-    unit = unbundle(found, 1000).units[1]
+    unit = unbundle(found).units[1]
     assert unit.match is not None
     all_of_it = receipt(found, unit.message, unit.match, signal_id="r@y", now=LATER)
     how = answer_signing(world.matches["invoices"].leg, SELLER)
@@ -152,7 +152,7 @@ def test_units_of_an_unsigned_bundle_are_answered_by_copies_of_their_headers() -
     unsigned = "\n      send_receipt: {reply_pattern: response}"
     world = World(*(pmode_text(*one, security=unsigned) for one in PMODES))
     found = world.look(three(world))
-    unit = unbundle(found, 1000).units[1]
+    unit = unbundle(found).units[1]
     assert unit.match is not None
     signal = receipt(found, unit.message, unit.match, signal_id="r@y", now=LATER)
     assert signal.receipt is not None

@@ -11,6 +11,7 @@ from datetime import timedelta
 from lxml import etree
 
 from postroad.agreement.matching import Protected
+from postroad.msh.bundle_rules import received_bundle_problems
 from postroad.msh.capture import Capture, read_capture
 from postroad.msh.ebxml_inbound import EbxmlLook
 from postroad.msh.expectation import Expectation, Facts, Terms, check_secondary
@@ -387,6 +388,10 @@ class Look:
                 self._unit_agreement(expectation, place, unit, secondary=unit is not primary)
             elif unit.receipt is not None and not self._lens.receiving:
                 self._problems += expectation.check_receipt(unit)
+        if len(self._found.matches) > 1:
+            size = len(self._capture.envelope)
+            size += sum(part.content.size for part in self._capture.attachments)
+            self._problems += received_bundle_problems(messaging.units, self._found.matches, size)
 
     def _unit_agreement(
         self, expectation: Expectation, place: int, unit: UserMessage, *, secondary: bool
