@@ -355,7 +355,8 @@ def test_an_initiator_without_routing_input_is_reached_directly() -> None:
     ],
 )
 def test_a_bundle_needs_time(policy: str, delay: str, ok: bool) -> None:
-    problems = broken(leg(f"bundling:\n  policy: {policy}\n  max_delay: {delay}"))
+    listed = "" if policy == "never" else "\n  compatibility: {pmode_list: p}"
+    problems = broken(leg(f"bundling:\n  policy: {policy}\n  max_delay: {delay}{listed}"))
     assert [problem.line for problem in problems] == ([] if ok else [7])
 
 
@@ -387,11 +388,48 @@ def test_an_ordering_without_in_order_gets_a_warning() -> None:
     assert "without InOrder delivery" in said
 
 
+def test_who_must_be_bundled_does_not_wait_for_ever() -> None:
+    line, said = breach(leg("bundling: {policy: always, compatibility: {pmode_list: p}}"))
+    assert line == 5
+    assert "would wait for ever" in said
+    assert broken(leg("bundling: {policy: optional, compatibility: {pmode_list: p}}")) == []
+
+
 @pytest.mark.req("P2-3.10.1-01")
-def test_a_secondary_unit_without_order_has_no_in_order() -> None:
-    text = "bundling: {policy: always, compatibility: {pmode_list: p}}\nreliability: {in_order: %s}"
-    assert "cannot be secondary" in breach(leg(text % "true"))[1]
-    assert broken(leg(text % "false")) == []
+@pytest.mark.parametrize(
+    "in_order",
+    [
+        "reliability: {in_order: true}",
+        "reception_awareness: {in_order: conversation}\nsecurity: {send_receipt: true}",
+    ],
+)
+def test_a_secondary_unit_without_order_has_no_in_order(in_order: str) -> None:
+    text = "bundling: {policy: optional, compatibility: {pmode_list: p}%s}\n"
+    assert "leaves it undefined" in breach(leg(text % "" + in_order))[1]
+    assert broken(leg(text % "")) == []
+    assert broken(leg(text % ", ordering: {policy: timestamp}" + in_order)) == []
+
+
+@pytest.mark.parametrize("scope", ["eb3:From[", "ebms:From"])
+def test_an_ordering_scope_is_an_xpath(scope: str) -> None:
+    text = f"bundling: {{ordering: {{scope: ['{scope}'], policy: timestamp}}}}"
+    line, said = breach(leg(text + "\nreliability: {in_order: true}"))
+    assert line == 5
+    assert f"'{scope}' is no XPath" in said
+
+
+@pytest.mark.req("P2-3.8-01")
+def test_a_synchronous_request_should_not_be_bundled() -> None:
+    text = (
+        "id: p\nmep: twoWay\nmep_binding: sync\ninitiator: {party: urn:acme}\n"
+        "responder: {party: urn:globex}\nlegs:\n"
+        "  - protocol: {address: 'https://globex.example/msh'}\n"
+        "    bundling: {policy: %s, max_delay: PT1S}\n  - {}\n"
+    )
+    [problem] = broken(text % "optional")
+    assert problem.level is Level.WARNING
+    assert "should not wait for others" in problem.message
+    assert broken(text % "never") == []
 
 
 @pytest.mark.parametrize(

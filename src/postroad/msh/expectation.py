@@ -1,6 +1,6 @@
 """What P-Modes lead one to expect of a message, and where a message breaks it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -167,36 +167,20 @@ class Expectation:
         return self.materials.get((match.pmode.id, match.number), NOTHING)
 
     def check(
-        self,
-        message: UserMessage,
-        facts: Facts,
-        match: Match | None = None,
-        *,
-        secondary: bool = False,
+        self, message: UserMessage, facts: Facts, match: Match | None = None
     ) -> list[EbmsError]:
         """Everything in which the message breaks its P-Mode; EBMS:0010 when it has none.
 
-        `match` is its P-Mode where that is known already. Of a `secondary` unit of a bundle only
-        header and payloads count: envelope and security are the primary's. [P2-3.2.2-01]
+        `match` is its P-Mode where that is known already.
         """
         try:
             match = match or self.pmodes.match(message)
         except EbmsError as error:
             return [error]
-        parts = [
-            PartFacts(
-                payload.part_info.href,
-                payload.media_type,
-                payload.content.size if payload.content is not None else None,
-            )
-            for payload in facts.payloads
-        ]
-        if secondary:
-            return check_user_message(match, message, parts)
         problems = check_user_message(
             match,
             message,
-            parts,
+            _parts(facts.payloads),
             soap_version=facts.soap_version,
             for_next_msh=facts.for_next_msh,
             fragment=facts.fragment,
@@ -249,6 +233,27 @@ class Expectation:
                 )
             ]
         return []
+
+
+def check_secondary(
+    message: UserMessage, payloads: Sequence[Payload], match: Match
+) -> list[EbmsError]:
+    """In what a secondary unit of a bundle breaks its P-Mode.
+
+    Only header and payloads count: envelope and security are the primary's. [P2-3.2.2-01]
+    """
+    return check_user_message(match, message, _parts(payloads))
+
+
+def _parts(payloads: Sequence[Payload]) -> list[PartFacts]:
+    return [
+        PartFacts(
+            payload.part_info.href,
+            payload.media_type,
+            payload.content.size if payload.content is not None else None,
+        )
+        for payload in payloads
+    ]
 
 
 @lru_cache(maxsize=256)
