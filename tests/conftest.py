@@ -1,7 +1,10 @@
 """What all tests share: conformance, recorded messages, how hard hypothesis tries, one Spark."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +57,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     spark = session(master="local[2]", app="tests", memory="1g", settings=BRIEF | places)
     yield spark
     spark.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What `postroad demo` left, and what it told."""
+
+    folder: Path
+    told: str
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The demo as a newcomer runs it, told once for all tests."""
+    place = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "-m", "postroad", "demo"],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src"), "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=380,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Demo(place / "demo", done.stdout)
 
 
 @pytest.hookimpl(tryfirst=True)
