@@ -1,5 +1,6 @@
 """Receipts and errors of a bundle: one for each unit, all in one message (Part 2, 3.2.2, 3.8)."""
 
+import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -15,11 +16,14 @@ from postroad.msh.answers import (
     wants_receipt,
     write_answers,
 )
-from postroad.msh.lens import Inspection
+from postroad.msh.evidence import Findings, Given, GivenSignal, judge, signed_part
+from postroad.msh.lens import Inspection, Lens
 from postroad.msh.outbound import Package
+from postroad.msh.proof import Prover, trust_in
 from postroad.msh.securing import answer_signing
 from postroad.msh.unbundling import unbundle, unit_failures
 from postroad.wire import xml
+from postroad.wire.content import BytesContent
 from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import EB3
@@ -27,9 +31,10 @@ from postroad.wire.receipts import unit_references
 from postroad.wire.soap import SoapVersion
 from tests.changing import replace
 from tests.pki import NOW
-from tests.unit.bundles import BUNDLING, SELLER, World, pmode_text
+from tests.unit.bundles import BUNDLING, BUYER, SELLER, World, pmode_text
 
 LATER = NOW + timedelta(seconds=11)
+AT = round(LATER.timestamp() * 1_000_000)
 NO_TROUBLE: Mapping[int, EbmsError] = {}
 
 
@@ -157,6 +162,61 @@ def test_units_of_an_unsigned_bundle_are_answered_by_copies_of_their_headers() -
     signal = receipt(found, unit.message, unit.match, signal_id="r@y", now=LATER)
     assert signal.receipt is not None
     assert signal.receipt.user_message == unit.message
+
+
+def evidence(
+    made: Package, answer: Answer, message_id: str, *names: str, content: bytes | None = None
+) -> Findings:
+    """What message and receipt are worth, with these parts of the message at hand."""
+    parts = [
+        signed_part(
+            number,
+            part.payload.content_id,
+            part.wire_type,
+            part.content if content is None else BytesContent(content),
+            part.payload.sha256 if content is None else hashlib.sha256(content).digest(),
+        )
+        for number, part in enumerate(made.parts)
+        if part.payload.content_id in names
+    ]
+    signal = GivenSignal("receipt", "receipt", answer.envelope)
+    lens = Lens(at=LATER, trusted=(BUYER.certificate, SELLER.certificate))
+    return judge(Given(made.envelope, tuple(parts), (signal,), message_id), lens)
+
+
+def test_the_evidence_of_a_unit_needs_its_own_parts_only() -> None:
+    world = World()
+    made = three(world)
+    _, _, [answer, *_] = answers(world, made)
+    found = evidence(made, answer, "m1@x", "0-m1@x")
+    assert found.holds, found.all_problems()
+    assert [one.uri for one, _ in found.signals[0].digests][-1] == "cid:0-m1@x"
+    assert evidence(made, answer, "m3@x").holds
+    missing = evidence(made, answer, "m2@x", "0-m2@x")
+    assert any("cid:1-m2@x is not here" in one.detail for one in missing.all_problems())
+    assert not evidence(made, answer, "m1@x", "0-m1@x", content=b"two").holds
+
+
+def test_there_is_no_evidence_of_a_unit_that_the_bundle_does_not_hold() -> None:
+    world = World()
+    made = three(world)
+    _, _, [answer, *_] = answers(world, made)
+    [problem, *_] = evidence(made, answer, "m4@x").problems
+    assert "holds 3 user messages, none of them m4@x" in problem.detail
+
+
+@pytest.mark.parametrize("message_id", ["m1@x", "m2@x", "m3@x"])
+def test_the_receipt_of_a_unit_is_proof_of_that_unit(message_id: str) -> None:
+    world = World()
+    made = three(world)
+    _, signals, [answer, *_] = answers(world, made)
+    [signal] = [one for one in signals if one.message_info.ref_to_message_id == message_id]
+    prover = Prover(trust_in([SELLER.certificate]))
+    name = signal.message_info.message_id
+    found = prover.prove(answer.envelope, made.envelope, message_id, name, AT)
+    assert found.valid, found
+    other = prover.prove(answer.envelope, made.envelope, "m4@x", name, AT)
+    assert not other.valid
 
 
 PMODES = (("invoices", "Invoice"), ("catalogue", "Update"))

@@ -16,6 +16,7 @@ from postroad.msh.unbundling import (
 from postroad.wire.ebms3 import MessageInfo, PartInfo, PullRequest, SignalMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import Limits
+from postroad.wire.multihop import effective_routing_input, routing_user_message
 from postroad.wire.unit_paths import unit_path, unit_values, written_unit
 from tests.changing import replace
 from tests.pki import NOW
@@ -238,6 +239,21 @@ def test_a_bundle_of_a_hundred_thousand_units_is_refused_before_it_is_read() -> 
     [problem] = found.problems
     assert problem.code == "EBMS:0009"
     assert "more than 50000 elements" in problem.detail
+
+
+@pytest.mark.req("P2-3.9-03")
+def test_an_intermediary_routes_a_bundle_by_its_primary_unit() -> None:
+    routed = World(
+        pmode_text("invoices", "Invoice").replace(
+            "soap_version: 1.2", "soap_version: 1.2, add_actor_or_role_attribute: true"
+        )
+    )
+    pull = SignalMessage(MessageInfo(NOW, "s@x"), PullRequest())
+    made = routed.package(*three(routed), signals=[pull])
+    found = routed.look(made)
+    primary = made.user_message
+    assert effective_routing_input(None, found.messaging) == routing_user_message(primary)
+    assert primary.collaboration_info.action == "Invoice"
 
 
 # Order

@@ -31,7 +31,7 @@ from postroad.security.trust import Trust, check_subject, is_authority
 from postroad.wire.ebms3 import PartyId, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
-from postroad.wire.receipts import check_receipt
+from postroad.wire.receipts import check_receipt, references_about
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -392,12 +392,15 @@ def _differences(signal: SignalMessage, message: Inspection, message_id: str) ->
         said = f"what was kept is not the message {message_id}{why}"
         return [EbmsError("EBMS:0302", said)]
     verification, different = message.verification, _broken(message)
+    signed = verification.signed_references if verification else ()
+    units = message.messaging.user_messages if message.messaging else ()
     try:
         check_receipt(
             signal,
             sent_message_id=message_id,
-            sent_references=verification.signed_references if verification else None,
+            sent_references=references_about(signed, user_message, units) if verification else None,
             sent_user_message=user_message,
+            also_sent=signed,
         )
     except EbmsError as invalid:
         different.append(invalid)

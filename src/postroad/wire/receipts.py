@@ -54,6 +54,13 @@ def unit_references(
     return found
 
 
+def references_about(
+    references: Sequence[Reference], message: UserMessage, messages: Sequence[UserMessage]
+) -> Sequence[Reference]:
+    """What of a signature a receipt about one of the messages must name: alone, all of it."""
+    return references if len(messages) == 1 else unit_references(references, [message])[0]
+
+
 def awareness_receipt(user_message: UserMessage, *, message_info: MessageInfo) -> SignalMessage:
     """The receipt for an unsigned message: a copy of its eb:UserMessage."""
     if _referring(message_info).ref_to_message_id != user_message.message_info.message_id:
