@@ -76,6 +76,7 @@ class Posted:
     content_type: str
     body: bytes
     soap_action: str | None = None
+    pipelined: bool = False
 
     @property
     def told(self) -> dict[str, Any]:
@@ -177,7 +178,9 @@ class Wire:
         receiver = (urlsplit(request.url).hostname or "").removesuffix(".example")
         now = asyncio.get_running_loop().time()
         action = dict(request.headers).get("SOAPAction")
-        posted = Posted(now, sender, receiver, request.content_type, body, action)
+        posted = Posted(
+            now, sender, receiver, request.content_type, body, action, request.pipelined
+        )
         self.posted.append(posted)
         answers = self._next[receiver]
         answer = answers.popleft() if answers else self.usual.get(receiver, passed)
@@ -339,6 +342,7 @@ class World:
         retry_enabled: bool = True,
         signed: bool = False,
         report: dict[str, Any] | None = None,
+        binding: str | dict[str, Any] = "push",
         **awareness: Any,
     ) -> None:
         """A P-Mode of the buyer's with somebody.
@@ -370,7 +374,7 @@ class World:
                 {
                     "id": name,
                     "mep": "oneWay",
-                    "mep_binding": "push",
+                    "mep_binding": binding,
                     "initiator": {"party": party(BUYER), "role": "urn:example:sender"},
                     "responder": {"party": party(to), "role": "urn:example:receiver"},
                     "legs": [leg],

@@ -14,6 +14,7 @@ PMode.Agreement
 PMode.Agreement.type
 PMode.MEP
 PMode.MEPbinding
+PMode.MEPbinding.Pipelining
 PMode.Initiator.Party[]
 PMode.Initiator.Party[].type
 PMode.Initiator.Role

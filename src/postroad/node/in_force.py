@@ -65,6 +65,8 @@ class Sending:
     """They wait there until their receiver pulls them."""
     capacity: int | None = None
     """How many messages that channel holds."""
+    pipelined: bool = False
+    """A message may go before earlier ones are answered."""
 
     @property
     def address(self) -> str:
@@ -228,6 +230,7 @@ class InForce:
             leg.ebxml is not None and leg.ebxml.profile == "rm001",
             channel_of(leg) if pulled else None,
             pulling_of(leg).capacity if pulled else None,
+            not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
         )
 
     def longest_memory(self) -> timedelta | None:

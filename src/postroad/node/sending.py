@@ -275,6 +275,8 @@ class Sender:
             sending.tls,
             self._patience(message, sending.policy),
             reply_bytes=self._context.limits.envelope_bytes,
+            # What is sent again waits for its answer, as HTTP advises. [P2-6.3.2-01]
+            pipelined=sending.pipelined and message.tries == 0,
         )
 
     def _patience(self, message: Message, policy: Policy) -> Timeouts:
