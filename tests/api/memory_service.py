@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from postroad.msh.forwarding import Missed, RouteReport
 from postroad.node.outcome import life_of
 from postroad.node.service import (
     ANSWERS,
@@ -136,6 +137,17 @@ class MemoryService:
             repeated=False,
         )
 
+    async def reply(self, message_id: str, submission: Submission) -> Submitted:
+        found = self._messages.get((Side.RECEIVING, message_id))
+        if found is None or found.state not in INBOX:
+            raise Refused(404, f"there is no message {message_id} in the inbox")
+        given = structs.replace(
+            submission, pmode=submission.pmode or ORDERS.id, ref_to_message_id=message_id
+        )
+        submitted = await self.submit(given)
+        await self.change(found, reply_message_id=submitted.message.message_id)
+        return submitted
+
     async def message(self, message_id: str, side: Side | None = None) -> Message | None:
         for one in [side] if side else [Side.SENDING, Side.RECEIVING]:
             if found := self._messages.get((one, message_id)):
@@ -165,6 +177,22 @@ class MemoryService:
         try:
             async with self._changed, asyncio.timeout(timeout):
                 await self._changed.wait_for(is_settled)
+        except TimeoutError:
+            pass
+        return self._messages.get((Side.SENDING, message_id))
+
+    async def replied(self, message_id: str, timeout: float) -> Message | None:
+        def is_replied() -> bool:
+            message = self._messages.get((Side.SENDING, message_id))
+            return (
+                message is None
+                or message.reply_message_id is not None
+                or message.state in (State.FAILED, State.EXPIRED)
+            )
+
+        try:
+            async with self._changed, asyncio.timeout(timeout):
+                await self._changed.wait_for(is_replied)
         except TimeoutError:
             pass
         return self._messages.get((Side.SENDING, message_id))
@@ -280,6 +308,13 @@ class MemoryService:
             if removed.state in INBOX:
                 self._purged = max(self._purged, removed.key)
         return len(gone)
+
+    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+        if await self.message(message_id, side) is None:
+            raise Refused(404, f"there is no message {message_id}")
+        nearly = (Missed("invoices", ("action is submit, not invoice",)),)
+        found = (("to_party", "seller"),)
+        return RouteReport("UserMessage", found, "orders", found, ("push x",), ("all",), nearly)
 
     async def reload(self) -> Reloaded:
         return Reloaded(ok=True, pmodes=1, problems=())

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from postroad.msh.pulling import pull_request
+from postroad.msh.pulling import message_channel, pull_request
 from postroad.node.requests import Response
 from postroad.wire.ebms3 import Messaging, Selection
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
@@ -77,10 +77,11 @@ def request(
 ) -> bytes:
     """A PullRequest as a station would send it."""
     context = puller.node.context
-    match = next(one for one in context.in_force.pulled if one.pmode.id == name)
+    known = (*map(message_channel, context.in_force.pulled), *context.in_force.pulled_signals)
+    channel = next(one for one in known if one.match.pmode.id == name)
     now = context.clock()
     asking = pull_request(
-        match,
+        channel,
         selection,
         signal_id=signal_id or context.new_id(now),
         now=now,

@@ -11,6 +11,7 @@ import inspect
 import json
 import logging
 import random
+import shutil
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from postroad.node.initializing import Plan, initialize
 from postroad.node.initializing import Station as Place
 from postroad.node.node import Node
 from postroad.node.receiving import Request, Response
+from postroad.node.requests import STATIONS
 from postroad.node.service import Submission, SubmittedPayload
 from postroad.store import commits
 from postroad.store.interface import Reader, Store, StoreError, Transaction
@@ -76,6 +78,7 @@ class Posted:
     content_type: str
     body: bytes
     soap_action: str | None = None
+    stations: str | None = None
     pipelined: bool = False
 
     @property
@@ -99,7 +102,9 @@ async def passed(world: "World", posted: Posted) -> Reply:
     if posted.receiver not in world.stations:
         raise _failure("nobody listens", False)
     station = world.stations[posted.receiver]
-    response = await station.receive(posted.content_type, posted.body, posted.soap_action)
+    response = await station.receive(
+        posted.content_type, posted.body, posted.soap_action, posted.stations
+    )
     if response.handed is not None:
         await response.handed(True)
     body = response.body
@@ -177,10 +182,10 @@ class Wire:
         body = b"".join(request.body.read()) if isinstance(request.body, Pieces) else request.body
         receiver = (urlsplit(request.url).hostname or "").removesuffix(".example")
         now = asyncio.get_running_loop().time()
-        action = dict(request.headers).get("SOAPAction")
-        posted = Posted(
-            now, sender, receiver, request.content_type, body, action, request.pipelined
-        )
+        headers = dict(request.headers)
+        action, stations = headers.get("SOAPAction"), headers.get(STATIONS)
+        kind, fast = request.content_type, request.pipelined
+        posted = Posted(now, sender, receiver, kind, body, action, stations, fast)
         self.posted.append(posted)
         answers = self._next[receiver]
         answer = answers.popleft() if answers else self.usual.get(receiver, passed)
@@ -266,9 +271,19 @@ class Station:
         return (await self.process.ask(self.node.submit(submission))).message
 
     async def receive(
-        self, content_type: str | None, body: bytes, soap_action: str | None = None
+        self,
+        content_type: str | None,
+        body: bytes,
+        soap_action: str | None = None,
+        stations: str | None = None,
     ) -> Response:
-        request = Request(content_type, "192.0.2.1", _pieces(body), soap_action=soap_action)
+        request = Request(
+            content_type,
+            "192.0.2.1",
+            _pieces(body),
+            soap_action=soap_action,
+            stations=stations,
+        )
         return await self.process.ask(self.node.receive(request))
 
     async def message(self, message_id: str, side: Side | None = None) -> Message:
@@ -498,6 +513,9 @@ class World:
             sample.unlink()
         agreed = yaml.safe_dump({"pmodes": self._pmodes[name]}, sort_keys=False)
         (folder / "pmodes" / "all.yaml").write_text(agreed)
+        if not self._pmodes[name]:
+            # Who only passes messages on needs none.
+            shutil.rmtree(folder / "pmodes")
         settings: dict[str, Any] = {"node": name, "party": party(name)} | self._settings[name]
         if self._with_keys and name in PAIR:
             signer = self._signers.get(name, name)

@@ -21,6 +21,7 @@ from postroad.node.reloading import (
     watch_pmodes,
     watch_tls,
 )
+from postroad.node.routes import watch_routes
 from tests import pki
 
 CA = pki.authority("Reload CA")
@@ -396,3 +397,19 @@ def test_a_renewed_tls_certificate_is_taken_over(tmp_path: Path) -> None:
     [identity] = watched.current
     assert identity is not None
     assert identity.pair.certificate == second.certificate
+
+
+def test_rules_with_an_error_leave_the_old_ones_in_force(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    routes = watch_routes(file)
+    assert len(routes.current.table) == 0
+    file.write_text("routes: [{id: a, to: {push: 'http://a.example/'}}]\n")
+    age(file)
+    assert routes.refresh() == RELOADED
+    assert "a" in routes.current.table
+    file.write_text("routes: [{id: b, to: {}}]\n")
+    age(file)
+    outcome = routes.refresh()
+    assert outcome.change is Change.FAILED
+    assert "routes[0].to: it leads nowhere" in outcome.problems[0]
+    assert "a" in routes.current.table

@@ -99,6 +99,12 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         signal=True,
         anew=True,
         channel="urn:mpc/sub",
+        route="orders",
+        hop="https://hub.example/msh",
+        stations=("first", "second"),
+        copies=2,
+        reply_message_id="r1@there",
+        late=True,
     )
 
 

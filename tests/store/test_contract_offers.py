@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from postroad.store.interface import Place, Store, Transaction
-from postroad.store.records import Offer, Queue
-from tests.store.samples import after
+from postroad.store.records import Offer, Queue, Side, State
+from tests.store.samples import after, message, signal
 from tests.store.stories import Refusal, Tell
 
 HERE: Place = ("urn:mpc", "orders")
@@ -95,6 +95,47 @@ def test_a_step_counts_what_it_added_itself(tell: Tell) -> None:
             return [*counts, tx.queue(HERE[0]).count]
 
         assert await store.run(step) == [1, 2, 1]
+
+    tell(story)
+
+
+def test_a_signal_waits_like_a_message_and_says_what_it_is_about(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        receipt = Offer(*HERE, "receipt", after(1), ("ref=a",), about="a")
+        await put(store, offer("a"), receipt)
+        found = await store.run(lambda tx: tx.first_offer([HERE], after(2), ["ref=a"]))
+        assert found == Offer(*HERE, "receipt", after(1), about="a")
+        assert await store.look(lambda reader: reader.offer("receipt")) == found
+        await store.run(lambda tx: tx.remove_offer("receipt"))
+        assert await first(store) == "a"
+
+    tell(story)
+
+
+def test_a_signal_leaves_its_channel_with_the_message_that_it_is_about(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> None:
+            tx.add_message(message("a", state=State.CONSUMED, side=Side.RECEIVING))
+            tx.add_signal(signal(tx.keep(b"receipt"), "a", signal_id="receipt"))
+            tx.add_offer(Offer(*HERE, "receipt", after(1), ("ref=a",), about="a"))
+
+        await store.run(step)
+        await store.run(lambda tx: tx.purge(after(99), [State.CONSUMED], 9))
+        assert (await first(store), await queue(store)) == (None, Queue())
+
+    tell(story)
+
+
+def test_what_waits_is_counted_by_agreement(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        async def waiting() -> dict[str, int]:
+            return (await store.look(lambda reader: reader.figures())).offers
+
+        await put(store, offer("a"), offer("b", place=("urn:x", "orders")))
+        await put(store, offer("c", place=("urn:x", "prices")))
+        assert await waiting() == {"orders": 2, "prices": 1}
+        await store.run(lambda tx: tx.remove_offer("c"))
+        assert await waiting() == {"orders": 2}
 
     tell(story)
 

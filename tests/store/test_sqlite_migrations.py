@@ -43,6 +43,7 @@ def old_messages() -> list[Message]:
         *("tries", "unanswered", "first_sent_at", "last_sent_at"),
         *("due_at", "decided_by", "timer", "anew", "channel"),
         *("transport", "sequence_number", "best_effort", "signal"),
+        *("reply_message_id", "late"),
     )
     names = {"from_party": 'the "us" \\ /', "to_party": "tab\t\u2028ü😀", "conversation_id": ""}
     times = [

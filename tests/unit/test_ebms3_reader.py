@@ -24,6 +24,7 @@ from postroad.wire.ebms3 import (
 from postroad.wire.ebms3_reader import Reading, find_messaging, read_messaging
 from postroad.wire.ebms3_user_messages import EPOCH, is_uri, read_user_message
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.limits import Limits
 from postroad.wire.names import (
     DEFAULT_MPC,
     DS,
@@ -738,6 +739,26 @@ def test_a_broken_reference_is_refused(old, new):
 def test_malformed_non_repudiation_information_is_refused(content):
     reading = _receipt(content)
     assert {p.code for p in reading.failures} == {"EBMS:0009"}
+
+
+@pytest.mark.req("P2-7.2-09")
+@pytest.mark.parametrize("first", ["", PULL])
+def test_of_too_many_units_only_the_primary_is_read(first):
+    element = find_messaging(envelope(first + USER * 3))
+    assert element is not None
+    reading = read_messaging(element, V12, Limits(units=2))
+    problem = sole(reading)
+    assert problem.code == "EBMS:0008"
+    assert "more than 2 units" in problem.detail
+    assert reading.messaging is not None
+    assert [reading.messaging.primary] == list(reading.messaging.units) == [user(reading)]
+    assert problem.ref == user(reading).message_info.message_id
+
+
+def test_comments_between_units_are_no_units():
+    element = find_messaging(envelope("<!-- -->" + USER + "<!-- -->"))
+    assert element is not None
+    assert read_messaging(element, V12, Limits(units=1)).problems == ()
 
 
 def test_a_second_messaging_header_is_refused():

@@ -4,6 +4,7 @@ import pytest
 
 from postroad.agreement.breach import Level
 from postroad.agreement.loading import Problem, load_pmodes
+from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.names import TEST_ACTION
 
 HEAD = "id: p\ninitiator: {party: urn:acme}\nresponder: {party: urn:globex}\n"
@@ -18,6 +19,8 @@ legs:
 TWO_WAY = "mep: twoWay\nmep_binding: sync\n"
 SIGNED = "x509: {sign: true, signature: {pins: a.pem}}"
 EPR = "{address: icloud, epr: {routing_input: {business_info: {mpc: urn:m}}}}"
+PULLS = HEAD.replace("urn:acme", "urn:acme, authorization: {username: u, password: p}")
+"""The same, and it is said who may pull."""
 
 
 def broken(text: str) -> list[Problem]:
@@ -31,8 +34,8 @@ def breach(text: str, level: Level = Level.ERROR) -> tuple[int, str]:
     return problems[0].line, problems[0].message
 
 
-def leg(text: str) -> str:
-    return HEAD + "legs:\n  - " + text.replace("\n", "\n    ") + "\n"
+def leg(text: str, head: str = HEAD) -> str:
+    return head + "legs:\n  - " + text.replace("\n", "\n    ") + "\n"
 
 
 def test_a_pmode_that_breaks_no_rule_has_no_problems() -> None:
@@ -136,7 +139,9 @@ def test_an_alternate_binding_is_for_two_way_and_changes_the_response_only() -> 
         ("pull", False),
     ]:
         text = f"mep: twoWay\nmep_binding:\n  value: sync\n  alternate: {alternate}\n"
-        problems = broken(HEAD + text + "legs: [{}, {}]\n")
+        problems = [
+            one for one in broken(HEAD + text + "legs: [{}, {}]\n") if one.level is Level.ERROR
+        ]
         assert (problems == []) is ok
         assert all(problem.line == 7 for problem in problems)
     twice = "mep: twoWay\nmep_binding: {value: sync, alternate: [pushAndPull, pushAndPush]}\n"
@@ -147,7 +152,74 @@ def test_an_alternate_mpc_goes_with_an_alternate_binding() -> None:
     assert breach(leg("business_info: {mpc_alternate: urn:m}"))[0] == 5
     binding = "mep: twoWay\nmep_binding: {value: sync, alternate: pushAndPull}\n"
     legs = "legs: [{}, {business_info: {mpc_alternate: urn:m}}]\n"
-    assert broken(HEAD + binding + legs) == []
+    assert not any(one.level is Level.ERROR for one in broken(HEAD + binding + legs))
+
+
+ASKED = """id: p
+initiator: {party: urn:acme, authorization: {username: u, password: p}}
+responder: {party: urn:globex}
+mep: twoWay
+"""
+"""Four lines; what a test adds begins in line 5."""
+
+
+@pytest.mark.parametrize(
+    ("binding", "legs", "line", "said"),
+    [
+        ("pushAndPush", "[{}, {}]", 6, "the replies have no address"),
+        ("{value: sync, alternate: pushAndPush}", "[{}, {}]", 6, "the replies have no address"),
+        ("sync", "[{}, {protocol: {address: 'http://a.example'}}]", 6, "it has no effect"),
+        (
+            "{value: pushAndPush, alternate: pushAndPull}",
+            "[{}, {protocol: {address: 'http://a.example'}, "
+            "security: {send_receipt: {reply_pattern: callback}}}]",
+            5,
+            "no response is waited for",
+        ),
+        ("pushAndPull", "[{}, {}]", 6, "without receipts a message is gone"),
+    ],
+)
+def test_what_a_two_way_exchange_lacks_is_told(
+    binding: str, legs: str, line: int, said: str
+) -> None:
+    text = f"{ASKED}mep_binding: {binding}\nlegs: {legs}\n"
+    found = [(one.line, one.message) for one in broken(text) if one.level is not Level.ERROR]
+    assert [place for place, message in found if said in message] == [line]
+
+
+def test_only_a_responder_that_pulls_has_credentials() -> None:
+    text = HEAD.replace(
+        "{party: urn:globex}", "{party: urn:globex, authorization: {username: u, password: p}}"
+    )
+    assert breach(text + "legs: [{}]\n")[1].endswith("with push the Responder pulls nothing")
+
+
+def test_a_receipt_that_rides_in_a_reply_is_signed_with_it() -> None:
+    request = f"{{security: {{{SIGNED}, send_receipt: true}}}}"
+    line, said = breach(HEAD + TWO_WAY + f"legs: [{request}, {{}}]\n")
+    assert (line, said.endswith("would ride in a reply that is not signed")) == (6, True)
+    assert broken(HEAD + TWO_WAY + f"legs: [{request}, {{security: {{{SIGNED}}}}}]\n") == []
+
+
+def test_requests_have_no_alternate_channel() -> None:
+    two_way = "mep: twoWay\nmep_binding: {value: sync, alternate: pushAndPush}\n"
+    request = "{business_info: {mpc_alternate: 'http://a.example/late'}}"
+    reply = "{protocol: {address: 'http://b.example'}}"
+    said = breach(HEAD + two_way + f"legs: [{request}, {reply}]\n")[1]
+    assert "requests do not go by the alternate binding" in said
+
+
+def test_a_request_that_waits_for_its_reply_is_not_held_until_it_is_answered() -> None:
+    aware = "reception_awareness: {strict_ack: true}, security: {send_receipt: true}"
+    said = breach(HEAD + TWO_WAY + f"legs: [{{{aware}}}, {{}}]\n")[1]
+    assert "could not answer what it gets only after the response" in said
+
+
+def test_the_receipt_for_a_response_is_called_back() -> None:
+    reply = "{security: {send_receipt: {reply_pattern: response}}}"
+    said = breach(HEAD + TWO_WAY + f"legs: [{{}}, {reply}]\n")[1]
+    assert "the message is a response itself" in said
+    assert broken(HEAD + TWO_WAY + f"legs: [{{}}, {reply.replace('response', 'callback')}]\n") == []
 
 
 @pytest.mark.parametrize(
@@ -209,14 +281,28 @@ def test_as_response_does_not_contradict_the_reply_pattern() -> None:
     for pattern, as_response, ok in [
         ("callback", "false", True),
         ("response", "true", True),
-        ("pull", "false", True),
         ("callback", "true", False),
         ("response", "false", False),
         ("pull", "true", False),
         ("poll", "false", False),
     ]:
         assert (broken(leg(text % (pattern, as_response))) == []) is ok
-    assert breach(leg(text % ("pull", "true")))[0] == 8
+    assert breach(leg(text % ("callback", "true")))[0] == 8
+
+
+@pytest.mark.req("P2-6.5-01", "P2-6.5-02")
+def test_errors_to_be_pulled_need_a_channel() -> None:
+    text = (
+        "security: {send_receipt: {}}\n"
+        "error_handling:\n  report:\n    receiver_errors: {reply_pattern: pull}%s"
+    )
+    line, said = breach(leg(text % "", PULLS))
+    assert (line, "with the channel to pull errors from" in said) == (8, True)
+    routed = text % f"\n    receiver_errors_to: {{addressing: {EPR}}}"
+    assert broken(leg(routed, PULLS)) == []
+    assert "so nobody may" in breach(leg(routed), Level.WARNING)[1]
+    alone = routed.replace("{send_receipt: {}}", "{}")
+    assert "errors are pulled only when" in breach(leg(alone, PULLS), Level.WARNING)[1]
 
 
 @pytest.mark.req("P2-2.7.1.4-07")
@@ -362,6 +448,21 @@ def test_a_message_that_is_split_does_not_use_sync() -> None:
     assert (line, said) == (5, "PMode.MEPbinding: a message that is split cannot use sync")
 
 
+def test_a_message_is_split_into_something() -> None:
+    line, said = breach(leg("splitting:\n  fragment_size: 0 B"))
+    assert line == 6
+    assert said == "PMode[1].Splitting.FragmentSize: a fragment holds at least one byte"
+    assert broken(leg("splitting: {fragment_size: 1 B}")) == []
+
+
+def test_a_message_is_compressed_before_it_is_split_by_a_coding_of_http() -> None:
+    line, said = breach(leg("splitting:\n  compression:\n    algorithm: zstd"))
+    assert line == 7
+    assert "'zstd' is no compression" in said
+    for known in COMPRESSION_ALGORITHMS:
+        assert broken(leg(f"splitting: {{compression: {{algorithm: {known}}}}}")) == []
+
+
 def test_non_repudiation_needs_a_signature() -> None:
     line, _ = breach(leg("security:\n  send_receipt:\n    non_repudiation: true"))
     assert line == 7
@@ -372,9 +473,38 @@ def test_non_repudiation_needs_a_signature() -> None:
 @pytest.mark.req("P2-6.7.1-02")
 def test_receipts_to_be_pulled_need_an_epr() -> None:
     text = "security: {send_receipt: {reply_pattern: pull%s}}"
-    assert breach(leg(text % ""))[1].endswith("pull needs SendReceipt.Addressing.EPR")
-    assert broken(leg(text % ", addressing: {address: icloud}"))
-    assert broken(leg(text % f", addressing: {EPR}")) == []
+    assert "pull needs SendReceipt.Addressing.EPR" in breach(leg(text % "", PULLS))[1]
+    assert broken(leg(text % ", addressing: {address: icloud}", PULLS))
+    without = EPR.replace("mpc: urn:m", "action: a")
+    assert "with the channel" in breach(leg(text % f", addressing: {without}", PULLS))[1]
+    assert broken(leg(text % f", addressing: {EPR}", PULLS)) == []
+
+
+def test_only_what_the_initiator_pushes_is_answered_by_signals_that_are_pulled() -> None:
+    text = PULLED.replace("callback", f"pull, addressing: {EPR}")
+    assert "only the Initiator pulls" in breach(text)[1]
+    report = (
+        f"{{receiver_errors: {{reply_pattern: pull}}, receiver_errors_to: {{addressing: {EPR}}}}}"
+    )
+    text = f"{PULLED}    error_handling: {{report: {report}}}\n"
+    assert "only the Initiator pulls" in breach(text)[1]
+
+
+def test_pulled_signals_have_the_parameters_of_pulling_that_mean_something() -> None:
+    text = (
+        f"security: {{send_receipt: {{reply_pattern: pull, addressing: {EPR}}}}}\n"
+        "pulling: {interval: PT5S%s}"
+    )
+    assert broken(leg(text % "", PULLS)) == []
+    assert "for each message there is one" in breach(leg(text % ", capacity: 5", PULLS))[1]
+
+
+def test_an_addressing_of_signals_without_an_epr_says_nothing() -> None:
+    bare = "{addressing: {address: 'https://acme.example/msh'}}"
+    text = f"security: {{send_receipt: {bare}}}"
+    assert "without EPR says nothing" in breach(leg(text))[1]
+    text = f"error_handling: {{report: {{receiver_errors_to: {bare}}}}}"
+    assert "without EPR says nothing" in breach(leg(text))[1]
 
 
 def test_the_receipt_of_a_pulled_message_is_no_response() -> None:
@@ -394,7 +524,7 @@ def test_receipts_that_are_called_back_need_an_address() -> None:
     assert line == 8
     assert said.endswith("callback needs SendReceipt.ReplyTo")
     assert broken(leg(text % ("true", "\n    reply_to: https://acme.example/msh"))) == []
-    assert broken(leg(text % ("true", f"\n    addressing: {EPR}"))) == []
+    assert breach(leg(text % ("true", f"\n    addressing: {EPR}")))[0] == 8
     assert broken(leg(text % ("false", ""))) == []
 
 

@@ -6,15 +6,17 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace as changed
 
-from postroad.agreement.pmode import Authorization, Leg, PMode
+from postroad.agreement.places import is_pulled, sides
+from postroad.agreement.pmode import Authorization, BusinessInfo, Leg, PMode
 from postroad.agreement.pmode_pulling import Pulling
-from postroad.agreement.retrying import retry_of
+from postroad.agreement.retrying import resent_within, retry_of
 from postroad.agreement.waiting import Policy
-from postroad.wire.names import DEFAULT_MPC
+from postroad.wire.names import DEFAULT_MPC, PULL_AND_PULL, SYNC
 
 _USUAL: Final = Pulling()
 _AGAIN: Final = Policy(timeout=timedelta(minutes=5), interval=timedelta(minutes=5), retries=None)
 """Where nothing is said about it, what was handed out and not acknowledged is offered again."""
+_ANSWERED: Final = Policy(timeout=timedelta(minutes=5))
 
 
 def pulling_of(leg: Leg) -> Pulling:
@@ -31,6 +33,32 @@ def channel_of(leg: Leg) -> str:
     parent = (info.mpc if info else None) or DEFAULT_MPC
     extension = info.sub_mpc_ext if info else None
     return f"{parent}/{extension}" if extension else parent
+
+
+def alternate_leg(pmode: PMode) -> Leg:
+    """The leg of a reply that goes by the alternate binding: the same but for its channel.
+
+    [P2-5.2-02] [P2-6.12-01]
+    """
+    leg = pmode.legs[1]
+    info = leg.business_info or BusinessInfo()
+    if info.mpc_alternate is None:
+        return leg
+    moved = {"mpc": info.mpc_alternate, "mpc_alternate": None, "sub_mpc_ext": None}
+    return leg.model_copy(update={"business_info": info.model_copy(update=moved)})
+
+
+def collected_at(pmode: PMode, leg: Leg) -> str | None:
+    """Where messages of a leg are pulled, and their receipts go: a reply where its request went.
+
+    The address of replies that are responses, and pushed when they are late, is who asked.
+    """
+    legs = [leg] if pmode.binding == PULL_AND_PULL else [leg, pmode.legs[0]]
+    if pmode.binding == SYNC and not is_pulled(pmode, 1, late=True):
+        legs = [pmode.legs[0]]
+    return next(
+        (one.protocol.address for one in legs if one.protocol and one.protocol.address), None
+    )
 
 
 def is_below(channel: str, parent: str) -> bool:
@@ -50,7 +78,12 @@ def token_asked(pmode: PMode, leg: Leg) -> Authorization | None:
     """The user name and password that a PullRequest must show, where they are agreed on."""
     if leg.security is not None and leg.security.pmode_authorize is False:
         return None
-    return pmode.initiator.authorization if pmode.initiator else None
+    index = 0 if leg is pmode.legs[0] else 1
+    sender, receiver = sides(pmode, index)
+    pulled = is_pulled(pmode, index) or is_pulled(pmode, index, late=True)
+    # Of a leg that is pushed only what is said about it can be pulled, by who sent it.
+    puller = receiver if pulled else sender
+    return puller.authorization if puller else None
 
 
 def signature_asked(pmode: PMode, leg: Leg) -> bool:
@@ -74,6 +107,18 @@ def somebody_may_pull(pmode: PMode, leg: Leg) -> bool:
     """Whether anything says who may pull."""
     asked = token_asked(pmode, leg) is not None or signature_asked(pmode, leg)
     return asked or client_asked(leg)
+
+
+def answering_of(leg: Leg) -> Policy:
+    """How long the receipt of a reply that was the response is waited for.
+
+    It is given once, and again to copies of its request only, which are sent as their own leg says.
+    """
+    retrying = retry_of(leg)
+    if retrying is None:
+        return _ANSWERED
+    within = resent_within(retrying)
+    return Policy(timeout=within or _ANSWERED.timeout, time_to_live=retrying.time_to_live)
 
 
 def offering_of(leg: Leg) -> Policy | None:

@@ -6,8 +6,24 @@ from typing import Final
 from postroad.agreement.awareness_rules import AWARENESS_RULES
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.parameters import Path
-from postroad.agreement.places import Rule, addressings, contract_of, is_pulled, numbered, report_of
+from postroad.agreement.places import (
+    Rule,
+    addressings,
+    contract_of,
+    initiator_sends,
+    is_pulled,
+    is_response,
+    numbered,
+    report_of,
+)
 from postroad.agreement.pmode import PMode
+from postroad.agreement.reply_patterns import (
+    error_addressing,
+    error_pattern,
+    receipt_addressing,
+    routed_mpc,
+)
+from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.names import I_CLOUD, SYNC, WSR, WSRM
 
 
@@ -35,13 +51,58 @@ def called_back_errors_have_an_address(pmode: PMode) -> Iterator[Breach]:
         report = report_of(leg)
         receipt = leg.security.send_receipt if leg.security else None
         to = report.receiver_errors_to
-        named = (to and (to.value or to.addressing)) or (receipt and receipt.reply_to)
-        if report.as_response is False and not named and not is_pulled(pmode, index):
+        named = (to and to.value) or (receipt and receipt.reply_to)
+        fetched = is_pulled(pmode, index) or is_response(pmode, index)
+        if error_pattern(leg) == "callback" and not named and not fetched:
+            said = "receiver_errors" if report.receiver_errors else "as_response"
             yield warning(
-                (*path, "error_handling", "report", "as_response"),
+                (*path, "error_handling", "report", said),
                 "errors have no way back: neither ReceiverErrorsTo nor SendReceipt.ReplyTo is set",
                 "add receiver_errors_to, or write as_response: true",
             )
+
+
+def pulled_errors_have_a_channel(pmode: PMode) -> Iterator[Breach]:
+    """Errors that are pulled wait in the channel of their EPR, for the Initiator. [P2-6.5-02]"""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        if error_pattern(leg) != "pull":
+            continue
+        place = (*path, "error_handling", "report", "receiver_errors", "reply_pattern")
+        if routed_mpc(error_addressing(leg)) is None:
+            yield Breach(
+                place,
+                "pull needs ReceiverErrorsTo.Addressing.EPR with the channel to pull errors from",
+                "add receiver_errors_to.addressing.epr.routing_input.business_info.mpc",
+            )
+        if is_pulled(pmode, index) or not initiator_sends(pmode, index):
+            yield Breach(
+                place,
+                "only the Initiator pulls, so only errors about what it pushes can be pulled",
+                "use callback",
+            )
+        receipt = leg.security.send_receipt if leg.security else None
+        if not (receipt and receipt.enabled):
+            yield warning(
+                place,
+                "without receipts nobody waits for an answer, so errors are pulled only when "
+                "somebody says so",
+                "add security.send_receipt",
+            )
+
+
+def routed_signals_have_an_epr(pmode: PMode) -> Iterator[Breach]:
+    """Addressing says how receipts and errors are routed; where they go is said elsewhere."""
+    for path, leg in numbered(pmode):
+        for place, agreed, hint in (
+            ("security", receipt_addressing(leg), "security.send_receipt.reply_to"),
+            ("error_handling", error_addressing(leg), "the address itself"),
+        ):
+            if agreed is not None and agreed.epr is None:
+                yield Breach(
+                    (*path, place),
+                    "an Addressing of signals without EPR says nothing",
+                    f"add epr.routing_input, or write {hint}",
+                )
 
 
 def acks_to_names_the_right_place(pmode: PMode) -> Iterator[Breach]:
@@ -213,13 +274,35 @@ def splitting_is_asynchronous(pmode: PMode) -> Iterator[Breach]:
             )
 
 
+def splitting_is_possible(pmode: PMode) -> Iterator[Breach]:
+    """A fragment holds something, and the coding of the whole is one of HTTP's. [P2-4.2.4-02]"""
+    for path, leg in numbered(pmode):
+        if leg.splitting is None:
+            continue
+        place: Path = (*path, "splitting")
+        if leg.splitting.fragment_size == 0:
+            message = "a fragment holds at least one byte"
+            yield Breach((*place, "fragment_size"), message, "write a size such as 16 MiB")
+        compression = leg.splitting.compression
+        algorithm = compression.algorithm if compression else None
+        if algorithm is not None and algorithm not in COMPRESSION_ALGORITHMS:
+            yield Breach(
+                (*place, "compression", "algorithm"),
+                f"{algorithm!r} is no compression that fragments can name",
+                f"write one of {', '.join(COMPRESSION_ALGORITHMS)}",
+            )
+
+
 DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     error_patterns_agree,
     called_back_errors_have_an_address,
+    pulled_errors_have_a_channel,
+    routed_signals_have_an_epr,
     acks_to_names_the_right_place,
     acknowledgments_suit_the_protocol,
     routed_addresses_are_the_icloud,
     bundling_parameters_agree,
     splitting_is_asynchronous,
+    splitting_is_possible,
     *AWARENESS_RULES,
 )

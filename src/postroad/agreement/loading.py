@@ -157,7 +157,7 @@ class _Reading:
     def _problem(
         self, file: str, mark: Mark, message: str, hint: str, level: Level = Level.ERROR
     ) -> None:
-        said = _one_line(message), _one_line(hint)
+        said = one_line(message), one_line(hint)
         self._problems[Problem(file, mark.line, mark.column, level, *said)] = None
 
     def _breach(self, file: str, node: Node, breach: Breach) -> None:
@@ -264,7 +264,7 @@ def _remove(data: Any, path: Path) -> None:
         holder.pop(name, None)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """What a file holds, made harmless for a terminal."""
     clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:600])
     return clean if len(text) <= 600 else clean + "…"

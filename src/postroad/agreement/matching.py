@@ -295,6 +295,8 @@ class PModes:
                 test and _names_test(leg),
                 test and protected == _protection(leg.leg),
                 _specificity(leg),
+                # Only what refers to a request can be a reply; then it is one.
+                leg.index,
             ),
         )
         return Match(best.pmode, best.leg, best.index + 1, test, against)

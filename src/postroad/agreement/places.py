@@ -13,6 +13,7 @@ from postroad.wire.names import (
     PULL_AND_PUSH,
     PUSH,
     PUSH_AND_PULL,
+    SYNC,
 )
 
 Rule = Callable[[PMode], Iterator[Breach]]
@@ -29,9 +30,20 @@ def numbered(pmode: PMode) -> Iterator[tuple[Path, Leg]]:
         yield ("legs", index), leg
 
 
-def is_pulled(pmode: PMode, index: int) -> bool:
-    """Whether the message of a leg is pulled by its receiver."""
-    return pmode.binding in (PULLED_SECOND if index else PULLED_FIRST)
+def alternate_of(pmode: PMode) -> str | None:
+    """The binding of a reply that is late; unset: it has none."""
+    return pmode.mep_binding.alternate if pmode.mep_binding else None
+
+
+def is_pulled(pmode: PMode, index: int, *, late: bool = False) -> bool:
+    """Whether the message of a leg is pulled by its receiver; `late`: by the alternate binding."""
+    binding = alternate_of(pmode) if late else pmode.binding
+    return binding in (PULLED_SECOND if index else PULLED_FIRST)
+
+
+def is_response(pmode: PMode, index: int) -> bool:
+    """Whether the message of a leg is the response to the one before it."""
+    return pmode.binding == SYNC and index == 1
 
 
 def initiator_sends(pmode: PMode, index: int) -> bool:

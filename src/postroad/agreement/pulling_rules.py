@@ -6,40 +6,55 @@ from typing import Final
 
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.channels import pulling_of, somebody_may_pull, token_asked
-from postroad.agreement.places import Rule, is_pulled, numbered
+from postroad.agreement.places import (
+    ONE_WAY_BINDINGS,
+    Rule,
+    initiator_sends,
+    is_pulled,
+    numbered,
+)
 from postroad.agreement.pmode import Leg, PMode
-from postroad.wire.names import ONE_WAY, PULL
+from postroad.agreement.reply_patterns import signal_channels
+from postroad.wire.names import ONE_WAY
 
 _extension: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
 
 
-def _is_collected(pmode: PMode, leg: Leg) -> bool:
-    """Whether the leg is a one-way exchange that is pulled; ebXML cannot be."""
-    return pmode.binding == PULL and pmode.mep == ONE_WAY and leg.ebxml is None
+def _is_collected(pmode: PMode, index: int, leg: Leg) -> bool:
+    """Whether the messages of a leg are pulled, or may be; ebXML cannot be."""
+    fits = (pmode.binding in ONE_WAY_BINDINGS) == (pmode.mep == ONE_WAY)
+    late = index == 1 and is_pulled(pmode, index, late=True)
+    return fits and (is_pulled(pmode, index) or late) and leg.ebxml is None
 
 
 def pulling_is_for_pulled_messages(pmode: PMode) -> Iterator[Breach]:
     """What is about pulling stands where something is pulled."""
     for index, (path, leg) in enumerate(numbered(pmode)):
-        if is_pulled(pmode, index):
+        if is_pulled(pmode, index) or (index == 1 and is_pulled(pmode, index, late=True)):
             continue
         said, hint = "the messages of this leg are not pulled", "remove it, or use the binding pull"
-        if leg.pulling is not None:
-            yield Breach((*path, "pulling"), said, hint)
         if leg.business_info is not None and leg.business_info.sub_mpc_ext is not None:
             yield Breach((*path, "business_info", "sub_mpc_ext"), said, hint)
+        if signal_channels(leg):
+            continue
+        if leg.pulling is not None:
+            yield Breach((*path, "pulling"), said, hint)
         if leg.security is not None and leg.security.pmode_authorize:
             yield Breach((*path, "security", "pmode_authorize"), said, hint)
 
 
 def who_may_pull_is_said(pmode: PMode) -> Iterator[Breach]:
     """A user name, a signature or a TLS client certificate shows who pulls (Core 7.10)."""
-    for path, leg in numbered(pmode):
-        if _is_collected(pmode, leg) and not somebody_may_pull(pmode, leg):
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        signals = bool(signal_channels(leg))
+        collected = _is_collected(pmode, index, leg) or signals
+        if collected and not somebody_may_pull(pmode, leg):
+            responder = initiator_sends(pmode, index) and not signals
+            side = "responder" if responder else "initiator"
             yield warning(
                 path,
                 "nothing says who may pull, so nobody may",
-                "add initiator.authorization, security.x509.sign or protocol.security.client",
+                f"add {side}.authorization, security.x509.sign or protocol.security.client",
             )
 
 
@@ -58,6 +73,19 @@ def sub_channels_are_paths(pmode: PMode) -> Iterator[Breach]:
             )
 
 
+def signals_are_pulled_as_they_come(pmode: PMode) -> Iterator[Breach]:
+    """As many signals wait as there were messages: only these are limited in number."""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        if is_pulled(pmode, index) or not signal_channels(leg):
+            continue
+        if leg.pulling is not None and leg.pulling.capacity is not None:
+            yield Breach(
+                (*path, "pulling", "capacity"),
+                "only signals are pulled here, and for each message there is one",
+                "remove it; keep says how long they wait",
+            )
+
+
 def pulled_messages_have_no_order(pmode: PMode) -> Iterator[Breach]:
     """Several may be with the receiver at once, so that only the channel's own order holds."""
     for index, (path, leg) in enumerate(numbered(pmode)):
@@ -73,9 +101,9 @@ def pulled_messages_have_no_order(pmode: PMode) -> Iterator[Breach]:
 
 def pulled_messages_have_receipts(pmode: PMode) -> Iterator[Breach]:
     """Only a receipt says that what was handed out arrived."""
-    for path, leg in numbered(pmode):
+    for index, (path, leg) in enumerate(numbered(pmode)):
         receipt = leg.security.send_receipt if leg.security else None
-        if _is_collected(pmode, leg) and not (receipt and receipt.enabled):
+        if _is_collected(pmode, index, leg) and not (receipt and receipt.enabled):
             yield warning(
                 path,
                 "without receipts a message is gone once it was handed out, arrived or not",
@@ -88,7 +116,8 @@ def pull_passwords_are_protected(pmode: PMode) -> Iterator[Breach]:
     for index, (path, leg) in enumerate(numbered(pmode)):
         address = (leg.protocol.address if leg.protocol else None) or ""
         clear = token_asked(pmode, leg) is not None and not pulling_of(leg).digest
-        if is_pulled(pmode, index) and clear and address.lower().startswith("http:"):
+        pulled = is_pulled(pmode, index) or signal_channels(leg)
+        if pulled and clear and address.lower().startswith("http:"):
             yield warning(
                 (*path, "pulling", "digest"),
                 "the password goes over http: in clear",
@@ -100,6 +129,7 @@ PULLING_RULES: Final[tuple[Rule, ...]] = (
     pulling_is_for_pulled_messages,
     who_may_pull_is_said,
     sub_channels_are_paths,
+    signals_are_pulled_as_they_come,
     pulled_messages_have_no_order,
     pulled_messages_have_receipts,
     pull_passwords_are_protected,

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from postroad.agreement.awareness import RetryParameters
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_ebxml import Ebxml
@@ -24,8 +26,18 @@ def retry_of(leg: Leg) -> Policy | None:
     elif retry is None or not retry.enabled:
         return None
     given = (retry.parameters if retry else None) or RetryParameters()
+    policy = retries_by(given)
+    return replace(
+        policy,
+        timeout=policy.timeout * (ebxml.hops + 1 if ebxml else 1),
+        suspend=policy.suspend or _suspends(ebxml, given),
+    )
+
+
+def retries_by(given: RetryParameters) -> Policy:
+    """What parameters of retries say, wherever they stand."""
     return Policy(
-        timeout=(given.timeout or given.period) * (ebxml.hops + 1 if ebxml else 1),
+        timeout=given.timeout or given.period,
         interval=given.period,
         growth=given.backoff,
         longest=given.max_period or LONGEST_WAIT,
@@ -34,7 +46,7 @@ def retry_of(leg: Leg) -> Policy | None:
         time_to_live=given.time_to_live,
         persist_duration=given.persist_duration,
         fail_fast=given.fail_fast,
-        suspend=given.then == "suspend" or _suspends(ebxml, given),
+        suspend=given.then == "suspend",
     )
 
 

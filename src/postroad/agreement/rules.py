@@ -24,6 +24,7 @@ from postroad.agreement.places import (
 from postroad.agreement.pmode import PMode
 from postroad.agreement.pulling_rules import PULLING_RULES
 from postroad.agreement.security_rules import SECURITY_RULES
+from postroad.agreement.two_way_rules import TWO_WAY_RULES
 from postroad.agreement.values import is_uri
 from postroad.wire.names import (
     ONE_WAY,
@@ -264,4 +265,5 @@ RULES: Final[tuple[Rule, ...]] = (
     *SECURITY_RULES,
     *EBXML_RULES,
     *PULLING_RULES,
+    *TWO_WAY_RULES,
 )

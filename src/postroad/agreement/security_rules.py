@@ -6,9 +6,10 @@ from typing import Final
 from postroad.agreement.algorithms import WEAK, short_name, strength
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.parameters import Path, settings
-from postroad.agreement.places import Rule, is_pulled, numbered
+from postroad.agreement.places import Rule, initiator_sends, is_pulled, is_response, numbered
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.pmode_security import X509, Covered, SendReceipt, Signature
+from postroad.agreement.reply_patterns import routed_mpc
 from postroad.wire.names import XENC11
 
 _RSA_OAEP: Final = XENC11 + "rsa-oaep"
@@ -42,15 +43,18 @@ def non_repudiation_needs_a_signature(pmode: PMode) -> Iterator[Breach]:
             )
 
 
+def _initiator_pushes(pmode: PMode, index: int) -> bool:
+    return initiator_sends(pmode, index) and not is_pulled(pmode, index)
+
+
 def pulled_receipts_have_an_epr(pmode: PMode) -> Iterator[Breach]:
-    """ReplyPattern pull needs SendReceipt.Addressing.EPR. [P2-6.7.1-02]"""
+    """ReplyPattern pull needs SendReceipt.Addressing.EPR, and its MPC. [P2-6.7.1-02]"""
     for path, _, receipt in _receipts(pmode):
-        routed = receipt.addressing is not None and receipt.addressing.epr is not None
-        if receipt.reply_pattern == "pull" and not routed:
+        if receipt.reply_pattern == "pull" and routed_mpc(receipt.addressing) is None:
             yield Breach(
                 (*path, "reply_pattern"),
-                "pull needs SendReceipt.Addressing.EPR",
-                "add addressing.epr.routing_input with the MPC to pull receipts from",
+                "pull needs SendReceipt.Addressing.EPR with the channel to pull receipts from",
+                "add addressing.epr.routing_input.business_info.mpc",
             )
 
 
@@ -59,10 +63,18 @@ def receipts_for_pulled_messages_are_called_back(pmode: PMode) -> Iterator[Breac
     for path, _, receipt in _receipts(pmode):
         index = path[1]
         assert isinstance(index, int)
-        if receipt.reply_pattern == "response" and is_pulled(pmode, index):
+        fetched = is_pulled(pmode, index) or is_response(pmode, index)
+        if receipt.reply_pattern == "response" and fetched:
+            how = "a response itself" if is_response(pmode, index) else "pulled"
             yield Breach(
                 (*path, "reply_pattern"),
-                "the message is pulled: there is no response that could carry its receipt",
+                f"the message is {how}: there is no response that could carry its receipt",
+                "use callback",
+            )
+        if receipt.reply_pattern == "pull" and not _initiator_pushes(pmode, index):
+            yield Breach(
+                (*path, "reply_pattern"),
+                "only the Initiator pulls, so only receipts of what it pushes can be pulled",
                 "use callback",
             )
 
@@ -70,12 +82,13 @@ def receipts_for_pulled_messages_are_called_back(pmode: PMode) -> Iterator[Breac
 def called_back_receipts_have_an_address(pmode: PMode) -> Iterator[Breach]:
     """ReplyTo is where a receipt goes that is not the response.
 
-    The receipt of a pulled message goes where the message was pulled from. [P2-6.7.1-04]
+    The receipt of a message that was fetched goes where that was. [P2-6.7.1-04]
     """
     for path, _, receipt in _receipts(pmode):
         index = path[1]
         assert isinstance(index, int)
-        named = receipt.reply_to or receipt.addressing or is_pulled(pmode, index)
+        fetched = is_pulled(pmode, index) or is_response(pmode, index)
+        named = receipt.reply_to or fetched
         if receipt.enabled and receipt.reply_pattern == "callback" and not named:
             yield Breach(
                 (*path, "reply_pattern"),

@@ -14,6 +14,7 @@ PMode.Agreement
 PMode.Agreement.type
 PMode.MEP
 PMode.MEPbinding
+PMode.MEPbinding.Alternate
 PMode.MEPbinding.Pipelining
 PMode.Initiator.Party[]
 PMode.Initiator.Party[].type
@@ -22,6 +23,7 @@ PMode.Initiator.Authorization.*
 PMode.Responder.Party[]
 PMode.Responder.Party[].type
 PMode.Responder.Role
+PMode.Responder.Authorization.*
 PMode[].Protocol.Address
 PMode[].Protocol.SOAPVersion
 PMode[].Protocol.AddActorOrRoleAttribute
@@ -29,6 +31,7 @@ PMode[].BusinessInfo.Service
 PMode[].BusinessInfo.Service.type
 PMode[].BusinessInfo.Action
 PMode[].BusinessInfo.MPC
+PMode[].BusinessInfo.MPC.Alternate
 PMode[].BusinessInfo.subMPCext
 PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize
@@ -64,8 +67,11 @@ PMode[].Security.SendReceipt.NonRepudiation
 PMode[].Security.SendReceipt.Certificate
 PMode[].Security.SendReceipt.ReplyPattern
 PMode[].Security.SendReceipt.ReplyTo
+PMode[].Security.SendReceipt.Addressing.*
 PMode[].ErrorHandling.Report.AsResponse
 PMode[].ErrorHandling.Report.ReceiverErrorsTo
+PMode[].ErrorHandling.Report.ReceiverErrorsTo.Addressing.*
+PMode[].ErrorHandling.Report.ReceiverErrors.ReplyPattern
 PMode[].ErrorHandling.Report.ProcessErrorNotifyConsumer
 PMode[].ErrorHandling.Report.ProcessErrorNotifyProducer
 PMode[].ErrorHandling.Report.DeliveryFailuresNotifyProducer
@@ -106,7 +112,7 @@ _ADDRESSING: Final = ".Addressing."
 
 def parameter_table(supported: frozenset[str] = SUPPORTED) -> str:
     """All parameters as Markdown; those of Addressing, which stands in many places, once."""
-    places: dict[str, None] = {}
+    places: dict[str, bool] = {}
     rows = []
     addressing = []
     for parameter in PARAMETERS:
@@ -118,10 +124,14 @@ def parameter_table(supported: frozenset[str] = SUPPORTED) -> str:
             addressing_owner = place
         if place == addressing_owner:
             path = parameter.path.partition("addressing.")[2]
+            somewhere = supported | {
+                parameter.name for one in supported if one.endswith(_ADDRESSING + rest)
+            }
             addressing.append(
-                _row(parameter, f"…Addressing.{rest}", f"…addressing.{path}", supported)
+                _row(parameter, f"…Addressing.{rest}", f"…addressing.{path}", somewhere)
             )
-        places[place] = None
+        places[place] = places.get(place, False) or parameter.name in supported
+    working = " and ".join(f"`{place}`" for place, works in places.items() if works)
     return "\n".join(
         [
             _HEAD,
@@ -129,7 +139,8 @@ def parameter_table(supported: frozenset[str] = SUPPORTED) -> str:
             "",
             "Addressing stands below "
             + ", ".join(f"`{place}`" for place in places)
-            + ", each time with these parameters:",
+            + ", each time with these parameters"
+            + (f"; they work below {working}:" if working else ":"),
             "",
             _HEAD,
             *addressing,

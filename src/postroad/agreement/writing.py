@@ -1,4 +1,4 @@
-"""P-Modes back to YAML, and the JSON Schema of their files for editors."""
+"""P-Modes back to YAML, and the JSON Schemas of files for editors."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import yaml
 
 from postroad.agreement.loading import LIST_KEY, PRIVATE
 from postroad.agreement.pmode import PMode
+from postroad.agreement.routes import RoutesFile
 from postroad.agreement.values import REVEAL
 
 
@@ -35,6 +36,17 @@ def pmode_schema() -> dict[str, Any]:
         "title": "Postroad P-Mode file",
         "anyOf": [reference, listed],
         "$defs": _tidy(definitions),
+    }
+
+
+def routes_schema() -> dict[str, Any]:
+    """JSON Schema of a file of routing rules."""
+    schema = RoutesFile.model_json_schema(ref_template="#/$defs/{model}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **_tidy(schema),
+        "title": "Postroad routes",
+        "patternProperties": {f"^{PRIVATE}": True},
     }
 
 

@@ -17,6 +17,7 @@ from postroad.api import (
     partners,
     pulling,
     reference,
+    routing,
 )
 from postroad.api.access import ALWAYS_OPEN, Guard
 from postroad.api.limits import ApiLimits
@@ -49,7 +50,7 @@ def create_app(
     app.state.service = service
     app.state.limits = limits or ApiLimits()
     # Notices before the inbox: the first that fits a path gets it.
-    for room in (messages, notices, inbox, partners, admin, asking, pulling, operations):
+    for room in (messages, routing, notices, inbox, partners, admin, asking, pulling, operations):
         app.include_router(room.router)
     app.include_router(_documentation(app))
     tell_problems(app)

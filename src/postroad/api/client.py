@@ -45,6 +45,7 @@ from postroad.api.client_values import (
     Pulled,
     PulledMessage,
     QueryAnswer,
+    Route,
     SentMessage,
     Signal,
     Status,
@@ -69,6 +70,7 @@ __all__ = [
     "Pulled",
     "PulledMessage",
     "QueryAnswer",
+    "Route",
     "SentMessage",
     "Signal",
     "Status",
@@ -130,6 +132,36 @@ class Client(Asking[httpx.Client]):
             return sent
         return SentMessage(self.wait(sent.message_id, wait), sent.repeated)
 
+    def reply(
+        self,
+        message_id: str,
+        *,
+        payloads: Sequence[Content | Payload] = (),
+        pmode: str | None = None,
+        reply_id: str | None = None,
+        service: str | None = None,
+        action: str | None = None,
+        properties: Properties = (),
+        wait: float | None = None,
+        progress: Progress | None = None,
+    ) -> SentMessage:
+        """Answer a message of the inbox; with `wait` as `send` does.
+
+        `pmode` is needed only where the exchange is one-way; `reply_id` is the reply's own id.
+        """
+        metadata = calls.submission(
+            pmode=pmode,
+            message_id=reply_id or new_message_id(),
+            service=service,
+            action=action,
+            properties=properties,
+        )
+        with Upload(metadata, payloads, progress) as upload:
+            sent = self._run(calls.reply(message_id), upload)
+        if wait is None:
+            return sent
+        return SentMessage(self.wait(sent.message_id, wait), sent.repeated)
+
     def status(self, message_id: str, *, side: str | None = None) -> Message:
         """Where a message is."""
         return self._run(calls.status(message_id, side))
@@ -144,9 +176,25 @@ class Client(Asking[httpx.Client]):
             if message.settled or left <= seconds:
                 return message
 
+    def wait_reply(self, message_id: str, timeout: float = 300.0) -> Message | None:
+        """The reply to a request; None when it cannot come, or is not there in so many seconds."""
+        end = time.monotonic() + timeout
+        while True:
+            left = max(0.0, end - time.monotonic())
+            seconds = min(left, calls.LONGEST_WAIT)
+            request = self._run(calls.status(message_id, wait_reply=seconds))
+            if request.reply_message_id is not None:
+                return self.received(request.reply_message_id)
+            if request.state in calls.NEVER_ARRIVED or left <= seconds:
+                return None
+
     def events(self, message_id: str) -> tuple[Event, ...]:
         """All that the journal says about a message, in order."""
         return self._run(calls.events(message_id))
+
+    def route(self, message_id: str, *, side: str | None = None) -> Route:
+        """Which rule for messages of others it would match now, and why."""
+        return self._run(calls.route(message_id, side))
 
     def signals(self, message_id: str, *, side: str | None = None) -> tuple[Signal, ...]:
         """The receipts and errors about a message."""

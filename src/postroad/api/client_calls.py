@@ -28,6 +28,7 @@ from postroad.api.client_values import (
     Properties,
     Pulled,
     QueryAnswer,
+    Route,
     SentMessage,
     Signal,
     Status,
@@ -41,6 +42,8 @@ LONGEST_WAIT: Final = 30.0
 """Seconds that one request waits for a message; longer waits are several requests."""
 PULLING: Final = 600.0
 """Seconds that pulling many messages may take."""
+NEVER_ARRIVED: Final = ("failed", "expired")
+"""States of a request to which no reply comes."""
 _AGAIN: Final = (502, 503, 504)
 
 
@@ -110,14 +113,14 @@ class InboxFilters(Filters, total=False):
 
 def submission(
     *,
-    pmode: str,
+    pmode: str | None,
     message_id: str,
-    conversation_id: str | None,
-    ref_to_message_id: str | None,
+    conversation_id: str | None = None,
+    ref_to_message_id: str | None = None,
     service: str | None,
     action: str | None,
     properties: Properties,
-    test: bool,
+    test: bool = False,
 ) -> dict[str, Any]:
     """The metadata of a message, without what is left out."""
     told = {
@@ -134,20 +137,32 @@ def submission(
 
 
 def send() -> Call[SentMessage]:
-    def read(answer: httpx.Response) -> SentMessage:
-        data = answer.json()
-        return SentMessage(values.message(data), bool(data["repeated"]))
-
-    return Call("POST", f"{API}/messages", read)
+    return Call("POST", f"{API}/messages", _sent)
 
 
-def status(message_id: str, side: str | None = None, wait: float = 0.0) -> Call[Message]:
-    path = _message(message_id, "", {"side": side, "wait": wait or None})
-    return Call("GET", path, _message_of, extra_time=wait)
+def reply(message_id: str) -> Call[SentMessage]:
+    return Call("POST", f"{API}/inbox/{segment_of(message_id)}/reply", _sent)
+
+
+def _sent(answer: httpx.Response) -> SentMessage:
+    data = answer.json()
+    return SentMessage(values.message(data), bool(data["repeated"]))
+
+
+def status(
+    message_id: str, side: str | None = None, wait: float = 0.0, wait_reply: float = 0.0
+) -> Call[Message]:
+    query = {"side": side, "wait": wait or None, "wait_reply": wait_reply or None}
+    return Call("GET", _message(message_id, "", query), _message_of, extra_time=wait + wait_reply)
 
 
 def events(message_id: str) -> Call[tuple[Event, ...]]:
     return Call("GET", _message(message_id, "/events"), _many("events", values.event))
+
+
+def route(message_id: str, side: str | None = None) -> Call[Route]:
+    path = _message(message_id, "/route", {"side": side})
+    return Call("GET", path, lambda answer: values.route(answer.json()))
 
 
 def signals(message_id: str, side: str | None = None) -> Call[tuple[Signal, ...]]:

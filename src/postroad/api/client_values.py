@@ -104,6 +104,8 @@ class Message:
     protocol: str
     party: str
     ref_to_message_id: str | None
+    reply_message_id: str | None
+    """Of a request in a two-way exchange: what answers it."""
     conversation_id: str | None
     from_party: str | None
     to_party: str | None
@@ -172,6 +174,31 @@ class SentMessage:
     @property
     def settled(self) -> bool:
         return self.message.settled
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A rule that nearly matched, and what differs."""
+
+    rule: str
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where the rules of an intermediary lead a message, and why."""
+
+    routed_by: str | None
+    """RoutingInput, UserMessage or PullRequest."""
+    input: tuple[tuple[str, str], ...]
+    rule: str | None
+    because: tuple[tuple[str, str], ...]
+    to: tuple[str, ...]
+    also: tuple[str, ...]
+    """Rules that match too, and stand later."""
+    nearly: tuple[Missed, ...]
+    notes: tuple[str, ...]
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +320,8 @@ class Pulled:
     messages: tuple[PulledMessage, ...]
     detail: str | None
     """Why no more came, where the channel is not simply empty."""
+    answered: tuple[PulledMessage, ...] = ()
+    """Own messages about which a receipt or an error was pulled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +355,7 @@ class PMode:
     action: str | None
     address: str | None
     sends: bool
+    pulls: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +404,23 @@ def event(data: Mapping[str, Any]) -> Event:
     return _value(Event, {**data, "payload_digests": None if digests is None else tuple(digests)})
 
 
+def route(data: Mapping[str, Any]) -> Route:
+    def pairs(key: str) -> tuple[tuple[str, str], ...]:
+        return tuple((one["criterion"], one["value"]) for one in data[key])
+
+    return Route(
+        data["routed_by"],
+        pairs("input"),
+        data["rule"],
+        pairs("because"),
+        tuple(data["to"]),
+        tuple(data["also"]),
+        tuple(Missed(one["rule"], tuple(one["differences"])) for one in data["nearly"]),
+        tuple(data["notes"]),
+        data["error"],
+    )
+
+
 def signal(data: Mapping[str, Any]) -> Signal:
     return _value(Signal, data)
 
@@ -391,8 +438,9 @@ def ping_answer(data: Mapping[str, Any]) -> PingAnswer:
 
 
 def pulled(data: Mapping[str, Any]) -> Pulled:
-    came = tuple(_value(PulledMessage, one) for one in data.get("messages", ()))
-    return _value(Pulled, {**data, "messages": came})
+    kinds = ("messages", "answered")
+    came = {kind: tuple(_value(PulledMessage, one) for one in data[kind]) for kind in kinds}
+    return _value(Pulled, {**data, **came})
 
 
 def query_answer(data: Mapping[str, Any]) -> QueryAnswer:

@@ -15,7 +15,7 @@ from postroad.msh.answers import error, write_answer
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
 from postroad.node.receiving import not_stored
-from postroad.node.requests import Request, Response
+from postroad.node.requests import STATIONS, Request, Response
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
 from postroad.transport.http_body import Truncated as ClientIsGone
@@ -101,6 +101,7 @@ def _request(
         _too_large(limit) if announced > limit else _body(receive, limit, arrived),
         scope.get("extensions", {}).get("tls", {}).get("client_certificate"),
         _text(head.get(b"soapaction")),
+        stations=_text(head.get(STATIONS.lower().encode())),
     )
 
 

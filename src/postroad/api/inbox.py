@@ -2,20 +2,26 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from postroad.api.limits import ApiLimits
 from postroad.api.lists import Acknowledged, InboxFilters, page
+from postroad.api.metadata import ReplyMetadata
 from postroad.api.paths import API, Door, MessageId
 from postroad.api.problems import ApiProblem, problem_responses
 from postroad.api.streaming import streamed
+from postroad.api.submission_body import submission_body
+from postroad.api.upload import read_submission
 from postroad.api.views import (
     AcknowledgedView,
     ExtentView,
     MessagesView,
     MessageView,
+    SubmittedView,
     extent_view,
     message_view,
+    submitted_view,
 )
 from postroad.node.service import Service
 from postroad.store.records import INBOX, Message, Side
@@ -98,6 +104,31 @@ async def release(service: Door, message_id: MessageId) -> MessageView:
     They are waited for no longer; what is held up by nothing else follows.
     """
     return message_view(await service.release(message_id))
+
+
+@router.post(
+    "/{message_id}/reply",
+    status_code=202,
+    response_model=SubmittedView,
+    responses={
+        200: {"model": SubmittedView, "description": "The same was submitted before"},
+        **problem_responses(400, 404, 408, 409, 413, 415, 422),
+    },
+    openapi_extra=submission_body("ReplyMetadata", {"message_id": "price-17@seller.example"}),
+)
+async def reply(
+    request: Request, response: Response, service: Door, message_id: MessageId
+) -> SubmittedView:
+    """Answer a message: the reply refers to it, goes to its sender and is of its conversation.
+
+    In a two-way exchange a message has one reply. Where the exchange is one-way, name the P-Mode.
+    """
+    limits: ApiLimits = request.app.state.limits
+    submission = await read_submission(request, service.new_sink, limits, ReplyMetadata)
+    submitted = await service.reply(message_id, submission)
+    if submitted.repeated:
+        response.status_code = 200
+    return submitted_view(submitted.message, submitted.repeated)
 
 
 async def _in_inbox(service: Service, message_id: str) -> Message:

@@ -13,6 +13,7 @@ from postroad.api.paths import API, Door, MessageId, SignalId
 from postroad.api.problems import ApiProblem, problem_responses
 from postroad.api.segments import segment_of
 from postroad.api.streaming import streamed
+from postroad.api.submission_body import submission_body
 from postroad.api.upload import read_submission
 from postroad.api.views import (
     EventsView,
@@ -33,29 +34,6 @@ router = APIRouter(prefix=f"{API}/messages", tags=["messages"])
 WhichSide = Annotated[
     Side | None, Query(description="Of both sides the sending one unless said otherwise.")
 ]
-_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "description": "The part `metadata` comes first, then the payloads, each a part with a "
-        "name of its own. A part that the metadata do not describe is taken with its Content-Type "
-        "and file name. Payloads of any size are streamed.",
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["metadata"],
-                    "properties": {"metadata": {"$ref": "#/components/schemas/Metadata"}},
-                    "additionalProperties": {"type": "string", "format": "binary"},
-                },
-                "encoding": {"metadata": {"contentType": "application/json"}},
-                "example": {
-                    "metadata": {"pmode": "orders", "message_id": "order-4711@buyer.example"},
-                    "order": "<order>4711</order>",
-                },
-            }
-        },
-    }
-}
 _ZIP: Final[dict[str, Any]] = {
     "description": "A zip with message, receipt, certificates and verdict",
     "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
@@ -90,7 +68,9 @@ class Settlement(BaseModel):
         200: {"model": SubmittedView, "description": "The same was submitted before"},
         **problem_responses(400, 408, 409, 413, 415, 422),
     },
-    openapi_extra=_BODY,
+    openapi_extra=submission_body(
+        "Metadata", {"pmode": "orders", "message_id": "order-4711@buyer.example"}
+    ),
 )
 async def submit_message(request: Request, response: Response, service: Door) -> SubmittedView:
     """Submit a message: durable and on its way when this answers.
@@ -131,10 +111,21 @@ async def get_message(
             "many seconds.",
         ),
     ] = 0,
+    wait_reply: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=WAIT,
+            description="Answer once the reply to a request is there or cannot come, or after so "
+            "many seconds.",
+        ),
+    ] = 0,
 ) -> MessageView:
     """Where a message is."""
     if wait and side in (None, Side.SENDING):
         await service.settled(message_id, wait)
+    if wait_reply and side in (None, Side.SENDING):
+        await service.replied(message_id, wait_reply)
     return message_view(await _found(service, message_id, side))
 
 

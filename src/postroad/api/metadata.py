@@ -154,10 +154,20 @@ class Metadata(_Given):
     )
 
 
-def read_metadata(data: bytes) -> Metadata:
+class ReplyMetadata(Metadata):
+    """A reply to a message of the inbox. What is left out is taken from that and its P-Mode."""
+
+    pmode: Annotated[str, AfterValidator(_on_one_line), StringConstraints(max_length=1024)] = Field(
+        default="",
+        description="Left out: that of the message, whose exchange must be two-way.",
+    )
+    ref_to_message_id: Word | None = Field(default=None, description="Always that message.")
+
+
+def read_metadata(data: bytes, kind: type[Metadata] = Metadata) -> Metadata:
     """The metadata from their JSON; 422 with the path of each field that is wrong."""
     try:
-        return Metadata.model_validate_json(data)
+        return kind.model_validate_json(data)
     except Invalid as invalid:
         raise field_problem(
             field_errors([_said(error) for error in invalid.errors()], "metadata")

@@ -103,6 +103,7 @@ class PullView(BaseModel):
                             "detail": None,
                         }
                     ],
+                    "answered": [],
                     "detail": None,
                 }
             ]
@@ -113,6 +114,9 @@ class PullView(BaseModel):
     channel: str = Field(description="The channel that was pulled from.")
     address: str = Field(description="Where it was asked.")
     messages: list[PulledMessage]
+    answered: list[PulledMessage] = Field(
+        description="Messages of this node about which a receipt or an error was pulled."
+    )
     detail: str | None = Field(
         description="Why no more came; null when the channel is empty, or as many came as wanted."
     )
@@ -143,12 +147,13 @@ async def pull_messages(
         channel=found.channel,
         address=found.address,
         messages=[await _pulled(service, one) for one in found.messages],
+        answered=[await _pulled(service, one, Side.SENDING) for one in found.answered],
         detail=found.detail,
     )
 
 
-async def _pulled(service: Service, message_id: str) -> PulledMessage:
-    message = await service.message(message_id, Side.RECEIVING)
+async def _pulled(service: Service, message_id: str, side: Side = Side.RECEIVING) -> PulledMessage:
+    message = await service.message(message_id, side)
     if message is None:
         return PulledMessage(message_id=message_id, state="rejected", detail="it has no use here")
     return PulledMessage(message_id=message_id, state=message.state.value, detail=message.detail)

@@ -33,7 +33,9 @@ _UNDESCRIBED: Final = GivenPayload(part="-")
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
-async def read_submission(request: Request, new_sink: NewSink, limits: ApiLimits) -> Submission:
+async def read_submission(
+    request: Request, new_sink: NewSink, limits: ApiLimits, kind: type[Metadata] = Metadata
+) -> Submission:
     """The submission in a request; `ApiProblem` when there is none."""
     if request.headers.get("content-encoding", "identity") != "identity":
         raise ApiProblem(415, "Send the body without Content-Encoding.")
@@ -41,7 +43,7 @@ async def read_submission(request: Request, new_sink: NewSink, limits: ApiLimits
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) > limits.upload_bytes:
         raise _too_large(limits)
-    upload = _Upload(new_sink, limits)
+    upload = _Upload(new_sink, limits, kind)
     try:
         async for chunk in _chunks(request, limits):
             for piece in cutter.cut(chunk):
@@ -103,9 +105,10 @@ class _Uploaded:
 class _Upload:
     """What came of a submission so far."""
 
-    def __init__(self, new_sink: NewSink, limits: ApiLimits) -> None:
+    def __init__(self, new_sink: NewSink, limits: ApiLimits, kind: type[Metadata]) -> None:
         self._new_sink = new_sink
         self._limits = limits
+        self._kind = kind
         self._metadata: Metadata | None = None
         self._metadata_bytes: bytearray | None = None
         self._incoming: _Incoming | None = None
@@ -142,7 +145,7 @@ class _Upload:
             self._uploaded.append(await self._incoming.finish())
             self._incoming = None
         elif self._metadata_bytes is not None:
-            self._metadata = read_metadata(bytes(self._metadata_bytes))
+            self._metadata = read_metadata(bytes(self._metadata_bytes), self._kind)
             self._metadata_bytes = None
 
     def discard(self) -> None:

@@ -107,6 +107,9 @@ class MessageView(BaseModel):
     protocol: str
     party: str
     ref_to_message_id: str | None
+    reply_message_id: str | None = Field(
+        description="Of a request in a two-way exchange: the message that answers it."
+    )
     conversation_id: str | None
     from_party: str | None
     to_party: str | None
@@ -239,7 +242,11 @@ class NoticeView(BaseModel):
     id: int
     message_id: str
     at: datetime
-    event: str = Field(description="failed, in_doubt, suspended or settled", examples=["failed"])
+    event: str = Field(
+        description="failed, in_doubt, suspended or settled; reply_refused of a received message, "
+        "where the webhook's answer cannot be its reply",
+        examples=["failed"],
+    )
     state: State
     severity: str | None = Field(
         description="Of a failure: `Error`, the partner does not have it; `Warning`, it may."
@@ -307,6 +314,9 @@ class PModeView(BaseModel):
     action: str | None
     address: str | None
     sends: bool = Field(description="Whether this node is the one that sends with it.")
+    pulls: bool = Field(
+        description="Whether this node pulls with it: messages, or signals about those it sent."
+    )
 
 
 class PModesView(BaseModel):

@@ -111,6 +111,24 @@ def pull(
 
 
 @app.command()
+def hub(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Which measure; several times; else all: rules.")
+    ] = None,
+    rules: Annotated[int, typer.Option(min=100, max=1_000_000, help="Rules of the hub.")] = 10_000,
+) -> None:
+    """Route messages by many rules, beside ten."""
+    from postroad.cli.bench_hub import MEASURES, hub_measures
+    from postroad.cli.problems import fail
+
+    for name in only or ():
+        if name not in MEASURES:
+            fail(f"there is no measure {name}: take of {', '.join(MEASURES)}")
+    _tell(hub_measures(wanted=only or MEASURES, rules=rules), as_json)
+
+
+@app.command()
 def pipeline(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     events: Annotated[

@@ -33,7 +33,7 @@ from postroad.cli.bench_processes import (
 )
 from postroad.cli.bench_push import work_folder
 from postroad.cli.bench_wire import Measure
-from postroad.msh.pulling import pull_request
+from postroad.msh.pulling import message_channel, pull_request
 from postroad.msh.selecting import items_of
 from postroad.node.config import load_config
 from postroad.node.node import Node
@@ -272,7 +272,7 @@ async def _select(node: Node, number: int) -> float:
     """Seconds in which a selective PullRequest is answered."""
     context, now = node.context, node.context.clock()
     asking = pull_request(
-        context.in_force.offered[0],
+        message_channel(context.in_force.offered[0]),
         Selection(ref_to_message_id=_wanted(number)),
         signal_id=context.new_id(now),
         now=now,

@@ -11,6 +11,7 @@ from postroad.node.agreements import AgreementError, load_expectation
 from postroad.node.config import Config, ConfigError, load_config
 from postroad.node.config_schema import config_schema
 from postroad.node.keyring import Keyring, load_keyring, load_tls
+from postroad.node.routes import Routing, load_routing
 
 app = typer.Typer(help="Check the node's configuration.", no_args_is_help=True)
 
@@ -72,9 +73,15 @@ def _checked(file: Path) -> Checked:
             pmodes = len({leg.pmode.id for leg in found.pmodes.legs})
     except AgreementError as error:
         problems += str(error).splitlines()
+    routing = Routing()
+    try:
+        if config.routes.exists():
+            routing = load_routing(config.routes)
+    except AgreementError as error:
+        problems += str(error).splitlines()
     if problems:
         return _refused(file, problems, keyring.warnings)
-    return Checked(True, _summary(file, config, pmodes), (), keyring.warnings)
+    return Checked(True, _summary(file, config, pmodes, routing), (), keyring.warnings)
 
 
 def _refused(file: Path, problems: list[str], warnings: tuple[str, ...] = ()) -> Checked:
@@ -83,12 +90,14 @@ def _refused(file: Path, problems: list[str], warnings: tuple[str, ...] = ()) ->
     return Checked(False, f"{file}: {count}", each, warnings)
 
 
-def _summary(file: Path, config: Config, pmodes: int) -> str:
+def _summary(file: Path, config: Config, pmodes: int, routing: Routing) -> str:
     doors = ", ".join(
         f"{'https' if door.tls else 'http'}://{door.address} ({', '.join(door.serve)})"
         for door in config.listen
     )
+    rules = len(routing.table)
+    routes = f", {rules} route{'' if rules == 1 else 's'}" if rules else ""
     return (
         f"{file} holds: node {config.node} of {config.party_name}, {doors}, "
-        f"{pmodes} P-Mode{'' if pmodes == 1 else 's'}"
+        f"{pmodes} P-Mode{'' if pmodes == 1 else 's'}{routes}"
     )

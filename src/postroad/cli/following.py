@@ -86,7 +86,7 @@ def trace(
     heads = ("time", "after", "side", "event", "what")
     print_table(heads, list(_timeline(events)))
     if message is not None:
-        print_facts(_future(message, partner, notices))
+        print_facts([("reply", message.reply_message_id), *_future(message, partner, notices)])
 
 
 def _show(message: Message, partner: Partner | None) -> None:
@@ -103,6 +103,7 @@ def _show(message: Message, partner: Partner | None) -> None:
         ("action", message.action),
         ("conversation", message.conversation_id),
         ("refers to", message.ref_to_message_id),
+        ("reply", message.reply_message_id),
         ("attempts", _attempts(message)),
         ("first sent", _at(message.first_sent_at)),
         ("last sent", _at(message.last_sent_at)),

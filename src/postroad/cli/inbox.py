@@ -1,19 +1,24 @@
 """`postroad inbox`: what was received, for an application without code."""
 
-import contextlib
 import itertools
-import mimetypes
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from postroad.api.client import ApiError, Client, Message, Notice, Part
-from postroad.cli.file_names import safe_name
-from postroad.cli.messages import first, show_messages, writing
+from postroad.api.client import ApiError, Client, Notice
+from postroad.cli.messages import (
+    NoCompress,
+    Payloads,
+    PropertiesGiven,
+    Wait,
+    WaitsByDefault,
+    first,
+    show_messages,
+    submitted,
+)
 from postroad.cli.node_options import ConfigFile, Json, MessageId, Token, Url, node
 from postroad.cli.problems import fail
+from postroad.cli.saving import save
 from postroad.cli.showing import as_data, moment, plain, print_json, print_table, state
 
 app = typer.Typer(
@@ -77,12 +82,7 @@ def get(
     """
     with node(config, url, token) as client:
         message = client.received(message_id)
-        parts = _wanted(message, part)
-        if output == "-":
-            saved = []
-            _to_standard_output(client, message, parts)
-        else:
-            saved = [_save(client, message, *one, force) for one in _places(parts, output)]
+        saved = save(client, message, output, part=part, force=force)
         if ack:
             client.ack(message_id)
     if as_json and output != "-":
@@ -111,6 +111,45 @@ def ack(
         print_json(as_data(message))
     else:
         typer.echo(f"{plain(message_id)} {message.state}")
+
+
+@app.command(cls=WaitsByDefault)
+def reply(
+    message_id: MessageId,
+    payload: Payloads = None,
+    property_: PropertiesGiven = None,
+    pmode: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The P-Mode of the reply, where the exchange is one-way."),
+    ] = None,
+    reply_id: Annotated[
+        str | None,
+        typer.Option(help="The reply's id: the same again with the same content is sent once."),
+    ] = None,
+    no_compress: NoCompress = False,
+    wait: Wait = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Answer a message and print the reply's id.
+
+    The reply refers to the message, goes to its sender and is of its conversation. In a two-way
+    exchange a message has one reply.
+
+    Example: postroad inbox reply price-17@buyer.example --payload price.xml
+    """
+    with node(config, url, token) as client:
+        submitted(
+            client,
+            lambda **given: client.reply(message_id, pmode=pmode, reply_id=reply_id, **given),
+            payload,
+            property_,
+            no_compress,
+            wait,
+            as_json,
+        )
 
 
 @app.command()
@@ -203,50 +242,3 @@ def _acknowledge(client: Client, notice: Notice) -> None:
     except ApiError as error:
         if error.status != 404:
             raise
-
-
-def _wanted(message: Message, number: int | None) -> list[Part]:
-    if number is None:
-        return list(message.parts)
-    if number > len(message.parts):
-        fail(f"{message.message_id} has {len(message.parts)} payloads, no {number}", code=1)
-    return [message.parts[number - 1]]
-
-
-def _places(parts: list[Part], output: str) -> list[tuple[Part, Path]]:
-    """Where each payload goes: the file that is named, or a file of its own in the folder."""
-    place = Path(output)
-    if len(parts) == 1 and not output.endswith("/") and not place.is_dir():
-        return [(parts[0], place)]
-    names = [_name(part) for part in parts]
-    unique = [
-        name if names.count(name) == 1 else f"{part.number}-{name}"
-        for part, name in zip(parts, names, strict=True)
-    ]
-    return [(part, place / name) for part, name in zip(parts, unique, strict=True)]
-
-
-def _name(part: Part) -> str:
-    kind = part.media_type.partition(";")[0].strip()
-    return safe_name(
-        part.file_name, f"part-{part.number}{mimetypes.guess_extension(kind) or '.bin'}"
-    )
-
-
-def _save(
-    client: Client, message: Message, part: Part, path: Path, force: bool
-) -> tuple[Path, Part]:
-    if path.exists() and not force:
-        fail(f"{path} is there already; name another file with -o, or add --force", code=1)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        client.part_to(message.message_id, part.number, path)
-    return path, part
-
-
-def _to_standard_output(client: Client, message: Message, parts: list[Part]) -> None:
-    if len(parts) != 1:
-        fail(f"{message.message_id} has {len(parts)} payloads; choose one with --part")
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.buffer.write(client.part(message.message_id, parts[0].number))
-        sys.stdout.buffer.flush()

@@ -20,6 +20,7 @@ from postroad.cli import (
     pipeline,
     pmode,
     pulling,
+    route,
 )
 from postroad.cli.init import init
 from postroad.cli.inspect import inspect
@@ -100,4 +101,5 @@ app.command()(demo.demo)
 app.add_typer(journal.app, name="journal")
 app.add_typer(config.app, name="config")
 app.add_typer(pmode.app, name="pmode")
+app.add_typer(route.app, name="route")
 app.add_typer(bench.app, name="bench")

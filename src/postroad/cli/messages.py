@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from rich.console import Console
@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from typer.core import TyperCommand
 
-from postroad.api.client import ApiError, Client, Message, Payload, Property
+from postroad.api.client import ApiError, Client, Message, Payload, Property, SentMessage
 from postroad.cli.file_names import safe_name
 from postroad.cli.node_options import (
     ConfigFile,
@@ -35,9 +35,12 @@ from postroad.cli.node_options import (
     node,
 )
 from postroad.cli.problems import fail
+from postroad.cli.saving import save, writing
 from postroad.cli.showing import as_data, moment, plain, print_json, print_table, size, state
 from postroad.cli.standing import has_arrived, in_words, outlook, partner_of, to_do, why
 from postroad.wire.limits import MIB
+
+T = TypeVar("T")
 
 PATIENCE: Final = 300.0
 """Seconds that --wait waits without a number."""
@@ -61,14 +64,14 @@ class Answer(StrEnum):
 
 
 class WaitsByDefault(TyperCommand):
-    """`--wait` may stand without its number."""
+    """`--wait` and `--wait-reply` may stand without their number."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given: list[str] = []
         for index, word in enumerate(args):
             given.append(word)
             number = args[index + 1] if index + 1 < len(args) else ""
-            if word == "--wait" and not _NUMBER.fullmatch(number):
+            if word in ("--wait", "--wait-reply") and not _NUMBER.fullmatch(number):
                 given.append(f"{PATIENCE:g}")
         return super().parse_args(ctx, given)
 
@@ -85,19 +88,24 @@ Wait = Annotated[
 ]
 
 
+Payloads = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE[;type=…][;name=…]",
+        help="A payload with its media type and name; - is standard input. May be repeated.",
+    ),
+]
+PropertiesGiven = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="NAME=VALUE", help="A message property. Repeatable."),
+]
+NoCompress = Annotated[bool, typer.Option("--no-compress", help="Send payloads uncompressed.")]
+
+
 def send(
     pmode: Annotated[str, typer.Option(metavar="ID", help="The P-Mode to send with.")],
-    payload: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE[;type=…][;name=…]",
-            help="A payload with its media type and name; - is standard input. May be repeated.",
-        ),
-    ] = None,
-    property_: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="A message property. Repeatable."),
-    ] = None,
+    payload: Payloads = None,
+    property_: PropertiesGiven = None,
     message_id: Annotated[
         str | None,
         typer.Option(help="The message's id: the same again with the same content is sent once."),
@@ -111,10 +119,22 @@ def send(
     test: Annotated[
         bool, typer.Option("--test", help="To the test service: acknowledged, not delivered.")
     ] = False,
-    no_compress: Annotated[
-        bool, typer.Option("--no-compress", help="Send payloads uncompressed.")
-    ] = False,
+    no_compress: NoCompress = False,
     wait: Wait = None,
+    wait_reply: Annotated[
+        float | None,
+        typer.Option(
+            "--wait-reply",
+            metavar="[SECONDS]",
+            min=0,
+            help=f"Wait for the reply and print its id, {PATIENCE:g} s without a number.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="DIR/|FILE", help="Save the reply's payloads."),
+    ] = None,
     as_json: Json = False,
     config: ConfigFile = None,
     url: Url = None,
@@ -124,39 +144,90 @@ def send(
 
     With --wait the exit code is 0 only when it has arrived: acknowledged, settled as delivered, or
     sent where no receipt was agreed on. Else one line tells how it stands and what to do next.
+    With --wait-reply it is 0 only when the reply is there.
 
     Examples:
 
       postroad send --pmode buyer-to-seller-order --payload order.xml --wait
 
       postroad send --pmode p --payload "a.bin;type=application/pdf;name=a.pdf" --property k=v
+
+      postroad send --pmode prices --payload question.xml --wait-reply 30 -o answers/
+    """
+    if output is not None and wait_reply is None:
+        fail("-o is for the payloads of the reply: add --wait-reply")
+    with node(config, url, token) as client:
+        sent = submitted(
+            client,
+            lambda **given: client.send(
+                pmode=pmode,
+                message_id=message_id,
+                conversation_id=conversation,
+                ref_to_message_id=ref_to,
+                service=service,
+                action=action,
+                test=test,
+                **given,
+            ),
+            payload,
+            property_,
+            no_compress,
+            wait,
+            as_json,
+        )
+        if wait_reply is not None:
+            _show_reply(client, sent, wait_reply, output, as_json)
+
+
+def submitted(
+    client: Client,
+    submit: Callable[..., SentMessage],
+    payload: list[str] | None,
+    property_: list[str] | None,
+    no_compress: bool,
+    wait: float | None,
+    as_json: bool,
+) -> str:
+    """Submit what the options say, show what was taken over, and with `wait` that it arrived.
+
+    The message's id.
     """
     payloads = [_payload(one, False if no_compress else None) for one in payload or ()]
     properties = [_property(one) for one in property_ or ()]
-    with node(config, url, token) as client:
-        try:
-            with _progress(payloads) as tell:
-                sent = client.send(
-                    pmode=pmode,
-                    payloads=payloads,
-                    message_id=message_id,
-                    conversation_id=conversation,
-                    ref_to_message_id=ref_to,
-                    service=service,
-                    action=action,
-                    properties=properties,
-                    test=test,
-                    progress=tell,
-                )
-        except OSError as error:
-            fail(f"{error.filename or 'a payload'}: {error.strerror or error}")
-        if not as_json:
-            typer.echo(sent.message_id)
-        message = sent.message if wait is None else _settled(client, sent.message_id, wait)
-        if as_json:
-            print_json({**as_data(message), "repeated": sent.repeated})
-        if wait is not None:
+    try:
+        with _progress(payloads) as tell:
+            sent = submit(payloads=payloads, properties=properties, progress=tell)
+    except OSError as error:
+        fail(f"{error.filename or 'a payload'}: {error.strerror or error}")
+    if not as_json:
+        typer.echo(sent.message_id)
+    message = sent.message if wait is None else _settled(client, sent.message_id, wait)
+    if as_json:
+        print_json({**as_data(message), "repeated": sent.repeated})
+    if wait is not None:
+        _must_have_arrived(client, message, wait)
+    return sent.message_id
+
+
+def _show_reply(
+    client: Client, message_id: str, wait: float, output: str | None, as_json: bool
+) -> None:
+    """Wait for the reply; its id, or its files."""
+    reply = _patiently(lambda left: client.wait_reply(message_id, left), wait)
+    if reply is None:
+        name = plain(message_id)
+        message = client.status(message_id)
+        if message.state in ("failed", "expired"):
             _must_have_arrived(client, message, wait)
+        look = f"look again with: postroad status {shlex.quote(name)}"
+        fail(f"no reply to {name} came in {wait:g} s; {look}", code=1)
+    saved = save(client, reply, output) if output is not None else []
+    if as_json:
+        print_json({**as_data(reply), "files": [str(path) for path, _ in saved]})
+        return
+    typer.echo(reply.message_id)
+    for path, _ in saved:
+        typer.echo(path)
 
 
 def evidence(
@@ -311,15 +382,6 @@ def first(found: Iterator[Message], limit: int) -> list[Message]:
     return [one for one, _ in zip(found, range(limit), strict=False)]
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """A file that cannot be written is told in one line."""
-    try:
-        yield
-    except OSError as error:
-        fail(f"{path} cannot be written: {error.strerror or error}", code=1)
-
-
 def _row(message: Message) -> tuple[Any, ...]:
     many = len(message.parts)
     return (
@@ -338,11 +400,16 @@ def _short(party: str | None) -> str:
 
 
 def _settled(client: Client, message_id: str, wait: float) -> Message:
-    """The message once it is no longer on its way; a node that restarts meanwhile is waited for."""
+    """The message once it is no longer on its way."""
+    return _patiently(lambda left: client.wait(message_id, left), wait)
+
+
+def _patiently(waiting: Callable[[float], T], wait: float) -> T:
+    """What is waited for; a node that restarts meanwhile is waited for too."""
     end = time.monotonic() + wait
     while True:
         try:
-            return client.wait(message_id, max(0.0, end - time.monotonic()))
+            return waiting(max(0.0, end - time.monotonic()))
         except ApiError as error:
             if not is_away(error) or time.monotonic() > end:
                 raise

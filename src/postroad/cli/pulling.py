@@ -42,7 +42,8 @@ def pull(
 ) -> None:
     """Pull messages from the channels of partners, now.
 
-    They are in the inbox then. What is selected must match exactly. The exit code is 0 also when
+    They are in the inbox then; receipts and errors that are pulled are shown as the state of the
+    message that they are about. What is selected must match exactly. The exit code is 0 also when
     nothing is there, and not 0 when a partner does not answer, or a message is not as agreed.
 
     Example: postroad pull seller-collects-orders --conversation 4711
@@ -88,21 +89,22 @@ def _rounds(
     while True:
         told = client.pull(pmode, most=most, **selection)
         yield told
-        if not everything or told.detail is not None or len(told.messages) < most:
+        full = max(len(told.messages), len(told.answered)) >= most
+        if not everything or told.detail is not None or not full:
             return
 
 
 def _pulled_here(client: Client) -> Iterator[str]:
     for one in client.pmodes():
-        if (one.binding or "").endswith("/pull") and not one.sends:
+        if one.pulls:
             yield one.id
 
 
 def _show(told: list[Pulled]) -> None:
     for one in told:
-        for each in one.messages:
+        for each in (*one.messages, *one.answered):
             typer.echo(f"{plain(each.message_id)} {plain(each.state)}")
-    if not any(one.messages or one.detail for one in told):
+    if not any(one.messages or one.answered or one.detail for one in told):
         typer.echo("nothing is there to be pulled", err=True)
 
 

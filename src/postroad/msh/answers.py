@@ -12,8 +12,10 @@ from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode import Leg
+from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at
+from postroad.msh.reply_routing import Routing
 from postroad.msh.securing import signs
 from postroad.security.secure import secure
 from postroad.security.sign import Block, Signing
@@ -67,14 +69,12 @@ def _wants_proof(leg: Leg) -> bool:
 
 
 def receipt_is_response(leg: Leg) -> bool:
-    asked = leg.security.send_receipt if leg.security else None
-    return asked is None or asked.reply_pattern in (None, "response")
+    return receipt_pattern(leg) == "response"
 
 
 def errors_are_response(leg: Leg | None) -> bool:
     """Errors come back on the response unless the P-Mode says otherwise (Core D.3.4)."""
-    report = leg.error_handling.report if leg and leg.error_handling else None
-    return report is None or report.as_response is not False
+    return leg is None or error_pattern(leg) == "response"
 
 
 def receipt(
@@ -120,13 +120,24 @@ def _wire_error(problem: EbmsError, ref: str | None) -> Error:
 
 
 def write_answer(
-    signal: SignalMessage, version: SoapVersion, how: Signing | None, now: datetime
+    signal: SignalMessage,
+    version: SoapVersion,
+    how: Signing | None,
+    now: datetime,
+    routing: Routing | None = None,
+    before: SignalMessage | None = None,
 ) -> Answer:
-    """The signal in its envelope, signed where the P-Mode signs."""
-    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    """The signal in its envelope, signed where the P-Mode signs.
+
+    `routing` is signed with it; `before` is another signal that stands before it.
+    """
+    units = (signal,) if before is None else (before, signal)
+    blocks = [Block(MESSAGING_ID, write_messaging(Messaging(units, id=MESSAGING_ID), version))]
+    if routing is not None:
+        blocks = routing.blocks(version) + blocks
     secured = secure(
         version,
-        [Block(MESSAGING_ID, block)],
+        blocks,
         [],
         signing=how,
         lifetime=secured_at(now) if how else None,
@@ -154,6 +165,16 @@ def sent_message(envelope: bytes, limits: Limits = DEFAULT) -> SentMessage:
     return SentMessage(reading.messaging.user_messages[0], references)
 
 
+def kept_signal(envelope: bytes, limits: Limits = DEFAULT) -> SignalMessage:
+    """The signal in an envelope that was kept."""
+    parsed = read_envelope(xml.parse(envelope, limits))
+    element = find_messaging(parsed)
+    reading = read_messaging(element, parsed.version) if element is not None else None
+    if reading is None or reading.messaging is None or not reading.messaging.signals:
+        raise ValueError("the envelope that was kept holds no signal")
+    return reading.messaging.signals[0]
+
+
 def receipt_problems(
     found: Inspection, signal: SignalMessage, sent: SentMessage, match: Match
 ) -> list[EbmsError]:
@@ -161,7 +182,7 @@ def receipt_problems(
 
     EBMS:0302 for what does not fit, the security codes for what is not signed as agreed.
     """
-    problems = [one for one in found.problems if one.severity is Severity.FAILURE]
+    problems = [one for one in found.problems if _counts(found, one)]
     if signs(match.leg):
         problems += _unproven(found)
     references = sent.references if _wants_proof(match.leg) else ()
@@ -175,6 +196,13 @@ def receipt_problems(
     except EbmsError as invalid:
         problems.append(invalid)
     return problems
+
+
+def _counts(found: Inspection, problem: EbmsError) -> bool:
+    """Whether a problem is one of a receipt; in a reply it may be one of the reply alone."""
+    rides = found.messaging is not None and bool(found.messaging.user_messages)
+    about_it = not rides or problem.code.startswith("EBMS:01")
+    return about_it and problem.severity is Severity.FAILURE
 
 
 def error_problems(found: Inspection, match: Match, *, on_response: bool) -> list[EbmsError]:

@@ -1,6 +1,6 @@
 """What P-Modes lead one to expect of a message, and where a message breaks it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -27,7 +27,7 @@ from postroad.security.verify import Verification
 from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.ebms3_user_messages import parse_timestamp
 from postroad.wire.errors import EbmsError, Severity
-from postroad.wire.names import ONE_WAY, PUSH
+from postroad.wire.names import ONE_WAY, PUSH, TWO_WAY
 
 _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9998, 12, 31, tzinfo=UTC)
@@ -133,9 +133,17 @@ class Expectation:
             return Terms(None, frozenset(), None, NOTHING)
         if match.against:
             return self.answer_terms(match)
+        return self._sender_terms(match, (one.value for one in message.from_party.party_ids))
+
+    def sender_terms(self, match: Match) -> Terms:
+        """The terms of what the sender of a leg's messages says."""
+        sender = sides(match.pmode, match.number - 1)[0]
+        return self._sender_terms(match, (one.id for one in (sender and sender.party) or ()))
+
+    def _sender_terms(self, match: Match, ids: Iterable[str]) -> Terms:
         security = match.leg.security
         material = self.material(match)
-        signers = material.subjects or frozenset(one.value for one in message.from_party.party_ids)
+        signers = material.subjects or frozenset(ids)
         return Terms(match.pmode.id, _named(security), _raw(security), material, match, signers)
 
     def answer_terms(self, match: Match) -> Terms:
@@ -155,11 +163,17 @@ class Expectation:
         return self.materials.get((match.pmode.id, match.number), NOTHING)
 
     def check(
-        self, message: UserMessage, facts: Facts, match: Match | None = None
+        self,
+        message: UserMessage,
+        facts: Facts,
+        match: Match | None = None,
+        *,
+        secondary: bool = False,
     ) -> list[EbmsError]:
         """Everything in which the message breaks its P-Mode; EBMS:0010 when it has none.
 
-        `match` is its P-Mode where that is known already.
+        `match` is its P-Mode where that is known already. Of a `secondary` unit of a bundle only
+        header and payloads count: envelope and security are the primary's. [P2-3.2.2-01]
         """
         try:
             match = match or self.pmodes.match(message)
@@ -173,6 +187,8 @@ class Expectation:
             )
             for payload in facts.payloads
         ]
+        if secondary:
+            return check_user_message(match, message, parts)
         problems = check_user_message(
             match,
             message,
@@ -309,6 +325,12 @@ def _exchange(match: Match, message: UserMessage, facts: Facts) -> Iterator[Ebms
             "a One-Way/Push message refers to no other, this one has a RefToMessageId",
             location="eb:Messaging/eb:UserMessage/eb:MessageInfo",
             severity=Severity.WARNING,
+        )
+    if pmode.mep == TWO_WAY and match.number == 1 and message.message_info.ref_to_message_id:
+        yield EbmsError(
+            "EBMS:0003",
+            "a request refers to no other message, this one has a RefToMessageId",
+            location="eb:Messaging/eb:UserMessage/eb:MessageInfo",
         )
     target = _request_target(facts.request)
     address = _address(leg)

@@ -13,9 +13,16 @@ from lxml import etree
 from postroad.agreement.matching import Protected
 from postroad.msh.capture import Capture, read_capture
 from postroad.msh.ebxml_inbound import EbxmlLook
-from postroad.msh.expectation import Facts, Terms
+from postroad.msh.expectation import Expectation, Facts, Terms
 from postroad.msh.lens import Inspection, Lens
-from postroad.msh.payloads import Opening, Payload, open_payloads, root_type_problems, unlisted
+from postroad.msh.payloads import (
+    Opening,
+    Payload,
+    misplaced_parts,
+    open_payloads,
+    root_type_problems,
+    unlisted,
+)
 from postroad.msh.protection import Protection, warning
 from postroad.security.attachments import Attachment
 from postroad.wire import names, xml
@@ -74,7 +81,7 @@ def inspect_message(chunks: Iterable[bytes], lens: Lens) -> Inspection:
 
 def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
     """Each problem once, and not more than anybody reads."""
-    told = list({str(problem): problem for problem in problems}.values())
+    told = list({(str(problem), problem.ref): problem for problem in problems}.values())
     rest = told[_MOST_PROBLEMS:]
     if not rest:
         return told
@@ -213,13 +220,13 @@ class Look:
         if element is None:
             return
         self._messaging_element = element
-        reading = read_messaging(element, self._envelope.version)
+        reading = read_messaging(element, self._envelope.version, self._lens.limits)
         self._found.messaging = reading.messaging
         self._problems += reading.problems
         if reading.messaging is None:
             return
         self._addressee(reading.messaging, element)
-        for unit in reading.messaging.units[:_MOST_ALIKE]:
+        for unit in reading.messaging.units:
             self._future(unit, element)
 
     def _addressee(self, messaging: Messaging, element: etree._Element) -> None:
@@ -318,6 +325,7 @@ class Look:
         if self._found.fragment is not None:
             listed.append(self._found.fragment.href)
         messages = 0
+        bundled = messaging is not None and len(messaging.user_messages) > 1
         opening = Opening(self._envelope.body, self._found.attachments, self._lens.limits)
         for place, unit in enumerate(messaging.units if messaging else ()):
             if not isinstance(unit, UserMessage):
@@ -335,8 +343,12 @@ class Look:
             )
             self._problems += problems
             listed += (part.href for part in unit.part_infos)
+            for problem in problems if bundled else ():
+                problem.ref = unit.message_info.message_id
         if messaging is not None:
             self._problems += unlisted(list(self._found.attachments), listed)
+            if bundled:
+                self._problems += misplaced_parts(messaging.user_messages)
 
     def _unit_path(self, number: int) -> str:
         messaging = self._found.messaging
@@ -369,14 +381,24 @@ class Look:
         expectation, messaging = self._lens.expectation, self._found.messaging
         if expectation is None or messaging is None:
             return
-        known = self._found.match
+        primary = messaging.primary
         for place, unit in enumerate(messaging.units):
             if isinstance(unit, UserMessage):
-                payloads = self._found.payloads.get(place, ())
-                self._problems += expectation.check(unit, self._facts(payloads), known)
-                known = None
+                self._unit_agreement(expectation, place, unit, secondary=unit is not primary)
             elif unit.receipt is not None and not self._lens.receiving:
                 self._problems += expectation.check_receipt(unit)
+
+    def _unit_agreement(
+        self, expectation: Expectation, place: int, unit: UserMessage, *, secondary: bool
+    ) -> None:
+        facts = self._facts(self._found.payloads.get(place, ()))
+        match = self._found.match if not secondary else None
+        try:
+            match = self._found.matches[place] = match or expectation.pmodes.match(unit)
+        except EbmsError as error:
+            self._problems.append(error)
+            return
+        self._problems += expectation.check(unit, facts, match, secondary=secondary)
 
     def _receipts(self) -> None:
         """Proof of receipt is worth its signature."""

@@ -92,6 +92,8 @@ class Inspection:
     pmode: str | None = None
     match: Match | None = None
     """The P-Mode of the first user message."""
+    matches: dict[int, Match] = field(default_factory=dict)
+    """The P-Mode of each user message that has one, by its place among the units."""
     problems: list[EbmsError] = field(default_factory=list)
 
     @property

@@ -1,11 +1,14 @@
 """The walk out: what the application gave becomes a message that can be sent (Core 5, AS4 5.1).
 
-`package` is the list of steps: compress, write the header, sign, encrypt. Sending itself, and what
-comes back, are the node's and `answers`'.
+`package` is the list of steps: `pack` compresses and makes the header, `package_units` writes,
+signs and encrypts one unit, or a bundle of several (Part 2, 3.2). Sending itself, and what comes
+back, are the node's and `answers`'.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import TypedDict
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -22,7 +25,7 @@ from postroad.security.encrypt import Seal
 from postroad.security.keyestablishment import Entropy
 from postroad.security.secure import Lifetime, secure
 from postroad.security.sign import Block
-from postroad.wire.content import BytesSink, Content, NewSink
+from postroad.wire.content import BytesContent, BytesSink, Content, NewSink
 from postroad.wire.ebms3 import (
     COMPRESSION_TYPE,
     GZIP,
@@ -34,6 +37,7 @@ from postroad.wire.ebms3 import (
     Property,
     Reference,
     Service,
+    SignalMessage,
     UserMessage,
 )
 from postroad.wire.ebms3_writer import write_messaging
@@ -46,6 +50,7 @@ from postroad.wire.mime import (
     write_multipart,
 )
 from postroad.wire.mime_headers import cid_url
+from postroad.wire.mime_writer import XOP, multipart_content
 from postroad.wire.names import NEXT_MSH, TEST_ACTION, TEST_SERVICE
 from postroad.wire.soap import SoapVersion
 
@@ -106,15 +111,25 @@ class PackedPart(Struct, frozen=True):
     properties: tuple[Property, ...]
 
 
+class PackedUnit(Struct, frozen=True):
+    """A user message with its payloads in their signed form: to go alone, or in a bundle."""
+
+    user_message: UserMessage
+    parts: tuple[PackedPart, ...] = ()
+
+
 class Package(Struct, frozen=True):
     """A message ready to be sent, as often as it takes: always the same bytes."""
 
     user_message: UserMessage
+    """The primary unit."""
     version: SoapVersion
     envelope: bytes
     parts: tuple[PackedPart, ...]
+    """Of all units, in their order: each has as many as its header has eb:PartInfo."""
     references: tuple[Reference, ...]
     seal: Seal | None
+    secondaries: tuple[UserMessage, ...] = ()
 
 
 def user_message(
@@ -167,20 +182,67 @@ def package(
     now: datetime,
     entropy: Entropy,
     agreed: Header | None = None,
+    rides: SignalMessage | None = None,
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
     """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
 
-    `agreed` is `header` of the P-Mode's leg, where that is known already.
+    `agreed` is `header` of the P-Mode's leg, where that is known already; `rides` a signal that
+    stands before the message, under the same signature.
+    """
+    unit = pack(draft, match, now=now, agreed=agreed, new_sink=new_sink)
+    signals = () if rides is None else (rides,)
+    return package_units(
+        (unit,), match, material, now=now, entropy=entropy, signals=signals, limits=limits
+    )
+
+
+def pack(
+    draft: Draft,
+    match: Match,
+    *,
+    now: datetime,
+    agreed: Header | None = None,
+    new_sink: NewSink = BytesSink,
+) -> PackedUnit:
+    """A unit that was made just now, whenever it will be sent. [P2-3.2.1-07]"""
+    parts = tuple([_compress(payload, match.leg, new_sink) for payload in draft.payloads])
+    infos = [_part_info(part) for part in parts]
+    said = agreed or header(match.pmode, match.number)
+    return PackedUnit(user_message(draft, match, infos, now, said), parts)
+
+
+def package_units(
+    units: Sequence[PackedUnit],
+    match: Match,
+    material: Material,
+    *,
+    now: datetime,
+    entropy: Entropy,
+    signals: Sequence[SignalMessage] = (),
+    limits: Limits = DEFAULT,
+) -> Package:
+    """One message of one or more units, the primary first, and of signals that ride along.
+
+    `match` and `material` are the primary's: they rule envelope, signature and encryption of all
+    units. Every payload is an attachment. ValueError where units cannot share a message.
+
+    [P2-3.2.1-01] [P2-3.2.1-04] [P2-3.2.1-06] [P2-3.2.2-01] [P2-3.2.2-02] [P2-3.2.2-03]
     """
     leg = match.leg
     version = soap_version(leg)
-    parts = tuple(_compress(payload, leg, new_sink) for payload in draft.payloads)
-    infos = [_part_info(part) for part in parts]
-    message = user_message(draft, match, infos, now, agreed or header(match.pmode, match.number))
+    messages = tuple([unit.user_message for unit in units])
+    parts = units[0].parts
+    made = max(now, messages[0].message_info.timestamp)
+    if len(units) > 1:
+        parts = tuple([part for unit in units for part in unit.parts])
+        made = max(now, *(one.message_info.timestamp for one in messages))
+        _refuse_twins(messages, parts)
+    if len(units) + len(signals) > limits.units:
+        raise ValueError(f"a message holds at most {limits.units} units")
     role = NEXT_MSH if leg.protocol and leg.protocol.add_actor_or_role_attribute else None
-    block = write_messaging(Messaging((message,), id=MESSAGING_ID, role=role), version)
+    block = write_messaging(Messaging((*signals, *messages), id=MESSAGING_ID, role=role), version)
     secured = secure(
         version,
         [Block(MESSAGING_ID, block)],
@@ -188,11 +250,28 @@ def package(
         signing=signing(leg, material.signing),
         encryption=encryption(leg, material),
         entropy=entropy,
-        lifetime=secured_at(now) if signs(leg) else None,
+        lifetime=secured_at(made) if signs(leg) else None,
         tokens=username_tokens(leg, now, entropy),
         limits=limits,
     )
-    return Package(message, version, secured.envelope, parts, secured.references, secured.seal)
+    return Package(
+        messages[0],
+        version,
+        secured.envelope,
+        parts,
+        secured.references,
+        secured.seal,
+        messages[1:],
+    )
+
+
+def _refuse_twins(messages: Sequence[UserMessage], parts: Sequence[PackedPart]) -> None:
+    ids = [one.message_info.message_id for one in messages]
+    names = [one.payload.content_id for one in parts]
+    for what, values in (("MessageId", ids), ("Content-ID", names)):
+        twin = next((one for one, count in Counter(values).items() if count > 1), None)
+        if twin is not None:
+            raise ValueError(f"two units of the bundle have the {what} {twin!r}")
 
 
 def secured_at(made: datetime) -> Lifetime:
@@ -249,6 +328,9 @@ class WireForm(Struct, frozen=True):
     parts: tuple[OutgoingPart, ...]
     boundary: str | None
     media_type: str
+    root_id: str = ROOT_ID
+    start_info: str | None = None
+    """In a package of MTOM: the media type of the SOAP version."""
 
     @property
     def length(self) -> int:
@@ -261,24 +343,51 @@ class WireForm(Struct, frozen=True):
             return iter((self.envelope,))
         return write_multipart(self.envelope, self.parts, **self._frame())
 
-    def _frame(self) -> dict[str, str]:
+    def content(self) -> Content:
+        """The same bytes, to be read from their middle too."""
+        if self.boundary is None:
+            return BytesContent(self.envelope)
+        return multipart_content(self.envelope, self.parts, **self._frame())
+
+    def _frame(self) -> "_Frame":
         assert self.boundary is not None
-        return {"boundary": self.boundary, "root_id": ROOT_ID, "root_type": self.media_type}
+        return {
+            "boundary": self.boundary,
+            "root_id": self.root_id,
+            "root_type": self.media_type,
+            "start_info": self.start_info,
+        }
+
+
+class _Frame(TypedDict):
+    boundary: str
+    root_id: str
+    root_type: str
+    start_info: str | None
 
 
 def wire_form(
-    version: SoapVersion, envelope: bytes, parts: Sequence[WirePart], boundary: str | None
+    version: SoapVersion,
+    envelope: bytes,
+    parts: Sequence[WirePart],
+    boundary: str | None,
+    *,
+    root_id: str = ROOT_ID,
+    mtom: bool = False,
 ) -> WireForm:
     """How an envelope travels: alone, or first in a multipart with its attachments (Core 5.1)."""
     if boundary is None:
         kind = f"{version.media_type}; charset=UTF-8"
         return WireForm(kind, envelope, (), None, version.media_type)
-    kind = multipart_content_type(boundary=boundary, root_id=ROOT_ID, root_type=version.media_type)
+    media_type, start_info = (XOP, version.media_type) if mtom else (version.media_type, None)
+    kind = multipart_content_type(
+        boundary=boundary, root_id=root_id, root_type=media_type, start_info=start_info
+    )
     outgoing = tuple(
         OutgoingPart(one.content_id, one.media_type, one.content, _disposition(one.file_name))
         for one in parts
     )
-    return WireForm(kind, envelope, outgoing, boundary, version.media_type)
+    return WireForm(kind, envelope, outgoing, boundary, media_type, root_id, start_info)
 
 
 def _disposition(file_name: str | None) -> tuple[tuple[str, str], ...]:

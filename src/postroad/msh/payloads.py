@@ -306,6 +306,29 @@ def unlisted(attachments: Sequence[str], listed: Sequence[str | None]) -> list[E
     ]
 
 
+def misplaced_parts(messages: Sequence[UserMessage]) -> list[EbmsError]:
+    """Payloads that a secondary unit of a bundle has no right to: the Body, and another's parts.
+
+    [P2-3.2.1-03] [P2-3.2.1-04]
+    """
+    found = []
+    owners: dict[str, str] = {}
+    for number, message in enumerate(messages, 1):
+        own = message.message_info.message_id
+        for part_info in message.part_infos:
+            name = content_id_of(part_info.href or "")
+            if name is not None:
+                said = f"the part cid:{name} belongs to the unit {owners.setdefault(name, own)}"
+                misplaced = owners[name] != own
+            else:
+                said = "only the primary unit of a bundle may have its payload in the Body"
+                misplaced = number > 1 and (part_info.href or "#").startswith("#")
+            if misplaced:
+                place = f"eb:Messaging/eb:UserMessage[{number}]/eb:PayloadInfo"
+                found.append(EbmsError("EBMS:0007", said, location=place, ref=own))
+    return found
+
+
 def root_type_problems(
     media_type: str | None, expected: str, charset: str | None, encoding: str | None, where: str
 ) -> list[EbmsError]:

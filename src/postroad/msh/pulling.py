@@ -21,6 +21,7 @@ from postroad.agreement.channels import (
 )
 from postroad.agreement.matching import Match
 from postroad.agreement.places import sides
+from postroad.agreement.pmode import Partner
 from postroad.msh.expectation import Expectation, Material, Terms
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
@@ -45,6 +46,29 @@ EBMS_ROLE: Final = "ebms"
 _NONCE_BYTES: Final = 16
 
 
+class Channel(Struct, frozen=True):
+    """A channel in which messages of a P-Mode's leg wait, or signals about them."""
+
+    match: Match
+    mpc: str
+    signals: bool = False
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.mpc, self.match.pmode.id
+
+    @property
+    def puller(self) -> Partner | None:
+        """Who may pull: the receiver of messages, or their sender what is said about them."""
+        sender, receiver = sides(self.match.pmode, self.match.number - 1)
+        return sender if self.signals else receiver
+
+
+def message_channel(match: Match) -> Channel:
+    """The channel of a leg whose messages are pulled."""
+    return Channel(match, channel_of(match.leg))
+
+
 class Asking(Struct, frozen=True):
     """A PullRequest as it is sent."""
 
@@ -58,7 +82,7 @@ class Asking(Struct, frozen=True):
 
 
 def pull_request(
-    match: Match,
+    channel: Channel,
     selection: Selection | None,
     *,
     signal_id: str,
@@ -70,9 +94,9 @@ def pull_request(
 
     `Unsecurable` when it has to be signed and there is no key.
     """
-    leg = match.leg
+    match, leg = channel.match, channel.match.leg
     version = soap_version(leg)
-    request = PullRequest(channel_of(leg), selection)
+    request = PullRequest(channel.mpc, selection)
     signal = SignalMessage(MessageInfo(now, signal_id), pull_request=request)
     block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
     blocks = [Block(MESSAGING_ID, block)]
@@ -102,22 +126,29 @@ class Allowed(Struct, frozen=True):
 
     matches: tuple[Match, ...]
     """The P-Modes of the channel by which it may."""
-    places: tuple[tuple[str, str], ...]
-    """Channel and P-Mode of all messages that may be handed out."""
+    places: tuple[Channel, ...]
+    """The channels from which something may be handed out."""
     once: tuple[tuple[str, datetime], ...]
     """What must come for the first time, and until when that has to be known."""
     why: str = ""
     """Why it may have nothing; for the journal only."""
 
 
+def _puller_terms(expectation: Expectation, offered: Channel) -> Terms:
+    """By what a PullRequest's signature is checked: that of who pulls."""
+    if offered.signals:
+        return expectation.sender_terms(offered.match)
+    return expectation.answer_terms(offered.match)
+
+
 def pull_terms(
-    expectation: Expectation, offered: Iterable[Match], trusted: Sequence[x509.Certificate]
+    expectation: Expectation, offered: Iterable[Channel], trusted: Sequence[x509.Certificate]
 ) -> Terms:
     """By what the signature of a PullRequest is checked, whichever channel it names.
 
     Whose it is, is held against each P-Mode afterwards; `trusted` are those of the node.
     """
-    each = [expectation.answer_terms(match) for match in offered]
+    each = [_puller_terms(expectation, one) for one in offered]
     pins = dict.fromkeys(pin for one in each for pin in one.material.pins)
     anchors = dict.fromkeys(anchor for one in each for anchor in one.material.anchors)
     if any(not (one.material.pins or one.material.anchors) for one in each):
@@ -130,7 +161,7 @@ def pull_terms(
 def allowed(
     found: Inspection,
     request: SignalMessage,
-    offered: Sequence[Match],
+    offered: Sequence[Channel],
     expectation: Expectation,
     *,
     client_certificate: bytes | None,
@@ -145,36 +176,36 @@ def allowed(
     """
     assert request.pull_request is not None
     channel = request.pull_request.effective_mpc
-    here = [match for match in offered if channel_of(match.leg) == channel]
+    here = [one for one in offered if one.mpc == channel]
     if not here:
         return Allowed((), (), (), "there is no such channel")
     shown = _Shown(found, request, expectation, client_certificate, tuple(trusted), now, skew)
-    taken: list[Match] = []
+    taken: list[Channel] = []
     reasons: dict[str, None] = {}
-    for match in here:
+    for one in here:
         try:
-            shown.check(match)
+            shown.check(one)
         except EbmsError as error:
             cause = error.__cause__
             token = isinstance(cause, UsernameTokenRefused)
             reasons[str(cause) if token else error.detail] = None
         else:
-            taken.append(match)
+            taken.append(one)
     if not taken:
         return Allowed((), (), (), "; ".join(reasons))
-    places = [(channel, match.pmode.id) for match in taken]
-    for match in offered:
-        below = channel_of(match.leg)
-        if is_below(below, channel) and any(_is_for(match, one) for one in taken):
-            places.append((below, match.pmode.id))
-    return Allowed(tuple(taken), tuple(places), tuple(shown.once.items()))
+    below = [
+        one
+        for one in offered
+        if is_below(one.mpc, channel) and any(_is_for(one, other) for other in taken)
+    ]
+    matches = tuple(one.match for one in taken)
+    return Allowed(matches, (*taken, *below), tuple(shown.once.items()))
 
 
-def _is_for(match: Match, other: Match) -> bool:
-    """Whether messages of one P-Mode are for who pulls by another, or that is for anybody."""
-    receivers = [sides(one.pmode, one.number - 1)[1] for one in (match, other)]
-    one, two = (frozenset((receiver and receiver.party) or ()) for receiver in receivers)
-    return not two or one == two
+def _is_for(one: Channel, other: Channel) -> bool:
+    """Whether what one P-Mode offers is for who pulls by another, or that is for anybody."""
+    mine, theirs = (frozenset((by.puller and by.puller.party) or ()) for by in (one, other))
+    return not theirs or mine == theirs
 
 
 class _Shown:
@@ -199,8 +230,9 @@ class _Shown:
         self._skew = skew
         self.once: dict[str, datetime] = {}
 
-    def check(self, match: Match) -> None:
+    def check(self, offered: Channel) -> None:
         """EBMS:0101 unless everything is shown that a P-Mode asks for."""
+        match = offered.match
         pmode, leg = match.pmode, match.leg
         if not somebody_may_pull(pmode, leg):
             raise _refused(f"{pmode.id} says of nobody that it may pull")
@@ -213,7 +245,7 @@ class _Shown:
         if token_asked(pmode, leg) is not None:
             self._token(match)
         if signature_asked(pmode, leg):
-            self._signature(match)
+            self._signature(offered)
 
     def _token(self, match: Match) -> None:
         agreed = token_asked(match.pmode, match.leg)
@@ -239,12 +271,12 @@ class _Shown:
         for nonce, until in nonces:
             self.once[f"nonce:{agreed.username}:{nonce.hex()}"] = until
 
-    def _signature(self, match: Match) -> None:
+    def _signature(self, offered: Channel) -> None:
         """By the certificate of who pulls; fresh, and not seen before."""
         check = self._found.verification
         if check is None or check.certificate is None:
             raise _refused("the PullRequest is not signed")
-        terms = self._expectation.answer_terms(match)
+        terms = _puller_terms(self._expectation, offered)
         pins, anchors = terms.material.pins, terms.material.anchors
         if not (pins or anchors):
             pins = anchors = self._trusted

@@ -32,6 +32,11 @@ def items_of(message: UserMessage) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def signal_items(ref: str) -> tuple[str, ...]:
+    """All that a selection could ask of a signal about a message."""
+    return (_item("ref", ref),)
+
+
 def items_asked(selection: Selection | None) -> tuple[str, ...]:
     """What a selection asks for; that first which few messages of a channel have. [P2-5.1-01]"""
     if selection is None:

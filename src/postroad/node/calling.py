@@ -7,16 +7,19 @@ from typing import Final
 
 import msgspec
 
+from postroad.agreement.channels import collected_at
 from postroad.agreement.ebxml import is_mail
 from postroad.agreement.matching import Match
-from postroad.agreement.places import is_pulled
+from postroad.agreement.places import is_pulled, is_response
+from postroad.agreement.reply_patterns import errors_channel, receipts_channel
 from postroad.msh.answers import Answer
 from postroad.msh.outbound import wire_form
+from postroad.msh.selecting import signal_items
 from postroad.node.context import Context
 from postroad.node.journaling import about, place
 from postroad.node.mailing import Mailing
 from postroad.store.interface import Transaction
-from postroad.store.records import Side, State, Work
+from postroad.store.records import Offer, Side, State, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
@@ -40,6 +43,22 @@ class Call(msgspec.Struct, frozen=True):
     envelope: str
     pmode: str
     soap_action: str | None = None
+    leg: int = 1
+
+
+def way_back(
+    context: Context, match: Match, answer: Answer, message: UserMessage
+) -> Work | Offer | None:
+    """What brings a signal to who sent the message: a call, or its place in a channel.
+
+    None when no P-Mode says where to. [P2-6.5-02] [P2-6.7.1-01]
+    """
+    channel = (receipts_channel if answer.kind == "receipt" else errors_channel)(match.leg)
+    if channel is None:
+        return call_back(context, match, answer, message)
+    ref = message.message_info.message_id
+    place = (channel, match.pmode.id)
+    return Offer(*place, answer.signal_id, context.clock(), signal_items(ref), about=ref)
 
 
 def call_back(context: Context, match: Match, answer: Answer, message: UserMessage) -> Work | None:
@@ -58,6 +77,7 @@ def call_back(context: Context, match: Match, answer: Answer, message: UserMessa
         answer.content_type,
         base64.b64encode(answer.envelope).decode(),
         match.pmode.id,
+        leg=match.number,
     )
     now = context.clock()
     data = msgspec.json.encode(call)
@@ -65,12 +85,13 @@ def call_back(context: Context, match: Match, answer: Answer, message: UserMessa
 
 
 def _receipts_to(match: Match) -> str | None:
-    """ReplyTo; for a pulled message else where it was pulled from. [P2-6.7.1-04]"""
+    """ReplyTo; for what was fetched else where it was fetched from. [P2-6.7.1-04]"""
     asked = match.leg.security.send_receipt if match.leg.security else None
     if asked is not None and asked.reply_to:
         return asked.reply_to
-    protocol = match.leg.protocol
-    return protocol.address if protocol and is_pulled(match.pmode, match.number - 1) else None
+    pmode, index = match.pmode, match.number - 1
+    fetched = is_pulled(pmode, index) or is_response(pmode, index)
+    return collected_at(pmode, match.leg) if fetched else None
 
 
 def _errors_to(match: Match) -> str | None:
@@ -123,7 +144,7 @@ class Calling:
         return None if reply.status < 400 else f"the partner answered HTTP {reply.status}"
 
     def _tls(self, call: Call) -> TlsProfile | None:
-        return self._context.in_force.tls(call.pmode)
+        return self._context.in_force.tls(call.pmode, call.leg)
 
     def _done(self, tx: Transaction, work: Work, call: Call) -> None:
         message = tx.message(Side.RECEIVING, work.message_id)

@@ -12,6 +12,7 @@ from postroad.agreement.addressing import PartyIdentifiers
 from postroad.agreement.breach import Breach, Level
 from postroad.agreement.explaining import explain, is_consequence
 from postroad.agreement.groups import REQUIRED
+from postroad.agreement.hints import field_at, hint
 from postroad.agreement.loading import PRIVATE, Problem
 from postroad.agreement.parameters import Path as Place
 from postroad.agreement.source import (
@@ -28,6 +29,7 @@ from postroad.agreement.source import (
 from postroad.agreement.values import Duration, is_uri, one_or_many
 from postroad.node.config_groups import (
     FOLDER,
+    FOR_EVER,
     Api,
     FilePath,
     FilePaths,
@@ -49,7 +51,6 @@ from postroad.node.config_groups import (
     is_loopback,
     setting,
 )
-from postroad.node.config_hints import hint, may_be_null
 
 OWN_PATHS: Final = ("/api", "/console", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics")
 """What the REST interface answers itself, with all that is below."""
@@ -97,6 +98,10 @@ class Config(Settings):
     party: PartyIdentifiers = setting("Who the node acts for: one or more party ids.", REQUIRED)
     data: FilePath = setting("Folder of database, payloads and journal.", "data")
     pmodes: FilePath = setting("Folder of the P-Modes, or a file of them.", "pmodes")
+    routes: FilePath = setting(
+        "The rules by which messages for others are passed on; without such a file none are.",
+        "routes.yaml",
+    )
     keys: Keys = setting("The node's own keys.", Keys())
     trust: FilePaths = setting(
         "Authorities, or certificates, to trust where a P-Mode names neither pins nor anchors.", ()
@@ -223,7 +228,8 @@ def _in_order(problems: Iterable[Problem]) -> list[Problem]:
 
 def _taken_as_null(data: dict[str, Plain], place: Place) -> bool:
     """Put null where it is a value; elsewhere a key without one is a mistake."""
-    if not may_be_null(Config, place):
+    found = field_at(Config, place)
+    if found is None or FOR_EVER not in found.metadata:
         return isinstance(place[0], str) and place[0].startswith(PRIVATE)
     holder: object = data
     for key in place[:-1]:

@@ -272,6 +272,7 @@ class LimitSettings(Settings):
     memory_bytes: Size = setting(
         "A part above this size goes to disk instead of memory.", DEFAULT.memory_bytes, gt=0
     )
+    units: int = setting("User messages and signals of one message.", DEFAULT.units, gt=0)
     references: int = setting("References of a signature.", DEFAULT.references, gt=0)
     encrypted_keys: int = setting("Encrypted keys of a message.", DEFAULT.encrypted_keys, gt=0)
     decompressed_bytes: Size = setting(
@@ -323,7 +324,9 @@ class Http(Settings):
         "the address (SenderURI of ebXML); unset: any."
     )
     reply_timeout: Timeout = setting(
-        "For the application to answer a message whose sender waits (ebXML syncReply).", "PT30S"
+        "For the application to answer a message whose sender waits (Two-Way/Sync, ebXML "
+        "syncReply).",
+        "PT30S",
     )
 
 

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from postroad.agreement.matching import Match
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
+from postroad.msh.lens import Inspection
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
 from postroad.node.in_force import InForce
@@ -18,6 +20,9 @@ from postroad.reliability.breaker import Gate
 from postroad.store.interface import Store
 from postroad.store.records import Partner
 from postroad.wire.limits import Limits
+
+TakeReply = Callable[[Capture, int, Match, str, str], Awaitable[tuple[Inspection, bool] | None]]
+"""What was found, and whether it is taken; None: it is no reply."""
 
 
 def utc_now() -> datetime:
@@ -57,6 +62,8 @@ class Context:
     """Takes in a message that came as the response to one of ours."""
     pass_on: Callable[[Capture, str, int], Awaitable[None]] | None = None
     """Passes on a signal for others that came as the response to what was passed on."""
+    take_reply: TakeReply | None = None
+    """Takes in the reply that came as the response to a request of ours, if it is one."""
     msh_url: str | None = None
     """Where partners reach this node; known when its doors are open."""
     host: str = ""

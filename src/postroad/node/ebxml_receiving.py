@@ -29,7 +29,6 @@ from postroad.node.ebxml_keeping import Arrived, Kept, keep_ebxml
 from postroad.node.ebxml_linking import Linking
 from postroad.node.ebxml_refusing import PLACES, Refusing, failures, too_long, unlinked
 from postroad.node.ebxml_relaying import Relaying, contradiction
-from postroad.node.ebxml_replying import Replying
 from postroad.node.ebxml_sending import own_address, own_addresses
 from postroad.node.ebxml_services import Services
 from postroad.node.ebxml_signals import Signals, first_said
@@ -63,7 +62,6 @@ class EbxmlReceiver:
         self._context = context
         self._relaying = Relaying(context)
         self._linking = Linking(context)
-        self._replying = Replying(context)
         self._refusing = Refusing(context)
         self._signals = Signals(context)
         self.services = Services(context)
@@ -318,7 +316,7 @@ class EbxmlReceiver:
             context.settled.tell(arrived.tells[0].message_id)
         _log.info(event, extra={"message_id": message.message_id})
         if kept.awaits_response and request.synchronous:
-            return await self._replying.awaited(message.message_id)
+            return Response(202, awaits=message.message_id)
         if kept.answer is None:
             return NO_CONTENT
         return await self._answer(request, message, arrived, kept)

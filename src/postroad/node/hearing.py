@@ -23,6 +23,8 @@ from postroad.wire.ebms3 import Error, SignalMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap_faults import Fault
 
+_ALTERNATE: Final = "EBMS:0060"
+
 
 class Said(Struct, frozen=True):
     """What an envelope means for the message."""
@@ -97,6 +99,16 @@ class Hearing(Struct, frozen=True):
             code, detail = (told.code, told.detail) if told is not None else (None, None)
             return Said(one.meaning, code, detail, one.signal_id, True, one.doubts)
         return None
+
+    @property
+    def moves_reply(self) -> bool:
+        """Whether it says that the reply comes by the alternate binding."""
+        return any(
+            (error.code, error.severity) == (_ALTERNATE, "warning")
+            for one in self.heard
+            if not one.problems
+            for error in one.errors
+        )
 
     @property
     def disbelieved(self) -> Said | None:

@@ -9,29 +9,41 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from postroad.agreement.channels import channel_of, offering_of, pulling_of, somebody_may_pull
+from postroad.agreement.channels import (
+    alternate_leg,
+    answering_of,
+    channel_of,
+    offering_of,
+    pulling_of,
+    somebody_may_pull,
+)
 from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
-from postroad.agreement.places import initiator_sends, is_pulled, sides
-from postroad.agreement.pmode import PMode
+from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
+from postroad.agreement.pmode import Partner, PMode
+from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
+from postroad.agreement.routes import Route
 from postroad.agreement.waiting import Policy
-from postroad.msh.answers import receipt_is_response, wants_receipt
+from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
+from postroad.msh.pulling import Channel
 from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
 from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
+from postroad.node.routes import Road, Routing, road, watch_routes
 from postroad.node.service import PModeSummary, Refused, Reloaded
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
+from postroad.store.records import Message
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import Party, PartyId
 from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, Dialect
 from postroad.wire.limits import Limits
-from postroad.wire.names import PULL, PUSH
+from postroad.wire.names import TWO_WAY
 
 _log = logging.getLogger("postroad.node")
 
@@ -65,6 +77,10 @@ class Sending:
     """They wait there until their receiver pulls them."""
     capacity: int | None = None
     """How many messages that channel holds."""
+    answers: bool = False
+    """They are the response to their requests (Two-Way/Sync)."""
+    asks: bool = False
+    """The response to them is their reply."""
     pipelined: bool = False
     """A message may go before earlier ones are answered."""
 
@@ -87,6 +103,7 @@ class InForce:
         self._own = frozenset(PartyId(one.id, one.type) for one in config.party)
         self._keyring: Watched[Keyring] = watch_keyring(config)
         self._agreements: Watched[Agreements] = watch_pmodes(config.pmodes, self._load)
+        self._routes: Watched[Routing] = watch_routes(config.routes)
         self._refreshing = threading.Lock()
         self._arrange()
 
@@ -99,15 +116,38 @@ class InForce:
         self._by_id: Mapping[str, PMode] = {
             leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
         }
-        self._sending: dict[str, Sending] = {}
-        legs = [Match(one.pmode, one.leg, one.index + 1) for one in self.expectation.pmodes.legs]
-        pulled = [one for one in legs if one.pmode.binding == PULL and one.leg.ebxml is None]
-        self.offered: tuple[Match, ...] = tuple(one for one in pulled if self._sends(one.pmode))
-        """The legs whose messages are pulled from this node."""
+        self._sending: dict[tuple[object, ...], Sending] = {}
+        self._roads: dict[str, Road] = {}
+        legs = [
+            Match(one.pmode, one.leg, one.index + 1)
+            for one in self.expectation.pmodes.legs
+            if one.leg.ebxml is None
+        ]
+        pulled = [one for one in legs if is_pulled(one.pmode, one.number - 1)]
+        alternate = [
+            Match(one.pmode, alternate_leg(one.pmode), 2)
+            for one in legs
+            if one.number == 2 and is_pulled(one.pmode, 1, late=True)
+        ]
+        self.offered: tuple[Match, ...] = tuple(
+            one for one in (*pulled, *alternate) if self.sends(one)
+        )
+        """The legs whose messages are pulled from this node, late replies among them."""
         self.pulled: tuple[Match, ...] = tuple(
-            one for one in pulled if one not in self.offered and self.receives(one)
+            one for one in pulled if not self.sends(one) and self.receives(one)
         )
         """The legs whose messages this node pulls."""
+        self.alternates: Mapping[str, Match] = {
+            one.pmode.id: one for one in alternate if self.receives(one)
+        }
+        """The legs whose late replies this node pulls, by P-Mode."""
+        heard = [
+            Channel(one, mpc, signals=True) for one in legs for mpc in signal_channels(one.leg)
+        ]
+        self.offered_signals = tuple(one for one in heard if self.receives(one.match))
+        """Where what this node says about messages that it received is pulled from it."""
+        self.pulled_signals = tuple(one for one in heard if one.puller and self._is_own(one.puller))
+        """Where this node pulls what is said about messages that it sent."""
 
     @property
     def keyring(self) -> Keyring:
@@ -117,6 +157,24 @@ class InForce:
     def expectation(self) -> Expectation:
         return self._agreements.current.expectation
 
+    @property
+    def routing(self) -> Routing:
+        return self._routes.current
+
+    def road(self, route: Route) -> Road:
+        """How messages go on by a rule."""
+        known = self._roads
+        if route.id not in known:
+            password = self.keyring.password
+            known[route.id] = road(
+                route, self.routing.folder, password.decode() if password else None
+            )
+        return known[route.id]
+
+    def is_own(self, party: Party) -> bool:
+        """Whether this node acts for a party."""
+        return not self._own.isdisjoint(party.party_ids)
+
     def refresh(self) -> Reloaded:
         """Look at the files; what cannot be loaded leaves the old in force.
 
@@ -124,7 +182,11 @@ class InForce:
         """
         problems: list[str] = []
         with self._refreshing:
-            for watched, what in ((self._keyring, "keys"), (self._agreements, "P-Modes")):
+            for watched, what in (
+                (self._keyring, "keys"),
+                (self._agreements, "P-Modes"),
+                (self._routes, "routes"),
+            ):
                 outcome = watched.refresh()
                 problems += outcome.problems
                 if outcome.change is Change.RELOADED:
@@ -132,7 +194,7 @@ class InForce:
                     _log.info("reloaded", extra={"what": what})
         for problem in problems:
             _log.error("not reloaded, the old stays in force", extra={"detail": problem})
-        standing = self._keyring.problems + self._agreements.problems
+        standing = self._keyring.problems + self._agreements.problems + self._routes.problems
         return Reloaded(not standing, len(self._by_id), standing)
 
     def lens(self, now: datetime, new_sink: NewSink) -> Lens:
@@ -162,36 +224,43 @@ class InForce:
             return Terms(None, frozenset(), None, NOTHING)
         return self.expectation.answer_terms(match)
 
-    def sending(self, pmode: str) -> Sending:
-        """What a message to be sent with this P-Mode needs; `Refused` says why it cannot be."""
-        # Held first: what is found in the midst of a reload must not outlive it.
-        known = self._sending
-        if pmode not in known:
-            known[pmode] = self._find_sending(pmode)
-        return known[pmode]
+    def sending(self, pmode: str, leg: int = 1, *, late: bool = False) -> Sending:
+        """What a message to be sent with this P-Mode needs; `Refused` says why it cannot be.
 
-    def _find_sending(self, name: str) -> Sending:
-        match = self.match(name, 1)
+        `late`: it is a reply that goes by the alternate binding.
+        """
+        # Held first: what is found in the midst of a reload must not outlive it.
+        known, key = self._sending, (pmode, leg, late)
+        if key not in known:
+            known[key] = self._find_sending(pmode, leg, late)
+        return known[key]
+
+    def sending_of(self, message: Message) -> Sending:
+        """What a message that was taken over needs; `Refused` when its P-Mode is not there."""
+        late = message.late and message.leg == 2
+        return self.sending(message.pmode or "", message.leg, late=late)
+
+    def _find_sending(self, name: str, leg: int, late: bool) -> Sending:
+        match = self.match(name, leg)
         if match is None:
             known = ", ".join(sorted(self._by_id)[:10]) or "none"
             raise Refused(422, f"there is no P-Mode {name!r}; there are: {known}", code="EBMS:0010")
         pmode = match.pmode
-        if pmode.binding not in (PUSH, PULL):
-            said = "only one-way exchanges, pushed or pulled, are built so far"
-            raise Refused(422, f"{name} is two-way: {said}")
-        if not self._sends(pmode):
-            sender = sides(pmode, 0)[0]
+        if pmode.mep == TWO_WAY and match.leg.ebxml is not None:
+            raise Refused(422, f"{name} is two-way, and ebXML has one P-Mode for each direction")
+        if not self.sends(match):
+            sender = sides(pmode, leg - 1)[0]
             said = ", ".join(one.id for one in (sender.party if sender else None) or ())
             raise Refused(
                 422, f"with {name} it is {said} that sends, not {self._config.party_name}"
             )
         if match.leg.ebxml is not None and match.leg.ebxml.relay:
             raise Refused(422, f"with {name} messages of others are passed on, and none are sent")
-        return self._sending_by(match)
+        return self._sending_by(Match(pmode, alternate_leg(pmode), 2) if late else match, late)
 
     def forwarding(self, pmode: str, leg: int) -> Sending:
         """What a message of others needs that is passed on with this P-Mode."""
-        known, key = self._sending, f"{leg} {pmode}"
+        known, key = self._sending, ("forward", pmode, leg)
         if key not in known:
             match = self.match(pmode, leg)
             if match is None:
@@ -199,28 +268,37 @@ class InForce:
             known[key] = self._sending_by(match)
         return known[key]
 
-    def _sending_by(self, match: Match) -> Sending:
+    def _sending_by(self, match: Match, late: bool = False) -> Sending:
         pmode, leg = match.pmode, match.leg
-        pulled = is_pulled(pmode, match.number - 1)
-        found = () if pulled else addresses(leg)
+        pulled = is_pulled(pmode, match.number - 1, late=late)
+        answers = is_response(pmode, match.number - 1) and not late
+        found = () if pulled or answers else addresses(leg)
         if pulled and not somebody_may_pull(pmode, leg):
             said = "add initiator.authorization, security.x509.sign or protocol.security.client"
             raise Refused(422, f"{pmode.id} says of nobody that it may pull: {said}")
-        if not found and not pulled:
-            raise Refused(422, f"{pmode.id} has no address: set Protocol.Address")
+        if not found and not pulled and not answers:
+            said = "set Protocol.Address" + (" of its second leg" if match.number == 2 else "")
+            raise Refused(422, f"{pmode.id} has no address: {said}")
         material = self.expectation.material(match)
         if material.signing is None:
             material = replace(material, signing=self.keyring.signing)
         spoken = speaks(leg)
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
-        later = awaits and (leg.ebxml is not None or pulled or not receipt_is_response(leg))
+        fetched = pulled or answers
+        later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
+        if answers:
+            policy = answering_of(leg)
+        agreed = _sayable(header(pmode, match.number), spoken)
+        if late:
+            info = leg.business_info
+            agreed = replace(agreed, mpc=(info.mpc if info else None) or agreed.mpc)
         return Sending(
             match,
-            _sayable(header(pmode, match.number), spoken),
+            agreed,
             material,
             found,
-            self.tls(pmode.id),
+            self.tls(pmode.id, match.number),
             policy,
             order_scope(leg),
             DIALECTS[spoken] if spoken else None,
@@ -230,6 +308,8 @@ class InForce:
             leg.ebxml is not None and leg.ebxml.profile == "rm001",
             channel_of(leg) if pulled else None,
             pulling_of(leg).capacity if pulled else None,
+            answers,
+            leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
             not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
         )
 
@@ -248,11 +328,17 @@ class InForce:
             memory = max(memory, within, window_of(one.leg))
         return memory
 
-    def tls(self, name: str) -> TlsProfile | None:
-        """How a P-Mode's partner is spoken to over TLS, where the P-Mode says."""
-        match = self.match(name, 1)
-        protocol = match.leg.protocol if match else None
-        if protocol is None or protocol.security is None:
+    def tls(self, name: str, leg: int = 1) -> TlsProfile | None:
+        """How a P-Mode's partner is spoken to over TLS, where the P-Mode says.
+
+        A leg that says nothing about it is as the first.
+        """
+        for number in (leg, 1):
+            match = self.match(name, number)
+            protocol = match.leg.protocol if match else None
+            if protocol is not None and protocol.security is not None:
+                break
+        else:
             return None
         password = self.keyring.password
         return profile_from_pmode(
@@ -261,24 +347,27 @@ class InForce:
             key_password=password.decode() if password else None,
         )
 
-    def _sends(self, pmode: PMode) -> bool:
-        """Whether this node's party is the sender of the first leg."""
-        sender = sides(pmode, 0)[0]
-        if sender is None or sender.party is None:
-            return initiator_sends(pmode, 0)
-        return any(PartyId(one.id, one.type) in self._own for one in sender.party)
+    def sends(self, match: Match) -> bool:
+        """Whether this node's party is the sender of a leg."""
+        sender, receiver = sides(match.pmode, match.number - 1)
+        if sender is not None and sender.party is not None:
+            return self._is_own(sender)
+        if match.pmode.mep == TWO_WAY:
+            return receiver is None or not self._is_own(receiver)
+        return initiator_sends(match.pmode, 0)
 
     def serves(self, match: Match) -> bool:
         """Whether this node sends with a P-Mode, or passes messages on with it."""
         relays = match.leg.ebxml is not None and match.leg.ebxml.relay
-        return relays or self._sends(match.pmode)
+        return relays or self.sends(match)
 
     def receives(self, match: Match) -> bool:
         """Whether this node's party is the receiver of a leg."""
         receiver = sides(match.pmode, match.number - 1)[1]
-        if receiver is None or receiver.party is None:
-            return True
-        return any(PartyId(one.id, one.type) in self._own for one in receiver.party)
+        return receiver is None or receiver.party is None or self._is_own(receiver)
+
+    def _is_own(self, partner: Partner) -> bool:
+        return any(PartyId(one.id, one.type) in self._own for one in partner.party or ())
 
     def summaries(self) -> list[PModeSummary]:
         return [self._summary(pmode) for _, pmode in sorted(self._by_id.items())]
@@ -299,7 +388,10 @@ class InForce:
             info.service.value if info and info.service else None,
             info.action if info else None,
             leg.protocol.address if leg.protocol else None,
-            self._sends(pmode),
+            self.sends(Match(pmode, leg, 1)),
+            pmode.id in self.alternates
+            or any(one.pmode is pmode for one in self.pulled)
+            or any(one.match.pmode is pmode for one in self.pulled_signals),
         )
 
 

@@ -10,8 +10,8 @@ def about(message: Message, event: str, at: datetime, **more: Any) -> Event:
     """An event of a message; `more` are further columns of JOURNAL."""
     if message.signal:
         return _about_signal(message, event, at, **more)
-    # Of what was refused it is not known what its payloads are.
-    refused = message.state is State.REJECTED
+    # Of what was refused, or is carried unopened, it is not known what its payloads are.
+    refused = message.state is State.REJECTED or message.route is not None
     return Event(
         at,
         message.party,

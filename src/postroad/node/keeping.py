@@ -14,6 +14,7 @@ from postroad.msh.capture import Capture
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
 from postroad.node.context import Context
+from postroad.node.exchanging import is_reply, replied, uncorrelated
 from postroad.node.journaling import about, place, signed
 from postroad.node.notifying import notification
 from postroad.reliability.awareness import Arrival as Same
@@ -22,6 +23,7 @@ from postroad.store.interface import Transaction
 from postroad.store.records import (
     Event,
     Message,
+    Offer,
     Side,
     Signal,
     State,
@@ -56,7 +58,9 @@ class Arrival:
     client_certificate: bytes | None = None
     by_mail: bool = False
     pulled: Match | None = None
-    """The P-Mode by which it was pulled; None: it was pushed."""
+    """The P-Mode by which it was pulled, or asked for; None: it was pushed."""
+    responds: str | None = None
+    """The request of ours whose response it is."""
 
 
 class Given(Struct, frozen=True):
@@ -69,6 +73,8 @@ class Given(Struct, frozen=True):
     """The first answer, which is to be sent to the partner's address once more."""
     contradicts: bool = False
     """Another message has the same id: nothing was done."""
+    refused: EbmsError | None = None
+    """What keeps it from being taken over: nothing was done."""
     held_by: int | None = None
     """The work that delivers it once the answer was handed over."""
 
@@ -79,12 +85,14 @@ class Answering(Struct, frozen=True):
     answer: Answer | None
     """The receipt, if one was agreed on."""
     as_response: bool
-    back: Work | None = None
-    """The work of sending the receipt to the partner's address."""
+    back: Work | Offer | None = None
+    """The work of sending the receipt to the partner's address, or its place in a channel."""
     after_delivery: bool = False
     """Only when the application acknowledged the message."""
     strict: bool = False
     """The message is held until the receipt was handed to the transport."""
+    rides: bool = False
+    """The receipt goes with the reply: who gives that away writes down that it left."""
 
 
 def user_message_of(found: Inspection) -> UserMessage:
@@ -93,8 +101,8 @@ def user_message_of(found: Inspection) -> UserMessage:
     return found.messaging.user_messages[0]
 
 
-def unsupported(found: Inspection) -> list[EbmsError]:
-    """What holds in itself, but cannot be taken here."""
+def unsupported(found: Inspection, responds: str | None = None) -> list[EbmsError]:
+    """What holds in itself, but cannot be taken here; `responds` is the request it answers."""
     if found.messaging is None:
         said = "there is no eb:Messaging header: this is not an ebMS message"
         return [EbmsError("EBMS:0009", said, location="S12:Envelope")]
@@ -106,7 +114,10 @@ def unsupported(found: Inspection) -> list[EbmsError]:
         said = "message fragments are not taken here"
     elif len(messages) > 1:
         said = "several user messages in one envelope are not taken here"
-    elif found.messaging.signals:
+    elif any(
+        responds is None or one.message_info.ref_to_message_id != responds
+        for one in found.messaging.signals
+    ):
         said = "signals bundled with a user message are not taken here"
     else:
         return []
@@ -122,6 +133,10 @@ def keep(
 
     def step(tx: Transaction) -> Given:
         before = tx.message(Side.RECEIVING, message_id)
+        if before is None or before.state is State.REJECTED:
+            wrong = uncorrelated(tx, message, match)
+            if wrong is not None:
+                return Given(State.REJECTED, None, refused=wrong)
         if before is None:
             return _taken(context, tx, arrival, message, match, how, payloads, None)
         same = is_copy(arrival, message, payloads, before)
@@ -201,7 +216,7 @@ def _taken(
         stored = tx.keep(how.answer.envelope)
         given = (stored, how.answer.content_type, 200)
         tx.add_signal(sent_signal(kept, how.answer, stored, now))
-        if how.as_response:
+        if how.as_response and not how.rides:
             events.append(
                 about(
                     kept,
@@ -213,16 +228,23 @@ def _taken(
                 )
             )
     tx.record(events)
+    if is_reply(match):
+        replied(tx, message)
     if how.back is not None:
-        _call_back(tx, message_id, how.back, state, how)
+        _send_back(tx, message_id, how.back, state, how)
     for work in notification(context, kept, state, now):
         tx.add_work(work)
     held_by = _held(context, tx, message_id) if state is State.HELD else None
     return Given(state, given if how.as_response else None, held_by=held_by)
 
 
-def _call_back(tx: Transaction, message_id: str, back: Work, state: State, how: Answering) -> None:
-    """The receipt goes out now, or when the application has the message."""
+def _send_back(
+    tx: Transaction, message_id: str, back: Work | Offer, state: State, how: Answering
+) -> None:
+    """The receipt goes out now, or when the application has the message; or it is pulled."""
+    if isinstance(back, Offer):
+        tx.add_offer(back)
+        return
     number = tx.add_work(back)
     if how.after_delivery and state is State.DELIVERED:
         tx.postpone_work(number, None)
@@ -414,7 +436,7 @@ def reject(
     match: Match | None,
     problems: Sequence[EbmsError],
     answer: Answer,
-    back: Work | None,
+    back: Work | Offer | None,
 ) -> Callable[[Transaction], None]:
     """The step that refuses: a row to be found by, the events, and the answer."""
     now = arrival.now
@@ -426,7 +448,7 @@ def reject(
         known = before is not None and before.state is not State.REJECTED
         if before is None:
             tx.add_message(changed(refused, envelope=tx.keep(arrival.capture.envelope)))
-        if not known:
+        if not known or isinstance(back, Offer):
             tx.add_signal(
                 changed(
                     sent_signal(refused, answer, tx.keep(answer.envelope), now),
@@ -451,7 +473,9 @@ def reject(
         )
         if not known:
             tx.record((about(refused, "rejected", now, error_code=first.code, detail=told(first)),))
-        if back is not None:
+        if isinstance(back, Offer):
+            tx.add_offer(back)
+        elif back is not None:
             tx.add_work(back)
         if before is None:
             for work in notification(context, refused, State.REJECTED, now):

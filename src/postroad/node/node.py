@@ -10,6 +10,7 @@ from typing import Final
 
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
+from postroad.msh.forwarding import RouteReport
 from postroad.node.calling import Calling
 from postroad.node.config import Config
 from postroad.node.context import Context, utc_now
@@ -17,6 +18,7 @@ from postroad.node.ebxml_asking import Asker
 from postroad.node.ebxml_keeping import Gaps, release
 from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
+from postroad.node.exchanging import reply_to
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
 from postroad.node.mail_in import MailIn
@@ -27,7 +29,9 @@ from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
+from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import Request, Response
+from postroad.node.route_explaining import explain_message
 from postroad.node.sending import Sender
 from postroad.node.service import (
     ANSWERS,
@@ -48,6 +52,7 @@ from postroad.node.working import JUMP, SIDES, WorkLoop, set_back
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (
+    INBOX,
     Extent,
     Message,
     Notice,
@@ -65,7 +70,7 @@ from postroad.wire.content import Content, Sink
 from postroad.wire.ebms3 import Selection
 
 _AT_ONCE: Final = 1000
-_NUMBER_GIVEN_BACK: Final = (State.FAILED, State.EXPIRED)
+_NEVER_ARRIVED: Final = (State.FAILED, State.EXPIRED)
 _TOGETHER: Final = 200
 """Messages that one step acknowledges: more would hold up the others."""
 
@@ -114,6 +119,7 @@ class Node:
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
         self.context.pass_on = spoken.pass_on_response
+        self.context.take_reply = self._receiver.take_response
         self._asker = Asker(self.context, self._client, self._mail, spoken.services)
         self.mail_in = MailIn(self._receiver)
         self._puller = Puller(self.context, self._client, self._receiver)
@@ -127,10 +133,12 @@ class Node:
                 "package": Packaging(self.context).perform,
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
+                "inform": ForwardingReports(self.context).perform,
                 "gap": Gaps(self.context).perform,
-                "notify": Notifier(self.context, self._client).perform,
+                "notify": Notifier(self.context, self._client, self.reply).perform,
                 "deliver": Handing(self.context).perform,
                 "offer": self._receiver.offering.perform,
+                "collect": self._puller.perform,
             },
             leads=leads,
         )
@@ -196,6 +204,12 @@ class Node:
     async def submit(self, submission: Submission) -> Submitted:
         return await self._submitting.submit(submission)
 
+    async def reply(self, message_id: str, submission: Submission) -> Submitted:
+        message = await self.message(message_id, Side.RECEIVING)
+        if message is None or message.state not in INBOX:
+            raise Refused(404, f"there is no message {message_id} in the inbox")
+        return await self.submit(reply_to(self.context, message, submission))
+
     async def message(self, message_id: str, side: Side | None = None) -> Message | None:
         sides = (side,) if side else (Side.SENDING, Side.RECEIVING, Side.FORWARDING)
         for one in sides:
@@ -219,7 +233,19 @@ class Node:
         return await self.context.store.look(lambda reader: reader.events(message_id))
 
     async def settled(self, message_id: str, timeout: float) -> Message | None:
-        """The message once it is at rest; another process may bring it there, so look again."""
+        return await self._once(message_id, timeout, lambda one: one.state not in ON_ITS_WAY)
+
+    async def replied(self, message_id: str, timeout: float) -> Message | None:
+        return await self._once(
+            message_id,
+            timeout,
+            lambda one: one.reply_message_id is not None or one.state in _NEVER_ARRIVED,
+        )
+
+    async def _once(
+        self, message_id: str, timeout: float, done: Callable[[Message], bool]
+    ) -> Message | None:
+        """An outgoing message once it is so far; another process may do that, so look again."""
         event = self.context.settled.enter(message_id)
         deadline = asyncio.get_running_loop().time() + timeout
         try:
@@ -227,7 +253,7 @@ class Node:
                 event.clear()
                 found = await self.message(message_id, Side.SENDING)
                 left = deadline - asyncio.get_running_loop().time()
-                if found is None or found.state not in ON_ITS_WAY or left <= 0:
+                if found is None or done(found) or left <= 0:
                     return found
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left, 0.5)):
@@ -303,6 +329,12 @@ class Node:
         events = await self.events(message_id)
         return evidence_zip(self.context, message, signals, events)
 
+    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+        message = await self.message(message_id, side)
+        if message is None:
+            raise Refused(404, f"there is no message {message_id}")
+        return await asyncio.to_thread(explain_message, self.context, message)
+
     async def resend(self, message_id: str) -> Message:
         now = self.context.clock()
 
@@ -312,7 +344,7 @@ class Node:
                 return message, False
             if message.envelope is None:
                 raise Refused(422, f"{message_id} was never packaged: {message.detail}")
-            if message.sequence_number is not None and message.state in _NUMBER_GIVEN_BACK:
+            if message.sequence_number is not None and message.state in _NEVER_ARRIVED:
                 said = "its number in the conversation was given back; submit it under another id"
                 raise Refused(409, f"{message_id} is {message.state.value}: {said}")
             work = self._send_work(message)
@@ -333,7 +365,7 @@ class Node:
 
     def _send_work(self, message: Message) -> Work:
         """The work of sending a message that is there; `Refused` when its P-Mode is not."""
-        sending = self.context.in_force.sending(message.pmode or "")
+        sending = self.context.in_force.sending_of(message)
         return send_work(self.context, "send", message, sending)
 
     async def _now(self, message_id: str) -> Message:
@@ -403,11 +435,12 @@ class Node:
 
     def _receivers(self) -> set[str]:
         """Those to whom P-Modes let this node send, or pass messages on."""
-        matches = (self.context.in_force.match(one.id, 1) for one in self.pmodes())
+        in_force = self.context.in_force
+        matches = [in_force.match(one.id, leg) for one in self.pmodes() for leg in (1, 2)]
         return {
-            str(header(one.pmode, 1).to_party)
+            str(header(one.pmode, one.number).to_party)
             for one in matches
-            if one is not None and self.context.in_force.serves(one)
+            if one is not None and in_force.serves(one)
         }
 
     async def resume(self, partner: str) -> int:

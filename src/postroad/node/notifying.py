@@ -3,10 +3,13 @@
 A call is work like any other: written in the step that it tells of, tried until it is taken, and
 in order for each message. What it tells is what the journal said at that time, however late the
 call is made.
+
+What the application answers to the call may be its reply to a request of a two-way exchange.
 """
 
 import hashlib
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,11 +19,13 @@ from postroad.agreement.ebxml import order_scope
 from postroad.agreement.pmode import Report
 from postroad.node.config_groups import Webhook
 from postroad.node.context import Context
+from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.webhook_signature import HEADER, sign_webhook
 from postroad.reliability.delivery import KINDS, Stage
-from postroad.store.records import Message, Recorded, Side, State, Work
+from postroad.store.records import Message, Notice, Recorded, Side, State, Work
 from postroad.transport.http_client import Client
-from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
+from postroad.transport.http_outgoing import Outgoing, Reply, Timeouts, TransportFailure
+from postroad.wire.content import BytesContent
 from postroad.wire.limits import MIB
 
 EVENTS: Final = {
@@ -40,7 +45,14 @@ _TROUBLES: Final = ("failed", "in_doubt", "suspended", "settled")
 _LONGEST_CALL: Final = 30.0
 """Seconds. An application that takes longer should answer first and work afterwards."""
 _MOST_DOUBLINGS: Final = 40
+REPLY_HEADER: Final = "Postroad-Reply"
+"""With `yes` in it the body of an answer is the reply to the message that was told."""
+REPLY_REFUSED: Final = "reply_refused"
 _log = logging.getLogger("postroad.webhook")
+
+
+SendReply = Callable[[str, Submission], Awaitable[Submitted]]
+"""Answers a message of the inbox."""
 
 
 class Notification(msgspec.Struct, frozen=True):
@@ -130,9 +142,10 @@ def _may_be_told(report: Report | None, state: State) -> bool:
 class Notifier:
     """Calls the webhook, again and again until the application takes it."""
 
-    def __init__(self, context: Context, client: Client) -> None:
+    def __init__(self, context: Context, client: Client, reply: SendReply | None = None) -> None:
         self._context = context
         self._client = client
+        self._reply = reply
 
     async def perform(self, work: Work) -> None:
         """One call: taken, tried again later, or given up."""
@@ -151,7 +164,8 @@ class Notifier:
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         body = msgspec.json.encode(_facts(context.config.node, work, told, message, then))
-        why = await self._call(webhook, body)
+        answer = await self._call(webhook, body)
+        why = answer if isinstance(answer, str) else await self._replied(work, told, answer)
         if why is None:
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             context.count("webhook_calls", outcome="taken")
@@ -167,8 +181,39 @@ class Notifier:
             return report.process_error_notify_producer is not False
         return report.delivery_failures_notify_producer is not False
 
-    async def _call(self, webhook: Webhook, body: bytes) -> str | None:
-        """Make the call; why it was not taken, if so."""
+    async def _replied(self, work: Work, told: Notification, answer: Reply) -> str | None:
+        """Send what the application answered, where it says that this is its reply.
+
+        Why it cannot be sent now, if so: the call is made again. A reply that is refused is told as
+        a notice. The same call gives the same reply, however often it is made.
+        """
+        context, name = self._context, work.message_id
+        said = dict(answer.headers).get(REPLY_HEADER.lower(), "")
+        if said.strip().lower() != "yes" or self._reply is None:
+            return None
+        reply_id = f"{told.delivery_id}@{context.host}"
+        kind = answer.content_type or "application/octet-stream"
+        payload = SubmittedPayload(
+            BytesContent(answer.body), hashlib.sha256(answer.body).digest(), kind
+        )
+        given = Submission("", (payload,) if answer.body else (), reply_id)
+        try:
+            await self._reply(name, given)
+        except Refused as refused:
+            before = await context.store.look(lambda reader: reader.message(told.side, name))
+            if before is not None and before.reply_message_id == reply_id:
+                return None
+            if refused.status >= 500:
+                return f"the reply cannot be sent now: {refused.detail}"
+            _log.error("the reply is refused", extra={"message_id": name, "detail": str(refused)})
+            event = (REPLY_REFUSED, told.state, "Error", refused.code)
+            detail = f"the reply to it is refused: {refused.detail}"
+            notice = Notice(name, context.clock(), *event, detail)
+            await context.store.run(lambda tx: tx.add_notice(notice))
+        return None
+
+    async def _call(self, webhook: Webhook, body: bytes) -> str | Reply:
+        """Make the call: what the application answered, or why it was not taken."""
         context = self._context
         secret = context.in_force.keyring.webhook_secret
         headers = ((HEADER, sign_webhook(body, secret, context.clock())),) if secret else ()
@@ -185,7 +230,7 @@ class Notifier:
         except TransportFailure as failure:
             return failure.reason
         if 200 <= reply.status < 300:
-            return None
+            return reply
         return f"the application answered HTTP {reply.status}"
 
     async def _again(self, webhook: Webhook, work: Work, told: Notification, why: str) -> None:

@@ -12,15 +12,16 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.agreement.matching import Match
+from postroad.agreement.channels import pulling_of
+from postroad.agreement.matching import Match, header
 from postroad.msh.answers import sent_message
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import WireForm, WirePart, wire_form
-from postroad.msh.pulling import Allowed, allowed, pull_terms
+from postroad.msh.pulling import Allowed, Channel, allowed, message_channel, pull_terms
 from postroad.msh.selecting import items_asked, items_of
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
-from postroad.node.journaling import about, signed
+from postroad.node.journaling import about, place, signed
 from postroad.node.outcome import Reason, apply, due, give_up, left_as, life_of
 from postroad.node.requests import Request, Response
 from postroad.node.service import Refused
@@ -28,7 +29,7 @@ from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import Input, attempted
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import StoreDamaged, StoreError, Transaction
-from postroad.store.records import Message, Offer, Side, State, Work
+from postroad.store.records import Message, Offer, Side, Signal, State, Work
 from postroad.transport.http_outgoing import Pieces
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
@@ -98,7 +99,7 @@ class Offering:
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         try:
-            policy = context.in_force.sending(message.pmode or "").policy
+            policy = context.in_force.sending_of(message).policy
         except Refused as refused:
             _log.warning(
                 "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
@@ -111,7 +112,7 @@ class Offering:
             context.settled.tell(message.message_id)
             context.told()
             return
-        sent = await self._unoffered(message)
+        sent = await self._unoffered(message) if message.channel is not None else None
         end = ends_at(policy, message.created_at, message.first_sent_at)
 
         def step(tx: Transaction) -> None:
@@ -121,7 +122,9 @@ class Offering:
                 return
             if sent is not None:
                 offer(tx, found, sent, now)
-            tx.postpone_work(work.id, end, owner=work.owner)
+            # Of a reply that was the response the receipt is waited for.
+            due_at = found.due_at if found.channel is None else None
+            tx.postpone_work(work.id, due_at or end, owner=work.owner)
             tx.change_message(Side.SENDING, work.message_id, WAITING, timer=work.id)
 
         await context.store.run(step)
@@ -170,7 +173,8 @@ class Offering:
     ) -> Allowed:
         """What a PullRequest may have."""
         in_force = self._context.in_force
-        offered, trusted = in_force.offered, in_force.keyring.trust
+        offered = (*map(message_channel, in_force.offered), *in_force.offered_signals)
+        trusted = in_force.keyring.trust
         look.judge(pull_terms(in_force.expectation, offered, trusted))
         return allowed(
             look.found,
@@ -185,8 +189,8 @@ class Offering:
 
     async def _hand_out(
         self, request: SignalMessage, may: Allowed, now: datetime, peer: str | None
-    ) -> tuple[Message | None, bool]:
-        """The message that came first and may be had, once it is written down that it left.
+    ) -> tuple[Message | Signal | None, bool]:
+        """What came first and may be had, once it is written down that it left.
 
         None: there is none. False: the request came before.
         """
@@ -195,37 +199,70 @@ class Offering:
         items = items_asked(request.pull_request.selection)
         dice = context.dice()
 
-        def step(tx: Transaction) -> tuple[Message | None, bool]:
+        def step(tx: Transaction) -> tuple[Message | Signal | None, bool]:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
                 return None, False
-            served = [place for place in may.places if not self._is_suspended(tx, place[1])]
+            served = [one.place for one in may.places if not self._is_suspended(tx, one)]
             for _ in range(_AT_ONCE):
                 found = tx.first_offer(served, now, items)
                 if found is None:
                     break
-                message = self._handed(tx, found.message_id, now, peer, dice)
-                if message is not None:
-                    return message, True
+                given = (
+                    self._handed(tx, found.message_id, now, peer, dice)
+                    if found.about is None
+                    else self._signal_handed(tx, found, now, peer)
+                )
+                if given is not None:
+                    return given, True
             return None, True
 
-        message, new = await context.store.run(step)
-        if message is not None:
+        given, new = await context.store.run(step)
+        if isinstance(given, Message):
             context.count("send_attempts", outcome="pulled")
             context.work_came.set()
-            context.settled.tell(message.message_id)
-            _log.info("pulled", extra={"message_id": message.message_id, "peer": peer})
-        return message, new
+            context.settled.tell(given.message_id)
+        if given is not None:
+            _log.info("pulled", extra={"message_id": given.message_id, "peer": peer})
+        return given, new
 
-    def _response(self, message: Message) -> Response:
+    def _response(self, message: Message | Signal) -> Response:
+        if isinstance(message, Signal):
+            stored = message.envelope
+            envelope = read_all(self._context.store.content(stored), stored.size)
+            return Response(200, message.content_type, envelope)
         form = self._form(message)
         if form.length <= _IN_ONE_PIECE:
             return Response(200, form.content_type, b"".join(form.pieces()))
         return Response(200, form.content_type, pieces=Pieces(form.length, form.pieces))
 
-    def _is_suspended(self, tx: Transaction, pmode: str) -> bool:
-        """Whether nothing is to go to the receiver until somebody resumes."""
-        receiver = self._context.in_force.sending(pmode).agreed.to_party
-        return tx.partner(str(receiver)).gate is Gate.SUSPENDED
+    def _is_suspended(self, tx: Transaction, channel: Channel) -> bool:
+        """Whether no messages are to go to the receiver until somebody resumes."""
+        if channel.signals:
+            return False
+        receiver = str(header(channel.match.pmode, channel.match.number).to_party)
+        return tx.partner(receiver).gate is Gate.SUSPENDED
+
+    def _signal_handed(
+        self, tx: Transaction, offer: Offer, now: datetime, peer: str | None
+    ) -> Signal | None:
+        """A signal is gone once it was handed out: should it be lost, a copy brings it back.
+
+        None when it is kept no longer, or too old.
+        """
+        tx.remove_offer(offer.message_id)
+        message = tx.message(Side.RECEIVING, offer.about or "")
+        match = self._context.in_force.match(offer.pmode, message.leg) if message else None
+        keep = pulling_of(match.leg).keep if match is not None else None
+        if message is None or (keep is not None and now - offer.added_at > keep):
+            return None
+        for signal in tx.signals(Side.RECEIVING, message.message_id):
+            if signal.signal_id != offer.message_id:
+                continue
+            if signal.kind == "receipt":
+                told = {"signal_id": signal.signal_id, "evidence": place(signal.envelope)}
+                tx.record((about(message, "receipt_sent", now, peer=peer, **told),))
+            return signal
+        return None
 
     def _handed(
         self, tx: Transaction, message_id: str, now: datetime, peer: str | None, dice: float
@@ -236,7 +273,7 @@ class Offering:
         if message is None or message.state not in WAITING:
             tx.remove_offer(message_id)
             return None
-        sending = context.in_force.sending(message.pmode or "")
+        sending = context.in_force.sending_of(message)
         timer = message.timer
         over = due(message, sending.policy, now)
         if over is not None:
@@ -275,6 +312,16 @@ class Offering:
         tried: dict[str, Any] = {"attempts": number, "wire_bytes": length, "peer": peer}
         apply(context, tx, message, decision, now, reason, timer, note, **tried)
         return changed(message, attempts=number) if left else None
+
+    def hand_out(
+        self, tx: Transaction, reply: Message, now: datetime, peer: str | None, dice: float
+    ) -> Message | None:
+        """A reply that is the response leaves; None when it is not to any more."""
+        return self._handed(tx, reply.message_id, now, peer, dice)
+
+    def respond(self, message: Message) -> Response:
+        """A message as the response: large ones in pieces."""
+        return self._response(message)
 
     def _form(self, message: Message) -> WireForm:
         """The message as it goes over the wire: the same bytes each time."""

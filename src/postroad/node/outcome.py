@@ -15,6 +15,7 @@ from msgspec.structs import replace as changed
 from postroad.agreement.waiting import Policy, is_used_up
 from postroad.node.context import Context
 from postroad.node.ebxml_order import given_up
+from postroad.node.exchanging import moved
 from postroad.node.hearing import Hearing, Said, noted
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
@@ -122,10 +123,14 @@ def attempt(
     began: datetime,
     hope: bool,
     probe: bool = False,
+    policy: Policy | None = None,
 ) -> Step:
-    """The step after an attempt; `hope`: a receipt is not the response, and may come later."""
+    """The step after an attempt; `hope`: a receipt is not the response, and may come later.
+
+    `policy` is for what is sent without a P-Mode.
+    """
     now, dice = context.clock(), context.dice()
-    policy = sending.policy if sending is not None else ONCE
+    policy = policy or (sending.policy if sending is not None else ONCE)
     left = outcome.result is not Input.NOT_SENT
     reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
 
@@ -168,6 +173,7 @@ def attempt(
             tx.record((event(number),))
             if outcome.hearing is not None:
                 noted(tx, message, outcome.hearing, now, outcome.peer)
+                moved(context, tx, message, outcome.hearing, now)
 
         tried: dict[str, Any] = {
             "attempts_were": found.attempts,
@@ -272,7 +278,7 @@ def _partner(
     context: Context, tx: Transaction, message: Message, outcome: Outcome, now: datetime
 ) -> bool:
     """Whether the partner was there changes how it stands with it."""
-    name = message.to_party or ""
+    name = message.partner
     if not outcome.reached:
         not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
         return True
@@ -341,7 +347,7 @@ def apply(
         else:
             tx.finish_work(timer, owner)
     if decision.halted:
-        halt(context, tx, message.to_party or "", now, detail or "")
+        halt(context, tx, message.partner, now, detail or "")
     if state is not message.state or (stage is Stage.SETTLED and detail != message.detail):
         _tell(context, tx, message, decision, now, Reason(code, detail, reason.peer, reason.answer))
     return True
@@ -433,7 +439,8 @@ def _passed_on(tx: Transaction, message: Message, stage: Stage, now: datetime) -
             tx.wake_work(int(waits), now)
         tx.set_state(waiting_name(message.message_id), None, now)
     if stage in GIVEN_UP and not message.best_effort:
-        tx.add_work(Work("report", message.message_id, now))
+        kind = "report" if message.route is None else "inform"
+        tx.add_work(Work(kind, message.message_id, now))
 
 
 def answered(
@@ -448,6 +455,7 @@ def answered(
     said = hearing.said
     again = said is not None and said.input is Input.REFUSED and _is_known(tx, message, said)
     noted(tx, message, hearing, now, peer)
+    moved(context, tx, message, hearing, now)
     if said is None or again or said.input not in _ENDING:
         return None
     found = tx.message(message.side, message.message_id)

@@ -25,9 +25,11 @@ from postroad.msh.outbound import (
 )
 from postroad.msh.securing import Unsecurable
 from postroad.node.context import Context
+from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import numbered
 from postroad.node.in_force import Sending
 from postroad.node.outcome import unpackable
+from postroad.node.replying import Riding, riding
 from postroad.node.service import Refused
 from postroad.reliability.ebxml_terms import EbxmlError, agree
 from postroad.reliability.order import SequenceNumber
@@ -35,6 +37,7 @@ from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, StoredPart, Work
 from postroad.wire.content import Content
+from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
@@ -125,12 +128,14 @@ def make_package(
     sending: Sending,
     now: datetime,
     number: SequenceNumber | None = None,
-    acknowledgment: Acknowledgment | None = None,
+    rides: Riding | None = None,
 ) -> AnyPackage:
     """Package a draft; `Refused` when keys and algorithms do not fit."""
     try:
         if sending.dialect is not None:
-            return _ebxml_package(context, draft, sending, now, number, acknowledgment)
+            assert not isinstance(rides, SignalMessage)
+            return _ebxml_package(context, draft, sending, now, number, rides)
+        assert not isinstance(rides, Acknowledgment)
         return package(
             draft,
             sending.match,
@@ -138,6 +143,7 @@ def make_package(
             now=now,
             entropy=context.entropy,
             agreed=sending.agreed,
+            rides=rides,
             new_sink=context.store.new_sink,
             limits=context.limits,
         )
@@ -212,17 +218,20 @@ class Packaging:
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         try:
-            sending = context.in_force.sending(message.pmode or "")
+            sending = context.in_force.sending_of(message)
             draft = _draft(message, msgspec.json.decode(work.data, type=Plan), context)
             number = await self._number(message, sending)
+            rides = await riding(context, message, sending) if sending.answers else None
             made = await asyncio.to_thread(
-                make_package, context, draft, sending, message.created_at, number
+                make_package, context, draft, sending, message.created_at, number, rides
             )
         except Refused as refused:
             await context.store.run(_given_up(context, work, message, refused.detail))
             return
         made = await self._persisted(made)
-        await context.store.run(self._keep(work, message, made))
+        await context.store.run(self._keep(work, message, made, sending))
+        if sending.answers:
+            context.settled.tell(awaits_name(message.ref_to_message_id or ""))
         context.work_came.set()
 
     async def _number(self, message: Message, sending: Sending) -> SequenceNumber | None:
@@ -245,7 +254,7 @@ class Packaging:
         return changed(made, parts=tuple(parts))
 
     def _keep(
-        self, work: Work, message: Message, made: AnyPackage
+        self, work: Work, message: Message, made: AnyPackage, sending: Sending
     ) -> Callable[[Transaction], None]:
         context = self._context
         boundary = new_boundary(context, made)
@@ -271,7 +280,8 @@ class Packaging:
                 updated_at=context.clock(),
             )
             if is_ours:
-                kind = "send" if message.channel is None else "offer"
+                fetched = message.channel is not None or sending.answers
+                kind = "offer" if fetched else "send"
                 partner = (message.to_party or "") if kind == "send" else ""
                 tx.turn_work(work.id, kind, context.clock(), partner)
             else:

@@ -1,31 +1,35 @@
 """Who pulls: asks partners for messages by a schedule, or when somebody says so.
 
-A message that was pulled takes the same walk in as one that was pushed (`Receiver.take_pulled`);
-its receipt calls back. While a message is stored the next one is asked for already.
+A message that was pulled takes the same walk in as one that was pushed (`Receiver.keep_pulled`);
+its receipt calls back. While a message is stored the next one is asked for already. Signals about
+messages that were pushed are asked for as long as such messages wait for them.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count, islice
 from typing import Final
 
 from msgspec import Struct
 
-from postroad.agreement.channels import channel_of, pulling_of
+from postroad.agreement.channels import collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
-from postroad.msh.capture import Capture, Incoming
+from postroad.msh.capture import Capture
+from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
-from postroad.msh.pulling import pull_request
+from postroad.msh.pulling import Channel, message_channel, pull_request
 from postroad.msh.securing import Unsecurable
+from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.hearing import told_by
 from postroad.node.receiving import Receiver
 from postroad.node.service import Collected, Refused
-from postroad.store.interface import StoreError
+from postroad.store.interface import StoreError, Transaction
+from postroad.store.records import Side, State, Wanted, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.wire.ebms3 import Selection, SignalMessage
@@ -35,6 +39,8 @@ from postroad.wire.soap import SoapVersion
 _EMPTY: Final = "EBMS:0006"
 _LOOK: Final = 1.0
 """Seconds until P-Modes that changed are noticed."""
+_MOST_GROWTH: Final = 64
+"""How often an interval grows at most."""
 _UNSTORED: Final = 32
 """Messages that are taken in while further ones are asked for."""
 _log = logging.getLogger("postroad.pull")
@@ -45,7 +51,38 @@ class Got(Struct, frozen=True):
 
     taking: "asyncio.Task[str] | None" = None
     """A message, which is being stored; its result is the id."""
+    answered: str | None = None
+    """The message of ours that a signal was about."""
     trouble: str | None = None
+
+    @property
+    def something(self) -> bool:
+        return self.taking is not None or self.answered is not None
+
+
+@dataclass(slots=True)
+class _Haul:
+    """What a channel brought."""
+
+    taken: list["asyncio.Task[str]"] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def add(self, got: Got) -> None:
+        if got.taking is not None:
+            self.taken.append(got.taking)
+        if got.answered is not None:
+            self.answered.append(got.answered)
+        if got.trouble is not None:
+            self.troubles.append(got.trouble)
+
+
+class _Brought(Struct, frozen=True):
+    """The same, once everything is stored."""
+
+    messages: tuple[str, ...]
+    answered: tuple[str, ...]
+    trouble: str | None
 
 
 @dataclass(slots=True)
@@ -56,51 +93,6 @@ class _Turn:
     wait: timedelta
     """For how long, when nothing is there."""
     task: "asyncio.Task[None] | None" = None
-
-
-@dataclass(slots=True)
-class _Catch:
-    """Takes the body of an answer as it comes."""
-
-    context: Context
-    size: int = 0
-    incoming: Incoming | None = None
-    wrong: EbmsError | StoreError | OSError | None = None
-
-    def reader(self, content_type: str) -> "_Catch":
-        self.size, self.wrong = 0, None
-        self._abort()
-        try:
-            store, limits = self.context.store, self.context.limits
-            self.incoming = Incoming(content_type, new_sink=store.new_sink, limits=limits)
-        except EbmsError as error:
-            self.wrong = error
-        return self
-
-    def __call__(self, data: bytes) -> None:
-        self.size += len(data)
-        if self.incoming is None:
-            return
-        try:
-            self.incoming.feed(data)
-        except (EbmsError, StoreError, OSError) as error:
-            self.wrong = error
-            self._abort()
-
-    def _abort(self) -> None:
-        if self.incoming is not None:
-            self.incoming.abort()
-            self.incoming = None
-
-    def close(self) -> Capture:
-        """All of it, or what is wrong with it."""
-        if self.wrong is not None or self.incoming is None:
-            raise self.wrong or EbmsError("EBMS:0007", "the answer has no body")
-        incoming, self.incoming = self.incoming, None
-        return incoming.close()
-
-    def drop(self) -> None:
-        self._abort()
 
 
 class Puller:
@@ -115,7 +107,7 @@ class Puller:
             connect=http.connect_timeout.total_seconds(),
             answer=http.answer_timeout.total_seconds(),
         )
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[tuple[str, str, bool], _Turn] = {}
         self._taking: set[asyncio.Task[str]] = set()
         self._room = asyncio.Semaphore(_UNSTORED)
 
@@ -139,37 +131,51 @@ class Puller:
         """Begin what is due; seconds until the next look."""
         now = asyncio.get_running_loop().time()
         scheduled = {
-            match.pmode.id: match
-            for match in self._context.in_force.pulled
-            if pulling_of(match.leg).scheduled
+            (*one.place, one.signals): one
+            for one in self._channels()
+            if pulling_of(one.match.leg).scheduled
         }
         for gone in self._turns.keys() - scheduled:
             turn = self._turns[gone]
             if turn.task is None:
                 del self._turns[gone]
-        for name, match in scheduled.items():
-            turn = self._turns.setdefault(name, _Turn(now, pulling_of(match.leg).interval))
+        for place, channel in scheduled.items():
+            interval = pulling_of(channel.match.leg).interval
+            turn = self._turns.setdefault(place, _Turn(now, interval))
             if turn.task is None and turn.due <= now:
-                turn.task = asyncio.create_task(self._take_turn(turn, match))
+                turn.task = asyncio.create_task(self._take_turn(turn, channel))
         waits = [one.due - now for one in self._turns.values() if one.task is None]
         return max(min([_LOOK, *waits]), 0.001)
 
-    async def _take_turn(self, turn: _Turn, match: Match) -> None:
+    def _channels(self) -> list[Channel]:
+        """All that this node pulls from."""
+        in_force = self._context.in_force
+        return [*map(message_channel, in_force.pulled), *in_force.pulled_signals]
+
+    async def _take_turn(self, turn: _Turn, channel: Channel) -> None:
         """Empty a channel; how soon it is asked again depends on what was there."""
-        agreed = pulling_of(match.leg)
-        found = False
+        pmode, agreed = channel.match.pmode.id, pulling_of(channel.match.leg)
+        wait, longer = turn.wait, True
         try:
-            messages, trouble = await self._drain(match, None)
-            found = bool(messages)
-            if trouble is not None:
-                _log.warning("not pulled", extra={"pmode": match.pmode.id, "detail": trouble})
+            if channel.signals and not await self._awaits(pmode):
+                wait, longer = agreed.interval, False
+                return
+            brought = await self._drain(channel, None)
+            if brought.messages or brought.answered:
+                wait = agreed.interval
+            if brought.trouble is not None:
+                _log.warning("not pulled", extra={"pmode": pmode, "detail": brought.trouble})
         except Exception:
-            _log.exception("pulling failed", extra={"pmode": match.pmode.id})
+            _log.exception("pulling failed", extra={"pmode": pmode})
         finally:
-            wait = agreed.interval if found else turn.wait
             turn.due = asyncio.get_running_loop().time() + wait.total_seconds()
-            turn.wait = _longer(wait, agreed)
+            turn.wait = _longer(wait, agreed) if longer else wait
             turn.task = None
+
+    async def _awaits(self, pmode: str) -> bool:
+        """Whether messages of a P-Mode wait for a receipt."""
+        wanted = Wanted(Side.SENDING, (State.WAITING,), pmode, limit=1)
+        return bool(await self._context.store.look(lambda reader: reader.messages(wanted)))
 
     async def pull(
         self, pmode: str, selection: Selection | None = None, *, most: int = 1
@@ -179,49 +185,87 @@ class Puller:
             # [P2-7.3-02]
             said = "RefToMessageId and ConversationId are not used together in one PullRequest"
             raise Refused(400, f"{said}: name one of them")
-        match = next((one for one in self._context.in_force.pulled if one.pmode.id == pmode), None)
-        if match is None:
-            raise Refused(422, f"messages of {pmode} are not pulled by {self._context.party}")
-        names, trouble = await self._drain(match, selection, most)
-        return Collected(tuple(names), channel_of(match.leg), _address(match), trouble)
+        late = map(message_channel, self._context.in_force.alternates.values())
+        channels = [one for one in (*self._channels(), *late) if one.match.pmode.id == pmode]
+        if not channels:
+            raise Refused(422, f"nothing of {pmode} is pulled by {self._context.party}")
+        brought = [await self._drain(one, selection, most) for one in channels]
+        return Collected(
+            tuple(name for one in brought for name in one.messages),
+            channels[0].mpc,
+            _address(channels[0].match),
+            next((one.trouble for one in brought if one.trouble is not None), None),
+            tuple(name for one in brought for name in one.answered),
+        )
+
+    async def perform(self, work: Work) -> None:
+        """Ask for the late reply to a request, again and again until it is there. [P2-5.2-09]"""
+        context, name = self._context, work.message_id
+        request = await context.store.look(lambda reader: reader.message(Side.SENDING, name))
+        if request is None or request.reply_message_id is not None:
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            return
+        match = context.in_force.alternates.get(request.pmode or "")
+        agreed = pulling_of(match.leg) if match is not None else Pulling()
+        if match is not None and agreed.scheduled:
+            selection = Selection(ref_to_message_id=name)
+            brought = await self._drain(message_channel(match), selection, 1)
+            if brought.trouble is not None:
+                detail = {"message_id": name, "detail": brought.trouble}
+                _log.warning("its reply is not there yet", extra=detail)
+        wait = agreed.interval
+        for _ in range(min(work.attempt, _MOST_GROWTH)):
+            wait = _longer(wait, agreed)
+        due = context.clock() + wait
+
+        def step(tx: Transaction) -> None:
+            found = tx.message(Side.SENDING, name)
+            if found is None or found.reply_message_id is not None:
+                tx.finish_work(work.id, work.owner)
+            else:
+                tx.postpone_work(work.id, due, owner=work.owner)
+
+        await context.store.run(step)
 
     async def _drain(
-        self, match: Match, selection: Selection | None, most: int | None = None
-    ) -> tuple[list[str], str | None]:
-        """Ask until nothing is left, or so many came; their ids, and what went wrong."""
+        self, channel: Channel, selection: Selection | None, most: int | None = None
+    ) -> _Brought:
+        """Ask until nothing is left, or so many came."""
         asked = iter(range(most)) if most is not None else count()
-        several = min(pulling_of(match.leg).parallel, most or _UNSTORED)
-        first = await self._ask_on(match, selection, islice(asked, 1))
-        runs = [first]
-        if first[0]:
-            others = [self._ask_on(match, selection, asked) for _ in range(several)]
-            runs += await asyncio.gather(*others)
-        taken = await asyncio.gather(
-            *(one for run, _ in runs for one in run), return_exceptions=True
+        several = min(pulling_of(channel.match.leg).parallel, most or _UNSTORED)
+        haul = _Haul()
+        if await self._ask_on(channel, selection, islice(asked, 1), haul):
+            others = [self._ask_on(channel, selection, asked, haul) for _ in range(several)]
+            await asyncio.gather(*others)
+        taken = await asyncio.gather(*haul.taken, return_exceptions=True)
+        unstored = [f"it could not be stored: {one}" for one in taken if not isinstance(one, str)]
+        return _Brought(
+            tuple(one for one in taken if isinstance(one, str)),
+            tuple(haul.answered),
+            next(iter(haul.troubles + unstored), None),
         )
-        troubles = [trouble for _, trouble in runs if trouble is not None]
-        troubles += [f"it could not be stored: {one}" for one in taken if not isinstance(one, str)]
-        return [one for one in taken if isinstance(one, str)], next(iter(troubles), None)
 
     async def _ask_on(
-        self, match: Match, selection: Selection | None, asked: Iterator[int]
-    ) -> tuple[list["asyncio.Task[str]"], str | None]:
-        """One request after the other, as long as messages come."""
-        taken: list[asyncio.Task[str]] = []
+        self, channel: Channel, selection: Selection | None, asked: Iterator[int], haul: _Haul
+    ) -> bool:
+        """One request after the other, as long as something comes; whether the last brought it."""
+        something = False
         for _ in asked:
-            got = await self._ask(match, selection)
-            if got.taking is None:
-                return taken, got.trouble
-            taken.append(got.taking)
-        return taken, None
+            got = await self._ask(channel, selection)
+            haul.add(got)
+            something = got.something
+            if not something:
+                break
+        return something
 
-    async def _ask(self, match: Match, selection: Selection | None) -> Got:
+    async def _ask(self, channel: Channel, selection: Selection | None) -> Got:
         """One PullRequest, and what came back."""
         context, now = self._context, self._context.clock()
+        match = channel.match
         url = _address(match)
         try:
             asking = pull_request(
-                match,
+                channel,
                 selection,
                 signal_id=context.new_id(now),
                 now=now,
@@ -230,14 +274,14 @@ class Puller:
             )
         except (Unsecurable, ValueError) as wrong:
             return Got(trouble=str(wrong))
-        catch = _Catch(context)
+        catch = Catch(context)
         soap_11 = asking.version is SoapVersion.SOAP_11
         request = Outgoing(
             url,
             asking.content_type,
             asking.envelope,
             (("SOAPAction", '""'),) if soap_11 else (),
-            context.in_force.tls(match.pmode.id),
+            context.in_force.tls(match.pmode.id, match.number),
             self._timeouts,
             reply_bytes=context.limits.message_bytes,
             reader=catch.reader,
@@ -260,7 +304,7 @@ class Puller:
         look = await self._receiver.read_pulled(capture, catch.size)
         messaging = look.found.messaging
         if messaging is None or not messaging.user_messages:
-            return await self._signal(look.found, url)
+            return await self._signal(look, capture, asking.signal_id, url)
         await self._room.acquire()
         task = asyncio.create_task(
             self._receiver.keep_pulled(look, capture, catch.size, match, url)
@@ -279,8 +323,14 @@ class Puller:
         elif error is not None:
             _log.error("a pulled message was not taken in", exc_info=error)
 
-    async def _signal(self, found: Inspection, url: str) -> Got:
-        """What the partner says instead: that the channel is empty, or what is wrong."""
+    async def _signal(self, look: Look, capture: Capture, asked: str, url: str) -> Got:
+        """What is said about a message of ours; or that nothing is there, or what is wrong."""
+        found = look.found
+        refs = [one.message_info.ref_to_message_id for one in _signals(found)]
+        if any(ref and ref != asked for ref in refs):
+            ref = await self._receiver.hear(look, capture, url, self._context.clock())
+            said = f"{url} handed out a signal about {refs[0]}, which was not sent from here"
+            return Got(answered=ref) if ref is not None else Got(trouble=said)
         errors = [one for signal in _signals(found) for one in signal.errors]
         if errors and all(one.error_code == _EMPTY for one in errors):
             return Got()
@@ -302,7 +352,7 @@ def _signals(found: Inspection) -> tuple[SignalMessage, ...]:
 
 
 def _address(match: Match) -> str:
-    return (match.leg.protocol.address if match.leg.protocol else None) or ""
+    return collected_at(match.pmode, match.leg) or ""
 
 
 def _longer(wait: timedelta, agreed: Pulling) -> timedelta:

@@ -13,8 +13,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match
-from postroad.agreement.places import is_pulled
+from postroad.agreement.places import alternate_of, is_pulled, is_response
 from postroad.msh.answers import (
     Answer,
     error,
@@ -29,10 +30,13 @@ from postroad.msh.capture import Capture, Incoming
 from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
+from postroad.msh.reply_routing import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
-from postroad.node.calling import call_back
+from postroad.node.calling import way_back
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
+from postroad.node.exchanging import is_reply
+from postroad.node.forwarding import Body, Forwarding, Recording, body_of
 from postroad.node.handing import Handing
 from postroad.node.hearing import judged
 from postroad.node.keeping import (
@@ -44,22 +48,21 @@ from postroad.node.keeping import (
     keep,
     reject,
     unsupported,
+    user_message_of,
 )
 from postroad.node.offering import Offering
 from postroad.node.outcome import answered
+from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
-from postroad.store.records import (
-    Event,
-    Side,
-    Signal,
-)
+from postroad.store.records import INBOX, Event, Offer, Side, Signal, State
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.names import PUSH_AND_PUSH
 from postroad.wire.soap import SoapVersion, UnknownEnvelope
 from postroad.wire.soap_faults import Fault, read_fault, version_mismatch_fault
 
@@ -81,6 +84,8 @@ class Receiver:
         self._handing = Handing(context)
         self.ebxml = EbxmlReceiver(context)
         self.offering = Offering(context)
+        self._replying = Replying(context, self.offering)
+        self._forwarding = Forwarding(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -90,9 +95,16 @@ class Receiver:
 
     async def receive(self, request: Request) -> Response:
         """Take one message in; the response is sent when everything is durable."""
+        response = await self._receive(request)
+        if response.awaits is None:
+            return response
+        # Nothing of the message is held while its answer is waited for.
+        return await self._replying.awaited(response.awaits, request.peer)
+
+    async def _receive(self, request: Request) -> Response:
         now = self._context.clock()
         try:
-            capture, size = await self._read(request)
+            capture, size, body = await self._read(request)
         except Truncated as cut:
             await self._note("EBMS:0007", f"the body was cut short: {cut}", now, request.peer)
             raise
@@ -106,6 +118,11 @@ class Receiver:
         now = self._context.clock()
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
         try:
+            if body is not None:
+                passed_on = await self._forwarding.take(capture, body, request)
+                if passed_on is not None:
+                    return passed_on
+                body = None
             if size <= AT_ONCE:
                 return await self._look(look, capture, request, size, now)
             return await self._look_aside(look, capture, request, size, now)
@@ -113,9 +130,11 @@ class Receiver:
             # What a traceback holds on to, the parts of the message too, would outlive it.
             return await self._not_stored(look, full.with_traceback(None), now, request)
 
-    async def _read(self, request: Request) -> tuple[Capture, int]:
-        """The body cut into its parts, as it comes."""
+    async def _read(self, request: Request) -> tuple[Capture, int, Body | None]:
+        """The body cut into its parts as it comes, and kept whole where it may be for others."""
         incoming: Incoming | None = None
+        recording: Recording | None = None
+        may_pass = self._forwarding.is_on
         size = 0
         small = b""
         try:
@@ -128,14 +147,22 @@ class Receiver:
                 if incoming is None:
                     incoming = self._incoming(request.content_type)
                     incoming.feed(small)
+                    if may_pass:
+                        recording = Recording(self._context.store.new_sink())
+                        recording.write(small)
                 incoming.feed(chunk)
+                if recording is not None:
+                    recording.write(chunk)
         except BaseException:
             if incoming is not None:
                 incoming.abort()
+            if recording is not None:
+                recording.discard()
             raise
         if incoming is None:
-            return await self._cut((request.content_type, small)), size
-        return incoming.close(), size
+            whole = body_of(small) if may_pass else None
+            return await self._cut((request.content_type, small)), size, whole
+        return incoming.close(), size, recording.finish() if recording is not None else None
 
     def _incoming(self, content_type: str | None) -> Incoming:
         context = self._context
@@ -208,13 +235,33 @@ class Receiver:
         await self._user_message(Arrival(found, capture, peer, size, now, pulled=match))
         return found.messaging.user_messages[0].message_info.message_id
 
+    async def take_response(
+        self, capture: Capture, size: int, match: Match, peer: str, request: str
+    ) -> tuple[Inspection, bool] | None:
+        """Take over, or refuse, the reply that a request of ours was answered with.
+
+        What was found, and whether it is taken; None: there is no reply in it. `match` is the leg
+        of replies.
+        """
+        look = await self.read_pulled(capture, size)
+        found, now = look.found, self._context.clock()
+        if found.messaging is None or not found.messaging.user_messages:
+            return None
+        arrival = Arrival(found, capture, peer, size, now, pulled=match, responds=request)
+        await self._user_message(arrival)
+        name = found.messaging.user_messages[0].message_info.message_id
+        kept = await self._context.store.look(lambda reader: reader.message(Side.RECEIVING, name))
+        if kept is None or kept.state is State.REJECTED:
+            return found, False
+        return found, kept.ref_to_message_id == request
+
     async def _user_message(self, arrival: Arrival) -> Response:
         """A user message: refused with errors, or accepted and answered by its receipt."""
         found = arrival.found
         problems = [one for one in found.problems if one.severity is Severity.FAILURE]
         messages = found.messaging.user_messages if found.messaging else ()
         if not problems:
-            problems = unsupported(found)
+            problems = unsupported(found, arrival.responds)
         match = found.match
         if not problems and match is not None and not self._context.in_force.receives(match):
             said = f"this is {self._context.party}, not the receiver {messages[0].to_party}"
@@ -250,20 +297,27 @@ class Receiver:
             signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
             answer = await self._write((arrival, signal, match))
         arrival = await self._persisted(arrival)
-        how = self._answering(answer, message, match)
+        how = self._answering(answer, arrival, message, match)
         given = await context.store.run(keep(context, arrival, message, match, how))
         if given.contradicts:
             said = "another message was received under this id; give this one an id of its own"
             problem = EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:MessageId")
             return await self._refuse(arrival, None, [problem])
+        if given.refused is not None:
+            proven = match if _proven(arrival.found) else None
+            return await self._refuse(arrival, proven, [given.refused])
         if given.again is not None:
             await self._answer_again(given.again, message, match)
         if how.back is not None:
             context.work_came.set()
+        if is_reply(match):
+            context.settled.tell(message.message_info.ref_to_message_id or "")
         event = "duplicate" if given.duplicate else given.state.value
         context.count("messages", side="receiving", event=event)
         context.told()
         _log.info(event, extra={"message_id": message.message_info.message_id})
+        if is_response(match.pmode, match.number) and given.state in INBOX:
+            return Response(202, awaits=message.message_info.message_id)
         if given.answer is None:
             return NO_CONTENT
         stored, content_type, status = given.answer
@@ -273,17 +327,20 @@ class Receiver:
             body = read_all(context.store.content(stored), stored.size)
         return Response(status, content_type, body, self._handed(message, given))
 
-    def _answering(self, answer: Answer | None, message: UserMessage, match: Match) -> Answering:
+    def _answering(
+        self, answer: Answer | None, arrival: Arrival, message: UserMessage, match: Match
+    ) -> Answering:
         """How the P-Mode has a message answered."""
-        pulled = is_pulled(match.pmode, match.number - 1)
-        as_response = receipt_is_response(match.leg) and not pulled
+        as_response = receipt_is_response(match.leg) and arrival.pulled is None
         back = None
         if answer is not None and not as_response:
-            back = call_back(self._context, match, answer, message)
+            back = way_back(self._context, match, answer, message)
+        rides = is_response(match.pmode, match.number) and not match.test
         aware = awareness_of(match.leg)
         if aware is None:
-            return Answering(answer, as_response, back)
-        return Answering(answer, as_response, back, aware.ack_after_delivery, aware.strict_ack)
+            return Answering(answer, as_response, back, rides=rides)
+        after, strict = aware.ack_after_delivery, aware.strict_ack
+        return Answering(answer, as_response, back, after, strict, rides)
 
     def _handed(self, message: UserMessage, given: Given) -> Handed | None:
         """Whom to tell whether the answer was handed over."""
@@ -299,12 +356,15 @@ class Receiver:
         envelope = read_all(context.store.content(first.envelope), first.envelope.size)
         version = next(one for one in SoapVersion if first.content_type.startswith(one.media_type))
         answer = Answer(first.signal_id, first.kind, version, envelope)
-        back = call_back(context, match, answer, message)
+        back = way_back(context, match, answer, message)
         if back is None:
             return
         message_id = message.message_info.message_id
 
         def step(tx: Transaction) -> None:
+            if isinstance(back, Offer):
+                tx.add_offer(back)
+                return
             known = tx.message(Side.RECEIVING, message_id)
             if known is None or (known.timer is not None and tx.work(known.timer) is not None):
                 return
@@ -327,14 +387,18 @@ class Receiver:
 
     def _written(self, arrival: Arrival, signal: SignalMessage, match: Match | None) -> Answer:
         """A signal in its envelope; unsigned where nobody could say how to sign it."""
-        envelope = arrival.found.envelope
-        version = envelope.version if envelope else SoapVersion.SOAP_12
-        how = None
+        found = arrival.found
+        version = found.envelope.version if found.envelope else SoapVersion.SOAP_12
+        how = routing = None
         if match is not None:
             key = self._context.in_force.keyring.signing
             if key is not None or signal.receipt is not None:
                 how = answer_signing(match.leg, key)
-        return write_answer(signal, version, how, arrival.now)
+            messages = found.messaging.user_messages if found.messaging else ()
+            if messages:
+                routed = receipt_routing if signal.receipt is not None else error_routing
+                routing = routed(match, messages[0])
+        return write_answer(signal, version, how, arrival.now, routing)
 
     async def _refuse(
         self, arrival: Arrival, match: Match | None, problems: Sequence[EbmsError]
@@ -357,7 +421,7 @@ class Receiver:
         as_response = errors_are_response(match.leg if match else None) and arrival.pulled is None
         back, to = None, match or arrival.pulled
         if not as_response and to is not None:
-            back = call_back(context, to, answer, messages[0])
+            back = way_back(context, to, answer, messages[0])
         await context.store.run(
             reject(context, arrival, messages[0], match, problems, answer, back)
         )
@@ -392,12 +456,20 @@ class Receiver:
         self, look: Look, capture: Capture, request: Request, now: datetime
     ) -> Response:
         """Receipts and errors that come as a request: each about a message that we sent."""
-        context, found, peer = self._context, look.found, request.peer
-        assert found.messaging is not None
-        signals = found.messaging.signals
-        pulls = [one for one in signals if one.pull_request is not None]
+        assert look.found.messaging is not None
+        pulls = [one for one in look.found.messaging.signals if one.pull_request is not None]
         if pulls:
             return await self._pull(look, capture, pulls[0], request, now)
+        await self.hear(look, capture, request.peer, now)
+        return NO_CONTENT
+
+    async def hear(
+        self, look: Look, capture: Capture, peer: str | None, now: datetime
+    ) -> str | None:
+        """Signals that come by themselves or were pulled; the message of ours they are about."""
+        context, found = self._context, look.found
+        assert found.messaging is not None
+        signals = found.messaging.signals
         ref = next((one.message_info.ref_to_message_id for one in signals), None)
         message = (
             await context.store.look(lambda reader: reader.message(Side.SENDING, ref))
@@ -407,7 +479,7 @@ class Receiver:
         if message is None or message.envelope is None:
             detail = f"a signal about {ref or 'no message'}, which was not sent from here"
             await self._note("EBMS:0003", detail, now, peer)
-            return NO_CONTENT
+            return None
         match = context.in_force.match(message.pmode, message.leg)
         look.judge(context.in_force.answer_terms(match))
         kept = read_all(context.store.content(message.envelope), message.envelope.size)
@@ -416,7 +488,7 @@ class Receiver:
         await context.store.run(lambda tx: answered(context, tx, message, hearing, now, peer))
         context.settled.tell(message.message_id)
         context.work_came.set()
-        return NO_CONTENT
+        return message.message_id
 
     async def _unreadable(
         self, wrong: EbmsError, now: datetime, request: Request, status: int
@@ -509,12 +581,23 @@ def _fault(problems: Sequence[EbmsError]) -> Response:
 
 def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
     """A message comes the way that is agreed on: who pulls it knows whom it asked."""
-    pulled = is_pulled(match.pmode, match.number - 1)
+    pmode, index = match.pmode, match.number - 1
+    pulled = is_pulled(pmode, index)
+    if arrival.responds is not None:
+        ref = user_message_of(arrival.found).message_info.ref_to_message_id
+        ours = arrival.pulled is not None and arrival.pulled.pmode.id == pmode.id
+        if ours and is_response(pmode, index) and ref == arrival.responds:
+            return []
+        said = "it came as the response to a request that it does not answer"
+        return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
     if arrival.pulled is None:
+        if is_response(pmode, index) and alternate_of(pmode) != PUSH_AND_PUSH:
+            said = "replies of this P-Mode are responses, and this one was pushed"
+            return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
         said = "messages of this P-Mode are pulled, and this one was pushed"
         return [EbmsError("EBMS:0010", said, location="eb:Messaging")] if pulled else []
-    places = [one.leg.protocol and one.leg.protocol.address for one in (match, arrival.pulled)]
-    if pulled and places[0] == places[1]:
+    places = {collected_at(one.pmode, one.leg) for one in (match, arrival.pulled)}
+    if (pulled or is_pulled(pmode, index, late=True)) and len(places) == 1:
         return []
     said = "it was pulled where no messages of its P-Mode are"
     return [EbmsError("EBMS:0010", said, location="eb:Messaging")]

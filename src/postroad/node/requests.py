@@ -7,6 +7,12 @@ from msgspec import Struct
 
 from postroad.transport.http_outgoing import Pieces
 
+STATIONS: Final = "Postroad-Stations"
+"""The HTTP header in which intermediaries tell where a message was, so that no circle is endless.
+
+It is beside the message, which no intermediary changes.
+"""
+
 
 class Request(Struct, frozen=True):
     """What is known of a request, or of a mail, before its body comes."""
@@ -19,6 +25,8 @@ class Request(Struct, frozen=True):
     soap_action: str | None = None
     synchronous: bool = True
     """Whether an answer can be the response; a mail has none."""
+    stations: str | None = None
+    """The intermediaries that a message passed before, as the last of them tells."""
 
     @property
     def speaks_ebxml(self) -> bool:
@@ -39,6 +47,8 @@ class Response(Struct, frozen=True):
     """It could not be stored, or nobody knows: the sender is to try again."""
     pieces: Pieces | None = None
     """The body, where it is too large to be held in memory."""
+    awaits: str | None = None
+    """It is what the application says to this message: nobody has it yet (`node.replying`)."""
 
 
 NO_CONTENT: Final = Response(202)

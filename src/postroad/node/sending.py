@@ -22,10 +22,14 @@ from postroad.msh.ebxml_answers import sent_ebxml
 from postroad.msh.ebxml_outbound import EbxmlPackage
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
+from postroad.node.carrying import Carrying
+from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
-from postroad.node.hearing import Hearing, hear
+from postroad.node.exchanging import has_alternate
+from postroad.node.forwarding import station_of
+from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
 from postroad.node.outcome import Outcome, Step, attempt, due, give_up, on_next_way
@@ -87,6 +91,7 @@ class Sender:
         self._prepare: Together[tuple[Outgoing, Sending, str, datetime], WireForm] = Together(
             lambda given: self._form(*given)
         )
+        self._carrying = Carrying(context, client, self._timeouts, station_of(context))
         self._turns: Turns[Outgoing] = Turns(context.config.send.parallel)
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = False
@@ -118,7 +123,7 @@ class Sender:
     def take(self, outgoing: Outgoing) -> None:
         """Send it as soon as there is a place on the wire."""
         self._context.in_hand.add(outgoing.work.id)
-        partner = outgoing.message.to_party or ""
+        partner = outgoing.message.partner
         self._turns.add(partner, outgoing)
         self._begin(partner)
 
@@ -146,7 +151,7 @@ class Sender:
                 _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
                 step = self._unexpected(outgoing)
             finally:
-                self._end(outgoing.message.to_party or "")
+                self._end(outgoing.message.partner)
             await self._settle(outgoing, step)
         except StoreError as error:
             _log.error(
@@ -162,6 +167,8 @@ class Sender:
         context, message = self._context, outgoing.message
         said = "sending it failed unexpectedly; the log tells how"
         outcome = Outcome(Input.UNANSWERED, None, "EBMS:0004", said, message.peer)
+        if message.route is not None:
+            return self._carrying.after(message, outgoing.work, outcome, context.clock())
         sending = None
         with contextlib.suppress(Refused):
             sending = self._sending(message)
@@ -173,6 +180,8 @@ class Sender:
         began = context.clock()
         if message.state not in _SENDABLE:
             return _none_due(work)
+        if message.route is not None:
+            return await self._carrying.step(message, work, probes=outgoing.probes)
         try:
             sending = self._sending(message)
         except Refused as refused:
@@ -186,7 +195,7 @@ class Sender:
             return give_up(context, message, work, given_up, began)
         if work.expires_at is not None and work.expires_at <= began:
             return _other_end(work, message, sending.policy, began)
-        if context.is_paused(message.to_party or "") and not outgoing.probes:
+        if context.is_paused(message.partner) and not outgoing.probes:
             if not sending.policy.fail_fast:
                 return _not_now(work, began)
             never = _never(f"{message.to_party} cannot be reached", address, reached=True)
@@ -206,7 +215,7 @@ class Sender:
     def _sending(self, message: Message) -> Sending:
         in_force = self._context.in_force
         if message.side is not Side.FORWARDING:
-            return in_force.sending(message.pmode or "")
+            return in_force.sending_of(message)
         sending = in_force.forwarding(message.pmode or "", message.leg)
         if not message.best_effort:
             return sending
@@ -265,23 +274,31 @@ class Sender:
         ]
         return wire_form(VERSIONS[message.soap], envelope, parts, message.boundary)
 
-    def _request(self, message: Message, sending: Sending, form: WireForm, url: str) -> Request:
-        """What is posted."""
+    def _request(
+        self, message: Message, sending: Sending, form: WireForm, url: str, catch: Catch | None
+    ) -> Request:
+        """What is posted; a reply, which may be large, is caught as it comes."""
+        limits = self._context.limits
         return Request(
             url,
             form.content_type,
             _body(form),
             soap_action(form, sending.dialect),
             sending.tls,
-            self._patience(message, sending.policy),
-            reply_bytes=self._context.limits.envelope_bytes,
+            self._patience(message, sending),
+            reply_bytes=limits.envelope_bytes if catch is None else limits.message_bytes,
+            reader=None if catch is None else catch.reader,
             # What is sent again waits for its answer, as HTTP advises. [P2-6.3.2-01]
             pipelined=sending.pipelined and message.tries == 0,
         )
 
-    def _patience(self, message: Message, policy: Policy) -> Timeouts:
-        """How long an answer is waited for: not longer than until the next retry."""
-        if policy.retries == 0:
+    def _patience(self, message: Message, sending: Sending) -> Timeouts:
+        """How long an answer is waited for: not longer than until the next retry.
+
+        For a reply as long as for any answer: the partner's application gives it.
+        """
+        policy = sending.policy
+        if policy.retries == 0 or sending.asks:
             return self._timeouts
         wait = wait_after(policy, message.tries + 1).total_seconds()
         return changed(self._timeouts, answer=min(self._timeouts.answer, max(wait, _LEAST_WAIT)))
@@ -290,16 +307,56 @@ class Sender:
         self, outgoing: Outgoing, sending: Sending, form: WireForm, address: str
     ) -> Outcome:
         message = outgoing.message
+        catch = Catch(self._context) if sending.asks else None
         try:
             if is_mail(address):
                 await self._mail.send(form, address, message.message_id)
                 return Outcome(Input.UNANSWERED if sending.awaits else Input.LEFT)
-            reply = await self._client.post(self._request(message, sending, form, address))
+            request = self._request(message, sending, form, address, catch)
+            reply = await self._client.post(request)
+            if catch is not None and catch.size and _is_soap(reply.content_type):
+                return await self._replied(outgoing, sending, reply, catch)
         except TransportFailure as failure:
             if not failure.transmitted:
                 return _never(failure.reason)
             return Outcome(Input.UNANSWERED, detail=failure.reason, reached=False)
+        finally:
+            if catch is not None:
+                catch.drop()
         return await self._answered(outgoing, sending, reply)
+
+    async def _replied(
+        self, outgoing: Outgoing, sending: Sending, reply: Reply, catch: Catch
+    ) -> Outcome:
+        """The response to a request: its reply, or what is said in the place of one."""
+        context, request = self._context, outgoing.message
+        match = context.in_force.match(request.pmode, 2)
+        assert context.take_reply is not None
+        assert match is not None
+        try:
+            capture = catch.close()
+            name, peer = request.message_id, sending.address
+            given = await context.take_reply(capture, catch.size, match, peer, name)
+            if given is None:
+                hearing = await self._heard(outgoing, sending, capture)
+                moves = hearing.moves_reply and has_alternate(context, request)
+                if hearing.said is None and moves:
+                    return Outcome(Input.LEFT, hearing)
+                return changed(_spoken(hearing, reply.status), reached=reply.status < 500)
+        except EbmsError as error:
+            return _spoken(Hearing(b"", "", (), (error,)), reply.status)
+        found, taken = given
+        if found.match is None or (found.match.pmode.id, found.match.number) != (request.pmode, 2):
+            # Who signs for another P-Mode says nothing about this request.
+            found.messaging = None
+        hearing = judged(found, capture, sending.match, self._sent(outgoing), on_response=True)
+        said = hearing.said
+        if said is not None:
+            return Outcome(said.input, hearing, said.error_code, said.detail)
+        if taken:
+            return Outcome(Input.LEFT, hearing)
+        detail = "the reply to it was refused, and nothing else was said about it"
+        return Outcome(Input.UNANSWERED, hearing, None, detail)
 
     async def _answered(self, outgoing: Outgoing, sending: Sending, reply: Reply) -> Outcome:
         """What the partner's reply makes of the message."""
@@ -324,16 +381,13 @@ class Sender:
             capture = _captured(reply, context)
             if sending.dialect is not None:
                 return await self._hear_ebxml(outgoing, sending, capture, reply)
-            return await hear(
-                context,
-                capture,
-                sending.match,
-                self._sent(outgoing),
-                context.clock(),
-                on_response=True,
-            )
+            return await self._heard(outgoing, sending, capture)
         except EbmsError as error:
             return Hearing(b"", "", (), (error,))
+
+    async def _heard(self, outgoing: Outgoing, sending: Sending, capture: Capture) -> Hearing:
+        context, sent = self._context, self._sent(outgoing)
+        return await hear(context, capture, sending.match, sent, context.clock(), on_response=True)
 
     async def _hear_ebxml(
         self, outgoing: Outgoing, sending: Sending, capture: Capture, reply: Reply

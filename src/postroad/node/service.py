@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from postroad.msh.forwarding import RouteReport
 from postroad.store.records import (
     Extent,
     Figures,
@@ -67,6 +68,7 @@ class Submission(Struct, frozen=True):
     """A message as the application gives it. What is None is taken from the P-Mode."""
 
     pmode: str
+    """Empty only in a reply."""
     payloads: tuple[SubmittedPayload, ...] = ()
     message_id: str | None = None
     """The application's own id: submitted again with the same content it gets the same answer."""
@@ -105,6 +107,8 @@ class PModeSummary:
     address: str | None
     sends: bool
     """Whether this node is the one that sends with it."""
+    pulls: bool = False
+    """Whether this node pulls with it: messages, or what is said about those that it sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,8 @@ class Collected:
     address: str
     detail: str | None = None
     """Why no more came, where the channel is not simply empty."""
+    answered: tuple[str, ...] = ()
+    """Ids of messages of this node about which a receipt or an error came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,13 @@ class Service(Protocol):
         """Take a message over: durable when this returns. `Refused` when it is not taken."""
         ...
 
+    async def reply(self, message_id: str, submission: Submission) -> Submitted:
+        """Answer a message of the inbox; without a P-Mode by that of the message, if it is two-way.
+
+        `Refused` when it is not taken.
+        """
+        ...
+
     async def message(self, message_id: str, side: Side | None = None) -> Message | None:
         """The message; of both sides the sending one unless said otherwise."""
         ...
@@ -165,6 +178,10 @@ class Service(Protocol):
 
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         """The outgoing message once it is no longer on its way, or as it is after `timeout`."""
+        ...
+
+    async def replied(self, message_id: str, timeout: float) -> Message | None:
+        """The request once its reply is there or cannot come, or as it is after `timeout`."""
         ...
 
     def part(self, message: Message, part: StoredPart) -> Content:
@@ -193,6 +210,10 @@ class Service(Protocol):
 
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
         """A zip with message, receipt, certificates and verdict, in pieces."""
+        ...
+
+    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+        """Where the rules for messages of others would lead it now, and why."""
         ...
 
     async def resend(self, message_id: str) -> Message:

@@ -1,5 +1,6 @@
 """Taking a message over from the application: checked, durable, and only then answered."""
 
+import dataclasses
 import hashlib
 import re
 from datetime import datetime
@@ -14,7 +15,7 @@ from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, dra
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import conversation_of, link_of
-from postroad.node.ebxml_replying import for_request, riding
+from postroad.node.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
@@ -28,13 +29,13 @@ from postroad.node.packaging import (
     ready,
     unpacked,
 )
+from postroad.node.replying import Riding, for_request, riding
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.together import Together
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
-from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.mime_headers import parse_content_type
 
@@ -56,26 +57,45 @@ class Submitting:
         self._context = context
         self._sender = sender
         self._package: Together[
-            tuple[Draft, Sending, datetime, None, Acknowledgment | None], AnyPackage
+            tuple[Draft, Sending, datetime, None, Riding | None], AnyPackage
         ] = Together(lambda given: make_package(context, *given))
 
     async def submit(self, submission: Submission) -> Submitted:
         """Take a message over; `Refused` says why it is not taken."""
-        now = self._context.clock()
-        sending = self._context.in_force.sending(submission.pmode)
         mark = None
         if submission.message_id:
             mark = fingerprint(submission)
             before = await self._before(submission.message_id)
             if before is not None:
                 return _again(before, mark)
+        try:
+            return await self._take(submission, mark)
+        except Overtaken:
+            return await self._take(submission, mark)
+
+    async def _take(self, submission: Submission, mark: str | None) -> Submitted:
+        now = self._context.clock()
+        sending, request = await leg_of(self._context, submission)
         draft = self._draft(submission, now)
+        if request is not None:
+            sending, draft = self._answering(sending, draft, request)
         message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
+        if request is not None:
+            message = changed(message, late=request.late)
         if message.bytes > AT_ONCE or sending.numbered or sending.linked:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
         return await self._keep_ready(message, draft, sending, now)
+
+    def _answering(self, sending: Sending, draft: Draft, request: Message) -> tuple[Sending, Draft]:
+        """A reply goes to who sent the request, in the same conversation."""
+        draft = changed(draft, conversation_id=request.conversation_id or draft.conversation_id)
+        if sending.agreed.to_party.party_ids:
+            return sending, draft
+        partner = partner_of(self._context, request)
+        agreed = changed(sending.agreed, to_party=partner)
+        return dataclasses.replace(sending, agreed=agreed), draft
 
     async def _before(self, message_id: str) -> Message | None:
         return await self._context.store.look(
@@ -89,11 +109,11 @@ class Submitting:
         context, sender = self._context, self._sender
         # A reply may be wanted by a request that waits for it: who knows is the step.
         replies = sending.dialect is not None and draft.ref_to_message_id is not None
-        rides = await riding(context, message) if replies else None
+        rides = await riding(context, message, sending)
         made = await self._package((draft, sending, now, None, rides))
         _refuse(draft_problems(draft, sending.match, made.user_message))
         boundary = new_boundary(context, made)
-        if sending.channel is not None:
+        if sending.channel is not None or sending.answers:
             return await self._keep_offered(message, made, sending, boundary)
         work = send_work(context, "send", message, sending)
         taken = (
@@ -109,6 +129,8 @@ class Submitting:
             kept = ready(context, tx, message, made, boundary)
             if not tx.add_message(kept):
                 return _there(tx, message), None
+            if kept.leg == 2:
+                answer(tx, kept)
             tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
             handed = for_request(tx, kept, work, context) if replies else None
             return kept, tx.add_work(work) if handed is None else handed
@@ -131,7 +153,7 @@ class Submitting:
     async def _keep_offered(
         self, message: Message, made: AnyPackage, sending: Sending, boundary: str | None
     ) -> Submitted:
-        """Package, keep, and put it into the channel from which it is pulled."""
+        """Keep it, and put it into its channel; or let those have it whose request waits."""
         context, now = self._context, message.created_at
         ends = offer_work(message, sending)
 
@@ -140,8 +162,11 @@ class Submitting:
             if not tx.add_message(kept):
                 return _there(tx, message), None
             check_room(tx, sending)
+            if kept.leg == 2:
+                answer(tx, kept)
             tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
-            offer(tx, kept, made.user_message, now)
+            if sending.channel is not None:
+                offer(tx, kept, made.user_message, now)
             if ends is not None:
                 number = tx.add_work(ends)
                 tx.change_message(Side.SENDING, kept.message_id, (kept.state,), timer=number)
@@ -151,6 +176,8 @@ class Submitting:
         if number is None:
             return _again(kept, message.fingerprint)
         context.count("messages", side="sending", event="submitted")
+        if sending.answers:
+            context.settled.tell(awaits_name(message.ref_to_message_id or ""))
         if ends is not None:
             context.work_came.set()
         return Submitted(kept, False)
@@ -175,6 +202,8 @@ class Submitting:
                     tx.drop(part.stored)
                 return _there(tx, message), None
             check_room(tx, sending)
+            if kept.leg == 2:
+                answer(tx, kept)
             tx.record((about(kept, "submitted", message.created_at),))
             return kept, tx.add_work(work)
 
@@ -246,7 +275,7 @@ class Submitting:
 
 def send_work(context: Context, kind: str, message: Message, sending: Sending) -> Work:
     """The work of packaging or sending a message, in its lane where order was promised."""
-    if sending.channel is not None and kind == "send":
+    if (sending.channel is not None or sending.answers) and kind == "send":
         end = ends_at(sending.policy, message.created_at, message.first_sent_at)
         return Work("offer", message.message_id, message.created_at, expires_at=end)
     scope = sending.in_order

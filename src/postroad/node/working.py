@@ -24,8 +24,10 @@ _AT_ONCE: Final = {
     "notify": 16,
     "deliver": 16,
     "report": 16,
+    "inform": 16,
     "gap": 4,
     "offer": 16,
+    "collect": 16,
 }
 """How much of each kind is done at a time: who is slow holds up only his own kind."""
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -17,6 +17,7 @@ from postroad.store.reading import (
     BYTES_COUNT,
     MESSAGE_COUNT,
     OFFER_COUNT,
+    OFFERED_COUNT,
     PURGED_MARK,
     WORK_COUNT,
     SqliteReader,
@@ -343,6 +344,7 @@ class SqliteTransaction(SqliteReader):
             return False
         self._group.changed = True
         self._group.count(OFFER_COUNT + offer.channel, 1)
+        self._group.count(OFFERED_COUNT + offer.pmode, 1)
         place, id = (offer.channel, offer.pmode), added.lastrowid
         items = [(offer_item(place, one), id) for one in offer.items]
         self._cursor.executemany(_ADD_OFFER_ITEM, items)
@@ -368,9 +370,10 @@ class SqliteTransaction(SqliteReader):
         self._cursor.execute(_POSTPONE_OFFER, (microseconds(due_at), message_id))
 
     def remove_offer(self, message_id: str) -> None:
-        for id, channel in self._rows(_REMOVE_OFFER, (message_id,)):
+        for id, channel, pmode in self._rows(_REMOVE_OFFER, (message_id,)):
             self._group.changed = True
             self._group.count(OFFER_COUNT + channel, -1)
+            self._group.count(OFFERED_COUNT + pmode, -1)
             self._cursor.execute(_REMOVE_OFFER_ITEMS, (id,))
 
     def _count_of(self, name: str) -> int:
@@ -442,7 +445,10 @@ class SqliteTransaction(SqliteReader):
     def _remove(self, message: Message) -> None:
         about = (message.message_id, message.side._value_)
         contents = [part.stored for part in message.parts]
-        contents += [signal.envelope for signal in self.signals(message.side, message.message_id)]
+        for signal in self.signals(message.side, message.message_id):
+            contents.append(signal.envelope)
+            if not signal.incoming:
+                self.remove_offer(signal.signal_id)
         if message.envelope is not None:
             contents.append(message.envelope)
         self._group.changed = True

@@ -56,12 +56,13 @@ class PlacedContent:
         self.size = size
 
     def chunks(self) -> Iterator[bytes]:
-        position = 0
-        while position < self.size:
+        return self.span(0, self.size)
+
+    def span(self, begin: int, size: int, /) -> Iterator[bytes]:
+        position, end = begin, begin + size
+        while position < end:
             try:
-                piece = os.pread(
-                    self._file.fd, min(CHUNK, self.size - position), self._offset + position
-                )
+                piece = os.pread(self._file.fd, min(CHUNK, end - position), self._offset + position)
             except OSError as error:
                 raise lost(self._place, f"cannot be read ({error.strerror})") from error
             if not piece:

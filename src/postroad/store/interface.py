@@ -105,7 +105,7 @@ class Reader(Protocol):
         ...
 
     def offer(self, message_id: str) -> Offer | None:
-        """Where a message is offered, without its items; None when it is not."""
+        """Where a message or a signal is offered, without its items; None when it is not."""
         ...
 
     def queue(self, channel: str) -> Queue:
@@ -225,7 +225,7 @@ class Transaction(Reader, Protocol):
         ...
 
     def add_offer(self, offer: Offer) -> bool:
-        """Put a message into a channel, behind all others; False when it is in one already."""
+        """Put something into a channel, behind all others; False when it is in one already."""
         ...
 
     def first_offer(

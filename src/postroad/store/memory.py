@@ -1,6 +1,7 @@
 """The store's twin in memory, for tests: the same behaviour, and nothing survives it."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -148,6 +149,7 @@ class _MemoryReader:
         return Figures(
             messages=messages,
             work=work,
+            offers=Counter(one.pmode for one in tables.offers.values()),
             oldest_work=min((one.due_at for one in self._awake(work)), default=None),
             last_seq=len(tables.journal),
             bytes=sum(map(len, tables.contents.values())),
@@ -459,7 +461,10 @@ class _MemoryTransaction(_MemoryReader):
         for message in old:
             key = (message.side, message.message_id)
             contents = [part.stored for part in message.parts]
-            contents += [signal.envelope for signal in self.signals(*key)]
+            for signal in self.signals(*key):
+                contents.append(signal.envelope)
+                if not signal.incoming:
+                    self.remove_offer(signal.signal_id)
             contents += [message.envelope] if message.envelope else []
             for stored in contents:
                 self.drop(stored)

@@ -43,6 +43,7 @@ from postroad.store.rows import (
 MESSAGE_COUNT: Final = "message."
 WORK_COUNT: Final = "work."
 OFFER_COUNT: Final = "offer."
+OFFERED_COUNT: Final = "offered."
 BYTES_COUNT: Final = "bytes"
 """Names in the table of counts: these and `side.state`, the kind of work, the channel."""
 PURGED_MARK: Final = "inbox.purged"
@@ -143,6 +144,7 @@ class SqliteReader:
         return Figures(
             messages=_below(MESSAGE_COUNT, counts),
             work=work,
+            offers=_below(OFFERED_COUNT, counts),
             oldest_work=self._oldest_work(work),
             last_seq=self._position()[1],
             bytes=counts.get(BYTES_COUNT, 0) + self._bytes_on_disk(),

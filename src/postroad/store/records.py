@@ -149,9 +149,27 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """Somebody began anew after the application was told that it had failed."""
     channel: str | None = None
     """The channel from which its receiver pulls it; None: it is pushed."""
+    route: str | None = None
+    """The rule by which an intermediary passes it on."""
+    hop: str | None = None
+    """Where that leads: the next MSH, for whom turns and pauses count, not for its receiver."""
+    stations: tuple[str, ...] = ()
+    """The intermediaries that it passed before."""
+    copies: int = 0
+    """How often it came to be passed on."""
+    reply_message_id: str | None = None
+    """Of a request in a two-way exchange: what answered it."""
+    late: bool = False
+    """Of a request: its reply was not there in time to be the response. Of a reply: it goes by the
+    alternate binding."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
+
+    @property
+    def partner(self) -> str:
+        """Whom it goes to next: in turns with others, and not while that one is paused."""
+        return self.hop or self.to_party or ""
 
 
 INBOX: Final = (State.DELIVERED, State.CONSUMED)
@@ -193,7 +211,7 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, notify or deliver"""
+    """package, send, forward, signal, report, inform, notify, deliver, gap, offer or collect"""
     message_id: str
     due_at: datetime
     data: bytes = b""
@@ -213,16 +231,19 @@ class Work(Struct, frozen=True):
 
 
 class Offer(Struct, frozen=True):
-    """A message that waits in a channel until its receiver pulls it."""
+    """A message, or a signal, that waits in a channel until somebody pulls it."""
 
     channel: str
     pmode: str
     message_id: str
+    """Its own id."""
     added_at: datetime
     items: tuple[str, ...] = ()
     """All that a selection can ask for; not told by those who are asked for an offer."""
     due_at: datetime | None = None
     """It was handed out, and is offered again then; None: it is offered."""
+    about: str | None = None
+    """Of a signal: the message that it is about, which this node received."""
 
 
 class Queue(Struct, frozen=True):
@@ -239,7 +260,8 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     message_id: str
     at: datetime
     event: str
-    """failed, in_doubt, suspended, settled, or receipt where it was sent anew after that"""
+    """failed, in_doubt, suspended, settled, or receipt where it was sent anew after that; of a
+    received message reply_refused"""
     state: State
     severity: str | None = None
     """Of a failure: Error, it did not arrive; Warning, it may have."""
@@ -338,6 +360,8 @@ class Figures:
     """By `side.state`."""
     work: dict[str, int] = field(default_factory=dict)
     """By kind."""
+    offers: dict[str, int] = field(default_factory=dict)
+    """What waits in channels, by P-Mode."""
     oldest_work: datetime | None = None
     last_seq: int = 0
     bytes: int = 0

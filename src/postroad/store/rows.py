@@ -152,13 +152,14 @@ def notice_of(row: Row) -> Notice:
 
 def offer_row(offer: Offer) -> Row:
     due = 0 if offer.due_at is None else microseconds(offer.due_at)
-    return offer.channel, offer.pmode, offer.message_id, microseconds(offer.added_at), due
+    added = microseconds(offer.added_at)
+    return offer.channel, offer.pmode, offer.message_id, added, due, offer.about
 
 
 def offer_of(row: Row) -> Offer:
-    _, channel, pmode, message_id, added_at, due_at = row
+    _, channel, pmode, message_id, added_at, due_at, about = row
     due = time_of(due_at) if due_at else None
-    return Offer(channel, pmode, message_id, time_of(added_at), due_at=due)
+    return Offer(channel, pmode, message_id, time_of(added_at), due_at=due, about=about)
 
 
 def offer_item(place: tuple[str, str], item: str) -> str:

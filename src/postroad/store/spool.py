@@ -21,10 +21,13 @@ class SpooledContent:
         return self._size
 
     def chunks(self) -> Iterator[bytes]:
-        position = 0
-        while position < self._size:
+        return self.span(0, self._size)
+
+    def span(self, begin: int, size: int, /) -> Iterator[bytes]:
+        position, end = begin, begin + size
+        while position < end:
             self._file.seek(position)
-            chunk = self._file.read(CHUNK)
+            chunk = self._file.read(min(CHUNK, end - position))
             if not chunk:
                 raise OSError(f"spool file ended after {position} of {self._size} bytes")
             position += len(chunk)

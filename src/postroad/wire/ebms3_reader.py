@@ -25,11 +25,12 @@ from postroad.wire.ebms3_user_messages import (
 )
 from postroad.wire.ebms3_usual import usual_receipt, usual_user_message
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.names import EB3, WSU
 from postroad.wire.soap import Envelope, SoapVersion
 
 MESSAGING: Final = f"{{{EB3}}}Messaging"
-_USER: Final = f"{{{EB3}}}UserMessage"
+USER_MESSAGE: Final = f"{{{EB3}}}UserMessage"
 _SIGNAL: Final = f"{{{EB3}}}SignalMessage"
 _WSU_ID: Final = f"{{{WSU}}}Id"
 _BLANK: Final = " \t\r\n"
@@ -71,11 +72,14 @@ def find_messaging(envelope: Envelope) -> etree._Element | None:
     return found
 
 
-def read_messaging(element: etree._Element, version: SoapVersion) -> Reading:
+def read_messaging(
+    element: etree._Element, version: SoapVersion, limits: Limits = DEFAULT
+) -> Reading:
     """The header block with its units in document order, and all that is wrong with it.
 
     The order of units is that of the document, whatever the schema says: the first user message
-    is the primary unit, or the first signal when there is none. [P2-3.2.1-05]
+    is the primary unit, or the first signal when there is none [P2-3.2.1-05]. Of more units than
+    `limits` allow only that one is read, with EBMS:0008 [P2-7.2-09].
     """
     findings = Findings()
     if element.tag != MESSAGING:
@@ -83,7 +87,10 @@ def read_messaging(element: etree._Element, version: SoapVersion) -> Reading:
         return Reading(None, findings.result())
     attributes(element, ("id",), findings)
     must_understand = _must_understand(element, version, findings)
-    units = _units(element, findings)
+    if _is_crowded(element, limits):
+        units = _first_of_many(element, limits, findings)
+    else:
+        units = _units(element, findings)
     if not units:
         findings.add(
             "EBMS:0009",
@@ -115,6 +122,28 @@ def _must_understand(element: etree._Element, version: SoapVersion, findings: Fi
     return False
 
 
+def _is_crowded(element: etree._Element, limits: Limits) -> bool:
+    most = limits.units
+    return (
+        len(element) > most and sum(1 for _ in element.iterchildren(USER_MESSAGE, _SIGNAL)) > most
+    )
+
+
+def _first_of_many(element: etree._Element, limits: Limits, findings: Findings) -> list[Unit]:
+    """The primary unit, to which the error refers."""
+    first = element.find(USER_MESSAGE)
+    unit: Unit
+    if first is not None:
+        unit = user_message(first, findings)
+    else:
+        unit = signal_message(next(element.iterchildren(_SIGNAL)), findings)
+    said = f"there are more than {limits.units} units in one message, which are not taken here"
+    findings.add("EBMS:0008", element, said)
+    for error in findings.errors:
+        error.ref = error.ref or unit.message_info.message_id or None
+    return [unit]
+
+
 def _units(element: etree._Element, findings: Findings) -> list[Unit]:
     units: list[Unit] = []
     ids: set[str] = set()
@@ -131,7 +160,7 @@ def _units(element: etree._Element, findings: Findings) -> list[Unit]:
             continue
         before = len(findings.errors)
         unit: Unit
-        if tag == _USER:
+        if tag == USER_MESSAGE:
             users = True
             unit = usual_user_message(child) or user_message(child, findings)
         elif tag == _SIGNAL:

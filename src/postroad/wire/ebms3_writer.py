@@ -79,10 +79,11 @@ def write_messaging(messaging: Messaging, version: SoapVersion, *, keep_order: b
 
 
 def _unit(unit: Unit) -> str:
-    return _user_message(unit) if isinstance(unit, UserMessage) else _signal(unit)
+    return write_user_message(unit) if isinstance(unit, UserMessage) else _signal(unit)
 
 
-def _user_message(message: UserMessage) -> str:
+def write_user_message(message: UserMessage) -> str:
+    """An eb:UserMessage as it stands in eb:Messaging, where its prefix is declared."""
     mpc = "" if message.mpc is None else f' mpc="{_attribute(message.mpc, "@mpc")}"'
     parts = write_user_message_parts(
         message.message_info,
@@ -259,7 +260,7 @@ def _receipt(receipt: Receipt) -> str:
             "a receipt holds either non-repudiation information or the copy of a user message"
         )
     if receipt.user_message is not None:
-        return f"<eb:Receipt>{_user_message(receipt.user_message)}</eb:Receipt>"
+        return f"<eb:Receipt>{write_user_message(receipt.user_message)}</eb:Receipt>"
     information = receipt.non_repudiation
     assert information is not None
     if information.message_part_identifiers:

@@ -148,6 +148,15 @@ def find_message_fragment(envelope: Envelope) -> HeaderBlock | None:
     return found[0] if found else None
 
 
+def group_id_of(block: HeaderBlock) -> str | None:
+    """The GroupId of an mf:MessageFragment, whatever else may be wrong with it."""
+    found = [one for one in elements(block.element) if one.tag == f"{{{MF}}}GroupId"]
+    if len(found) != 1 or elements(found[0]):
+        return None
+    value = text(found[0])
+    return value if _fault("GroupId", value) is None else None
+
+
 def read_message_fragment(
     block: HeaderBlock,
 ) -> tuple[MessageFragment | None, list[EbmsError]]:

@@ -23,6 +23,8 @@ class Limits:
     message_bytes: int = 64 * GIB
     memory_bytes: int = 256 * KIB
     """A part above this size goes to a sink instead of memory."""
+    units: int = 500
+    """User messages and signals in one eb:Messaging."""
     references: int = 2000
     encrypted_keys: int = 16
     decompressed_bytes: int = 16 * GIB

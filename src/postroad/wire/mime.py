@@ -124,6 +124,8 @@ class MultipartReader:
         self._look_alikes = 0
         self._indented = content_type is None
         self._rest = b"\n"
+        self._base = -1
+        """Where in the body the rest begins; before it stands the line feed that was added."""
         self._step: Callable[[bytes, int, bool], int] = self._preamble
         self._hungry = False
         self._ended = False
@@ -226,6 +228,7 @@ class MultipartReader:
         self._hungry = False
         while not self._hungry:
             at = self._step(buffer, at, final)
+        self._base += at
         return buffer[at:]
 
     def _nothing(self, buffer: bytes, _at: int, _final: bool) -> int:
@@ -316,6 +319,8 @@ class MultipartReader:
 
     def _content_start(self, buffer: bytes, at: int, final: bool) -> int:
         """`at` is the line feed of the blank line: it can be that of a delimiter at once."""
+        if self._open is not None:
+            self._open.begin = self._base + at + 1
         return self._take(buffer, at, at + 1, final)
 
     def _content(self, buffer: bytes, at: int, final: bool) -> int:

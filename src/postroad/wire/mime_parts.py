@@ -33,6 +33,8 @@ class Part(Struct, frozen=True):
     transfer_encoding: str
     content: Content
     sha256: bytes
+    begin: int | None = None
+    """Where in the body the content stands as it is; None where it was encoded."""
 
     @property
     def size(self) -> int:
@@ -134,6 +136,8 @@ class OpenPart:
     ) -> None:
         self.index = index
         self.in_memory = 0
+        self.begin = 0
+        """Where its content begins in the body."""
         self._headers = headers
         self._content_id = content_id
         self._content_type = self._read_content_type(fields.get("content-type"))
@@ -210,6 +214,7 @@ class OpenPart:
             self._transfer_encoding,
             content,
             self._digest.digest(),
+            self.begin if self._decoder is None else None,
         )
 
     def discard(self) -> None:

@@ -47,7 +47,8 @@ def whole_parts(data: bytes, line: bytes, limits: Limits) -> list[Part] | None:
         blank = data.find(b"\r\n\r\n", at, after)
         if blank <= at or data[after - 1] != 0x0D:
             return None
-        part = _part(len(parts), data[at + 2 : blank], data[blank + 4 : after - 1], limits)
+        begin = blank + 4
+        part = _part(len(parts), data[at + 2 : blank], data[begin : after - 1], begin, limits)
         if part is None:
             return None
         parts.append(part)
@@ -55,7 +56,7 @@ def whole_parts(data: bytes, line: bytes, limits: Limits) -> list[Part] | None:
     return parts if data[at:] in (b"--\r\n", b"--") else None
 
 
-def _part(index: int, block: bytes, content: bytes, limits: Limits) -> Part | None:
+def _part(index: int, block: bytes, content: bytes, begin: int, limits: Limits) -> Part | None:
     pairs = usual_pairs(block, limits.part_headers, limits.part_header_bytes)
     if pairs is None:
         return None
@@ -77,4 +78,5 @@ def _part(index: int, block: bytes, content: bytes, limits: Limits) -> Part | No
         encoding,
         BytesContent(content),
         hashlib.sha256(content).digest(),
+        begin,
     )

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from postroad.wire.content import CHUNK, BytesContent, Content
+from postroad.wire.content import CHUNK, BytesContent, Content, Joined
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime_headers import (
     ONLY_ONCE,
@@ -20,6 +20,9 @@ from postroad.wire.mime_headers import (
     parse_content_type,
     write_headers,
 )
+
+XOP = "application/xop+xml"
+"""The media type of the envelope in a package of MTOM; its `type` is that of the SOAP version."""
 
 
 class OutgoingPart(Struct, frozen=True):
@@ -60,9 +63,13 @@ def write_multipart(
     boundary: str,
     root_id: str,
     root_type: str = "application/soap+xml",
+    start_info: str | None = None,
 ) -> Iterator[bytes]:
-    """The package in pieces, the envelope (UTF-8) first. Small pieces are sent as one."""
-    heads = _heads(parts, boundary, root_id, root_type)
+    """The package in pieces, the envelope (UTF-8) first. Small pieces are sent as one.
+
+    In a package of MTOM the root type is `XOP`, and `start_info` that of the SOAP version.
+    """
+    heads = _heads(parts, boundary, root_id, root_type, start_info)
     contents = [BytesContent(envelope), *(part.content for part in parts)]
     return _pieces(heads, contents)
 
@@ -74,10 +81,29 @@ def multipart_length(
     boundary: str,
     root_id: str,
     root_type: str = "application/soap+xml",
+    start_info: str | None = None,
 ) -> int:
     """How many bytes `write_multipart` gives for the same arguments."""
-    heads = sum(map(len, _heads(parts, boundary, root_id, root_type)))
+    heads = sum(map(len, _heads(parts, boundary, root_id, root_type, start_info)))
     return heads + len(envelope) + sum(part.content.size for part in parts)
+
+
+def multipart_content(
+    envelope: bytes,
+    parts: Sequence[OutgoingPart] = (),
+    *,
+    boundary: str,
+    root_id: str,
+    root_type: str = "application/soap+xml",
+    start_info: str | None = None,
+) -> Content:
+    """The package of `write_multipart` as content that can be read from its middle too."""
+    heads = _heads(parts, boundary, root_id, root_type, start_info)
+    contents = [BytesContent(envelope), *(part.content for part in parts)]
+    pieces: list[Content] = []
+    for head, content in zip(heads, contents, strict=False):
+        pieces += (BytesContent(head), content)
+    return Joined([*pieces, BytesContent(heads[-1])])
 
 
 def boundary_is_free(boundary: str, data: bytes) -> bool:
@@ -115,11 +141,18 @@ def _pieces(heads: Sequence[bytes], contents: Sequence[Content]) -> Iterator[byt
 
 
 def _heads(
-    parts: Sequence[OutgoingPart], boundary: str, root_id: str, root_type: str
+    parts: Sequence[OutgoingPart],
+    boundary: str,
+    root_id: str,
+    root_type: str,
+    start_info: str | None,
 ) -> list[bytes]:
     """What stands before each part, and after the last."""
     line = b"--" + _checked_boundary(boundary).encode()
-    heads = [line + b"\r\n" + _head(root_id, _root_type(root_type) + "; charset=UTF-8", ())]
+    kind = _root_type(root_type) + "; charset=UTF-8"
+    if root_type == XOP:
+        kind += f'; type="{start_info or "application/soap+xml"}"'
+    heads = [line + b"\r\n" + _head(root_id, kind, ())]
     heads += [
         b"\r\n" + line + b"\r\n" + _head(part.content_id, part.content_type, part.headers)
         for part in parts
@@ -146,8 +179,8 @@ def _head(content_id: str, content_type: str, more: tuple[tuple[str, str], ...])
 
 
 def _root_type(value: str) -> str:
-    if value not in ("text/xml", "application/soap+xml"):
-        raise ValueError(f"{value!r} is neither text/xml nor application/soap+xml")
+    if value not in ("text/xml", "application/soap+xml", XOP):
+        raise ValueError(f"{value!r} is neither text/xml nor application/soap+xml nor {XOP}")
     return value
 
 

@@ -385,8 +385,8 @@ DELETE FROM states WHERE name IN (
 )
 
 -- name: add_offer
--- A message is put into a channel; nothing happens when it is in one.
-INSERT INTO offers (channel, pmode, message_id, added_at, due_at) VALUES (?, ?, ?, ?, ?)
+-- A message, or a signal, is put into a channel; nothing happens when it is in one.
+INSERT INTO offers (channel, pmode, message_id, added_at, due_at, about) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (message_id) DO NOTHING
 
 -- name: add_offer_item
@@ -395,7 +395,7 @@ INSERT OR IGNORE INTO offer_items (item, offer) VALUES (?, ?)
 
 -- name: offer
 -- Where a message is offered.
-SELECT id, channel, pmode, message_id, added_at, due_at FROM offers WHERE message_id = ?
+SELECT id, channel, pmode, message_id, added_at, due_at, about FROM offers WHERE message_id = ?
 
 -- name: free_offers
 -- What was handed out and not acknowledged in time is offered again.
@@ -403,12 +403,12 @@ UPDATE offers SET due_at = 0 WHERE channel = ? AND pmode = ? AND due_at > 0 AND 
 
 -- name: first_offer
 -- What came first of that which is offered.
-SELECT id, channel, pmode, message_id, added_at, due_at FROM offers
+SELECT id, channel, pmode, message_id, added_at, due_at, about FROM offers
 WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT 1
 
 -- name: first_selected_offer
 -- The same of that which has one item, and all others of a JSON array.
-SELECT offers.id, channel, pmode, message_id, added_at, due_at
+SELECT offers.id, channel, pmode, message_id, added_at, due_at, about
 FROM offer_items AS first CROSS JOIN offers ON offers.id = first.offer
 WHERE first.item = :item AND due_at = 0
     AND NOT EXISTS (
@@ -426,7 +426,7 @@ UPDATE offers SET due_at = ? WHERE message_id = ?
 
 -- name: remove_offer
 -- It is offered no more.
-DELETE FROM offers WHERE message_id = ? RETURNING id, channel
+DELETE FROM offers WHERE message_id = ? RETURNING id, channel, pmode
 
 -- name: remove_offer_items
 -- Nobody selects it any more.

@@ -1,4 +1,4 @@
-"""What a model knows about its settings: hints for whoever wrote the file."""
+"""What a model knows about its fields: hints for whoever wrote the file."""
 
 from difflib import get_close_matches
 
@@ -8,7 +8,6 @@ from pydantic_core import ErrorDetails
 from postroad.agreement.explaining import UNKNOWN_KEY
 from postroad.agreement.groups import Group
 from postroad.agreement.parameters import Path, group_of
-from postroad.node.config_groups import FOR_EVER
 
 
 def hint(root: type[Group], details: ErrorDetails) -> str:
@@ -18,8 +17,8 @@ def hint(root: type[Group], details: ErrorDetails) -> str:
         return _meant(group_at(root, path[:-1]) or root, str(path[-1]))
     if details["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "keys: " + ", ".join((group_at(root, path) or root).model_fields)
-    found = _field(root, path)
-    return (found.description if found else None) or "see docs/configuration.md"
+    found = field_at(root, path)
+    return (found.description if found else None) or "the documentation tells what it takes"
 
 
 def group_at(root: type[Group], path: Path) -> type[Group] | None:
@@ -32,13 +31,8 @@ def group_at(root: type[Group], path: Path) -> type[Group] | None:
     return place
 
 
-def may_be_null(root: type[Group], path: Path) -> bool:
-    """Whether null is a value of the setting: without end."""
-    found = _field(root, path)
-    return found is not None and FOR_EVER in found.metadata
-
-
-def _field(root: type[Group], path: Path) -> FieldInfo | None:
+def field_at(root: type[Group], path: Path) -> FieldInfo | None:
+    """The field that a path leads to, or the nearest one above."""
     names = [key for key in path if isinstance(key, str)]
     for depth in range(len(names), 0, -1):
         owner = group_at(root, tuple(names[: depth - 1]))

@@ -1,0 +1,61 @@
+"""How receipts and errors about messages of a leg come back: response, callback or pull."""
+
+from postroad.agreement.addressing import Addressing
+from postroad.agreement.pmode import Leg
+
+
+def receipt_pattern(leg: Leg) -> str:
+    """How receipts come back; on the response where nothing is said."""
+    asked = leg.security.send_receipt if leg.security else None
+    return (asked.reply_pattern if asked else None) or "response"
+
+
+def error_pattern(leg: Leg) -> str:
+    """How the receiver's errors come back: what replaces AsResponse comes first. [P2-6.5-01]"""
+    report = leg.error_handling.report if leg.error_handling else None
+    said = report.receiver_errors.reply_pattern if report and report.receiver_errors else None
+    if said is not None:
+        return said
+    return "callback" if report is not None and report.as_response is False else "response"
+
+
+def answers_are_response(leg: Leg) -> bool:
+    """Whether all that is said about a message is the response; else it may come later."""
+    return receipt_pattern(leg) == "response" and error_pattern(leg) != "pull"
+
+
+def receipt_addressing(leg: Leg) -> Addressing | None:
+    """Where receipts are routed to."""
+    asked = leg.security.send_receipt if leg.security else None
+    return asked.addressing if asked else None
+
+
+def error_addressing(leg: Leg) -> Addressing | None:
+    """Where the receiver's errors are routed to."""
+    report = leg.error_handling.report if leg.error_handling else None
+    return report.receiver_errors_to.addressing if report and report.receiver_errors_to else None
+
+
+def routed_mpc(addressing: Addressing | None) -> str | None:
+    """The channel that an endpoint reference names."""
+    info = addressing.epr.routing_input.business_info if addressing and addressing.epr else None
+    return info.mpc if info else None
+
+
+def receipts_channel(leg: Leg) -> str | None:
+    """The channel that receipts are pulled from; None: they are not pulled. [P2-6.7.1-01]"""
+    asked = leg.security.send_receipt if leg.security else None
+    if asked is None or not asked.enabled or asked.reply_pattern != "pull":
+        return None
+    return routed_mpc(asked.addressing)
+
+
+def errors_channel(leg: Leg) -> str | None:
+    """The channel that errors are pulled from; None: they are not pulled. [P2-6.5-02]"""
+    return routed_mpc(error_addressing(leg)) if error_pattern(leg) == "pull" else None
+
+
+def signal_channels(leg: Leg) -> tuple[str, ...]:
+    """The channels from which the sender of messages pulls what is said about them."""
+    found = (receipts_channel(leg), errors_channel(leg))
+    return tuple(dict.fromkeys(one for one in found if one is not None))

@@ -1,0 +1,78 @@
+"""Whether a bundle is one that its P-Modes allow: for who receives it, and for who is given it.
+
+EBMS:0030 tells what breaks them. A bundle has no identity, so it refers to the primary unit
+(Part 2, 3.5).
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from postroad.agreement.bundling import BundlingTerms, incompatible
+from postroad.agreement.values import format_duration, format_size
+from postroad.wire.errors import EbmsError
+
+
+class Member(Struct, frozen=True):
+    """A unit of a bundle, as far as bundling is concerned."""
+
+    message_id: str
+    at: datetime
+    """Its eb:Timestamp."""
+    terms: BundlingTerms
+
+
+def bundle_problems(members: Sequence[Member], size: int) -> list[EbmsError]:
+    """In what a bundle, primary first, breaks the bundling parameters of its units.
+
+    `size` is that of the whole message. A unit alone is no bundle, and breaks nothing.
+
+    [P2-3.4-01] [P2-3.5-02] [P2-3.5-03] [P2-3.5-04] [P2-3.5-05]
+    """
+    if len(members) < 2:
+        return []
+    primary = members[0]
+    found = [*_strangers(members), *_apart(members)]
+    most = primary.terms.max_size
+    if most is not None and size > most:
+        found.append(f"the bundle has {size} bytes, {_of(primary)} allows {format_size(most)}")
+    return [
+        EbmsError("EBMS:0030", said, location="eb:Messaging", ref=primary.message_id)
+        for said in found
+    ]
+
+
+def _strangers(members: Sequence[Member]) -> Iterator[str]:
+    """Secondaries that may not go with the primary; each pair of P-Modes is told of once."""
+    primary, *others = members
+    told: set[str] = set()
+    for unit in others:
+        why = incompatible(unit.terms, primary.terms)
+        if why is not None and unit.terms.pmode not in told:
+            told.add(unit.terms.pmode)
+            yield f"the unit {unit.message_id} may not be bundled here: {why}"
+
+
+def _apart(members: Sequence[Member]) -> Iterator[str]:
+    """Oldest and newest unit, where they are further apart than a unit's P-Mode allows."""
+    oldest = min(members, key=lambda one: one.at)
+    newest = max(members, key=lambda one: one.at)
+    strictest = min(
+        (one for one in members if one.terms.max_delay is not None),
+        key=lambda one: one.terms.max_delay,  # type: ignore[arg-type, return-value]
+        default=None,
+    )
+    if strictest is None or strictest.terms.max_delay is None:
+        return
+    apart = newest.at - oldest.at
+    if apart > strictest.terms.max_delay:
+        yield (
+            f"the unit {oldest.message_id} is {format_duration(apart)} older than "
+            f"{newest.message_id}, {_of(strictest)} allows "
+            f"{format_duration(strictest.terms.max_delay)}"
+        )
+
+
+def _of(member: Member) -> str:
+    return f"P-Mode {member.terms.pmode!r}"

@@ -1,0 +1,151 @@
+"""Signals and messages of other protocols, routed by their RoutingInput."""
+
+from pathlib import Path
+
+import pytest
+
+from postroad.node.routes import load_routing
+from postroad.store.records import State
+from postroad.wire.ebms3 import (
+    CollaborationInfo,
+    Error,
+    MessageInfo,
+    Messaging,
+    Party,
+    PartyId,
+    Service,
+    SignalMessage,
+)
+from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.multihop import RoutingInput, RoutingUserMessage, write_routing_input
+from postroad.wire.names import I_CLOUD, ONE_WAY
+from postroad.wire.soap import SoapVersion, write_body, write_envelope
+from postroad.wire.wsa import Addressing, write_addressing
+from tests.node.hubs import FAR, NEAR, hub, rule
+from tests.node.reliable import BEGIN, BUYER, SELLER, SOAP, World, party, played, refused, status
+
+V = SoapVersion.SOAP_12
+_taken = status(202)
+
+
+def routing_input(to: str, action: str = "orders.receipt") -> str:
+    sides = [Party((PartyId(party(one)),), "urn:example:role") for one in (SELLER, to)]
+    info = CollaborationInfo(Service("urn:example:trade"), action, "c")
+    return write_routing_input(RoutingInput(RoutingUserMessage(sides[0], sides[1], info)), V)
+
+
+def letter(to: str = BUYER, body: str = "", ref: str = "m@buyer", signal: bool = True) -> bytes:
+    error = Error("EBMS:0004", "failure", ref_to_message_in_error=ref)
+    said = SignalMessage(MessageInfo(BEGIN, "e@seller", ref), errors=(error,))
+    headers = Addressing(to=I_CLOUD, action=f"{ONE_WAY}.error")
+    blocks = [*write_addressing(headers, V), routing_input(to)]
+    if signal:
+        blocks.append(write_messaging(Messaging((said,)), V))
+    return write_envelope(V, blocks, write_body(V, body))
+
+
+@pytest.mark.req("P2-2.5.5-08", "P2-2.5.5-15", "P2-2.5.5-12")
+@pytest.mark.parametrize("signal", [True, False], ids=["a signal", "WS-ReliableMessaging"])
+@played
+async def test_whatever_has_routing_input_is_passed_on(world: World, signal: bool) -> None:
+    create = '<c:CreateSequence xmlns:c="urn:example:rm"/>'
+    hub(world, NEAR, rule("back", FAR, to_party=party(BUYER)))
+    near = await world.start(NEAR)
+    world.wire.usual[FAR] = _taken
+    sent = letter(signal=signal, body="" if signal else create)
+    answer = await near.receive(SOAP, sent)
+    assert (answer.status, answer.body) == (202, b"")
+    await world.wait(2)
+    [posted] = world.wire.to(FAR)
+    assert (posted.body, posted.content_type) == (sent, SOAP)
+    assert await near.work() == {}
+
+
+@played
+async def test_the_journal_tells_of_a_signal_under_the_message_it_is_about(world: World) -> None:
+    hub(world, NEAR, rule("back", FAR, to_party=party(BUYER)))
+    near = await world.start(NEAR)
+    world.wire.usual[FAR] = _taken
+    await near.receive(SOAP, letter())
+    await world.wait(2)
+    events = await near.events("m@buyer")
+    assert [(one.event, one.signal_id) for one in events] == [
+        ("received", "e@seller"),
+        ("forwarded", "e@seller"),
+    ]
+
+
+@played
+async def test_a_signal_about_a_message_of_ours_is_not_passed_on(world: World) -> None:
+    world.agree(signed=False, retry=None, receipt="callback")
+    hub(world, BUYER, rule("all", FAR))
+    buyer, _ = await world.both()
+    await buyer.send("m@buyer")
+    await world.wait(1)
+    await buyer.receive(SOAP, letter(to="somebody"))
+    await world.wait(2)
+    assert world.wire.to(FAR) == []
+    assert len(await buyer.journal("error_received")) == 1
+
+
+@pytest.mark.req("P2-2.5.5-16")
+@played
+async def test_routing_input_wins_over_the_user_message_and_the_journal_tells(
+    world: World,
+) -> None:
+    world.agree(retry=None)
+    buyer, _ = await world.both()
+    world.wire.usual[SELLER] = refused
+    await buyer.send("m@buyer")
+    await world.wait(1)
+    [posted] = world.wire.to(SELLER)
+    head = posted.body.index(b"<eb:Messaging")
+    both = posted.body[:head] + routing_input("elsewhere").encode() + posted.body[head:]
+    hub(
+        world,
+        NEAR,
+        rule("user message", BUYER, to_party=party(SELLER)),
+        rule("routing input", FAR, to_party=party("elsewhere")),
+    )
+    near = await world.start(NEAR)
+    world.wire.usual[FAR] = _taken
+    assert (await near.receive(posted.content_type, both)).status == 202
+    await world.wait(2)
+    assert [one.body for one in world.wire.to(FAR)] == [both]
+    [received] = await near.journal("received")
+    assert received.detail is not None
+    assert "To is urn:example:elsewhere in RoutingInput" in received.detail
+
+
+@played
+async def test_routing_input_that_cannot_be_read_is_an_invalid_header(world: World) -> None:
+    hub(world, NEAR, rule("all", FAR))
+    near = await world.start(NEAR)
+    wrong = letter().replace(b"ebint:UserMessage>", b"ebint:Letter>")
+    answer = await near.receive(SOAP, wrong)
+    assert b"EBMS:0009" in answer.body
+    assert world.wire.to(FAR) == []
+
+
+@played
+async def test_errors_that_nobody_takes_are_given_up_silently(world: World) -> None:
+    hub(world, NEAR, rule("back", FAR, to_party=party(BUYER)), rule("rest", SELLER))
+    near = await world.start(NEAR)
+    world.wire.usual[FAR] = refused
+    await near.receive(SOAP, letter())
+    await world.wait(60)
+    assert await near.state("e@seller") is State.FAILED
+    assert world.wire.to(SELLER) == []
+    assert await near.work() == {}
+
+
+def test_errors_go_to_hosts_of_rules_and_to_those_that_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    file.write_text(
+        "routes: [{id: a, to: {push: 'http://far.example/msh'}}]\nreachable: errors.example\n"
+    )
+    rules = load_routing(file)
+    assert rules.may_be_told("https://far.example:8443/other")
+    assert rules.may_be_told("http://errors.example/")
+    assert not rules.may_be_told("http://internal.example/")
+    assert not rules.may_be_told("http://far.example.evil.example/")

@@ -1,0 +1,304 @@
+"""Two-Way/Sync: the reply is the response to its request, and the receipt rides in it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from postroad.node.requests import Response
+from postroad.node.service import Refused
+from postroad.store.records import Side, State
+from postroad.transport.http_outgoing import Reply
+from tests.node.asking import PRICES, Q, R, ask, reply
+from tests.node.collecting import errors
+from tests.node.reliable import (
+    BUYER,
+    LARGE,
+    SELLER,
+    STORES,
+    Posted,
+    Station,
+    World,
+    lost,
+    passed,
+    played,
+    reply_lost,
+)
+
+
+def body_of(response: Response) -> bytes:
+    return b"".join(response.pieces.read()) if response.pieces is not None else response.body
+
+
+class Recorded:
+    """Passes on what is posted to the seller, and remembers the responses."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, world: World, posted: Posted) -> Reply:
+        given = await passed(world, posted)
+        self.bodies.append(given.body)
+        return given
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_the_reply_is_the_response_and_the_receipt_rides_in_it(
+    world: World, kept_in: str, signed: bool
+) -> None:
+    world.kept_in = kept_in
+    ask(world, "sync", signed=signed)
+    said = Recorded()
+    world.wire.usual[SELLER] = said
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(2)
+    assert (await seller.inbox(), await buyer.state(Q)) == ([Q], State.READY)
+    await reply(seller)
+    await world.wait(2)
+    assert await buyer.inbox() == [R]
+    assert await buyer.state(Q) is await seller.state(R) is State.ACKNOWLEDGED
+    [response] = [one for one in said.bodies if b"UserMessage>" in one]
+    assert response.index(b"eb:SignalMessage>") < response.index(b"eb:UserMessage>")
+    assert response.count(b"</ds:Signature>") == signed, "one signature over both"
+    [_, posted] = world.wire.to(SELLER)
+    assert b"Receipt" in posted.body, "the receipt for the reply calls back"
+    for station, side in ((buyer, Side.SENDING), (seller, Side.RECEIVING)):
+        assert (await station.message(Q, side)).reply_message_id == R
+    assert await buyer.work() == await seller.work() == {}
+    assert await seller.story(Q) == ["received", "delivered", "receipt_sent"]
+    assert await seller.story(R) == ["submitted", "sent", "receipt_received"]
+    assert await buyer.story(Q) == ["submitted", "sent", "receipt_received"]
+
+
+@played
+async def test_a_reply_that_comes_at_once_needs_no_second_look(world: World) -> None:
+    ask(world, "sync")
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    looks = 0
+    look = seller.node.context.store.look
+
+    async def counted(question: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await look(question)
+
+    waiting = asyncio.get_running_loop().time()
+    await reply(seller)
+    while not await buyer.inbox():
+        await world.wait(0.01)
+    assert asyncio.get_running_loop().time() - waiting < 0.5
+    seller.node.context.store.look = counted  # type: ignore[method-assign]
+    await buyer.send("q2@buyer", PRICES)
+    await world.wait(10)
+    idle = looks
+    assert idle < 30, "it does not look ten times a second"
+
+
+@pytest.mark.parametrize("receipts", [(None, None), ("callback", None), ("response", None)])
+@played
+async def test_receipts_go_as_each_leg_says(
+    world: World, receipts: tuple[str | None, str | None]
+) -> None:
+    ask(world, "sync", receipts=receipts, retry=None)
+    if receipts[0] == "callback":
+        for one in (BUYER, SELLER):
+            receipt = world._pmodes[one][0]["legs"][0]["security"]["send_receipt"]
+            receipt["reply_to"] = "http://buyer.example/msh"
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(2)
+    assert await buyer.inbox() == [R]
+    acknowledged = State.SENT if receipts[0] is None else State.ACKNOWLEDGED
+    assert (await buyer.state(Q), await seller.state(R)) == (acknowledged, State.SENT)
+    assert len(world.wire.to(BUYER)) == (1 if receipts[0] == "callback" else 0)
+
+
+@played
+async def test_copies_wait_too_and_get_the_same_bytes_whenever_they_come(world: World) -> None:
+    ask(world, "sync")
+    world.wire.will(lost)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    [posted] = world.wire.to(SELLER)
+    letter = (posted.content_type, posted.body)
+    waiting = [asyncio.ensure_future(seller.receive(*letter)) for _ in range(3)]
+    await world.wait(2)
+    assert not any(one.done() for one in waiting)
+    await reply(seller)
+    bodies = [body_of(await one) for one in waiting]
+    await world.wait(400)
+    bodies.append(body_of(await seller.receive(*letter)))
+    assert bodies == [bodies[0]] * 4
+    assert b"eb:UserMessage>" in bodies[0]
+    assert await seller.inbox() == [Q]
+
+
+@played
+async def test_a_lost_response_is_asked_for_again(world: World) -> None:
+    ask(world, "sync")
+    world.wire.will(reply_lost)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(30)
+    assert (await buyer.inbox(), await seller.inbox()) == ([R], [Q])
+    assert await buyer.state(Q) is await seller.state(R) is State.ACKNOWLEDGED
+    assert (await seller.story(R))[:3] == ["submitted", "sent", "resent"]
+
+
+@played
+async def test_the_reply_is_given_by_another_process_and_after_a_restart(world: World) -> None:
+    world.kept_in = "sqlite"
+    ask(world, "sync")
+    buyer, _ = await world.both()
+    other = await world.start(SELLER, beside=True)
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(other)
+    await world.wait(5)
+    assert await buyer.inbox() == [R]
+
+
+@played
+async def test_a_request_whose_seller_stops_is_asked_again(world: World) -> None:
+    world.kept_in = "sqlite"
+    ask(world, "sync")
+    buyer, seller = await world.both()
+    world.wire.will(lost)
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    [posted] = world.wire.to(SELLER)
+    waiting = asyncio.ensure_future(seller.receive(posted.content_type, posted.body))
+    await world.wait(1)
+    seller.kill()
+    waiting.cancel()
+    seller = await world.start(SELLER)
+    await reply(seller)
+    assert await seller.state(R) is State.READY
+    await world.wait(30)
+    assert await buyer.inbox() == [R]
+    assert await seller.state(R) is State.ACKNOWLEDGED
+
+
+@played
+async def test_a_large_reply_is_packaged_while_its_request_waits(world: World) -> None:
+    ask(world, "sync", signed=True)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller, payload=LARGE)
+    while not await buyer.inbox():
+        await world.wait(0.1)
+    assert (await buyer.message(R)).bytes == len(LARGE)
+    assert await buyer.state(Q) is State.ACKNOWLEDGED
+
+
+@pytest.mark.parametrize("receipt", ["response", None])
+@played
+async def test_a_reply_that_is_late_is_refused_where_no_alternate_is_agreed_on(
+    world: World, receipt: str | None
+) -> None:
+    ask(world, "sync", receipts=(receipt, None), retry=None)
+    world.configure(SELLER, http={"reply_timeout": "PT3S"})
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(5)
+    assert await buyer.state(Q) is (State.ACKNOWLEDGED if receipt else State.SENT)
+    with pytest.raises(Refused, match="comes too late") as refusal:
+        await reply(seller)
+    assert refusal.value.status == 409
+    [posted] = world.wire.to(SELLER)
+    again = await seller.receive(posted.content_type, posted.body)
+    assert again.status == (200 if receipt else 202)
+
+
+@played
+async def test_a_response_that_answers_another_request_is_refused(world: World) -> None:
+    ask(world, "sync", receipts=(None, None), retry=None)
+    said = Recorded()
+    world.wire.will(said)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(2)
+
+    async def replayed(world: World, posted: Posted) -> Reply:
+        body = said.bodies[0].replace(b"r@seller", b"x@seller")
+        return Reply(200, _kind(body), (), body)
+
+    world.wire.will(replayed)
+    await buyer.send("q2@buyer", PRICES)
+    await world.wait(2)
+    assert await buyer.inbox() == [R]
+    assert await buyer.state("q2@buyer") is State.IN_DOUBT
+    assert (await buyer.message("x@seller")).error_code == "EBMS:0010"
+
+
+@played
+async def test_what_is_to_be_the_response_cannot_be_pushed_or_pulled(world: World) -> None:
+    ask(world, "sync")
+    said = Recorded()
+    world.wire.will(said)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(2)
+    body = said.bodies[0].replace(b"r@seller", b"x@seller")
+    start, end = body.index(b"<eb:SignalMessage>"), body.index(b"</eb:SignalMessage>")
+    body = body[:start] + body[end + len(b"</eb:SignalMessage>") :]
+    assert errors(await buyer.receive(_kind(body), body)) == ["EBMS:0010"]
+    assert await buyer.inbox() == [R]
+
+
+@played
+async def test_a_receipt_in_a_reply_counts_although_the_reply_is_refused(world: World) -> None:
+    ask(world, "sync", at=(SELLER,))
+    ask(world, "sync", at=(BUYER,))
+    info = world._pmodes[BUYER][0]["legs"][1]["business_info"]
+    info["payload_profile"] = {"max_size": "2 B"}
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(2)
+    assert (await buyer.inbox(), await buyer.state(Q)) == ([], State.ACKNOWLEDGED)
+    assert await seller.state(R) is State.FAILED, "the error calls back"
+    assert (await buyer.message(Q)).reply_message_id is None
+
+
+async def ended(world: World, station: Station) -> State:
+    await world.wait(400)
+    return await station.state(R)
+
+
+@played
+async def test_a_reply_whose_receipt_never_comes_is_in_doubt(world: World) -> None:
+    ask(world, "sync")
+    buyer, seller = await world.both()
+    world.wire.will(passed)
+    world.wire.usual[SELLER] = lost
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    assert await ended(world, seller) is State.IN_DOUBT
+    assert await buyer.inbox() == [R]
+
+
+def _kind(body: bytes) -> str:
+    """The Content-Type of a package whose first line is its boundary."""
+    boundary = body.split(b"\r\n", 1)[0].removeprefix(b"--").decode()
+    return (
+        f'multipart/related; boundary="{boundary}"; type="application/soap+xml"; '
+        'start="<envelope@postroad>"'
+    )
