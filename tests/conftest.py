@@ -47,14 +47,16 @@ def vectors() -> Path:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A session with two cores and two shuffle partitions; what it leaves lies in a temp folder."""
-    from postroad.pipeline.session import BRIEF, session
+    from postroad.pipeline.session import BRIEF, TINY, session
 
+    # The tests with a Spark of their own show that it is the same with code that Spark writes.
+    chosen = BRIEF if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else TINY
     folder = tmp_path_factory.mktemp("spark")
     places = {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
     }
-    spark = session(master="local[2]", app="tests", memory="1g", settings=BRIEF | places)
+    spark = session(master="local[2]", app="tests", memory="1g", settings=chosen | places)
     yield spark
     spark.stop()
 

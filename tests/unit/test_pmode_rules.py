@@ -103,6 +103,30 @@ def test_legs_are_as_many_as_messages() -> None:
     assert breach(HEAD + "legs: [{}, {}]\n") == (4, "PMode[]: oneWay has 1 leg, not 2")
 
 
+@pytest.mark.req("P2-6.3.2-02")
+@pytest.mark.parametrize(
+    ("mep", "binding", "ok"),
+    [
+        ("oneWay", "push", True),
+        ("oneWay", "pull", False),
+        ("twoWay", "sync", False),
+        ("twoWay", "pushAndPush", True),
+        ("twoWay", "pullAndPull", False),
+    ],
+)
+def test_pipelining_is_for_what_is_pushed(mep: str, binding: str, ok: bool) -> None:
+    legs = "legs: [{}]\n" if mep == "oneWay" else "legs: [{}, {}]\n"
+    text = f"mep: {mep}\nmep_binding:\n  value: {binding}\n  pipelining: true\n"
+    problems = [one for one in broken(HEAD + text + legs) if "pipelined" in one.message]
+    assert (problems == []) is ok
+    assert all(problem.line == 7 for problem in problems)
+
+
+def test_ebxml_is_not_pipelined() -> None:
+    text = "mep_binding: {value: push, pipelining: true}\nlegs: [{ebxml: {version: 2.0}}]\n"
+    assert any("ebXML messages are not pipelined" in one.message for one in broken(HEAD + text))
+
+
 @pytest.mark.req("P2-5.2-01")
 def test_an_alternate_binding_is_for_two_way_and_changes_the_response_only() -> None:
     one_way = HEAD + "mep_binding: {value: push, alternate: pull}\nlegs: [{}]\n"

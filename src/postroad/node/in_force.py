@@ -81,6 +81,8 @@ class Sending:
     """They are the response to their requests (Two-Way/Sync)."""
     asks: bool = False
     """The response to them is their reply."""
+    pipelined: bool = False
+    """A message may go before earlier ones are answered."""
 
     @property
     def address(self) -> str:
@@ -308,6 +310,7 @@ class InForce:
             pulling_of(leg).capacity if pulled else None,
             answers,
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
+            not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
         )
 
     def longest_memory(self) -> timedelta | None:
