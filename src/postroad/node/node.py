@@ -48,7 +48,7 @@ from postroad.node.service import (
 )
 from postroad.node.shipping import Shipping
 from postroad.node.submitting import Submitting, send_work
-from postroad.node.upkeep import Upkeep
+from postroad.node.upkeep import Upkeep, stranded
 from postroad.node.working import JUMP, SIDES, WorkLoop, set_back
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
@@ -502,7 +502,8 @@ class Node:
         except StoreError as error:
             problems.append(str(error))
         figures = await self.context.store.look(lambda reader: reader.figures())
-        return Health(not problems, tuple(problems), figures)
+        left = stranded(self.context.in_force, figures)
+        return Health(not problems, (*problems, *left.values()), figures)
 
     def metrics(self) -> Mapping[str, float]:
         return dict(self.context.counters)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from postroad.agreement.channels import pulling_of
 from postroad.agreement.matching import Match, header
+from postroad.agreement.waiting import Policy
 from postroad.msh.answers import sent_message
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
@@ -48,10 +49,10 @@ _IN_ONE_PIECE: Final = 256 * 1024
 _SEALED_TYPE: Final = "application/octet-stream"
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
+_LATER: Final = timedelta(hours=1)
+"""How soon a message without its P-Mode is looked at again."""
 _AT_ONCE: Final = 100
 """Messages whose time is over that one step gives up."""
-_LOOK_AGAIN: Final = timedelta(hours=1)
-"""After which a P-Mode that is gone may be there again."""
 _log = logging.getLogger("postroad.offer")
 
 
@@ -79,7 +80,7 @@ def check_room(tx: Transaction, sending: Sending) -> None:
 def offer_work(message: Message, sending: Sending) -> Work | None:
     """The work that ends a message which nobody pulls in time; None where there is no end."""
     end = ends_at(sending.policy, message.created_at, message.first_sent_at)
-    return None if end is None else Work("offer", message.message_id, end)
+    return None if end is None else Work("offer", message.message_id, end, expires_at=end)
 
 
 class Withheld(Struct, frozen=True):
@@ -113,8 +114,7 @@ class Offering:
             _log.warning(
                 "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
             )
-            again = now + _LOOK_AGAIN
-            await context.store.run(lambda tx: tx.postpone_work(work.id, again, owner=work.owner))
+            await self._without_pmode(message, work, now)
             return
         decision = due(message, policy, now)
         if decision is not None:
@@ -138,6 +138,19 @@ class Offering:
             tx.change_message(Side.SENDING, work.message_id, WAITING, timer=work.id)
 
         await context.store.run(step)
+
+    async def _without_pmode(self, message: Message, work: Work, now: datetime) -> None:
+        """It expires as was agreed on; until then its P-Mode may come back, and it is pulled."""
+        context, end = self._context, work.expires_at
+        if end is None or end > now:
+            later = now + _LATER if end is None else min(now + _LATER, end)
+            await context.store.run(lambda tx: tx.postpone_work(work.id, later, owner=work.owner))
+            return
+        over = due(message, Policy(time_to_live=end - message.created_at), now)
+        assert over is not None
+        await context.store.run(give_up(context, message, work, over, now))
+        context.settled.tell(message.message_id)
+        context.told()
 
     async def _unoffered(self, message: Message) -> UserMessage | None:
         """The header of a message that is to be put into its channel; None: it is there."""
