@@ -39,7 +39,7 @@ from postroad.reliability.delivery import (
 )
 from postroad.reliability.schedule import ONCE
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Message, Notice, Side, State, Work
+from postroad.store.records import Event, Message, Notice, Side, State, Stored, Work
 from postroad.wire.ebxml import NONE
 
 _STAGES: Final = {State(stage.value): stage for stage in Stage}
@@ -450,11 +450,12 @@ def answered(
     hearing: Hearing,
     now: datetime,
     peer: str | None,
+    keep: Callable[[bytes], Stored] | None = None,
 ) -> State | None:
     """A signal that came by itself: what it says is written down, and what follows from it."""
     said = hearing.said
     again = said is not None and said.input is Input.REFUSED and _is_known(tx, message, said)
-    noted(tx, message, hearing, now, peer)
+    noted(tx, message, hearing, now, peer, keep)
     moved(context, tx, message, hearing, now)
     if said is None or again or said.input not in _ENDING:
         return None
