@@ -6,7 +6,6 @@ from typing import Final
 import pytest
 
 import postroad
-from postroad.agreement import loading
 from postroad.msh.answers import error
 from postroad.store.records import Side, State
 from postroad.wire.errors import EbmsError
@@ -28,11 +27,6 @@ CONVERSATIONS: Final = {
     "scope": ["eb3:CollaborationInfo/eb3:ConversationId"],
 }
 DELIVERED, REJECTED = State.DELIVERED, State.REJECTED
-
-
-@pytest.fixture(autouse=True)
-def _bundling_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "unsupported", lambda *_: [])
 
 
 @pytest.mark.req("P2-3.1.3-01", "P2-3.1.3-02", "P2-3.2.2-04", "P2-3.8-03", "P2-3.8-04")
