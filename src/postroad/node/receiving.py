@@ -387,6 +387,7 @@ class Receiver:
         """The units of a bundle: each taken over, known or refused; all answered together."""
         context = self._context
         arrival = await self._persisted(arrival)
+        arrival.bundle = bundle.units[0].message.message_info.message_id
         later: dict[int, EbmsError] = {}
         hows: list[Answering | None] = []
         signals: list[SignalMessage | None] = []

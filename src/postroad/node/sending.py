@@ -233,7 +233,8 @@ class Sender:
             never = _never(f"it cannot be read: {lost}", address, reached=True)
             return self._all(outgoing, sending, [never] * len(units), began)
         outcomes = await self._attempt_all(outgoing, sending, form, address)
-        told = [changed(one, peer=address, wire_bytes=form.length) for one in outcomes]
+        length = form.length
+        told = [changed(one, peer=address, wire_bytes=length) for one in outcomes]
         return self._all(outgoing, sending, told, began, sending.later)
 
     def _all(
