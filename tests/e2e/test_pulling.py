@@ -48,6 +48,7 @@ def _pmode(
         leg["reception_awareness"] = {"retry": {"parameters": often}}
     return {
         "id": name,
+        "agreement": "urn:example:agreed",
         "mep_binding": "pull",
         "initiator": puller,
         "responder": {"party": known.initiator},
@@ -142,7 +143,8 @@ def test_a_selection_brings_the_message_that_is_wanted(collecting: Pair) -> None
     both = pair.seller.run("pull", PLAIN, "--conversation", "talk-2", "--ref-to", "x@y")
     assert both.exit_code == 2
     assert "not used together" in both.stderr
-    chosen = pair.seller.run("pull", PLAIN, "--conversation", "talk-2")
+    agreed = ("--agreement", "urn:example:agreed", "--agreement-pmode", PLAIN)
+    chosen = pair.seller.run("pull", PLAIN, "--conversation", "talk-2", *agreed)
     assert (chosen.exit_code, chosen.stdout) == (0, "sel-2@buyer delivered\n"), chosen.output
     every = pair.seller.run("pull")
     assert (every.exit_code, every.stdout) == (0, "sel-1@buyer delivered\n"), every.output

@@ -6,7 +6,9 @@ from typing import Final
 
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.channels import (
+    channel_of,
     collected_at,
+    is_below,
     pulling_of,
     somebody_may_pull,
     token_asked,
@@ -20,7 +22,7 @@ from postroad.agreement.places import (
 )
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.reply_patterns import signal_channels
-from postroad.wire.names import ONE_WAY
+from postroad.wire.names import DEFAULT_MPC, ONE_WAY
 
 _extension: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
 
@@ -66,8 +68,9 @@ def who_may_pull_is_said(pmode: PMode) -> Iterator[Breach]:
 def sub_channels_are_paths(pmode: PMode) -> Iterator[Breach]:
     """A sub-channel's URI is the parent's with a longer path. [P2-2.5.4-06]"""
     for path, leg in numbered(pmode):
-        extension = leg.business_info.sub_mpc_ext if leg.business_info else None
-        if extension is None:
+        info = leg.business_info
+        extension = info.sub_mpc_ext if info else None
+        if info is None or extension is None:
             continue
         dots = any(one in (".", "..") for one in extension.split("/"))
         if dots or _extension.fullmatch(extension) is None:
@@ -75,6 +78,12 @@ def sub_channels_are_paths(pmode: PMode) -> Iterator[Breach]:
                 (*path, "business_info", "sub_mpc_ext"),
                 f"{extension!r} is no path that could be added to the channel's URI",
                 "write words with / between them",
+            )
+        elif not is_below(channel_of(leg), info.mpc or DEFAULT_MPC):
+            yield Breach(
+                (*path, "business_info", "sub_mpc_ext"),
+                "a channel whose URI has a query or a fragment has no sub-channels",
+                "name a channel without ? and #",
             )
 
 

@@ -3,7 +3,9 @@
 Whoever is refused learns nothing: not whether there is such a channel, nor what was wrong.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,7 +23,7 @@ from postroad.agreement.channels import (
 )
 from postroad.agreement.matching import Match
 from postroad.agreement.places import sides
-from postroad.agreement.pmode import Partner
+from postroad.agreement.pmode import Authorization, Partner
 from postroad.msh.expectation import Expectation, Material, Terms
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
@@ -141,6 +143,28 @@ def bundled_wrong(messaging: Messaging) -> bool:
     return bool(messaging.user_messages) or receipts > 1 or errors > 1
 
 
+def relayed_pull_request(
+    mpc: str, user: Authorization, *, signal_id: str, now: datetime, entropy: Entropy
+) -> Asking:
+    """A request of an intermediary, which has no P-Mode: for a channel, by user name."""
+    version = SoapVersion.SOAP_12
+    signal = SignalMessage(MessageInfo(now, signal_id), pull_request=PullRequest(mpc))
+    token = write_username_token(
+        user.username,
+        user.password.get_secret_value(),
+        digest=True,
+        nonce=entropy(_NONCE_BYTES),
+        created=now,
+    )
+    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    blocks = [
+        Block(MESSAGING_ID, block),
+        Block("", write_security(version, [token], role=EBMS_ROLE)),
+    ]
+    secured = secure(version, blocks, [], signing=None, lifetime=None)
+    return Asking(signal_id, version, secured.envelope)
+
+
 class Allowed(Struct, frozen=True):
     """What somebody who asks may have."""
 
@@ -197,8 +221,6 @@ def allowed(
     assert request.pull_request is not None
     channel = request.pull_request.effective_mpc
     here = [one for one in offered if one.mpc == channel]
-    if not here:
-        return Allowed((), (), (), "there is no such channel")
     shown = _Shown(found, request, expectation, client_certificate, tuple(trusted), now, skew)
     taken: list[Channel] = []
     reasons: dict[str, None] = {}
@@ -212,7 +234,8 @@ def allowed(
         else:
             taken.append(one)
     if not taken:
-        return Allowed((), (), (), "; ".join(reasons))
+        _take_as_long(shown, [one for one in offered if one.mpc != channel], len(here))
+        return Allowed((), (), (), "; ".join(reasons) or "there is no such channel")
     below = [
         one
         for one in offered
@@ -220,6 +243,17 @@ def allowed(
     ]
     matches = tuple(one.match for one in taken)
     return Allowed(matches, (*taken, *below), tuple(shown.once.items()))
+
+
+def _take_as_long(shown: "_Shown", others: Sequence[Channel], checked: int) -> None:
+    """Check as often as in the channel that most P-Modes share, for nothing.
+
+    Else the time that a refusal takes would tell which channels there are.
+    """
+    most = max(Counter(one.mpc for one in others).values(), default=0)
+    for one in others[: max(most - checked, 0)]:
+        with suppress(EbmsError):
+            shown.check(one)
 
 
 def _is_for(one: Channel, other: Channel) -> bool:

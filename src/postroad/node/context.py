@@ -66,6 +66,8 @@ class Context:
     """Begins with it once it is durable."""
     pass_on: Callable[[Capture, str, int], Awaitable[None]] | None = None
     """Passes on a signal for others that came as the response to what was passed on."""
+    stopping: bool = False
+    """Nobody is to wait for the application any longer."""
     take_reply: TakeReply | None = None
     """Takes in the reply that came as the response to a request of ours, if it is one."""
     msh_url: str | None = None
@@ -124,6 +126,10 @@ class Waiting:
     def tell(self, message_id: str) -> None:
         for event in self._events.get(message_id, ()):
             event.set()
+
+    def tell_all(self) -> None:
+        for name in self._events:
+            self.tell(name)
 
     def enter(self, message_id: str) -> asyncio.Event:
         event = asyncio.Event()

@@ -202,7 +202,7 @@ class Offering:
             if response is not None:
                 return response
             if new:
-                return Withheld((_nothing(),), may.matches[0])
+                return Withheld((nothing(),), may.matches[0])
             why = "it came before: its nonce or its id was used already"
         channel = request.pull_request.effective_mpc[:200]
         refusal = EbmsError("EBMS:0101", _MAY_NOT_PULL)
@@ -220,14 +220,18 @@ class Offering:
         items = items_asked(request.pull_request.selection)
         dice = context.dice()
 
-        def step(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool]:
+        def first(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
                 return None, "", False
+            return step(tx)
+
+        def step(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
+            """None: so many were given up that the next step goes on."""
             served = [one.place for one in may.places if not self._is_suspended(tx, one)]
             for _ in range(_AT_ONCE):
                 found = tx.first_offer(served, now, items)
                 if found is None:
-                    break
+                    return None, "", True
                 given = (
                     self._handed(tx, found.message_id, now, peer, dice)
                     if found.about is None
@@ -235,9 +239,12 @@ class Offering:
                 )
                 if given is not None:
                     return given, found.message_id, True
-            return None, "", True
+            return None
 
-        given, name, new = await context.store.run(step)
+        outcome = await context.store.run(first)
+        while outcome is None:
+            outcome = await context.store.run(step)
+        given, name, new = outcome
         if given is None:
             return None, new
         if isinstance(given, WireForm):
@@ -365,7 +372,7 @@ class Offering:
         return wire_form(_VERSIONS[message.soap], envelope, parts, message.boundary)
 
 
-def _nothing() -> EbmsError:
+def nothing() -> EbmsError:
     """Neither a message, nor one that is selected. [P2-5.1-07]"""
     said = "no message is there to be pulled"
     return EbmsError("EBMS:0006", said, location="eb:PullRequest/@mpc")

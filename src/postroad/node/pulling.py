@@ -20,6 +20,7 @@ from msgspec import Struct
 from postroad.agreement.channels import collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
+from postroad.msh.answers import wants_receipt
 from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
@@ -47,6 +48,8 @@ _MOST_GROWTH: Final = 64
 """How often an interval grows at most."""
 _UNSTORED: Final = 32
 """Messages that are taken in while further ones are asked for."""
+_IN_ONE_GO: Final = 1000
+"""Messages after which it is looked what is in force, and their ids are forgotten."""
 _TOGETHER: Final = 8
 """Receipts that rode, written down in one step."""
 _log = logging.getLogger("postroad.pull")
@@ -141,19 +144,15 @@ class Puller:
 
     def _round(self) -> float:
         """Begin what is due; seconds until the next look."""
-        now = asyncio.get_running_loop().time()
-        scheduled = {
-            (*one.place, one.signals): one
-            for one in self._channels()
-            if pulling_of(one.match.leg).scheduled
-        }
+        now, scheduled = asyncio.get_running_loop().time(), self._scheduled()
         for gone in self._turns.keys() - scheduled:
             turn = self._turns[gone]
             if turn.task is None:
                 del self._turns[gone]
         for place, channel in scheduled.items():
-            interval = pulling_of(channel.match.leg).interval
-            turn = self._turns.setdefault(place, _Turn(now, interval))
+            agreed = pulling_of(channel.match.leg)
+            turn = self._turns.setdefault(place, _Turn(now, agreed.interval))
+            turn.due = min(turn.due, now + _longest(agreed).total_seconds())
             if turn.task is None and turn.due <= now:
                 turn.task = asyncio.create_task(self._take_turn(turn, channel))
         waits = [one.due - now for one in self._turns.values() if one.task is None]
@@ -164,19 +163,33 @@ class Puller:
         in_force = self._context.in_force
         return [*map(message_channel, in_force.pulled), *in_force.pulled_signals]
 
+    def _scheduled(self) -> dict[tuple[str, str, bool], Channel]:
+        """Those that are asked without being told to."""
+        return {
+            (*one.place, one.signals): one
+            for one in self._channels()
+            if pulling_of(one.match.leg).scheduled
+        }
+
     async def _take_turn(self, turn: _Turn, channel: Channel) -> None:
         """Empty a channel; how soon it is asked again depends on what was there."""
         pmode, agreed = channel.match.pmode.id, pulling_of(channel.match.leg)
         wait, longer = turn.wait, True
         try:
-            if channel.signals and not await self._awaits(pmode):
+            if channel.signals and not await self._awaits(channel.match):
                 wait, longer = agreed.interval, False
                 return
-            brought = await self._drain(channel, None)
-            if brought.messages or brought.answered:
-                wait = agreed.interval
-            if brought.trouble is not None:
-                _log.warning("not pulled", extra={"pmode": pmode, "detail": brought.trouble})
+            full: Channel | None = channel
+            while full is not None:
+                brought = await self._drain(full, None, _IN_ONE_GO)
+                came = len(brought.messages) + len(brought.answered)
+                if came:
+                    wait = agreed.interval
+                if brought.trouble is not None:
+                    _log.warning("not pulled", extra={"pmode": pmode, "detail": brought.trouble})
+                # What is agreed on may have changed since.
+                place = (*full.place, full.signals)
+                full = self._scheduled().get(place) if came >= _IN_ONE_GO else None
         except Exception:
             _log.exception("pulling failed", extra={"pmode": pmode})
         finally:
@@ -184,9 +197,11 @@ class Puller:
             turn.wait = _longer(wait, agreed) if longer else wait
             turn.task = None
 
-    async def _awaits(self, pmode: str) -> bool:
-        """Whether messages of a P-Mode wait for a receipt."""
-        wanted = Wanted(Side.SENDING, (State.WAITING,), pmode, limit=1)
+    async def _awaits(self, match: Match) -> bool:
+        """Whether messages of a P-Mode wait for a receipt; where none is sent, errors may come."""
+        if not wants_receipt(match.leg):
+            return True
+        wanted = Wanted(Side.SENDING, (State.WAITING,), match.pmode.id, limit=1)
         return bool(await self._context.store.look(lambda reader: reader.messages(wanted)))
 
     async def pull(
@@ -422,4 +437,8 @@ def _address(match: Match) -> str:
 
 def _longer(wait: timedelta, agreed: Pulling) -> timedelta:
     """How long to wait after the next time that nothing is there."""
-    return min(wait * agreed.growth, max(agreed.longest, agreed.interval))
+    return min(wait * agreed.growth, _longest(agreed))
+
+
+def _longest(agreed: Pulling) -> timedelta:
+    return max(agreed.longest, agreed.interval)

@@ -34,6 +34,7 @@ from postroad.msh.pulling import riding_on
 from postroad.msh.reply_routing import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
 from postroad.node.calling import SOON, Riding, way_back
+from postroad.node.collecting import Collecting
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
 from postroad.node.exchanging import is_reply
@@ -51,7 +52,7 @@ from postroad.node.keeping import (
     unsupported,
     user_message_of,
 )
-from postroad.node.offering import Offering, Withheld
+from postroad.node.offering import Offering, Withheld, nothing
 from postroad.node.outcome import answered
 from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
@@ -88,6 +89,7 @@ class Receiver:
         self.offering = Offering(context)
         self._replying = Replying(context, self.offering)
         self._forwarding = Forwarding(context)
+        self._collecting = Collecting(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -461,11 +463,17 @@ class Receiver:
         self, look: Look, capture: Capture, signal: SignalMessage, request: Request, now: datetime
     ) -> Response:
         """A PullRequest: answered by a message, or by what keeps it from one."""
-        given = self.offering.malformed(look.found) or await self._handed_out(
-            look, capture, signal, request, now
-        )
-        if isinstance(given, Response):
-            return given
+        given = self.offering.malformed(look.found)
+        if given is None:
+            handed = await self._handed_out(look, capture, signal, request, now)
+            if isinstance(handed, Response):
+                return handed
+            given = handed
+            carried = await self._collecting.answer(look.found, signal, now, request.peer)
+            if isinstance(carried, Response):
+                return carried
+            if carried:
+                given = Withheld((nothing(),), given.match)
         if given.why is not None:
             await self._note(given.problems[0].code, given.why, now, request.peer)
         ref = signal.message_info.message_id or None
