@@ -197,3 +197,4 @@ async def test_what_waits_survives_a_crash(world: World, kept_in: str) -> None:
     far = await world.start_again(FAR)
     assert await pull(seller) == (M,)
     assert await far.state(M) is State.SENT
+    await world.wait(2)
