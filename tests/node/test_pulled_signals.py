@@ -289,6 +289,18 @@ async def test_receipts_are_asked_for_while_messages_wait_and_not_otherwise(worl
 
 
 @played
+async def test_where_no_receipts_are_sent_errors_are_asked_for_all_the_same(world: World) -> None:
+    agree(world, receipts=False, most="1B", scheduled=True, interval="PT10S")
+    for station in (BUYER, SELLER):
+        leg = world._pmodes[station][-1]["legs"][0]
+        del leg["security"]["send_receipt"], leg["reception_awareness"]
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(25)
+    assert await buyer.state(M) is State.FAILED
+
+
+@played
 async def test_a_channel_without_the_receipt_is_asked_less_and_less_often(world: World) -> None:
     agree(world, pulled_errors=False, scheduled=True, interval="PT5S", longest="PT20S")
     world.wire.will(lost)

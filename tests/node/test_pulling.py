@@ -1,13 +1,18 @@
 """Pulling: a message waits in its channel, is handed out, and leaves it by its receipt."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from postroad.node import offering, pulling
 from postroad.node.service import Refused
 from postroad.store.interface import StoreFull
 from postroad.store.records import Queue, State
+from postroad.transport.http_outgoing import Reply
+from postroad.wire.ebms3 import Selection
 from postroad.wire.names import DEFAULT_MPC
 from tests.node.collecting import AGAIN, MPC, collect, errors, given, request, said
 from tests.node.reliable import (
@@ -19,6 +24,7 @@ from tests.node.reliable import (
     SOAP,
     STORES,
     Answering,
+    Posted,
     Station,
     World,
     failing,
@@ -29,6 +35,7 @@ from tests.node.reliable import (
     refused,
     reply_lost,
     status,
+    told,
 )
 
 M, N = "m@buyer", "n@buyer"
@@ -176,6 +183,43 @@ async def test_a_channel_keeps_messages_as_long_as_is_agreed(world: World) -> No
     assert await buyer.work() == {}
 
 
+@pytest.mark.req("P2-5.1-06")
+@played
+async def test_however_many_are_too_old_the_first_that_is_not_is_handed_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offering, "_AT_ONCE", 1)
+    # Nobody looks at them before they are asked for.
+    monkeypatch.setattr(offering.Offering, "perform", AsyncMock())
+    collect(world, keep="PT1M", retry=None)
+    buyer, seller = await world.both()
+    context, later = buyer.node.context, timedelta(minutes=2)
+    for name in (M, N):
+        await buyer.send(name, conversation="case")
+    monkeypatch.setattr(context, "clock", lambda: world.clock() + later)
+    await buyer.send("third@buyer", conversation="case")
+    body = request(seller, selection=Selection(conversation_id="case"))
+    assert given(await buyer.receive(SOAP, body)) == "third@buyer"
+    assert await buyer.state(N) is State.EXPIRED
+
+
+@played
+async def test_a_message_whose_agreement_is_away_for_a_while_expires_all_the_same(
+    world: World,
+) -> None:
+    collect(world, keep="PT1M", retry=None)
+    world.agree("other")
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    agreed = world._pmodes[BUYER]
+    for known in (agreed[1:], agreed):
+        world._pmodes[BUYER] = known
+        world._write(BUYER)
+        assert (await buyer.node.reload()).ok
+        await world.wait(3700)
+    assert await buyer.state(M) is State.EXPIRED
+
+
 @played
 async def test_without_an_end_it_is_offered_again_and_again(world: World) -> None:
     collect(world, retry=None)
@@ -302,6 +346,18 @@ async def test_an_operator_offers_it_again(world: World) -> None:
 
 
 @played
+async def test_an_operator_need_not_wait_for_who_pulled_it(world: World) -> None:
+    collect(world, retry=AGAIN | {"timeout": "PT1H"})
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await buyer.send(N)
+    assert given(await buyer.receive(SOAP, request(seller))) == M
+    await buyer.process.ask(buyer.node.resend(M))
+    await world.wait(1)
+    assert await pull(seller, most=2) == (M, N)
+
+
+@played
 async def test_a_suspended_partner_gets_nothing_until_it_is_resumed(world: World) -> None:
     collect(world)
     buyer, seller = await world.both()
@@ -391,6 +447,44 @@ async def test_who_pulls_by_a_schedule_asks_less_often_while_nothing_is_there(
     assert await seller.inbox() == [M, N]
     after = [one for one in world.wire.times("PullRequest", BUYER) if one >= 250]
     assert after[-1] - after[-2] == 10
+
+
+async def _agrees_anew(world: World, station: Station) -> None:
+    """Its P-Modes, as they are now in the test, are in force."""
+    world._write(station.name)
+    assert (await station.node.reload()).ok
+
+
+@played
+async def test_who_empties_a_full_channel_looks_what_is_agreed_on_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "_IN_ONE_GO", 2)
+    collect(world, scheduled=True)
+    buyer = await world.start(BUYER)
+    for number in range(5):
+        await buyer.send(f"{number}@buyer")
+
+    async def no_more(world: World, posted: Posted) -> Reply:
+        world._pmodes[SELLER][0]["legs"][0]["pulling"]["scheduled"] = False
+        await _agrees_anew(world, world.stations[SELLER])
+        return await passed(world, posted)
+
+    world.wire.will(passed, no_more, at=BUYER)
+    seller = await world.start(SELLER)
+    await world.wait(5)
+    assert await seller.inbox() == ["0@buyer", "1@buyer"]
+
+
+@played
+async def test_a_shorter_schedule_counts_at_once(world: World) -> None:
+    collect(world, at=(SELLER,), scheduled=True, interval="PT1H")
+    seller = await world.start(SELLER)
+    await world.until(10)
+    world._pmodes[SELLER][0]["legs"][0]["pulling"] |= {"interval": "PT10S", "longest": "PT10S"}
+    await _agrees_anew(world, seller)
+    await world.until(42)
+    assert len(world.wire.to(BUYER)) == 4
 
 
 @played
@@ -504,3 +598,13 @@ async def test_an_answer_that_is_none_is_told(world: World, answer: Answering, t
     [event] = await seller.journal("error_raised")
     assert "nothing could be pulled" in (event.detail or "")
     assert len(world.wire.posted) == 1
+
+
+@played
+async def test_an_error_that_names_a_user_message_is_not_asked_for_again(world: World) -> None:
+    collect(world)
+    _, seller = await world.both()
+    world.wire.usual[BUYER] = told(200, "EBMS:0004", "eb:UserMessage")
+    found = await seller.process.ask(seller.node.pull(ORDERS, most=100))
+    assert (found.messages, found.detail is None) == ((), False)
+    assert len(world.wire.to(BUYER, "PullRequest")) < 50

@@ -2,15 +2,18 @@
 
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from postroad.msh import pulling
 from postroad.node.requests import Request
 from postroad.node.service import Refused
 from postroad.store.records import State
 from postroad.wire.ebms3 import Selection
+from postroad.wire.errors import EbmsError
 from postroad.wire.names import DEFAULT_MPC
 from tests.node.collecting import MPC, USER, collect, errors, given, request, said
 from tests.node.reliable import BUYER, CARRIER, SELLER, SOAP, STORES, Station, World, played
@@ -64,6 +67,22 @@ async def test_a_stranger_does_not_learn_which_channels_there_are(world: World) 
     there = await refusal(buyer, request(seller))
     nowhere = await refusal(buyer, request(seller, "other"))
     assert there == nowhere
+
+
+@played
+async def test_every_refusal_is_the_same_work(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect(world, mpc=MPC)
+    collect(world, "shared", mpc=MPC)
+    collect(world, "lonely", mpc="http://buyer.example/lonely")
+    collect(world, "other", mpc="http://buyer.example/unheard", at=(SELLER,))
+    check = Mock(side_effect=EbmsError("EBMS:0101", "no"))
+    monkeypatch.setattr(pulling, "check_username_token", check)
+    buyer, seller = await world.both()
+    for times, name in enumerate(("shared", "lonely", "other"), 1):
+        assert errors(await buyer.receive(SOAP, request(seller, name))) == ["EBMS:0101"]
+        assert check.call_count == 2 * times
 
 
 @pytest.mark.parametrize("kept_in", STORES)

@@ -65,6 +65,20 @@ async def test_the_message_that_fits_is_pulled(
     assert given(await buyer.receive(SOAP, request(seller))) == A
 
 
+@pytest.mark.req("P2-5.1-02", "P2-5.1-06", "P2-5.1-07")
+@played
+async def test_an_agreement_is_selected_with_all_that_it_says(world: World) -> None:
+    collect(world)
+    for station in (BUYER, SELLER):
+        world._pmodes[station][-1]["agreement"] = {"value": "17", "type": "urn:type"}
+    buyer, seller = await world.both()
+    await send(buyer, A)
+    for other in (AgreementRef("17", "urn:type"), AgreementRef("17", None, ORDERS)):
+        assert await selected(buyer, seller, Selection(agreement_ref=other)) is None
+    wanted = Selection(agreement_ref=AgreementRef("17", "urn:type", ORDERS))
+    assert await selected(buyer, seller, wanted) == A
+
+
 @pytest.mark.req("P2-5.1-02", "P2-5.1-03", "P2-5.1-04", "P2-5.1-05", "P2-5.1-07")
 @pytest.mark.parametrize(
     "selection",

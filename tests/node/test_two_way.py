@@ -164,6 +164,20 @@ async def test_a_reply_to_what_was_not_asked_is_refused(world: World) -> None:
 
 
 @played
+async def test_the_identifiers_of_who_replies_have_no_order(world: World) -> None:
+    ask(world, "pushAndPush")
+    ids: list[Any] = [party(SELLER), {"id": "4711", "type": "urn:example:numbers"}]
+    for station, named in ((BUYER, ids), (SELLER, ids[::-1])):
+        world._pmodes[station][-1]["responder"]["party"] = named
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(2)
+    await reply(seller)
+    await world.wait(2)
+    assert await buyer.inbox() == [R]
+
+
+@played
 async def test_a_request_refers_to_no_other_message(world: World) -> None:
     ask(world, "pushAndPush")
     buyer, seller = await world.both()

@@ -57,6 +57,7 @@ def test_a_message_is_offered_as_long_as_both_limits_allow() -> None:
     for limits, ends in (
         ("", None),
         ("pulling: {keep: PT2H}", 2),
+        ("reception_awareness: {retry: false}, pulling: {keep: PT2H}", 2),
         (retry % "PT1H", 1),
         (f"{retry % 'PT3H'}, pulling: {{keep: PT2H}}", 2),
         (f"{retry % 'PT1H'}, pulling: {{keep: PT2H}}", 1),

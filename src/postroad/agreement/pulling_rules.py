@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from postroad.agreement.breach import Breach, warning
-from postroad.agreement.channels import pulling_of, somebody_may_pull, token_asked
+from postroad.agreement.channels import (
+    channel_of,
+    collected_at,
+    is_below,
+    pulling_of,
+    somebody_may_pull,
+    token_asked,
+)
 from postroad.agreement.places import (
     ONE_WAY_BINDINGS,
     Rule,
@@ -15,7 +22,7 @@ from postroad.agreement.places import (
 )
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.reply_patterns import signal_channels
-from postroad.wire.names import ONE_WAY
+from postroad.wire.names import DEFAULT_MPC, ONE_WAY
 
 _extension: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*")
 
@@ -61,8 +68,9 @@ def who_may_pull_is_said(pmode: PMode) -> Iterator[Breach]:
 def sub_channels_are_paths(pmode: PMode) -> Iterator[Breach]:
     """A sub-channel's URI is the parent's with a longer path. [P2-2.5.4-06]"""
     for path, leg in numbered(pmode):
-        extension = leg.business_info.sub_mpc_ext if leg.business_info else None
-        if extension is None:
+        info = leg.business_info
+        extension = info.sub_mpc_ext if info else None
+        if info is None or extension is None:
             continue
         dots = any(one in (".", "..") for one in extension.split("/"))
         if dots or _extension.fullmatch(extension) is None:
@@ -70,6 +78,12 @@ def sub_channels_are_paths(pmode: PMode) -> Iterator[Breach]:
                 (*path, "business_info", "sub_mpc_ext"),
                 f"{extension!r} is no path that could be added to the channel's URI",
                 "write words with / between them",
+            )
+        elif not is_below(channel_of(leg), info.mpc or DEFAULT_MPC):
+            yield Breach(
+                (*path, "business_info", "sub_mpc_ext"),
+                "a channel whose URI has a query or a fragment has no sub-channels",
+                "name a channel without ? and #",
             )
 
 
@@ -83,6 +97,25 @@ def signals_are_pulled_as_they_come(pmode: PMode) -> Iterator[Breach]:
                 (*path, "pulling", "capacity"),
                 "only signals are pulled here, and for each message there is one",
                 "remove it; keep says how long they wait",
+            )
+
+
+def only_called_back_receipts_ride(pmode: PMode) -> Iterator[Breach]:
+    """What rides on a PullRequest goes where that goes, instead of calling back there."""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        if leg.pulling is None or not leg.pulling.piggyback:
+            continue
+        receipt = leg.security.send_receipt if leg.security else None
+        place = (*path, "pulling", "piggyback")
+        if not is_pulled(pmode, index) or not (receipt and receipt.enabled):
+            yield Breach(
+                place, "no receipts of pulled messages are there to ride", "remove piggyback"
+            )
+        elif receipt.reply_to not in (None, collected_at(pmode, leg)):
+            yield Breach(
+                place,
+                "receipts go to another address than PullRequests, so none can ride",
+                "remove piggyback, or reply_to",
             )
 
 
@@ -130,6 +163,7 @@ PULLING_RULES: Final[tuple[Rule, ...]] = (
     who_may_pull_is_said,
     sub_channels_are_paths,
     signals_are_pulled_as_they_come,
+    only_called_back_receipts_ride,
     pulled_messages_have_no_order,
     pulled_messages_have_receipts,
     pull_passwords_are_protected,

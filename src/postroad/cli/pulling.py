@@ -27,6 +27,9 @@ def pull(
     ref_to: Annotated[str | None, _item("--ref-to", "ID", "RefToMessageId")] = None,
     conversation: Annotated[str | None, _item("--conversation", "ID", "ConversationId")] = None,
     agreement: Annotated[str | None, _item("--agreement", "[TYPE::]REF", "AgreementRef")] = None,
+    agreement_pmode: Annotated[
+        str | None, _item("--agreement-pmode", "ID", "P-Mode in their AgreementRef")
+    ] = None,
     service: Annotated[str | None, _item("--service", "[TYPE::]SERVICE", "service")] = None,
     action: Annotated[str | None, _item("--action", "ACTION", "action")] = None,
     from_party: Annotated[str | None, _item("--from", "[TYPE::]PARTY", "sender")] = None,
@@ -53,7 +56,7 @@ def pull(
     selection = {
         "ref_to_message_id": ref_to,
         "conversation_id": conversation,
-        "agreement": _typed(agreement),
+        "agreement": _agreement(agreement, agreement_pmode),
         "service": _typed(service),
         "action": action,
         "from_party": _party(from_party),
@@ -114,6 +117,14 @@ def _typed(given: str | None) -> dict[str, str] | None:
         return None
     kind, _, value = given.rpartition("::")
     return {"value": value, "type": kind} if kind else {"value": value}
+
+
+def _agreement(given: str | None, pmode: str | None) -> dict[str, str] | None:
+    """Both, as they stand in the header: where one says its P-Mode, the other must too."""
+    typed = _typed(given)
+    if typed is None and pmode is not None:
+        fail("--agreement-pmode goes with --agreement: name that too")
+    return typed if typed is None or pmode is None else typed | {"pmode": pmode}
 
 
 def _party(given: str | None) -> dict[str, Any] | None:

@@ -3,7 +3,9 @@
 Whoever is refused learns nothing: not whether there is such a channel, nor what was wrong.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -25,7 +27,7 @@ from postroad.agreement.pmode import Authorization, Partner
 from postroad.msh.expectation import Expectation, Material, Terms
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
-from postroad.msh.securing import Unsecurable, key_signing, own_signing
+from postroad.msh.securing import Unsecurable, key_signing, own_signing, signs
 from postroad.security.keyestablishment import Entropy
 from postroad.security.keys import KeyPair
 from postroad.security.secure import secure
@@ -89,16 +91,19 @@ def pull_request(
     now: datetime,
     entropy: Entropy,
     key: KeyPair | None,
+    riding: SignalMessage | None = None,
 ) -> Asking:
     """A request for a message of a P-Mode's channel, with what shows who asks. [P2-2.5.4-01]
 
+    `riding` is the receipt of a message that was pulled before; it is signed where receipts are.
     `Unsecurable` when it has to be signed and there is no key.
     """
     match, leg = channel.match, channel.match.leg
     version = soap_version(leg)
     request = PullRequest(channel.mpc, selection)
     signal = SignalMessage(MessageInfo(now, signal_id), pull_request=request)
-    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    units = (signal,) if riding is None else (signal, riding)
+    block = write_messaging(Messaging(units, id=MESSAGING_ID), version)
     blocks = [Block(MESSAGING_ID, block)]
     agreed = token_asked(match.pmode, leg)
     if agreed is not None:
@@ -111,7 +116,7 @@ def pull_request(
         )
         blocks.append(Block("", write_security(version, [token], role=EBMS_ROLE)))
     how = None
-    if signature_asked(match.pmode, leg):
+    if signature_asked(match.pmode, leg) or (riding is not None and signs(leg)):
         if key is None:
             raise Unsecurable(
                 "PullRequests are to be signed, and there is no key: set keys.signing"
@@ -119,6 +124,23 @@ def pull_request(
         how = own_signing(key_signing(leg, key))
     secured = secure(version, blocks, [], signing=how, lifetime=secured_at(now) if how else None)
     return Asking(signal_id, version, secured.envelope)
+
+
+def riding_on(messaging: Messaging | None) -> tuple[SignalMessage, ...]:
+    """The receipt and the error that ride on a PullRequest; none where that is not the form.
+
+    Core 5.2.4: one of each kind.
+    """
+    if messaging is None or bundled_wrong(messaging):
+        return ()
+    return tuple(one for one in messaging.signals if one.pull_request is None)
+
+
+def bundled_wrong(messaging: Messaging) -> bool:
+    """Whether there is more beside a PullRequest than a receipt and an error."""
+    receipts = sum(1 for one in messaging.signals if one.receipt is not None)
+    errors = sum(1 for one in messaging.signals if one.errors)
+    return bool(messaging.user_messages) or receipts > 1 or errors > 1
 
 
 def relayed_pull_request(
@@ -199,8 +221,6 @@ def allowed(
     assert request.pull_request is not None
     channel = request.pull_request.effective_mpc
     here = [one for one in offered if one.mpc == channel]
-    if not here:
-        return Allowed((), (), (), "there is no such channel")
     shown = _Shown(found, request, expectation, client_certificate, tuple(trusted), now, skew)
     taken: list[Channel] = []
     reasons: dict[str, None] = {}
@@ -214,7 +234,8 @@ def allowed(
         else:
             taken.append(one)
     if not taken:
-        return Allowed((), (), (), "; ".join(reasons))
+        _take_as_long(shown, [one for one in offered if one.mpc != channel], len(here))
+        return Allowed((), (), (), "; ".join(reasons) or "there is no such channel")
     below = [
         one
         for one in offered
@@ -222,6 +243,17 @@ def allowed(
     ]
     matches = tuple(one.match for one in taken)
     return Allowed(matches, (*taken, *below), tuple(shown.once.items()))
+
+
+def _take_as_long(shown: "_Shown", others: Sequence[Channel], checked: int) -> None:
+    """Check as often as in the channel that most P-Modes share, for nothing.
+
+    Else the time that a refusal takes would tell which channels there are.
+    """
+    most = max(Counter(one.mpc for one in others).values(), default=0)
+    for one in others[: max(most - checked, 0)]:
+        with suppress(EbmsError):
+            shown.check(one)
 
 
 def _is_for(one: Channel, other: Channel) -> bool:

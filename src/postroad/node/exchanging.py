@@ -137,11 +137,16 @@ def uncorrelated(tx: Transaction, message: UserMessage, match: Match) -> EbmsErr
         said = f"it answers {ref}, which was not sent from here"
     elif (request.pmode, request.leg) != (match.pmode.id, 1):
         said = f"it answers {ref}, which is no request of this P-Mode"
-    elif request.to_party != str(message.from_party):
+    elif _ids(request.to_party or "") != _ids(str(message.from_party)):
         said = f"it answers {ref}, which went to somebody else"
     elif request.reply_message_id not in (None, info.message_id):
         said = f"{ref} was answered already"
     return None if said is None else EbmsError("EBMS:0003", said[:500], location=_PLACE)
+
+
+def _ids(party: str) -> frozenset[str]:
+    """The identifiers of a party, which have no order among them."""
+    return frozenset(party.split(", "))
 
 
 def has_alternate(context: Context, request: Message) -> bool:

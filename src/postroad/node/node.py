@@ -48,7 +48,7 @@ from postroad.node.service import (
 )
 from postroad.node.shipping import Shipping
 from postroad.node.submitting import Submitting, send_work
-from postroad.node.upkeep import Upkeep
+from postroad.node.upkeep import Upkeep, stranded
 from postroad.node.working import JUMP, SIDES, WorkLoop, set_back
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
@@ -144,6 +144,7 @@ class Node:
             },
             leads=leads,
         )
+        self.context.claimed, self.context.begin = self._loop.claimed, self._loop.begin
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -161,6 +162,11 @@ class Node:
             self._tasks.append(asyncio.create_task(self._fetching.run()))
         if self._shipping is not None:
             self._tasks.append(asyncio.create_task(self._shipping.run()))
+
+    def hurry(self) -> None:
+        """Let those go who wait in their requests: the node is about to stop."""
+        self.context.stopping = True
+        self.context.settled.tell_all()
 
     async def stop(self) -> None:
         """Finish what is under way; everything else is durable and waits."""
@@ -256,7 +262,7 @@ class Node:
                 event.clear()
                 found = await self.message(message_id, Side.SENDING)
                 left = deadline - asyncio.get_running_loop().time()
-                if found is None or done(found) or left <= 0:
+                if found is None or done(found) or left <= 0 or self.context.stopping:
                     return found
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left, 0.5)):
@@ -496,7 +502,8 @@ class Node:
         except StoreError as error:
             problems.append(str(error))
         figures = await self.context.store.look(lambda reader: reader.figures())
-        return Health(not problems, tuple(problems), figures)
+        left = stranded(self.context.in_force, figures)
+        return Health(not problems, (*problems, *left.values()), figures)
 
     def metrics(self) -> Mapping[str, float]:
         return dict(self.context.counters)

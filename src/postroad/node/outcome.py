@@ -588,6 +588,9 @@ def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, w
         timer = tx.add_work(changed(work, due_at=now))
     elif not tx.wake_work(timer, now):
         return False
+    if message.channel is not None:
+        # What is with somebody who pulled it is offered now, in its old place.
+        tx.postpone_offer(message.message_id, now)
     life = decision.life
     return tx.change_message(
         message.side,
