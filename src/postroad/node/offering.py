@@ -17,7 +17,7 @@ from postroad.agreement.matching import Match, header
 from postroad.msh.answers import sent_message
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import WireForm, WirePart, wire_form
-from postroad.msh.pulling import Allowed, Channel, allowed, message_channel, pull_terms
+from postroad.msh.pulling import Allowed, Channel, allowed
 from postroad.msh.selecting import items_asked, items_of
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
@@ -175,17 +175,13 @@ class Offering:
         self, look: Look, request: SignalMessage, certificate: bytes | None, now: datetime
     ) -> Allowed:
         """What a PullRequest may have."""
-        in_force = self._context.in_force
-        offered = (*map(message_channel, in_force.offered), *in_force.offered_signals)
-        trusted = in_force.keyring.trust
-        look.judge(pull_terms(in_force.expectation, offered, trusted))
+        channels = self._context.in_force.channels
+        look.judge(channels.terms)
         return allowed(
             look.found,
             request,
-            offered,
-            in_force.expectation,
+            channels,
             client_certificate=certificate,
-            trusted=trusted,
             now=now,
             skew=self._context.config.clock_skew,
         )
