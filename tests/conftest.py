@@ -1,7 +1,10 @@
 """What all tests share: conformance, recorded messages, how hard hypothesis tries, one Spark."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,16 +47,43 @@ def vectors() -> Path:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A session with two cores and two shuffle partitions; what it leaves lies in a temp folder."""
-    from postroad.pipeline.session import BRIEF, session
+    from postroad.pipeline.session import BRIEF, TINY, session
 
+    # The tests with a Spark of their own show that it is the same with code that Spark writes.
+    chosen = BRIEF if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else TINY
     folder = tmp_path_factory.mktemp("spark")
     places = {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
     }
-    spark = session(master="local[2]", app="tests", memory="1g", settings=BRIEF | places)
+    spark = session(master="local[2]", app="tests", memory="1g", settings=chosen | places)
     yield spark
     spark.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What `postroad demo` left, and what it told."""
+
+    folder: Path
+    told: str
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The demo as a newcomer runs it, told once for all tests."""
+    place = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "-m", "postroad", "demo"],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src"), "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=380,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Demo(place / "demo", done.stdout)
 
 
 @pytest.hookimpl(tryfirst=True)

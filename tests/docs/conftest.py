@@ -1,7 +1,5 @@
-"""Two nodes and a demo, made once; and a folder for the reader of each page."""
+"""Two nodes, made once; and a folder for the reader of each page."""
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from postroad.node.webhook_signature import HEADER, sign_webhook
-from tests.conftest import PROJECT
-from tests.docs.terminal import Output, Terminal, run_demo
+from tests.conftest import PROJECT, Demo
+from tests.docs.pages import uses_spark
+from tests.docs.terminal import Output, Terminal
 from tests.e2e.nodes import Pair, make_pair
 
 Sit = Callable[[str], Terminal]
@@ -51,22 +50,6 @@ def _busy(pair: Pair) -> Pair:
     return pair
 
 
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Output]:
-    """A folder in which `make demo` was run, and what it printed: once for all workers."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    printed = folder / "demo.txt"
-    with (folder / "demo.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not printed.exists():
-            done = run_demo(folder)
-            assert done.code == 0, done.text
-            printed.write_text(done.text, encoding="utf-8")
-    return folder / "demo", Output(0, printed.read_text(encoding="utf-8"))
-
-
 @pytest.fixture
 def sit(nodes: Pair, tmp_path: Path, request: pytest.FixtureRequest) -> Sit:
     """A terminal for the reader of a page."""
@@ -76,12 +59,13 @@ def sit(nodes: Pair, tmp_path: Path, request: pytest.FixtureRequest) -> Sit:
         for node in (nodes.buyer, nodes.seller):
             (tmp_path / node.name).symlink_to(node.folder)
         text = (PROJECT / page).read_text(encoding="utf-8")
-        if "$ postroad pipeline" in text or "postroad.pipeline.session" in text:
+        if uses_spark(page):
             # The reader's session is the one that runs already.
             request.getfixturevalue("spark")
         if "demo" in text:
-            made, terminal.demo = request.getfixturevalue("demo")
-            (tmp_path / "demo").symlink_to(made)
+            demo: Demo = request.getfixturevalue("demo")
+            terminal.demo = Output(0, demo.told)
+            (tmp_path / "demo").symlink_to(demo.folder)
         if page == "docs/webhook.md":
             terminal.names = _webhook_call()
         return terminal

@@ -56,6 +56,12 @@ def pages() -> list[str]:
     return ["README.md", *sorted(f"docs/{path.name}" for path in (PROJECT / "docs").glob("*.md"))]
 
 
+def uses_spark(page: str) -> bool:
+    """Whether the reader of a page starts Spark."""
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    return "$ postroad pipeline" in text or "postroad.pipeline.session" in text
+
+
 def blocks(page: str) -> list[Block]:
     text = (PROJECT / page).read_text(encoding="utf-8")
     found = []

@@ -138,15 +138,6 @@ class Terminal:
         return self.demo
 
 
-def run_demo(folder: Path) -> Output:
-    """`postroad demo` as somebody runs it, in a folder."""
-    command = [sys.executable, "-m", "postroad", "demo"]
-    done = subprocess.run(
-        command, cwd=folder, env=_clean(), capture_output=True, text=True, check=False
-    )
-    return Output(done.returncode, done.stdout + done.stderr)
-
-
 def _needs_shell(text: str) -> bool:
     """Whether pipes or patterns stand in it, and not in quotes."""
     tokens = shlex.shlex(text, posix=True, punctuation_chars=True)

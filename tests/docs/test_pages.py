@@ -4,14 +4,14 @@ import re
 from urllib.parse import unquote
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.conftest import PROJECT
 from tests.docs.conftest import Sit
-from tests.docs.pages import Block, Command, blocks, commands, not_shown, pages
+from tests.docs.pages import Block, Command, blocks, commands, not_shown, pages, uses_spark
 from tests.docs.terminal import Output, Terminal
 
-# In one process, because nodes, demo and Spark are there once for all pages.
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.timeout(400)
 
 ONLY_READ = ("text", "yaml", "json", "ini")
 """Blocks of these languages are there to be read."""
@@ -19,7 +19,13 @@ _LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", pages())
+def _with_group(page: str) -> ParameterSet:
+    """A page, to be read in one process with others: nodes, demo and Spark are there once."""
+    group = "spark" if uses_spark(page) else "docs"
+    return pytest.param(page, marks=pytest.mark.xdist_group(group))
+
+
+@pytest.mark.parametrize("page", [_with_group(page) for page in pages()])
 def test_the_page_does_what_it_shows(page: str, sit: Sit) -> None:
     terminal = sit(page)
     for block in blocks(page):

@@ -9,8 +9,13 @@ from tests.e2e.nodes import Pair, make_pair, started
 
 @pytest.fixture(scope="session")
 def lasting_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both over plain HTTP. A test may leave one of them stopped."""
+    """Both over plain HTTP. A test may leave one of them stopped.
+
+    The seller's application has fifteen seconds to answer a request whose sender waits.
+    """
     pair = make_pair(tmp_path_factory.mktemp("plain"))
+    config = pair.seller.config
+    config.write_text(config.read_text() + "\nhttp: {reply_timeout: PT15S}\n")
     try:
         yield started(pair)
     finally:

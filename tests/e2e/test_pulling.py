@@ -15,6 +15,7 @@ from tests.e2e.nodes import Pair, make_pair, started, until
 SIGNED = "seller-collects-signed"
 PLAIN = "seller-collects"
 AGAIN = "seller-collects-again"
+ANSWERED = "seller-pulls-receipts"
 
 
 def _pmode(
@@ -40,7 +41,7 @@ def _pmode(
         "protocol": {"address": door.url + door.path},
         "business_info": {"service": "urn:example:collected", "action": name},
         "security": security,
-        "pulling": {"scheduled": False},
+        "pulling": {"scheduled": False, "piggyback": signed},
     }
     if again:
         often = {"max_retries": "unlimited", "timeout": "PT1S", "period": "PT1S"}
@@ -55,6 +56,17 @@ def _pmode(
     }
 
 
+def _answered(pair: Pair) -> dict[str, object]:
+    """The seller pushes to the buyer, and pulls the receipts from there."""
+    pmode = _pmode(pair, ANSWERED) | {"mep_binding": "push"}
+    routing = {"business_info": {"mpc": "http://buyer.example/receipts"}}
+    addressing = {"address": "icloud", "epr": {"routing_input": routing}}
+    [leg] = pmode["legs"]  # type: ignore[misc, has-type]
+    leg["security"]["send_receipt"] = {"reply_pattern": "pull", "addressing": addressing}
+    leg["pulling"] = {"scheduled": False}
+    return pmode
+
+
 @pytest.fixture(scope="module")
 def collecting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     pair = make_pair(tmp_path_factory.mktemp("collecting"))
@@ -65,6 +77,7 @@ def collecting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
                 _pmode(pair, PLAIN),
                 _pmode(pair, SIGNED, signed=True),
                 _pmode(pair, AGAIN, again=True),
+                _answered(pair),
             ]
             text = yaml.safe_dump({"pmodes": agreed})
             (one.folder / "pmodes" / "collected.yaml").write_text(text)
@@ -100,6 +113,22 @@ def test_a_supplier_collects_its_orders(collecting: Pair, pmode: str) -> None:
     with pair.seller.client() as client:
         story = [one.event for one in client.events(names[0])]
         assert story[:3] == ["pulled", "received", "delivered"]
+
+
+@pytest.mark.req("P2-6.7.1-01")
+def test_a_sender_pulls_the_receipt_of_what_it_pushed(collecting: Pair) -> None:
+    pair = collecting
+    sent = pair.seller.run(
+        "send", "--pmode", ANSWERED, "--payload", pair.seller.folder / "order.xml"
+    )
+    assert sent.exit_code == 0, sent.output
+    name = sent.stdout.strip()
+    with pair.buyer.client() as client:
+        until(lambda: bool(list(client.inbox(pmode=ANSWERED))), "it is delivered")
+    with pair.seller.client() as client:
+        assert client.status(name).state in ("sending", "waiting")
+    pulled = pair.seller.run("pull", ANSWERED)
+    assert (pulled.exit_code, pulled.stdout) == (0, f"{name} acknowledged\n"), pulled.output
 
 
 def test_a_selection_brings_the_message_that_is_wanted(collecting: Pair) -> None:

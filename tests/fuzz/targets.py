@@ -17,6 +17,7 @@ import postroad
 from postroad.agreement.loading import load_pmodes
 from postroad.cli.inspection_tree import inspection_tree
 from postroad.msh.report import report
+from postroad.msh.unbundling import unbundle, unit_failures
 from postroad.node.inspecting import inspect_source
 from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
 from postroad.wire import xml
@@ -74,7 +75,10 @@ def inspect(data: bytes) -> dict[str, Any]:
 
 def inspect_strictly(data: bytes) -> None:
     """The same against a P-Mode, and shown to people: nothing that moves their cursor."""
-    facts = report(inspect_source(data, tools(agreed=True)))
+    found = inspect_source(data, tools(agreed=True))
+    facts = report(found)
+    taken = unbundle(found)
+    assert found.holds or taken.failures or unit_failures(taken) or not taken.units
     shown = io.StringIO()
     Console(file=shown, width=200).print(inspection_tree({"file": "fuzz", **facts}))
     unseen = [c for c in shown.getvalue() if not c.isprintable() and c != "\n"]

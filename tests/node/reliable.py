@@ -79,6 +79,7 @@ class Posted:
     body: bytes
     soap_action: str | None = None
     stations: str | None = None
+    pipelined: bool = False
 
     @property
     def told(self) -> dict[str, Any]:
@@ -183,7 +184,8 @@ class Wire:
         now = asyncio.get_running_loop().time()
         headers = dict(request.headers)
         action, stations = headers.get("SOAPAction"), headers.get(STATIONS)
-        posted = Posted(now, sender, receiver, request.content_type, body, action, stations)
+        kind, fast = request.content_type, request.pipelined
+        posted = Posted(now, sender, receiver, kind, body, action, stations, fast)
         self.posted.append(posted)
         answers = self._next[receiver]
         answer = answers.popleft() if answers else self.usual.get(receiver, passed)
@@ -355,6 +357,7 @@ class World:
         retry_enabled: bool = True,
         signed: bool = False,
         report: dict[str, Any] | None = None,
+        binding: str | dict[str, Any] = "push",
         **awareness: Any,
     ) -> None:
         """A P-Mode of the buyer's with somebody.
@@ -386,7 +389,7 @@ class World:
                 {
                     "id": name,
                     "mep": "oneWay",
-                    "mep_binding": "push",
+                    "mep_binding": binding,
                     "initiator": {"party": party(BUYER), "role": "urn:example:sender"},
                     "responder": {"party": party(to), "role": "urn:example:receiver"},
                     "legs": [leg],

@@ -36,6 +36,7 @@ from tests.node.reliable import (
     refused,
     reply_lost,
     status,
+    told,
 )
 
 M, N = "m@buyer", "n@buyer"
@@ -608,3 +609,13 @@ async def test_an_answer_that_is_none_is_told(world: World, answer: Answering, t
     [event] = await seller.journal("error_raised")
     assert "nothing could be pulled" in (event.detail or "")
     assert len(world.wire.posted) == 1
+
+
+@played
+async def test_an_error_that_names_a_user_message_is_not_asked_for_again(world: World) -> None:
+    collect(world)
+    _, seller = await world.both()
+    world.wire.usual[BUYER] = told(200, "EBMS:0004", "eb:UserMessage")
+    found = await seller.process.ask(seller.node.pull(ORDERS, most=100))
+    assert (found.messages, found.detail is None) == ((), False)
+    assert len(world.wire.to(BUYER, "PullRequest")) < 50

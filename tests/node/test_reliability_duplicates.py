@@ -334,6 +334,7 @@ async def test_a_copy_wakes_the_receipt_that_waits_instead_of_adding_another(
     assert len(world.wire.to(BUYER)) == 2
     for _ in range(3):
         await brought(seller, posted)
+    await world.until(1.6)
     assert await seller.work() == {"signal": 1}
     del world.wire.usual[BUYER]
     await brought(seller, posted)

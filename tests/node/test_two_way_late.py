@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.node.asking import LATE, PRICES, REPLIES, Q, R, ask, reply
 from tests.node.collecting import errors
 from tests.node.reliable import (
     BUYER,
+    LARGE,
     SELLER,
     STORES,
     Station,
@@ -206,3 +208,49 @@ async def test_a_late_request_has_one_reply_too(world: World) -> None:
     await reply(seller)
     with pytest.raises(Refused, match="was answered already"):
         await reply(seller, "r2@seller")
+
+
+@played
+async def test_a_reply_that_is_overtaken_while_it_is_made_goes_the_other_way(world: World) -> None:
+    ask(world, "sync", alternate="pushAndPull", **PULLED)
+    world.configure(SELLER, http={"reply_timeout": "PT3S"})
+    buyer, seller = await world.both()
+    submitting: Any = seller.node._submitting
+    package, made = submitting._package, 0
+
+    async def slowly(given: Any) -> Any:
+        nonlocal made
+        made += 1
+        await asyncio.sleep(3 if made == 1 else 0)
+        return await package(given)
+
+    submitting._package = slowly
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    assert (made, (await seller.message(R)).channel) == (2, LATE)
+    await world.wait(60)
+    assert await buyer.inbox() == [R]
+    assert await seller.state(R) is State.ACKNOWLEDGED
+
+
+@played
+async def test_a_reply_that_is_given_in_time_may_be_packaged_after_it(world: World) -> None:
+    ask(world, "sync", alternate="pushAndPull", **PULLED)
+    world.configure(SELLER, http={"reply_timeout": "PT3S"})
+    buyer, seller = await world.both()
+    performers: Any = seller.node._loop._performers
+    package = performers["package"]
+
+    async def slowly(work: Any) -> None:
+        await world.wait(2)
+        await package(work)
+
+    performers["package"] = slowly
+    await buyer.send(Q, PRICES)
+    await world.wait(2)
+    await reply(seller, payload=LARGE)
+    while not await buyer.inbox():
+        await world.wait(0.1)
+    assert not (await seller.message(Q)).late
+    assert len(world.wire.to(SELLER, "<eb:PullRequest")) == 0

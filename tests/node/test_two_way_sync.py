@@ -5,16 +5,23 @@ from typing import Any
 
 import pytest
 
+from postroad.msh.outbound import Draft
+from postroad.msh.proof import Prover, trust_in
+from postroad.node.packaging import drafted, make_package
+from postroad.node.replying import riding
 from postroad.node.requests import Response
-from postroad.node.service import Refused
+from postroad.node.service import Refused, Submission
+from postroad.security.keys import load_certificates
 from postroad.store.records import Side, State
 from postroad.transport.http_outgoing import Reply
+from postroad.wire.content import read_all
 from tests.node.asking import PRICES, Q, R, ask, reply
 from tests.node.collecting import errors
 from tests.node.reliable import (
     BUYER,
     LARGE,
     SELLER,
+    SOAP,
     STORES,
     Posted,
     Station,
@@ -190,6 +197,17 @@ async def test_a_request_whose_seller_stops_is_asked_again(world: World) -> None
 
 
 @played
+async def test_a_test_message_has_no_reply_to_wait_for(world: World) -> None:
+    ask(world, "sync")
+    buyer, seller = await world.both()
+    given = Submission(PRICES, message_id=Q, test=True)
+    await buyer.process.ask(buyer.node.submit(given))
+    await world.wait(0.5)
+    assert (await buyer.state(Q), await seller.inbox()) == (State.ACKNOWLEDGED, [])
+    assert await seller.story(Q) == ["received", "receipt_sent"]
+
+
+@played
 async def test_a_large_reply_is_packaged_while_its_request_waits(world: World) -> None:
     ask(world, "sync", signed=True)
     buyer, seller = await world.both()
@@ -275,6 +293,98 @@ async def test_a_receipt_in_a_reply_counts_although_the_reply_is_refused(world: 
     assert (await buyer.inbox(), await buyer.state(Q)) == ([], State.ACKNOWLEDGED)
     assert await seller.state(R) is State.FAILED, "the error calls back"
     assert (await buyer.message(Q)).reply_message_id is None
+
+
+@played
+async def test_who_waits_is_let_go_by_a_node_that_stops_and_comes_again(world: World) -> None:
+    world.kept_in = "sqlite"
+    ask(world, "sync")
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    seller.node.hurry()
+    await world.wait(0.5)
+    assert (await buyer.state(Q), (await seller.message(Q)).late) == (State.WAITING, False)
+    await seller.stop()
+    seller = await world.start(SELLER)
+    await reply(seller)
+    await world.wait(30)
+    assert (await buyer.inbox(), await buyer.state(Q)) == ([R], State.ACKNOWLEDGED)
+
+
+@played
+async def test_a_receipt_in_a_reply_of_another_agreement_is_not_believed(world: World) -> None:
+    """Who signs for another P-Mode says nothing about this request."""
+    for name in (PRICES, "other"):
+        ask(world, "sync", name, signed=True)
+        for station in (BUYER, SELLER):
+            for leg in world._pmodes[station][-1]["legs"]:
+                leg["business_info"]["action"] += name
+    buyer, seller = await world.both()
+
+    async def forged(world: World, posted: Posted) -> Reply:
+        waiting = asyncio.ensure_future(passed(world, posted))
+        await world.wait(1)
+        context = seller.node.context
+        sending = context.in_force.sending("other", 2)
+        draft = Draft("x@seller", Q, (), Q)
+        true = drafted(context, draft, context.in_force.sending(PRICES, 2), context.clock())
+        receipt = await riding(context, true, sending)
+        assert receipt is not None
+        made = make_package(context, draft, sending, context.clock(), None, receipt)
+        waiting.cancel()
+        return Reply(200, SOAP, (), made.envelope)
+
+    world.wire.will(forged)
+    await buyer.send(Q, PRICES)
+    await world.wait(3)
+    assert (await buyer.state(Q), await buyer.inbox()) == (State.WAITING, [])
+    assert (await buyer.message("x@seller")).state is State.REJECTED
+
+
+@played
+async def test_a_receipt_in_a_reply_is_proved_in_bulk_too(world: World) -> None:
+    ask(world, "sync", signed=True)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(2)
+    store = buyer.node.context.store
+    [signal] = await store.look(lambda reader: reader.signals(Side.SENDING, Q))
+    sent = (await buyer.message(Q)).envelope
+    assert sent is not None
+    receipt, message = (read_all(store.content(one), one.size) for one in (signal.envelope, sent))
+    keys = (world.folder / BUYER / "keys" / "authority.pem").read_bytes()
+    prover = Prover(trust_in(load_certificates(keys)))
+    at = int(signal.at.timestamp() * 1e6)
+    assert prover.prove(receipt, message, Q, signal.signal_id, at).valid is True
+    changed = receipt.replace(b"q@buyer", b"q@bayer")
+    assert prover.prove(changed, message, Q, signal.signal_id, at).valid is False
+
+
+@played
+async def test_a_reply_that_nobody_fetches_expires_and_another_may_be_given(world: World) -> None:
+    ask(world, "sync")
+    world.wire.will(lost)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    [posted] = world.wire.to(SELLER)
+    waiting = asyncio.ensure_future(seller.receive(posted.content_type, posted.body))
+    await world.wait(1)
+    buyer.kill()
+    seller.kill()
+    waiting.cancel()
+    seller = await world.start(SELLER)
+    await reply(seller)
+    await world.wait(400)
+    assert await seller.state(R) is State.EXPIRED
+    assert [one.event for one in await seller.notices(R)] == ["failed"]
+    again = asyncio.ensure_future(seller.receive(posted.content_type, posted.body))
+    await world.wait(1)
+    await reply(seller, "r2@seller")
+    assert b"r2@seller" in body_of(await again)
 
 
 async def ended(world: World, station: Station) -> State:

@@ -5,12 +5,15 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postroad.agreement.bundling import BundlingTerms, incompatible
 from postroad.msh.bundling import Bundle, Plan, Waiting, deadline, plan
+from postroad.msh.unbundling import unbundle
 from postroad.wire.limits import Limits
+from tests.unit.bundles import BUNDLING, pmode_text
+from tests.unit.bundles import World as Agreed
 
 BEGIN = datetime(2026, 11, 15, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -210,3 +213,45 @@ def test_planned_at_each_arrival_and_wake_up_nobody_is_late_lost_or_out_of_order
             if unit.series and (one.destination, one.series) == (unit.destination, unit.series)
         ]
         assert times[unit.id] <= max(deadline(one, terms) for one in (unit, *before))
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.binary(max_size=200), max_size=3), st.integers(0, 9), st.booleans()),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from(("undefined", "documentorder", "timestamp")),
+)
+def test_a_bundle_comes_apart_into_what_was_put_into_it(
+    given_units: list[tuple[list[bytes], int, bool]], policy: str
+) -> None:
+    world = AGREED[policy]
+    units = [
+        world.unit(f"m{n}@x", *contents, seconds=seconds, conversation="c1" if first else "c2")
+        for n, (contents, seconds, first) in enumerate(given_units)
+    ]
+    taken = unbundle(world.look(world.package(*units, pmode="catalogue")))
+    assert taken.failures == ()
+    assert [unit.failures for unit in taken.units] == [()] * len(units)
+    assert [unit.message for unit in taken.units] == [unit.user_message for unit in units]
+    assert [
+        [b"".join(one.content.chunks()) for one in unit.payloads if one.content]
+        for unit in taken.units
+    ] == [contents for contents, _, _ in given_units]
+    numbers = [number for partition in taken.partitions for number in partition]
+    assert sorted(numbers) == list(range(len(units)))
+    for partition in taken.partitions if policy != "undefined" else ():
+        key = (lambda n: (given_units[n][1], n)) if policy == "timestamp" else (lambda n: n)
+        assert list(partition) == sorted(partition, key=key)
+        assert len({given_units[n][2] for n in partition}) == 1
+
+
+def _ordered(policy: str) -> Agreed:
+    scope = ", scope: [eb3:CollaborationInfo/eb3:ConversationId]" * (policy != "undefined")
+    ordering = f"\n      ordering: {{policy: {policy}{scope}}}"
+    return Agreed(catalogue=pmode_text("catalogue", "Update", BUNDLING + ordering))
+
+
+AGREED = {policy: _ordered(policy) for policy in ("undefined", "documentorder", "timestamp")}

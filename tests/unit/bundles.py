@@ -10,6 +10,7 @@ from postroad.agreement.loading import load_pmodes
 from postroad.agreement.matching import Match, PModes
 from postroad.agreement.pmode import PMode
 from postroad.agreement.supported import ALL
+from postroad.msh.answers import Answer
 from postroad.msh.capture import read_capture
 from postroad.msh.expectation import Expectation, Material
 from postroad.msh.inspection import Look
@@ -85,6 +86,7 @@ class World:
             recipients=(READER.certificate,),
             keys=(READER,),
             signing=BUYER,
+            answering=(SELLER.certificate,),
         )
         self.materials = {(name, 1): own for name in self.matches}
         self.expectation = Expectation(PModes(pmodes), self.materials)
@@ -146,6 +148,16 @@ class World:
         look = Look(capture, lens)
         if look.read():
             look.judge(look.terms())
+        return look.found
+
+    def heard(self, answer: Answer, seconds: float = 12) -> Inspection:
+        """What the sender finds in an answer to a message of the primary's P-Mode."""
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {answer.content_type}\r\n\r\n".encode()
+        capture = read_capture([head, answer.envelope], new_sink=BytesSink, limits=self.limits)
+        at = NOW + timedelta(seconds=seconds)
+        look = Look(capture, Lens(at=at, receiving=True, expectation=self.expectation))
+        assert look.read()
+        look.judge(self.expectation.answer_terms(self.matches["invoices"]))
         return look.found
 
 

@@ -46,7 +46,7 @@ def bundle(world: World = WORLD) -> Package:
     )
 
 
-@pytest.mark.req("P2-3.2.1-01", "P2-3.2.1-06", "P2-7.2-01")
+@pytest.mark.req("P2-3.2.1-01", "P2-3.2.1-06")
 def test_one_header_holds_all_units_the_primary_first() -> None:
     made = bundle()
     [messaging] = tree(made).iter(f"{{{EB3}}}Messaging")

@@ -61,7 +61,7 @@ def test_a_unit_that_may_be_bundled_goes_alone_when_its_time_has_come() -> None:
     assert names(planned([unit("A", "p")], terms("p", "p"), seconds=5)) == ["A"]
 
 
-@pytest.mark.req("P2-3.3-03", "P2-3.5-06", "P2-7.2-02")
+@pytest.mark.req("P2-3.3-03", "P2-3.5-06")
 def test_a_unit_that_must_be_bundled_fails_when_nobody_came_in_time() -> None:
     alone, agreed = unit("A", "p"), terms("p", "p", policy="always")
     found = planned([alone], agreed, seconds=4.9)
@@ -181,7 +181,6 @@ def test_a_unit_leaves_early_for_one_of_its_series_that_cannot_wait() -> None:
     assert names(planned(units, slow, quick, seconds=1)) == ["A", "B"]
 
 
-@pytest.mark.req("P2-3.7-01", "P2-3.7-03", "P2-3.4-04")
 def test_a_pull_request_drains_what_waits_bundled_on_the_fly() -> None:
     units = [unit("A", "p"), unit("B", "p"), unit("C", "q")]
     agreed = (terms("p", "p"), terms("q", policy="always"))
@@ -213,13 +212,12 @@ def leg(bundling: str, more: str = "") -> BundlingTerms:
     return bundling_terms(pmode, pmode.legs[0])
 
 
-@pytest.mark.req("P2-3.3-04", "P2-3.10.1-06", "P2-7.2-07")
+@pytest.mark.req("P2-3.3-04", "P2-3.10.1-06")
 def test_what_a_pmode_leaves_open_has_its_default() -> None:
     assert leg("{}") == BundlingTerms("p")
     assert (leg("{}").policy, leg("{}").ordering) == ("never", "undefined")
 
 
-@pytest.mark.req("P2-3.1.3-03")
 def test_the_terms_are_those_of_the_pmode() -> None:
     found = leg(
         "{policy: always, compatibility: {pmode_list: 'a, b'}, max_size: 1 MiB, max_delay: PT5S, "

@@ -4,10 +4,14 @@ import base64
 import tracemalloc
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from postroad.agreement.loading import load_pmodes
+from postroad.agreement.matching import PModes
 from postroad.msh.capture import Capture, Incoming
+from postroad.msh.expectation import Expectation
 from postroad.msh.fragment_group import Group, Terms
 from postroad.msh.inspection import Look
 from postroad.msh.joined import (
@@ -66,7 +70,7 @@ def joined(given: Cut, **terms: object) -> tuple[Group, Content]:
     return verdict.group, receiver.data(verdict.group)
 
 
-@pytest.mark.req("P2-4.3.2-15", "P2-4.2.3-01", "P2-4.2.1-01")
+@pytest.mark.req("P2-4.3.2-15", "P2-4.2.3-01")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("mtom", [False, True])
 def test_the_joined_message_is_as_if_it_had_come_whole(version: SoapVersion, mtom: bool) -> None:
@@ -326,3 +330,47 @@ def test_the_group_of_a_bad_fragment_is_known_where_it_can_be_read() -> None:
     ):
         text = f'<mf:MessageFragment xmlns:mf="{mf}">{inner}</mf:MessageFragment>'
         assert group_id_of(HeaderBlock(parse(text.encode()), None, True)) == known
+
+
+AGREED = """\
+id: large
+initiator: {party: {id: buyer, type: urn:example}, role: Buyer}
+responder: {party: {id: seller, type: urn:example}, role: Seller}
+agreement: urn:agreement
+legs:
+  - business_info:
+      service: {value: Leasing, type: urn:services}
+      action: Offer
+      mpc: urn:example:large
+      properties: [{name: secret, required: true}]
+      payload_profile: {payloads: [{mime_type: image/tiff, required: true}]}
+    security: {x509: {sign: true, encryption: {encrypt: true}}}
+"""
+
+
+def agreed(capture: Capture, **lens: Any) -> list[str]:
+    """What a P-Mode that signs, encrypts and wants a property says of a message."""
+    pmodes = PModes(load_pmodes(AGREED, "large.yaml").pmodes)
+    look = Look(capture, Lens(MADE, expectation=Expectation(pmodes), receiving=True, **lens))
+    assert look.read()
+    look.judge(look.terms())
+    return sorted(problem.detail for problem in look.found.problems)
+
+
+def test_a_fragment_is_held_to_security_and_not_to_what_only_the_whole_has() -> None:
+    given = cut()
+    assert agreed(captured(given.form(given.fragment(2)))) == [
+        "the P-Mode asks for a signature, and the message is not signed",
+        "the P-Mode asks for encryption, and the message is not encrypted",
+    ]
+
+
+def test_a_joined_message_is_held_to_what_only_the_whole_has_and_not_to_security() -> None:
+    lacking = replace(MESSAGE, properties=MESSAGE.properties[:1])
+    group, data = group_of(source(PHOTO, units=(lacking,)))
+    (said,) = agreed(capture_joined(group, data, new_sink=BytesSink), joined=True)
+    assert "secret" in said
+    group, data = group_of(source(PHOTO))
+    capture = capture_joined(group, data, new_sink=BytesSink)
+    assert agreed(capture, joined=True) == []
+    assert len(agreed(capture)) == 2

@@ -182,7 +182,6 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
             5,
             "PMode[1].Security.Conversation",
         ),
-        ("mep_binding: {value: push, pipelining: true}\n", 5, "PMode.MEPbinding.Pipelining"),
     ],
 )
 def test_a_parameter_without_behaviour_is_refused_by_name(text: str, line: int, name: str) -> None:

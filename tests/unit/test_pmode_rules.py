@@ -103,6 +103,30 @@ def test_legs_are_as_many_as_messages() -> None:
     assert breach(HEAD + "legs: [{}, {}]\n") == (4, "PMode[]: oneWay has 1 leg, not 2")
 
 
+@pytest.mark.req("P2-6.3.2-02")
+@pytest.mark.parametrize(
+    ("mep", "binding", "ok"),
+    [
+        ("oneWay", "push", True),
+        ("oneWay", "pull", False),
+        ("twoWay", "sync", False),
+        ("twoWay", "pushAndPush", True),
+        ("twoWay", "pullAndPull", False),
+    ],
+)
+def test_pipelining_is_for_what_is_pushed(mep: str, binding: str, ok: bool) -> None:
+    legs = "legs: [{}]\n" if mep == "oneWay" else "legs: [{}, {}]\n"
+    text = f"mep: {mep}\nmep_binding:\n  value: {binding}\n  pipelining: true\n"
+    problems = [one for one in broken(HEAD + text + legs) if "pipelined" in one.message]
+    assert (problems == []) is ok
+    assert all(problem.line == 7 for problem in problems)
+
+
+def test_ebxml_is_not_pipelined() -> None:
+    text = "mep_binding: {value: push, pipelining: true}\nlegs: [{ebxml: {version: 2.0}}]\n"
+    assert any("ebXML messages are not pipelined" in one.message for one in broken(HEAD + text))
+
+
 @pytest.mark.req("P2-5.2-01")
 def test_an_alternate_binding_is_for_two_way_and_changes_the_response_only() -> None:
     one_way = HEAD + "mep_binding: {value: push, alternate: pull}\nlegs: [{}]\n"
@@ -189,6 +213,13 @@ def test_a_request_that_waits_for_its_reply_is_not_held_until_it_is_answered() -
     aware = "reception_awareness: {strict_ack: true}, security: {send_receipt: true}"
     said = breach(HEAD + TWO_WAY + f"legs: [{{{aware}}}, {{}}]\n")[1]
     assert "could not answer what it gets only after the response" in said
+
+
+def test_replies_that_are_responses_have_no_order() -> None:
+    receipt = "security: {send_receipt: {reply_pattern: callback}}"
+    aware = f"{{reception_awareness: {{in_order: conversation}}, {receipt}}}"
+    said = breach(HEAD + TWO_WAY + f"legs: [{{}}, {aware}]\n")[1]
+    assert "each reply is the response to its own request" in said
 
 
 def test_the_receipt_for_a_response_is_called_back() -> None:
@@ -348,7 +379,8 @@ def test_an_initiator_without_routing_input_is_reached_directly() -> None:
     ],
 )
 def test_a_bundle_needs_time(policy: str, delay: str, ok: bool) -> None:
-    problems = broken(leg(f"bundling:\n  policy: {policy}\n  max_delay: {delay}"))
+    listed = "" if policy == "never" else "\n  compatibility: {pmode_list: p}"
+    problems = broken(leg(f"bundling:\n  policy: {policy}\n  max_delay: {delay}{listed}"))
     assert [problem.line for problem in problems] == ([] if ok else [7])
 
 
@@ -380,11 +412,48 @@ def test_an_ordering_without_in_order_gets_a_warning() -> None:
     assert "without InOrder delivery" in said
 
 
+def test_who_must_be_bundled_does_not_wait_for_ever() -> None:
+    line, said = breach(leg("bundling: {policy: always, compatibility: {pmode_list: p}}"))
+    assert line == 5
+    assert "would wait for ever" in said
+    assert broken(leg("bundling: {policy: optional, compatibility: {pmode_list: p}}")) == []
+
+
 @pytest.mark.req("P2-3.10.1-01")
-def test_a_secondary_unit_without_order_has_no_in_order() -> None:
-    text = "bundling: {policy: always, compatibility: {pmode_list: p}}\nreliability: {in_order: %s}"
-    assert "cannot be secondary" in breach(leg(text % "true"))[1]
-    assert broken(leg(text % "false")) == []
+@pytest.mark.parametrize(
+    "in_order",
+    [
+        "reliability: {in_order: true}",
+        "reception_awareness: {in_order: conversation}\nsecurity: {send_receipt: true}",
+    ],
+)
+def test_a_secondary_unit_without_order_has_no_in_order(in_order: str) -> None:
+    text = "bundling: {policy: optional, compatibility: {pmode_list: p}%s}\n"
+    assert "leaves it undefined" in breach(leg(text % "" + in_order))[1]
+    assert broken(leg(text % "")) == []
+    assert broken(leg(text % ", ordering: {policy: timestamp}" + in_order)) == []
+
+
+@pytest.mark.parametrize("scope", ["eb3:From[", "ebms:From"])
+def test_an_ordering_scope_is_an_xpath(scope: str) -> None:
+    text = f"bundling: {{ordering: {{scope: ['{scope}'], policy: timestamp}}}}"
+    line, said = breach(leg(text + "\nreliability: {in_order: true}"))
+    assert line == 5
+    assert f"'{scope}' is no XPath" in said
+
+
+@pytest.mark.req("P2-3.8-01")
+def test_a_synchronous_request_should_not_be_bundled() -> None:
+    text = (
+        "id: p\nmep: twoWay\nmep_binding: sync\ninitiator: {party: urn:acme}\n"
+        "responder: {party: urn:globex}\nlegs:\n"
+        "  - protocol: {address: 'https://globex.example/msh'}\n"
+        "    bundling: {policy: %s, max_delay: PT1S}\n  - {}\n"
+    )
+    [problem] = broken(text % "optional")
+    assert problem.level is Level.WARNING
+    assert "should not wait for others" in problem.message
+    assert broken(text % "never") == []
 
 
 @pytest.mark.parametrize(
@@ -464,6 +533,15 @@ def test_only_what_the_initiator_pushes_is_answered_by_signals_that_are_pulled()
     )
     text = f"{PULLED}    error_handling: {{report: {report}}}\n"
     assert "only the Initiator pulls" in breach(text)[1]
+
+
+def test_only_receipts_of_pulled_messages_ride() -> None:
+    rides = "    pulling: {piggyback: true}\n"
+    assert broken(PULLED + rides) == []
+    without = PULLED.replace("callback", "callback, enabled: false")
+    assert any("no receipts" in one.message for one in broken(without + rides))
+    elsewhere = PULLED.replace("callback", "callback, reply_to: 'http://else.example/msh'")
+    assert "another address" in breach(elsewhere + rides)[1]
 
 
 def test_pulled_signals_have_the_parameters_of_pulling_that_mean_something() -> None:

@@ -151,9 +151,10 @@ def test_passwords_of_units_are_compared_but_not_told() -> None:
 
 BUNDLED = """\
 id: {id}
-responder: {{party: urn:{id}}}
+responder: {{party: urn:partner}}
 legs:
-  - bundling: {bundling}
+  - business_info: {{action: {id}}}
+    bundling: {bundling}
 """
 
 
@@ -163,13 +164,83 @@ def test_a_pmode_that_is_never_bundled_is_no_primary() -> None:
         id="two", bundling="{policy: optional, compatibility: {pmode_list: [one]}}"
     )
     never = BUNDLED.format(id="one", bundling="{policy: never}")
-    assert only(never, secondary).startswith("2.yaml:4:")
+    assert only(never, secondary).startswith("2.yaml:5:")
     assert "bundling.compatibility.pmodelist: P-Mode 'one' is never bundled" in only(
         never, secondary
     )
-    assert told(never.replace("never", "always"), secondary) == []
+    assert told(never.replace("never", "optional"), secondary) == []
     unsaid = "id: one\nresponder: {party: urn:one}\nlegs: [{}]\n"
     assert "is never bundled" in only(unsaid, secondary)
+
+
+LISTING = "{policy: optional, compatibility: {pmode_list: [one]}%s}"
+OPTIONAL = "{policy: optional%s}"
+
+
+def pair(unit: str = "", primary: str = "", *, unit_more: str = "", primary_more: str = "") -> str:
+    """What is told of P-Mode `two`, whose units may go with those of `one`."""
+    one = BUNDLED.format(id="one", bundling=OPTIONAL % primary) + primary_more
+    two = BUNDLED.format(id="two", bundling=LISTING % unit) + unit_more
+    return " ".join(line for line in told(one, two) if "[1].bundling" in line)
+
+
+IN_ORDER = "    reliability: {in_order: true, correlation: [a]}\n"
+TIMED = ", ordering: {policy: timestamp, scope: [a]}"
+
+
+@pytest.mark.req("P2-3.6.3-01", "P2-3.6.3-03", "P2-3.6.3-04", "P2-3.10.1-01")
+def test_a_unit_in_order_lists_only_primaries_in_the_same_order() -> None:
+    more = {"unit_more": IN_ORDER, "primary_more": IN_ORDER}
+    assert pair(TIMED, TIMED, **more) == ""
+    assert (
+        "error: PMode[1].bundling.compatibility.pmodelist: 'two' is delivered in order, and "
+        in (pair(TIMED, "", **more))
+    )
+    assert "'one' is not" in pair(TIMED, TIMED, unit_more=IN_ORDER)
+    other = TIMED.replace("[a]", "[b]"), IN_ORDER.replace("[a]", "[b]")
+    said = pair(TIMED, other[0], unit_more=IN_ORDER, primary_more=other[1])
+    assert "different reliability correlations" in said
+
+
+SIGNED = "    security: {x509: {sign: true%s}, send_receipt: {non_repudiation: true}}\n"
+
+
+@pytest.mark.req("P2-3.6.2-01")
+def test_who_wants_signed_receipts_should_not_list_unsigned_primaries() -> None:
+    said = pair(unit_more=SIGNED % "")
+    assert "warning" in said
+    assert "bundles of 'one' are not signed" in said
+    assert pair(unit_more=SIGNED % "", primary_more=SIGNED % "") == ""
+
+
+@pytest.mark.req("P2-3.2.2-07")
+def test_receipts_that_come_in_one_message_are_signed_alike() -> None:
+    other = SIGNED % ", signature: {hash_function: sha384}"
+    said = pair(unit_more=SIGNED % "", primary_more=other)
+    assert "error" in said
+    assert "receipts are signed in another way than those of 'one'" in said
+    back = "non_repudiation: true, reply_pattern: callback, reply_to: 'https://a.example/msh'"
+    alone = other.replace("non_repudiation: true", back)
+    assert pair(unit_more=SIGNED % "", primary_more=alone) == ""
+
+
+@pytest.mark.req("P2-3.6.3-02")
+def test_a_primary_should_be_sent_again_when_its_units_are() -> None:
+    retry = "retry: {parameters: {max_retries: 3, period: PT1M}}"
+    aware = f"    security: {{send_receipt: true}}\n    reception_awareness: {{{retry}}}\n"
+    assert "bundles of 'one' are not" in pair(unit_more=aware)
+    assert pair(unit_more=aware, primary_more=aware) == ""
+
+
+def test_units_for_different_parties_never_meet() -> None:
+    one = BUNDLED.format(id="one", bundling=OPTIONAL % "").replace("urn:partner", "urn:other")
+    assert "they never meet" in only(one, BUNDLED.format(id="two", bundling=LISTING % ""))
+
+
+def test_who_must_be_bundled_and_has_nobody_to_go_with_gets_a_warning() -> None:
+    alone = BUNDLED.format(id="one", bundling="{policy: always, max_delay: PT1S}")
+    assert "so each of them fails" in only(alone)
+    assert told(alone, BUNDLED.format(id="two", bundling=LISTING % "")) == []
 
 
 def test_a_primary_that_is_not_read_gets_a_warning() -> None:

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from postroad.agreement.route_loading import load_routes
 
 TO = "to: {push: 'http://next.example/msh'}"
+USER = "authorization: {username: u, password: p}"
+CHANNEL = f"{{{USER}}}"
+PULLED = f"{{mpc: 'urn:m', address: 'http://a.example/', {USER}}}"
 PLAIN = f"routes:\n  - id: all\n    {TO}\n"
 
 
@@ -67,7 +70,14 @@ def test_several_addresses_are_tried_in_order() -> None:
             PLAIN.replace("push: ", "tls: {protocol: TLS}, push: "),
             "is no https:// address, so that TLS is not used",
         ),
-        (PLAIN + "pull: [{mpc: 'urn:m', address: 'http://a.example/'}]\n", "pull: not supported"),
+        (
+            PLAIN + "pull: [{mpc: 'urn:m', address: 'http://a.example/'}]\n",
+            "`authorization` is missing",
+        ),
+        (PLAIN + f"pull: [{PULLED}, {PULLED}]\n", "this channel is pulled already"),
+        ("routes: [{id: a, to: {channel: {}}}]\n", "`authorization` is missing"),
+        (PLAIN.replace("msh'", f"msh', channel: {CHANNEL}"), "cannot both be pushed and wait"),
+        (f"routes: [{{id: a, to: {{channel: {CHANNEL}, retry: {{}}}}}}]\n", "these are pulled"),
         (PLAIN.replace("msh'", "msh', forward: stream"), "stream is not supported yet"),
     ],
 )

@@ -9,6 +9,7 @@ from postroad.msh.splitting import (
     Whole,
     fragment,
     fragment_count,
+    group_id,
     mime_head,
     ready,
 )
@@ -158,7 +159,6 @@ def test_nothing_and_too_much_cannot_be_split() -> None:
         cut(size=0)
 
 
-@pytest.mark.req("P2-4.4.2-05")
 def test_a_fragment_is_made_again_byte_for_byte() -> None:
     made, again = cut(size=100), cut(size=100)
     for number in (1, 2, made.count):
@@ -373,11 +373,29 @@ def test_the_whole_is_compressed_before_it_is_split(algorithm: str) -> None:
         assert made.data.size < given.body.size / 10
 
 
+@pytest.mark.req("P2-4.2.2-02", "P2-4.4.2-13")
+def test_a_group_is_named_after_its_message_where_nobody_can_guess_that() -> None:
+    message_id = "0c2d9ee6-55a1-4b3e-9f0e-2f6d3f1f6b0a@buyer.example"
+    assert group_id(message_id, bytes, made_here=True) == message_id
+
+
+@pytest.mark.req("P2-4.2.2-02", "P2-4.7-02")
+def test_a_group_of_a_message_whose_id_was_chosen_has_a_random_one() -> None:
+    asked: list[int] = []
+
+    def entropy(size: int) -> bytes:
+        asked.append(size)
+        return bytes(range(size))
+
+    named = group_id("order-17@buyer.example", entropy, made_here=False)
+    assert asked == [16]
+    assert named == "000102030405060708090a0b0c0d0e0f"
+
+
 def test_the_group_id_is_the_one_that_is_given() -> None:
     assert header(cut(group_id="unpredictable"), 2).group_id == "unpredictable"
 
 
-@pytest.mark.req("P2-4.4.2-01", "P2-4.5-02")
 def test_the_pmode_says_whether_and_how_messages_are_split() -> None:
     assert splitting_terms(Leg()) is None
     assert splitting_terms(Leg.model_validate({"splitting": False})) is None

@@ -18,7 +18,7 @@ _AGAIN: Final = Policy(timeout=timedelta(minutes=5), interval=timedelta(minutes=
 """Where nothing is said about it, what was handed out and not acknowledged is offered again."""
 _ONCE: Final = Policy(timeout=timedelta(days=1))
 """Where retries are switched off; the receipt has a day to come."""
-_ANSWERED: Final = Policy(timeout=timedelta(minutes=5))
+_ANSWERED: Final = timedelta(minutes=5)
 
 
 def pulling_of(leg: Leg) -> Pulling:
@@ -111,16 +111,18 @@ def somebody_may_pull(pmode: PMode, leg: Leg) -> bool:
     return asked or client_asked(leg)
 
 
-def answering_of(leg: Leg) -> Policy:
-    """How long the receipt of a reply that was the response is waited for.
+def answering_of(pmode: PMode) -> Policy:
+    """How long a reply that is the response waits for a copy of its request, and for its receipt.
 
-    It is given once, and again to copies of its request only, which are sent as their own leg says.
+    It is given once, and again to copies only. When none comes any more its time is over.
     """
-    retrying = retry_of(leg)
-    if retrying is None:
-        return _ANSWERED
-    within = resent_within(retrying)
-    return Policy(timeout=within or _ANSWERED.timeout, time_to_live=retrying.time_to_live)
+    request, reply = (retry_of(one) for one in pmode.legs)
+    waited = (resent_within(reply) if reply is not None else None) or _ANSWERED
+    asked = resent_within(request) if request is not None else _ANSWERED
+    ends = [] if asked is None else [max(asked, waited)]
+    if reply is not None and reply.time_to_live is not None:
+        ends.append(reply.time_to_live)
+    return Policy(timeout=waited, time_to_live=min(ends, default=None))
 
 
 def offering_of(leg: Leg) -> Policy | None:

@@ -29,15 +29,17 @@ def check_user_message(
     *,
     soap_version: str | None = None,
     for_next_msh: bool | None = None,
+    fragment: bool = False,
 ) -> list[EbmsError]:
     """All that in a message breaks its P-Mode; what is not told about it is not checked.
 
-    `for_next_msh` says whether eb:Messaging has the role or actor of the next MSH.
+    `for_next_msh` says whether eb:Messaging has the role or actor of the next MSH. A `fragment`
+    has no payloads of its own, and only the properties by which it is routed.
     """
     leg = match.leg
     info = leg.business_info or BusinessInfo()
     found = [*_envelope(leg.protocol or Protocol(), soap_version, for_next_msh)]
-    if not match.test:
+    if not match.test and not fragment:
         found += _properties(info, message)
         found += _payloads(info.payload_profile, message, parts)
     found += _compression(match, message)

@@ -5,6 +5,7 @@ from typing import Final
 
 from postroad.agreement.awareness_rules import AWARENESS_RULES
 from postroad.agreement.breach import Breach, warning
+from postroad.agreement.bundling_rules import BUNDLING_RULES
 from postroad.agreement.parameters import Path
 from postroad.agreement.places import (
     Rule,
@@ -185,60 +186,6 @@ def routed_addresses_are_the_icloud(pmode: PMode) -> Iterator[Breach]:
             )
 
 
-def bundling_parameters_agree(pmode: PMode) -> Iterator[Breach]:
-    """Bundling parameters that rule each other out, or have no effect.
-
-    [P2-3.3-05] [P2-3.10.1-01] [P2-3.10.1-07] [P2-3.10.1-09] [P2-3.10.1-10]
-    """
-    for path, leg in numbered(pmode):
-        bundling = leg.bundling
-        if bundling is None:
-            continue
-        place = (*path, "bundling")
-        ordering = bundling.ordering.policy if bundling.ordering else "undefined"
-        scope = bundling.ordering.scope if bundling.ordering else None
-        in_order = leg.reliability.in_order if leg.reliability else None
-        correlation = leg.reliability.correlation if leg.reliability else None
-        listed = bundling.compatibility.pmode_list if bundling.compatibility else ()
-        if bundling.policy != "never" and bundling.max_delay is not None and not bundling.max_delay:
-            yield Breach(
-                (*place, "max_delay"),
-                f"it is 0 with policy {bundling.policy}",
-                "write a longer one",
-            )
-        if bundling.policy == "never" and listed:
-            yield warning(
-                (*place, "compatibility"),
-                "it has no effect with policy never",
-                "write policy: optional or always",
-            )
-        if scope is not None and ordering == "undefined":
-            yield Breach(
-                (*place, "ordering", "scope"),
-                "it is only for an ordering policy other than undefined",
-                "write policy: documentorder or timestamp beside it",
-            )
-        if scope is not None and correlation is not None and set(scope) != set(correlation):
-            yield Breach(
-                (*place, "ordering", "scope"),
-                "it differs from Reliability.Correlation",
-                "make the two lists equal",
-            )
-        ordered = in_order is not None and in_order.contract
-        if ordering != "undefined" and not ordered:
-            yield warning(
-                (*place, "ordering", "policy"),
-                "bundles are ordered only within themselves without InOrder delivery",
-                "add reliability.in_order: true",
-            )
-        if ordering == "undefined" and ordered and listed and bundling.policy != "never":
-            yield Breach(
-                (*place, "compatibility"),
-                "a unit with InOrder delivery cannot be secondary while the order is undefined",
-                "write ordering.policy: documentorder or timestamp",
-            )
-
-
 def splitting_is_asynchronous(pmode: PMode) -> Iterator[Breach]:
     """Fragments are answered later, never in the response.
 
@@ -301,7 +248,7 @@ DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     acks_to_names_the_right_place,
     acknowledgments_suit_the_protocol,
     routed_addresses_are_the_icloud,
-    bundling_parameters_agree,
+    *BUNDLING_RULES,
     splitting_is_asynchronous,
     splitting_is_possible,
     *AWARENESS_RULES,

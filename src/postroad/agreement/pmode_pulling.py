@@ -24,6 +24,11 @@ class Pulling(Group):
     parallel: int = parameter(
         "Parallel", "How many messages are pulled at once from a full channel.", 1, ge=1, le=64
     )
+    piggyback: bool = parameter(
+        "Piggyback",
+        "Whether the receipt of a message rides on the next PullRequest, where one follows soon.",
+        False,
+    )
     digest: bool = parameter(
         "Digest",
         "Whether the user name goes with a digest of the password; if not, a password in the "

@@ -7,6 +7,7 @@ from typing import Final
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.channels import (
     channel_of,
+    collected_at,
     is_below,
     pulling_of,
     somebody_may_pull,
@@ -99,6 +100,25 @@ def signals_are_pulled_as_they_come(pmode: PMode) -> Iterator[Breach]:
             )
 
 
+def only_called_back_receipts_ride(pmode: PMode) -> Iterator[Breach]:
+    """What rides on a PullRequest goes where that goes, instead of calling back there."""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        if leg.pulling is None or not leg.pulling.piggyback:
+            continue
+        receipt = leg.security.send_receipt if leg.security else None
+        place = (*path, "pulling", "piggyback")
+        if not is_pulled(pmode, index) or not (receipt and receipt.enabled):
+            yield Breach(
+                place, "no receipts of pulled messages are there to ride", "remove piggyback"
+            )
+        elif receipt.reply_to not in (None, collected_at(pmode, leg)):
+            yield Breach(
+                place,
+                "receipts go to another address than PullRequests, so none can ride",
+                "remove piggyback, or reply_to",
+            )
+
+
 def pulled_messages_have_no_order(pmode: PMode) -> Iterator[Breach]:
     """Several may be with the receiver at once, so that only the channel's own order holds."""
     for index, (path, leg) in enumerate(numbered(pmode)):
@@ -143,6 +163,7 @@ PULLING_RULES: Final[tuple[Rule, ...]] = (
     who_may_pull_is_said,
     sub_channels_are_paths,
     signals_are_pulled_as_they_come,
+    only_called_back_receipts_ride,
     pulled_messages_have_no_order,
     pulled_messages_have_receipts,
     pull_passwords_are_protected,

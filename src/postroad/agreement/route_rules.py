@@ -26,7 +26,6 @@ _MOST_TRIED: Final = 100
 _SAMPLE: Final = etree.fromstring(
     f'<S12:Envelope xmlns:S12="{S12}"><S12:Header/><S12:Body/></S12:Envelope>'
 )
-_LATER: Final = "remove it; it is refused because nothing would come of it"
 
 RouteRule = Callable[[RoutesFile], Iterator[Breach]]
 
@@ -39,12 +38,8 @@ def _destinations(file: RoutesFile) -> Iterator[tuple[Path, Destination]]:
 def only_what_is_built_is_asked_for(file: RoutesFile) -> Iterator[Breach]:
     """A key without behaviour is refused by name, so that nobody relies on it."""
     for path, to in _destinations(file):
-        if to.channel is not None:
-            yield Breach((*path, "channel"), "not supported by this version", _LATER)
         if to.forward != "store":
             yield Breach((*path, "forward"), f"{to.forward} is not supported yet", "write store")
-    if file.pull:
-        yield Breach(("pull",), "not supported by this version", _LATER)
 
 
 def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
@@ -53,16 +48,30 @@ def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
         if to.push is not None and to.channel is not None:
             said = "messages cannot both be pushed and wait to be pulled"
             yield Breach((*path, "channel"), said, "keep push or channel")
+        for key in ("retry", "tls"):
+            if to.channel is not None and getattr(to, key) is not None:
+                said = "it says how messages are pushed, and these are pulled"
+                yield Breach((*path, key), said, "remove it")
         if not to.push and to.channel is None:
             yield Breach(path, "it leads nowhere", "add push: with the URL of the next MSH")
 
 
 def tls_is_for_https(file: RoutesFile) -> Iterator[Breach]:
-    for path, to in _destinations(file):
-        plain = [one for one in to.push or () if one.lower().startswith("http://")]
-        if to.tls is not None and plain:
+    used = [(path, to.tls, to.push or ()) for path, to in _destinations(file)]
+    used += [(("pull", n), one.tls, (one.address,)) for n, one in enumerate(file.pull)]
+    for path, tls, addresses in used:
+        plain = [one for one in addresses if one.lower().startswith("http://")]
+        if tls is not None and plain:
             said = f"{plain[0]} is no https:// address, so that TLS is not used"
             yield Breach((*path, "tls"), said, "write https://, or remove tls")
+
+
+def each_channel_is_pulled_once(file: RoutesFile) -> Iterator[Breach]:
+    seen: set[tuple[str, str]] = set()
+    for index, one in enumerate(file.pull):
+        if (one.address, one.mpc) in seen:
+            yield Breach(("pull", index), "this channel is pulled already", "remove one of them")
+        seen.add((one.address, one.mpc))
 
 
 def parties_have_an_id_or_a_type(file: RoutesFile) -> Iterator[Breach]:
@@ -173,6 +182,7 @@ ROUTE_RULES: Final[tuple[RouteRule, ...]] = (
     only_what_is_built_is_asked_for,
     each_rule_leads_somewhere,
     tls_is_for_https,
+    each_channel_is_pulled_once,
     parties_have_an_id_or_a_type,
     nothing_is_matched_with_no_value,
     expressions_are_xpath,

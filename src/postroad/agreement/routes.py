@@ -5,6 +5,7 @@ of a list one value is enough. The same criteria serve user messages, signals wi
 PullRequests. [P2-2.5.5-01]
 """
 
+from datetime import timedelta
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field
@@ -13,7 +14,7 @@ from postroad.agreement.addressing import Service
 from postroad.agreement.awareness import RetryParameters
 from postroad.agreement.groups import REQUIRED, Group, Valued, parameter
 from postroad.agreement.pmode import Agreement, Authorization, TransportSecurity
-from postroad.agreement.values import Mpc, Text, Texts, Uri, one_or_many
+from postroad.agreement.values import Mpc, Span, Text, Texts, Uri, Wait, one_or_many
 
 LOG: Final = "log"
 
@@ -92,9 +93,25 @@ class Channel(Group):
     extension: Text | None = parameter(
         "extension", "Names the sub-channel; unset: the message's own channel."
     )
-    authorization: Authorization | None = parameter(
-        "authorization", "User name and password of who may pull."
+    authorization: Authorization = parameter(
+        "authorization", "User name and password of who may pull.", REQUIRED
     )
+    digest: bool = parameter(
+        "digest", "Whether the password must come as a digest; if not, it may come plainly.", True
+    )
+    capacity: int | None = parameter(
+        "capacity", "How many messages the channel holds; unset: any number.", ge=1
+    )
+    keep: Span | None = parameter(
+        "keep", "How long a message waits to be pulled; unset: without end."
+    )
+
+    def of(self, mpc: str) -> str:
+        """The channel in which messages of an MPC wait: that one, or a sub-channel of it.
+
+        [P2-2.5.4-08]
+        """
+        return f"{mpc.rstrip('/')}/{self.extension}" if self.extension else mpc
 
 
 class Destination(Group):
@@ -129,8 +146,11 @@ class Inbound(Group):
 
     mpc: Mpc = parameter("mpc", "The channel.", REQUIRED)
     address: WebAddress = parameter("address", "The URL of the MSH that holds it.", REQUIRED)
-    authorization: Authorization | None = parameter(
-        "authorization", "With what this node shows that it may."
+    authorization: Authorization = parameter(
+        "authorization", "User name and password with which this node shows that it may.", REQUIRED
+    )
+    interval: Wait = parameter(
+        "interval", "How long after an empty channel it is asked again.", timedelta(minutes=1)
     )
     tls: TransportSecurity | None = parameter("tls", "TLS to that MSH.")
 

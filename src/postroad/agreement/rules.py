@@ -26,7 +26,19 @@ from postroad.agreement.pulling_rules import PULLING_RULES
 from postroad.agreement.security_rules import SECURITY_RULES
 from postroad.agreement.two_way_rules import TWO_WAY_RULES
 from postroad.agreement.values import is_uri
-from postroad.wire.names import ONE_WAY, PUSH, TEST_ACTION, TEST_SERVICE, TWO_WAY
+from postroad.wire.names import (
+    ONE_WAY,
+    PULL,
+    PULL_AND_PULL,
+    PUSH,
+    SYNC,
+    TEST_ACTION,
+    TEST_SERVICE,
+    TWO_WAY,
+)
+
+_WAITED_FOR: Final = frozenset({PULL, PULL_AND_PULL, SYNC})
+"""The bindings in which each message needs an answer of its own before the next one."""
 
 
 def untyped_identifiers_are_uris(pmode: PMode) -> Iterator[Breach]:
@@ -114,6 +126,18 @@ def binding_fits_the_pattern(pmode: PMode) -> Iterator[Breach]:
             f"{short_uri(pmode.binding)} does not bind {short_uri(pmode.mep)}",
             f"write mep: {other}, or another binding",
         )
+
+
+def pipelining_is_for_what_is_pushed(pmode: PMode) -> Iterator[Breach]:
+    """What is pulled, or answered in the response, is waited for. [P2-6.3.2-02]"""
+    if pmode.mep_binding is None or not pmode.mep_binding.pipelining:
+        return
+    path: Path = ("mep_binding", "pipelining")
+    if pmode.binding in _WAITED_FOR:
+        said = f"{short_uri(pmode.binding)} is not pipelined: each request waits for its answer"
+        yield Breach(path, said, "remove it, or push the messages")
+    elif any(leg.ebxml for leg in pmode.legs):
+        yield Breach(path, "ebXML messages are not pipelined", "remove it")
 
 
 def legs_fit_the_pattern(pmode: PMode) -> Iterator[Breach]:
@@ -229,6 +253,7 @@ RULES: Final[tuple[Rule, ...]] = (
     party_types_are_distinct,
     some_partner_is_named,
     binding_fits_the_pattern,
+    pipelining_is_for_what_is_pushed,
     legs_fit_the_pattern,
     alternate_binding_changes_the_response_only,
     alternate_mpc_needs_an_alternate_binding,

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from postroad.agreement.breach import Breach, warning
+from postroad.agreement.bundling_rules import BUNDLING_SET_RULES
 from postroad.agreement.matching import wanted
 from postroad.agreement.parameters import Setting, settings
-from postroad.agreement.places import addressings, numbered
+from postroad.agreement.places import addressings
 from postroad.agreement.pmode import INIT, RESP, PMode
 
 Found = tuple[int, Breach]
@@ -92,26 +93,6 @@ def _unlike(name: str, one: Setting | None, other: Setting | None, other_id: str
     )
 
 
-def bundled_pmodes_are_bundled(pmodes: Sequence[PMode]) -> Iterator[Found]:
-    """P-Modes in compatibility.pmodelist do not have the policy never. [P2-3.3-07]"""
-    by_id = {pmode.id: pmode for pmode in pmodes}
-    for index, pmode in enumerate(pmodes):
-        for path, leg in numbered(pmode):
-            listed = leg.bundling.compatibility if leg.bundling else None
-            place = (*path, "bundling", "compatibility", "pmode_list")
-            for name in listed.pmode_list if listed else ():
-                primary = by_id.get(name)
-                if primary is None:
-                    message = f"P-Mode {name!r} is not among those read"
-                    yield index, warning(place, message, "check its name, or read its file too")
-                elif all(
-                    leg.bundling is None or leg.bundling.policy == "never" for leg in primary.legs
-                ):
-                    message = f"P-Mode {name!r} is never bundled"
-                    hint = "write bundling.policy: optional or always there"
-                    yield index, Breach(place, message, hint)
-
-
 def one_destination_is_routed_one_way(pmodes: Sequence[PMode]) -> Iterator[Found]:
     """P-Modes with one destination route to it by the same BusinessInfo (Part 2, 2.7.1.2).
 
@@ -150,7 +131,7 @@ def matches_are_unambiguous(pmodes: Sequence[PMode]) -> Iterator[Found]:
 SET_RULES: Final[tuple[SetRule, ...]] = (
     ids_are_unique,
     units_are_aligned,
-    bundled_pmodes_are_bundled,
+    *BUNDLING_SET_RULES,
     one_destination_is_routed_one_way,
     matches_are_unambiguous,
 )

@@ -15,6 +15,7 @@ PMode.Agreement.type
 PMode.MEP
 PMode.MEPbinding
 PMode.MEPbinding.Alternate
+PMode.MEPbinding.Pipelining
 PMode.Initiator.Party[]
 PMode.Initiator.Party[].type
 PMode.Initiator.Role

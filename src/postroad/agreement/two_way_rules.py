@@ -111,6 +111,19 @@ def requests_are_delivered_before_they_are_answered(pmode: PMode) -> Iterator[Br
         )
 
 
+def responses_have_no_order(pmode: PMode) -> Iterator[Breach]:
+    """A reply that is the response goes when its request waits, and not when its turn comes."""
+    if pmode.binding != SYNC or not _is_two_way(pmode):
+        return
+    aware = pmode.legs[1].reception_awareness
+    if aware is not None and aware.in_order:
+        yield Breach(
+            ("legs", 1, "reception_awareness", "in_order"),
+            "each reply is the response to its own request",
+            "remove it, or add it to the first leg",
+        )
+
+
 def _is_signed(leg: Leg) -> bool:
     terms = leg.security.x509 if leg.security else None
     return bool(terms and terms.sign and terms.sign.enabled)
@@ -123,4 +136,5 @@ TWO_WAY_RULES: Final[tuple[Rule, ...]] = (
     only_replies_have_an_alternate_channel,
     receipts_in_replies_are_signed,
     requests_are_delivered_before_they_are_answered,
+    responses_have_no_order,
 )

@@ -136,6 +136,7 @@ class RunningNode:
         """Accept nothing more, finish what is under way, close the store."""
         if self._watching is not None:
             self._watching.cancel()
+        self.node.hurry()
         await asyncio.gather(
             *(server.drain(drain) for server in self._servers),
             *([self.mail.stop(drain)] if self.mail is not None else []),

@@ -45,19 +45,29 @@ def push(
     stored: Annotated[
         int, typer.Option(min=0, help="Also compare with so many messages in the store.")
     ] = 0,
+    pipelined: Annotated[
+        bool, typer.Option("--pipelined", help="Also pipeline them over one connection.")
+    ] = False,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
     ] = None,
 ) -> None:
     """Send 10 KiB messages from one node to another, signed and unsigned, durable on both sides."""
     # The whole node is behind this: commands that do not need it start quicker without.
-    from postroad.cli.bench_push import large_measure, push_measures, stored_measure
+    from postroad.cli.bench_push import (
+        large_measure,
+        pipelined_measure,
+        push_measures,
+        stored_measure,
+    )
 
     measures = push_measures(seconds=seconds, folder=folder)
     if large:
         measures["large"] = large_measure(mib=large, folder=folder)
     if stored:
         measures["stored"] = stored_measure(stored=stored, seconds=seconds, folder=folder)
+    if pipelined:
+        measures["pipelined"] = pipelined_measure(seconds=seconds, folder=folder)
     _tell(measures, as_json)
 
 

@@ -1,9 +1,9 @@
 """The pull benchmark: messages that are collected, against messages that are pushed.
 
-`pull`: messages of 2 KiB that wait in a channel, pulled one after the other, until all are
-delivered and their receipts are there; against as many that wait to be pushed, between the same two
-nodes and by turns. `selective`: one message found by what it refers to, in a channel with many,
-against one with a thousand.
+`pull`: messages of 2 KiB that wait in a channel, pulled one after the other over one connection,
+until all are delivered and their receipts are there, which ride on the requests; against as many
+that wait to be pushed, between the same two nodes, over one connection and by turns. `selective`:
+one message found by what it refers to, in a channel with many, against one with a thousand.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Final
 
+import typer
 import yaml
 from msgspec.structs import replace as changed
 
@@ -61,6 +62,8 @@ _PARTNER: Final = "urn:example:seller"
 _PUSHED, _PULLED = "pushed", "pulled"
 _SIZE: Final = 2 * 1024
 _AT_ONCE: Final = 64
+_FILLED: Final = 20_000
+"""Messages that one step puts into the channel to select from."""
 _SELECTIONS: Final = 300
 _ORDER: Final = (_PUSHED, _PULLED, _PULLED, _PUSHED)
 _WARM_UP: Final = 20
@@ -125,7 +128,7 @@ def _agree(work: Path) -> None:
         leg["business_info"]["action"] = _PULLED
         leg["protocol"]["address"] = back["legs"][0]["protocol"]["address"]
         leg["security"] = {"send_receipt": {"reply_pattern": "callback"}}
-        leg["pulling"] = {"scheduled": False}
+        leg["pulling"] = {"scheduled": False, "piggyback": True}
         puller = plain["responder"] | {
             "authorization": {"username": "seller", "password": "a secret of both"}
         }
@@ -250,8 +253,11 @@ async def _filled(work: Path, waiting: int) -> Node:
 
         return step
 
-    for first in range(0, waiting, 5000):
-        await store.run(some(first, min(5000, waiting - first)))
+    steps = range(0, waiting, _FILLED)
+    shown = typer.progressbar(steps, label=f"{waiting:,} messages into a channel", file=sys.stderr)
+    with shown as progress:
+        for first in progress:
+            await store.run(some(first, min(_FILLED, waiting - first)))
     for number in range(-_WARM_UP, _SELECTIONS):
         await node.submit(changed(_submission(_PULLED), ref_to_message_id=_wanted(number)))
     return node

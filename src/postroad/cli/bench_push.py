@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from postroad.api.endpoint import msh_app
 from postroad.api.running import run_in_loop
+from postroad.cli.bench_line import long_line
 from postroad.cli.bench_processes import (
     answer_of,
     begin,
@@ -41,6 +42,7 @@ from postroad.node.service import Submission, SubmittedPayload
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State
 from postroad.store.sqlite import open_sqlite
+from postroad.transport.http_client import HttpClient
 from postroad.transport.http_server import HttpServer
 from postroad.wire.content import CHUNK, BytesContent
 from postroad.wire.limits import MIB
@@ -51,7 +53,16 @@ _MODULE: Final = "postroad.cli.bench_push"
 _PER_COMMIT: Final = 50
 _IN_FLIGHT: Final = 512
 _WARM_UP: Final = 1.0
-_PMODES: Final = {"signed": "buyer-to-seller-signed", "unsigned": "buyer-to-seller-plain"}
+_PMODES: Final = {
+    "signed": "buyer-to-seller-signed",
+    "unsigned": "buyer-to-seller-plain",
+    "waiting": "buyer-to-seller-plain",
+    "pipelined": "buyer-to-seller-plain",
+}
+_OVER_ONE: Final = ("waiting", "pipelined")
+"""These have one connection for all messages, over a long line."""
+_DELAY: Final = 0.02
+"""Seconds that it takes each way."""
 _LARGE: Final = "buyer-to-seller-order"
 
 
@@ -94,6 +105,16 @@ def stored_measure(*, stored: int, seconds: float, folder: Path | None = None) -
     return Measure(many.per_second, few.per_second, "messages/s", 0.85, many.peak_rss_mib)
 
 
+def pipelined_measure(*, seconds: float, folder: Path | None = None) -> Measure:
+    """Unsigned messages over one connection and a long line: pipelined, or one by one."""
+    with work_folder(folder) as work:
+        waiting = _product(work, "waiting", seconds)
+    with work_folder(folder) as work:
+        pipelined = _product(work, "pipelined", seconds)
+    rates = pipelined.per_second, waiting.per_second
+    return Measure(*rates, "messages/s", None, pipelined.peak_rss_mib)
+
+
 @contextmanager
 def work_folder(folder: Path | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="postroad-bench-", dir=folder) as name:
@@ -119,7 +140,7 @@ def _floor(work: Path, kind: str, seconds: float) -> float:
 
 def _product(work: Path, kind: str, seconds: float, *, mib: int = 0, stored: int = 0) -> Run:
     make_parties(work)
-    with receiving(work, stored) as receiver:
+    with _way(work, kind), receiving(work, stored) as receiver:
         answer_of(receiver)
         arguments = (kind, str(seconds), str(mib), str(stored))
         sender = in_process(_MODULE, "sender", str(work / "buyer"), *arguments)
@@ -135,6 +156,22 @@ def _product(work: Path, kind: str, seconds: float, *, mib: int = 0, stored: int
             f"{sent['acknowledged']} messages were acknowledged, {received['delivered']} delivered"
         )
     return Run(sent["per_second"], max(sent["peak_rss_mib"], received["peak_rss_mib"]))
+
+
+@contextmanager
+def _way(work: Path, kind: str) -> Iterator[None]:
+    """The line between the nodes, and what they agreed on about it."""
+    if kind not in _OVER_ONE:
+        yield
+        return
+    file = work / f"buyer/pmodes/{_PMODES[kind]}.yaml"
+    pipelining = str(kind == "pipelined").lower()
+    port = load_config(work / "seller/postroad.yaml").listen[0].port
+    with long_line(port, _DELAY) as far:
+        text = file.read_text().replace(f":{port}/", f":{far}/")
+        binding = f"mep_binding: {{value: push, pipelining: {pipelining}}}"
+        file.write_text(text.replace("mep_binding: push", binding))
+        yield
 
 
 def _copy_rate(work: Path, mib: int) -> float:
@@ -212,7 +249,7 @@ async def _run_sender(folder: Path, kind: str, seconds: float, mib: int, stored:
     config = load_config(folder / "postroad.yaml")
     store = await open_sqlite(config.data, config.node)
     await _fill(store, stored, Side.SENDING, State.ACKNOWLEDGED)
-    node = Node(config, store)
+    node = Node(config, store, client=HttpClient(per_host=1) if kind in _OVER_ONE else None)
     await node.start()
     if kind == "large":
         rate = await _send_large(node, mib)

@@ -26,11 +26,12 @@ def demo(
         bool, typer.Option("--json", help="Print nothing but one JSON object with the totals.")
     ] = False,
 ) -> None:
-    """Two companies exchange orders: signed, encrypted, acknowledged and proven.
+    """Companies exchange orders: signed, encrypted, acknowledged and proven.
 
-    Makes keys for a buyer and a seller, starts a node for each on free ports, sends small and
-    large orders, speaks ebXML over HTTP and mail, lets a stranger and a tampered message try,
-    proves the receipts offline, and lets Spark reconcile both journals.
+    Makes keys for a buyer, a seller and a supplier, starts a node for each on free ports, sends
+    small and large orders, speaks ebXML over HTTP and mail, lets a supplier that nobody can reach
+    collect its order, lets a stranger and a tampered message try, proves the receipts offline, and
+    lets Spark reconcile the journals.
     """
     # The whole node is behind this: commands that do not need it start quicker without.
     from postroad.cli.demo_nodes import NotStarted

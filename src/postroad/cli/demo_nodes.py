@@ -1,4 +1,4 @@
-"""What the demo needs around its story: two companies' nodes, and a road on which things happen."""
+"""What the demo needs around its story: the companies' nodes, and a road for what happens."""
 
 import asyncio
 import itertools
@@ -33,12 +33,14 @@ class RunningNode:
         self.log = folder / "node.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.client: Client
+        self.serves: set[str] = set()
+        """What its doors are for: msh, api, console."""
 
     def __enter__(self) -> Self:
-        self._start()
+        self._begin()
         return self
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -53,13 +55,11 @@ class RunningNode:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
-        try:
-            serving = self._serving()
-            token = (self.folder / "keys/api.token").read_text().strip()
-            self.client = Client(serving, token=token)
-        except BaseException:
-            self.__exit__()
-            raise
+
+    def ready(self) -> None:
+        """Wait until it is served."""
+        token = (self.folder / "keys/api.token").read_text().strip()
+        self.client = Client(self._serving(), token=token)
 
     def __exit__(self, *_: object) -> None:
         if self._process is None:
@@ -76,7 +76,8 @@ class RunningNode:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
-        self._start()
+        self._begin()
+        self.ready()
 
     def _serving(self) -> str:
         """Where the node is served, once it is."""
@@ -89,9 +90,8 @@ class RunningNode:
             with suppress(OSError, ValueError):
                 facts = json.loads(file.read_text())
                 if facts["pid"] == self._process.pid:
-                    for door in facts["doors"]:
-                        if "api" in door["serve"]:
-                            return str(door["url"])
+                    self.serves = {one for door in facts["doors"] for one in door["serve"]}
+                    return next(str(one["url"]) for one in facts["doors"] if "api" in one["serve"])
             threading.Event().wait(_LOOK_AGAIN)
         said = self.log.read_text(errors="replace").strip().splitlines()
         raise NotStarted(f"the node in {self.folder} did not start: {said[-1:] or 'no word'}")

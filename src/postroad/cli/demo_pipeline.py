@@ -1,61 +1,81 @@
-"""The demo's last scene: both journals go through Spark, which tells what became of each order."""
+"""The demo's last scene: the journals go through Spark, which tells what became of each order."""
 
-import subprocess
-import sys
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-_COMPANIES: Final = ("buyer", "seller")
+from postroad.cli.journal import all_shipped
+from postroad.node.config import load_config
+from postroad.node.shipping import can_ship
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class NotReconciled(Exception):
     """The pipeline cannot run here; the sentence says why."""
 
 
+def begin_spark() -> "Future[SparkSession]":
+    """Start Spark aside; it is there when something else has happened."""
+    with_one = ThreadPoolExecutor(1)
+    started = with_one.submit(_session)
+    with_one.shutdown(wait=False)
+    return started
+
+
+def _session() -> "SparkSession":
+    try:
+        from postroad.pipeline.session import TINY, NoSpark, session
+
+        return session(settings=TINY)
+    except ImportError:
+        raise NotReconciled("install it with: pip install 'postroad[spark]'") from None
+    except NoSpark as missing:
+        raise NotReconciled(str(missing)) from None
+
+
 def reconcile(
-    work: Path, console: Console, stories: Mapping[str, tuple[str, str]]
+    work: Path,
+    console: Console,
+    stories: Mapping[str, tuple[str, str]],
+    started: "Future[SparkSession]",
 ) -> tuple[dict[str, int], list[str]]:
-    """Ship both journals, make the tables, print the reconciliation, verify, write the report.
+    """Ship the journals, make the tables, print the reconciliation, verify, write the report.
 
     `stories` has for each message what it was and of which class it should be. What comes
     back is how many messages of each class there are, and what was not as it should be.
     """
-    for company in _COMPANIES:
+    companies = sorted(file.parent.name for file in work.glob("*/postroad.yaml"))
+    for company in companies:
         _ship(work / company)
-    try:
-        from postroad.pipeline.evidence import Believing
-        from postroad.pipeline.evidence_run import verify
-        from postroad.pipeline.lake import Lake
-        from postroad.pipeline.reconciling import CLASSES, counts, rows
-        from postroad.pipeline.report import of_lake
-        from postroad.pipeline.report_page import page
-        from postroad.pipeline.runner import Plan, run
-        from postroad.pipeline.session import BRIEF, NoSpark, session
-    except ImportError:
-        raise NotReconciled("install it with: pip install 'postroad[spark]'") from None
+    with console.status("Spark is starting"):
+        spark = started.result()
+    from postroad.pipeline.evidence import Believing
+    from postroad.pipeline.evidence_run import verify
+    from postroad.pipeline.lake import Lake
+    from postroad.pipeline.reconciling import CLASSES, counts, rows
+    from postroad.pipeline.report import of_lake
+    from postroad.pipeline.report_page import page
+    from postroad.pipeline.runner import Plan, run
 
     now = datetime.now(UTC)
-    with console.status("Spark is starting"):
-        try:
-            spark = session(settings=BRIEF)
-        except NoSpark as missing:
-            raise NotReconciled(str(missing)) from None
-    journals = tuple(str(work / company / "journal") for company in _COMPANIES)
+    journals = tuple(str(work / company / "journal") for company in companies)
     with console.status("making the tables"):
         totals = run(spark, Plan(journals, str(work / "lake")))
         lake = Lake(spark, str(work / "lake"))
         found = rows(lake, CLASSES, 100)
         classes = counts(lake)
-    console.print(f"  {totals.kept} events of both journals, in nine tables in {work / 'lake'}")
+    console.print(f"  {totals.kept} events of all journals, in nine tables in {work / 'lake'}")
     _show(console, [(stories[one.message_id][0], one.class_, one.detail or "") for one in found])
     with console.status("verifying the receipts"):
         trusted = (work / "buyer/keys/authority.pem").read_bytes()
-        folders = {company: str(work / company / "data") for company in _COMPANIES}
+        folders = {company: str(work / company / "data") for company in companies}
         proven = verify(lake, folders, Believing(trusted), now).run
     console.print(f"  {proven.valid} receipts hold, {proven.invalid + proven.gone} do not")
     with console.status("writing the report"):
@@ -74,11 +94,10 @@ def reconcile(
 
 def _ship(folder: Path) -> None:
     """What the node has not shipped by itself yet; it goes on running."""
-    file = str(folder / "postroad.yaml")
-    command = [sys.executable, "-m", "postroad", "journal", "ship", "-c", file]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NotReconciled(done.stderr.strip() or "the journal was not shipped")
+    config = load_config(folder / "postroad.yaml")
+    if not can_ship() or config.journal.ship_to is None:
+        raise NotReconciled("install it with: pip install 'postroad[spark]'")
+    all_shipped(config, config.journal.ship_to)
 
 
 def _show(console: Console, found: list[tuple[str, str, str]]) -> None:

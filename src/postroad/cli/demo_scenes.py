@@ -18,7 +18,7 @@ from rich.console import Console
 from postroad.agreement.matching import Match
 from postroad.api.client import Client
 from postroad.api.client_values import ApiError, Event, Payload
-from postroad.cli import demo_ebxml
+from postroad.cli import demo_ebxml, demo_supplier
 from postroad.cli.demo_messages import tell_messages_apart
 from postroad.cli.demo_nodes import (
     Road,
@@ -29,11 +29,11 @@ from postroad.cli.demo_nodes import (
     stormy,
     tampering,
 )
-from postroad.cli.demo_pipeline import NotReconciled, reconcile
+from postroad.cli.demo_pipeline import NotReconciled, begin_spark, reconcile
 from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_form
 from postroad.node.agreements import load_expectation
 from postroad.node.devpki import issue, make_authority
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.initializing import Plan, Station, initialize, make_keys
 from postroad.node.inspecting import inspect
 from postroad.node.samples import order_text
 from postroad.wire.content import BytesContent
@@ -41,8 +41,11 @@ from postroad.wire.limits import MIB
 
 _PATIENCE: Final = 60.0
 _LOOK_AGAIN: Final = 0.05
+COMPANIES: Final = ("buyer", "seller", "supplier")
 _ORDER: Final = "buyer-to-seller-order"
-_CLOSING: Final = {"receipt_received", "delivery_failed", "in_doubt"}
+_CLOSING: Final = {"ack_received": "acked", "receipt_received": "receipt_sent"}
+"""What the sender tells at the end, and the receiver too, which may be later where it calls."""
+_FAILED: Final = {"delivery_failed", "in_doubt"}
 _LARGE: Final = 30 * MIB
 
 
@@ -68,15 +71,15 @@ def _class(sent: Sent) -> str:
 
 
 def _at_rest(sent: Sent) -> bool:
-    """Whether both sides are done; who sends an acknowledgment by mail may tell it afterwards."""
-    told = {one.event for one in sent.sender}
-    if "ack_received" in told:
-        return any(one.event == "acked" for one in sent.receiver)
-    return not told.isdisjoint(_CLOSING)
+    """Whether both sides are done."""
+    there, here = ({one.event for one in events} for events in (sent.receiver, sent.sender))
+    if not here.isdisjoint(_FAILED):
+        return True
+    return any(first in here and last in there for first, last in _CLOSING.items())
 
 
 class Story:
-    """Two companies, and what happens between them."""
+    """Three companies, and what happens between them."""
 
     def __init__(self, work: Path, console: Console, stack: ExitStack, now: datetime) -> None:
         self._work = work
@@ -96,8 +99,10 @@ class Story:
         self._large_order()
         self._repeated_submission()
         self._older_tongue()
+        self._collected()
         self._stranger()
         self._tampered()
+        self._spark = begin_spark()  # it takes its time, most of which a storm leaves to it
         self._storm()
         self._proofs()
         self._bad_company()
@@ -105,18 +110,25 @@ class Story:
 
     def _open(self) -> None:
         """A folder, keys and a node for each company."""
-        buyer = Station("buyer", self._work / "buyer", free_port())
-        seller = Station("seller", self._work / "seller", free_port())
-        initialize(Plan(buyer, seller), now=self._now)
+        buyer, seller, supplier = (
+            Station(name, self._work / name, free_port()) for name in COMPANIES
+        )
+        keys = make_keys(COMPANIES, now=self._now)
+        initialize(Plan(buyer, seller), now=self._now, keys=keys)
+        demo_supplier.found_supplier(supplier, buyer, keys, self._now)
         self._folders = {one.name: one.folder for one in (buyer, seller)}
         demo_ebxml.add_mail(self._folders)
         with (buyer.folder / "postroad.yaml").open("a") as file:
             # However long the seller takes to come back in the storm, nobody waits for a pause.
             file.write("\nsend: {breaker: {failures: 0}}   # a partner is never paused\n")
-        self._say("Two companies", f"keys, P-Modes and nodes for buyer and seller in {self._work}")
-        self._seller = self._stack.enter_context(RunningNode(seller.folder))
-        self._buyer = self._stack.enter_context(RunningNode(buyer.folder))
-        self._nodes = {"buyer": self._buyer, "seller": self._seller}
+        self._say("Three companies", f"keys, P-Modes and a node for each in {self._work}")
+        self._nodes = {
+            one.name: self._stack.enter_context(RunningNode(one.folder))
+            for one in (buyer, seller, supplier)
+        }
+        for node in self._nodes.values():
+            node.ready()
+        self._buyer, self._seller = self._nodes["buyer"], self._nodes["seller"]
         self._target = f"http://127.0.0.1:{seller.port}/msh"
 
     def _small_order(self) -> None:
@@ -155,7 +167,7 @@ class Story:
         """The order goes by HTTP, its confirmation comes back by mail; both are acknowledged."""
         self._say("The older tongue", "ebXML 2.0: an order by HTTP, its confirmation by mail")
         demo_ebxml.agree(self._folders, self._target)
-        for one in self._nodes.values():
+        for one in (self._buyer, self._seller):
             one.client.reload()
         payload = Payload(order_text().encode(), media_type="application/xml")
         order = self._buyer.client.send(pmode=demo_ebxml.ORDER, payloads=[payload])
@@ -168,6 +180,17 @@ class Story:
         )
         story = "a confirmation by mail"
         self._watch(story, confirmation.message_id, delivered=True, by="seller")
+
+    def _collected(self) -> None:
+        """Nobody can reach the supplier: its order waits until it is asked for."""
+        self._say("Behind a firewall", "nobody can call the supplier; it collects its order")
+        supplier = self._nodes["supplier"]
+        if "msh" in supplier.serves:
+            self.surprises.append("the supplier can be reached from outside")
+        payload = Payload(order_text().encode(), media_type="application/xml")
+        sent = self._buyer.client.send(pmode=demo_supplier.ORDER, payloads=[payload])
+        supplier.client.pull(demo_supplier.ORDER)
+        self._watch("an order that is collected", sent.message_id, delivered=True)
 
     def _stranger(self) -> None:
         """Somebody who calls himself the buyer, with a certificate of another authority."""
@@ -272,11 +295,11 @@ class Story:
         self.surprises += tell_messages_apart(folder, self._console, self._now)
 
     def _reconciliation(self) -> None:
-        """Both journals through Spark: what became of each order, by the word of both sides."""
-        self._say("The reconciliation", "both journals, through Spark")
+        """All journals through Spark: what became of each order, by the word of both sides."""
+        self._say("The reconciliation", "the journals of all, through Spark")
         stories = {one.message_id: (one.story, _class(one)) for one in self._sent}
         try:
-            self._classes, wrong = reconcile(self._work, self._console, stories)
+            self._classes, wrong = reconcile(self._work, self._console, stories, self._spark)
         except NotReconciled as missing:
             self._console.print(f"  left out: {missing}")
             return
@@ -335,7 +358,7 @@ class Story:
             colour = "red" if event.severity == "failure" else "cyan"
             detail = f"  {event.error_code or ''} {event.detail}" if event.detail else ""
             self._console.print(
-                f"  {event.at:%H:%M:%S.%f}  {who:<7} [{colour}]{event.event:<16}[/]{detail}",
+                f"  {event.at:%H:%M:%S.%f}  {who:<8} [{colour}]{event.event:<16}[/]{detail}",
                 no_wrap=True,
                 overflow="ellipsis",
             )

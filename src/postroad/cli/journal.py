@@ -70,7 +70,7 @@ def ship(
     if target is None:
         fail("nothing says where to; name it with --to URL, or set journal.ship_to in the file")
 
-    _tell(_all_shipped(node, target), as_json, target, "shipped")
+    _tell(all_shipped(node, target), as_json, target, "shipped")
 
 
 @app.command()
@@ -189,7 +189,7 @@ def retire(
     try:
         last = _with_store(node, step)
         if node.journal.ship_to is not None:
-            _all_shipped(node, node.journal.ship_to)
+            all_shipped(node, node.journal.ship_to)
     finally:
         lock.close()
     if as_json:
@@ -237,7 +237,9 @@ def _with_store(config: Config, ask: "Callable[[Store], Any]") -> Any:
         fail(str(error), code=1)
 
 
-def _all_shipped(config: Config, target: str) -> "list[WrittenSegment]":
+def all_shipped(config: Config, target: str) -> "list[WrittenSegment]":
+    """Ship what was not shipped to a place yet."""
+
     def made(store: "Store") -> "Shipper":
         from postroad.store.shipping import Shipper
 

@@ -34,7 +34,12 @@ from postroad.wire.ebms3_reader import find_messaging, read_messaging
 from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
-from postroad.wire.receipts import awareness_receipt, check_receipt, nonrepudiation_receipt
+from postroad.wire.receipts import (
+    awareness_receipt,
+    check_receipt,
+    nonrepudiation_receipt,
+    unit_references,
+)
 from postroad.wire.soap import SoapVersion, read_envelope
 
 MOST_ERRORS: Final = 10
@@ -78,16 +83,24 @@ def errors_are_response(leg: Leg | None) -> bool:
 
 
 def receipt(
-    found: Inspection, message: UserMessage, match: Match, *, signal_id: str, now: datetime
+    found: Inspection,
+    message: UserMessage,
+    match: Match,
+    *,
+    signal_id: str,
+    now: datetime,
+    references: Sequence[Reference] = (),
 ) -> SignalMessage:
     """The receipt that a message's P-Mode asks for.
 
     A signed message is answered by the digests of its signature (AS4 5.1.8), unless the P-Mode
-    says otherwise; an unsigned one by a copy of its eb:UserMessage.
+    says otherwise; an unsigned one by a copy of its eb:UserMessage. `references` are those of the
+    unit in a bundle (`wire.receipts.unit_references`).
     """
     info = MessageInfo(now, signal_id, message.message_info.message_id)
     if found.verification is not None and _wants_proof(match.leg):
-        return nonrepudiation_receipt(found.verification.signed_references, message_info=info)
+        signed = references or found.verification.signed_references
+        return nonrepudiation_receipt(signed, message_info=info)
     return awareness_receipt(message, message_info=info)
 
 
@@ -131,8 +144,23 @@ def write_answer(
 
     `routing` is signed with it; `before` is another signal that stands before it.
     """
-    units = (signal,) if before is None else (before, signal)
-    blocks = [Block(MESSAGING_ID, write_messaging(Messaging(units, id=MESSAGING_ID), version))]
+    signals = (signal,) if before is None else (before, signal)
+    return write_answers(signals, version, how, now, routing)[-1]
+
+
+def write_answers(
+    signals: Sequence[SignalMessage],
+    version: SoapVersion,
+    how: Signing | None,
+    now: datetime,
+    routing: Routing | None = None,
+) -> tuple[Answer, ...]:
+    """The receipts and errors of a bundle in one envelope, under one signature.
+
+    Each answer has the same envelope. [P2-3.8-04] [P2-3.5-01]
+    """
+    messaging = Messaging(tuple(signals), id=MESSAGING_ID)
+    blocks = [Block(MESSAGING_ID, write_messaging(messaging, version))]
     if routing is not None:
         blocks = routing.blocks(version) + blocks
     secured = secure(
@@ -142,8 +170,17 @@ def write_answer(
         signing=how,
         lifetime=secured_at(now) if how else None,
     )
-    kind = "receipt" if signal.receipt is not None else "error"
-    return Answer(signal.message_info.message_id, kind, version, secured.envelope)
+    return tuple(
+        [
+            Answer(
+                signal.message_info.message_id,
+                "receipt" if signal.receipt is not None else "error",
+                version,
+                secured.envelope,
+            )
+            for signal in signals
+        ]
+    )
 
 
 class SentMessage(Struct, frozen=True):
@@ -151,18 +188,37 @@ class SentMessage(Struct, frozen=True):
 
     user_message: UserMessage
     references: tuple[Reference, ...]
-    """Of the signature; empty when it was not signed."""
+    """Of the signature, as far as they are about this unit; empty when it was not signed."""
+    neighbours: tuple[Reference, ...] = ()
+    """All of the signature, in a bundle."""
 
 
 def sent_message(envelope: bytes, limits: Limits = DEFAULT) -> SentMessage:
-    """What was sent, from the envelope that was kept."""
+    """What was sent, from the envelope that was kept; of a bundle the primary unit."""
+    return next(iter(sent_messages(envelope, limits).values()))
+
+
+def sent_messages(envelope: bytes, limits: Limits = DEFAULT) -> dict[str, SentMessage]:
+    """The units that were sent in an envelope that was kept, by their ids."""
     parsed = read_envelope(xml.parse(envelope, limits))
     element = find_messaging(parsed)
-    reading = read_messaging(element, parsed.version) if element is not None else None
-    if reading is None or reading.messaging is None or not reading.messaging.user_messages:
+    reading = read_messaging(element, parsed.version, limits) if element is not None else None
+    messages = reading.messaging.user_messages if reading and reading.messaging else ()
+    if not messages:
         raise ValueError("the envelope that was kept holds no user message")
-    references = references_of(security_headers(parsed.header).get(None), limits)
-    return SentMessage(reading.messaging.user_messages[0], references)
+    return sent_units(messages, references_of(security_headers(parsed.header).get(None), limits))
+
+
+def sent_units(
+    messages: Sequence[UserMessage], references: tuple[Reference, ...]
+) -> dict[str, SentMessage]:
+    """The units of a message that was sent, with what of its signature is about each."""
+    if len(messages) == 1:
+        return {messages[0].message_info.message_id: SentMessage(messages[0], references)}
+    return {
+        one.message_info.message_id: SentMessage(one, own, references)
+        for one, own in zip(messages, unit_references(references, messages), strict=True)
+    }
 
 
 def kept_signal(envelope: bytes, limits: Limits = DEFAULT) -> SignalMessage:
@@ -192,6 +248,7 @@ def receipt_problems(
             sent_message_id=sent.user_message.message_info.message_id,
             sent_references=references or None,
             sent_user_message=sent.user_message,
+            also_sent=sent.neighbours,
         )
     except EbmsError as invalid:
         problems.append(invalid)

@@ -4,14 +4,19 @@ EBMS:0030 tells what breaks them. A bundle has no identity, so it refers to the 
 (Part 2, 3.5).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
-from postroad.agreement.bundling import BundlingTerms, incompatible
+from postroad.agreement.bundling import BundlingTerms, bundling_terms, incompatible
+from postroad.agreement.matching import Match
 from postroad.agreement.values import format_duration, format_size
+from postroad.wire.ebms3 import Unit, UserMessage
 from postroad.wire.errors import EbmsError
+
+BUNDLING_ERROR: Final = "EBMS:0030"
 
 
 class Member(Struct, frozen=True):
@@ -26,7 +31,7 @@ class Member(Struct, frozen=True):
 def bundle_problems(members: Sequence[Member], size: int) -> list[EbmsError]:
     """In what a bundle, primary first, breaks the bundling parameters of its units.
 
-    `size` is that of the whole message. A unit alone is no bundle, and breaks nothing.
+    `size` is that of envelope and attachments. A unit alone is no bundle, and breaks nothing.
 
     [P2-3.4-01] [P2-3.5-02] [P2-3.5-03] [P2-3.5-04] [P2-3.5-05]
     """
@@ -38,9 +43,28 @@ def bundle_problems(members: Sequence[Member], size: int) -> list[EbmsError]:
     if most is not None and size > most:
         found.append(f"the bundle has {size} bytes, {_of(primary)} allows {format_size(most)}")
     return [
-        EbmsError("EBMS:0030", said, location="eb:Messaging", ref=primary.message_id)
+        EbmsError(BUNDLING_ERROR, said, location="eb:Messaging", ref=primary.message_id)
         for said in found
     ]
+
+
+def received_bundle_problems(
+    units: Sequence[Unit], matches: Mapping[int, Match], size: int
+) -> list[EbmsError]:
+    """The same for a bundle that was received; `matches` are the units' P-Modes by their place.
+
+    A unit without a P-Mode is refused anyway. [P2-3.3-09]
+    """
+    members = []
+    for place, unit in enumerate(units):
+        if isinstance(unit, UserMessage):
+            match, info = matches.get(place), unit.message_info
+            if match is not None:
+                terms = bundling_terms(match.pmode, match.leg)
+                members.append(Member(info.message_id, info.timestamp, terms))
+            elif not members:
+                return []
+    return bundle_problems(members, size)
 
 
 def _strangers(members: Sequence[Member]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from postroad.wire.ebms3_user_messages import content_id
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.mime import Part
 from postroad.wire.mime_headers import Headers, parse_content_type
-from postroad.wire.receipts import check_receipt
+from postroad.wire.receipts import check_receipt, references_about
 
 ENVELOPE: Final = "message/envelope.xml"
 """What the message's envelope is called where problems are told."""
@@ -49,7 +49,10 @@ class Given:
 
     envelope: bytes
     parts: tuple[Part, ...]
+    """In a bundle, those of the unit."""
     signals: tuple[GivenSignal, ...]
+    message_id: str | None = None
+    """Which unit of a bundle it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +120,42 @@ def judge(
     made, unless somebody gave a time.
     """
     lens = replace(lens, opened=True)
-    capture = Capture(None, None, None, given.envelope, given.parts, bool(given.parts), (), True)
+    # Of a bundle's unit only its own parts are here, and the others prove nothing about it.
+    whole = given.message_id is None
+    several = whole and bool(given.parts)
+    capture = Capture(None, None, None, given.envelope, given.parts, several, (), whole)
     found = _looked(capture, lens, of_message)
     findings = Findings(found)
-    user_messages = found.messaging.user_messages if found.messaging else ()
-    if len(user_messages) != 1:
+    message = _meant(found, given.message_id)
+    if message is None:
         if found.readable:
-            said = f"the envelope holds {len(user_messages)} user messages, one is expected"
+            count = len(found.messaging.user_messages) if found.messaging else 0
+            which = (
+                f", none of them {given.message_id}" if given.message_id else ", one is expected"
+            )
+            said = f"the envelope holds {count} user messages{which}"
             findings.problems.append(EbmsError("EBMS:0009", said, location=ENVELOPE))
         return findings
-    found.problems += _message_problems(found)
+    found.problems += _message_problems(found, message)
     for signal in given.signals:
-        findings.signals.append(_judge_signal(signal, found, user_messages[0], lens, of_signals))
+        findings.signals.append(_judge_signal(signal, found, message, lens, of_signals))
     return findings
+
+
+def _meant(found: Inspection, message_id: str | None) -> UserMessage | None:
+    """The message that an evidence is about: the only one, or the unit of that id."""
+    messages = found.messaging.user_messages if found.messaging else ()
+    if message_id is None:
+        return messages[0] if len(messages) == 1 else None
+    return next((one for one in messages if one.message_info.message_id == message_id), None)
+
+
+def _signed_of(message: Inspection, user_message: UserMessage) -> Sequence[Reference]:
+    """What of the message's signature is about one of its user messages."""
+    if message.verification is None or message.messaging is None:
+        return ()
+    signed = message.verification.signed_references
+    return references_about(signed, user_message, message.messaging.user_messages)
 
 
 def _looked(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
@@ -147,14 +173,16 @@ def _looked(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
     return look.found
 
 
-def _message_problems(found: Inspection) -> list[EbmsError]:
+def _message_problems(found: Inspection, user_message: UserMessage) -> list[EbmsError]:
     verification = found.verification
     if verification is None:
         warning = EbmsError("EBMS:0103", _NOTHING_SIGNED, severity=Severity.WARNING)
         return [warning]
+    own = {reference.uri for reference in _signed_of(found, user_message)}
     return [
         EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
         for uri in verification.unseen
+        if uri in own
     ]
 
 
@@ -167,6 +195,8 @@ def _judge_signal(
 ) -> SignalFinding:
     capture = Capture(None, None, None, given.envelope, (), False, (), True)
     found = _looked(capture, lens, choose)
+    if rides(found):
+        found = _looked(replace(capture, whole=False), lens, choose)
     problems = list(found.problems)
     signal = about(found, user_message.message_info.message_id, given.kind)
     if signal is None:
@@ -176,7 +206,7 @@ def _judge_signal(
         return SignalFinding(given, found, tuple(problems))
     if signal.receipt is None:
         return SignalFinding(given, found, tuple(problems))
-    sent = message.verification.signed_references if message.verification else ()
+    sent = _signed_of(message, user_message)
     problems += signer_problems(found, message, user_message)
     try:
         check_receipt(
@@ -184,10 +214,16 @@ def _judge_signal(
             sent_message_id=user_message.message_info.message_id,
             sent_references=sent or None,
             sent_user_message=user_message,
+            also_sent=message.verification.signed_references if message.verification else (),
         )
     except EbmsError as invalid:
         problems.append(invalid)
     return SignalFinding(given, found, tuple(problems), _compared(sent, signal))
+
+
+def rides(found: Inspection) -> bool:
+    """Whether a signal stands in a message, such as a reply: only its envelope is kept with it."""
+    return found.messaging is not None and bool(found.messaging.user_messages)
 
 
 def about(found: Inspection, message_id: str, kind: str) -> SignalMessage | None:

@@ -1,6 +1,6 @@
 """What P-Modes lead one to expect of a message, and where a message breaks it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -101,6 +101,10 @@ class Facts(Struct, frozen=True):
     """A token too old is refused; else it is only worth a warning."""
     receiving: bool = False
     """Somebody acts on the message: what nobody vouches for is then refused."""
+    fragment: bool = False
+    """It is a part of a message: payloads and most properties are only in the whole."""
+    joined: bool = False
+    """It was joined of fragments, which were secured instead of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,41 +167,26 @@ class Expectation:
         return self.materials.get((match.pmode.id, match.number), NOTHING)
 
     def check(
-        self,
-        message: UserMessage,
-        facts: Facts,
-        match: Match | None = None,
-        *,
-        secondary: bool = False,
+        self, message: UserMessage, facts: Facts, match: Match | None = None
     ) -> list[EbmsError]:
         """Everything in which the message breaks its P-Mode; EBMS:0010 when it has none.
 
-        `match` is its P-Mode where that is known already. Of a `secondary` unit of a bundle only
-        header and payloads count: envelope and security are the primary's. [P2-3.2.2-01]
+        `match` is its P-Mode where that is known already.
         """
         try:
             match = match or self.pmodes.match(message)
         except EbmsError as error:
             return [error]
-        parts = [
-            PartFacts(
-                payload.part_info.href,
-                payload.media_type,
-                payload.content.size if payload.content is not None else None,
-            )
-            for payload in facts.payloads
-        ]
-        if secondary:
-            return check_user_message(match, message, parts)
         problems = check_user_message(
             match,
             message,
-            parts,
+            _parts(facts.payloads),
             soap_version=facts.soap_version,
             for_next_msh=facts.for_next_msh,
+            fragment=facts.fragment,
         )
         problems += _exchange(match, message, facts)
-        if match.leg.security is not None:
+        if match.leg.security is not None and not facts.joined:
             problems += _security(match.leg.security, facts, self.material(match))
         return problems
 
@@ -246,6 +235,27 @@ class Expectation:
         return []
 
 
+def check_secondary(
+    message: UserMessage, payloads: Sequence[Payload], match: Match
+) -> list[EbmsError]:
+    """In what a secondary unit of a bundle breaks its P-Mode.
+
+    Only header and payloads count: envelope and security are the primary's. [P2-3.2.2-01]
+    """
+    return check_user_message(match, message, _parts(payloads))
+
+
+def _parts(payloads: Sequence[Payload]) -> list[PartFacts]:
+    return [
+        PartFacts(
+            payload.part_info.href,
+            payload.media_type,
+            payload.content.size if payload.content is not None else None,
+        )
+        for payload in payloads
+    ]
+
+
 @lru_cache(maxsize=256)
 def _tls_trust(anchors: tuple[x509.Certificate, ...]) -> Trust:
     return Trust(anchors=anchors, check_key_usage=False)
@@ -266,7 +276,7 @@ def _encryption(terms: X509, facts: Facts, material: Material) -> Iterator[EbmsE
     encryption, found = terms.encryption, facts.decryption
     wanted = encryption.encrypt.enabled if encryption and encryption.encrypt else None
     present = found is not None and found.present
-    if wanted and not present and facts.payloads:
+    if wanted and not present and (facts.payloads or facts.fragment):
         yield _policy("the P-Mode asks for encryption, and the message is not encrypted")
     if wanted is False and present:
         yield _policy("the message is encrypted, which the P-Mode does not allow")

@@ -231,6 +231,9 @@ def route_report(found: Routable, table: RoutingTable) -> RouteReport:
 
 def destinations(to: Destination) -> tuple[str, ...]:
     """Where a rule leads, in order."""
+    if to.channel is not None:
+        below = f"/{to.channel.extension}" if to.channel.extension else ""
+        return (f"channel of its mpc{below}, pulled by {to.channel.authorization.username}",)
     return tuple(f"push {url}" for url in to.push or ())
 
 

@@ -11,9 +11,10 @@ from datetime import timedelta
 from lxml import etree
 
 from postroad.agreement.matching import Protected
+from postroad.msh.bundle_rules import received_bundle_problems
 from postroad.msh.capture import Capture, read_capture
 from postroad.msh.ebxml_inbound import EbxmlLook
-from postroad.msh.expectation import Expectation, Facts, Terms
+from postroad.msh.expectation import Expectation, Facts, Terms, check_secondary
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.payloads import (
     Opening,
@@ -387,18 +388,25 @@ class Look:
                 self._unit_agreement(expectation, place, unit, secondary=unit is not primary)
             elif unit.receipt is not None and not self._lens.receiving:
                 self._problems += expectation.check_receipt(unit)
+        if len(self._found.matches) > 1:
+            size = len(self._capture.envelope)
+            size += sum(part.content.size for part in self._capture.attachments)
+            self._problems += received_bundle_problems(messaging.units, self._found.matches, size)
 
     def _unit_agreement(
         self, expectation: Expectation, place: int, unit: UserMessage, *, secondary: bool
     ) -> None:
-        facts = self._facts(self._found.payloads.get(place, ()))
+        payloads = self._found.payloads.get(place, ())
         match = self._found.match if not secondary else None
         try:
             match = self._found.matches[place] = match or expectation.pmodes.match(unit)
         except EbmsError as error:
             self._problems.append(error)
             return
-        self._problems += expectation.check(unit, facts, match, secondary=secondary)
+        if secondary:
+            self._problems += check_secondary(unit, payloads, match)
+        else:
+            self._problems += expectation.check(unit, self._facts(payloads), match)
 
     def _receipts(self) -> None:
         """Proof of receipt is worth its signature."""
@@ -429,6 +437,8 @@ class Look:
             at=self._lens.at,
             time_counts=self._lens.time_counts,
             receiving=self._lens.receiving,
+            fragment=found.fragment is not None,
+            joined=self._lens.joined,
         )
 
 

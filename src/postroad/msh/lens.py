@@ -49,6 +49,8 @@ class Lens(Struct, frozen=True):
     """The one who looks will act on the message: what cannot be checked is then a failure."""
     opened: bool = False
     """Attachments are given as they were before encryption: there is nothing to decrypt."""
+    joined: bool = False
+    """It was joined of fragments that were secured: it need not be so itself. [P2-4.4.2-05]"""
     known: tuple[x509.Certificate, ...] = ()
     """Certificates that a message may name without holding them; nobody is trusted for it."""
     expectation: Expectation | None = None

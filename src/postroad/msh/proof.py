@@ -20,7 +20,7 @@ from msgspec import Struct
 from postroad.msh.capture import Capture
 from postroad.msh.ebxml_answers import SentEbxml
 from postroad.msh.ebxml_evidence import is_by_receiver, judge_acknowledgment
-from postroad.msh.evidence import GivenSignal, about, signer_problems
+from postroad.msh.evidence import GivenSignal, about, rides, signer_problems
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.usual_proof import UsualReceipt, usual_receipt
@@ -31,7 +31,7 @@ from postroad.security.trust import Trust, check_subject, is_authority
 from postroad.wire.ebms3 import PartyId, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
-from postroad.wire.receipts import check_receipt
+from postroad.wire.receipts import check_receipt, references_about
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -239,6 +239,8 @@ class Prover:
         found = _looked(receipt, lens, whole=True)
         if found.ebxml is not None:
             return self._acknowledgment(receipt, sent, message_id, receipt_id, at, lens)
+        if rides(found):
+            found = _looked(receipt, lens, whole=False)
         wrong = _failures(found)
         if not found.readable:
             return Proof(False, False, None, None, None, _told(wrong))
@@ -390,12 +392,15 @@ def _differences(signal: SignalMessage, message: Inspection, message_id: str) ->
         said = f"what was kept is not the message {message_id}{why}"
         return [EbmsError("EBMS:0302", said)]
     verification, different = message.verification, _broken(message)
+    signed = verification.signed_references if verification else ()
+    units = message.messaging.user_messages if message.messaging else ()
     try:
         check_receipt(
             signal,
             sent_message_id=message_id,
-            sent_references=verification.signed_references if verification else None,
+            sent_references=references_about(signed, user_message, units) if verification else None,
             sent_user_message=user_message,
+            also_sent=signed,
         )
     except EbmsError as invalid:
         different.append(invalid)

@@ -22,11 +22,11 @@ from postroad.agreement.channels import (
 )
 from postroad.agreement.matching import Match
 from postroad.agreement.places import sides
-from postroad.agreement.pmode import Partner
+from postroad.agreement.pmode import Authorization, Partner
 from postroad.msh.expectation import Expectation, Material, Terms
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
-from postroad.msh.securing import Unsecurable, key_signing, own_signing
+from postroad.msh.securing import Unsecurable, key_signing, own_signing, signs
 from postroad.security.keyestablishment import Entropy
 from postroad.security.keys import KeyPair
 from postroad.security.secure import secure
@@ -90,16 +90,19 @@ def pull_request(
     now: datetime,
     entropy: Entropy,
     key: KeyPair | None,
+    riding: SignalMessage | None = None,
 ) -> Asking:
     """A request for a message of a P-Mode's channel, with what shows who asks. [P2-2.5.4-01]
 
+    `riding` is the receipt of a message that was pulled before; it is signed where receipts are.
     `Unsecurable` when it has to be signed and there is no key.
     """
     match, leg = channel.match, channel.match.leg
     version = soap_version(leg)
     request = PullRequest(channel.mpc, selection)
     signal = SignalMessage(MessageInfo(now, signal_id), pull_request=request)
-    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    units = (signal,) if riding is None else (signal, riding)
+    block = write_messaging(Messaging(units, id=MESSAGING_ID), version)
     blocks = [Block(MESSAGING_ID, block)]
     agreed = token_asked(match.pmode, leg)
     if agreed is not None:
@@ -112,13 +115,52 @@ def pull_request(
         )
         blocks.append(Block("", write_security(version, [token], role=EBMS_ROLE)))
     how = None
-    if signature_asked(match.pmode, leg):
+    if signature_asked(match.pmode, leg) or (riding is not None and signs(leg)):
         if key is None:
             raise Unsecurable(
                 "PullRequests are to be signed, and there is no key: set keys.signing"
             )
         how = own_signing(key_signing(leg, key))
     secured = secure(version, blocks, [], signing=how, lifetime=secured_at(now) if how else None)
+    return Asking(signal_id, version, secured.envelope)
+
+
+def riding_on(messaging: Messaging | None) -> tuple[SignalMessage, ...]:
+    """The receipt and the error that ride on a PullRequest; none where that is not the form.
+
+    Core 5.2.4: one of each kind.
+    """
+    if messaging is None or bundled_wrong(messaging):
+        return ()
+    return tuple(one for one in messaging.signals if one.pull_request is None)
+
+
+def bundled_wrong(messaging: Messaging) -> bool:
+    """Whether there is more beside a PullRequest than a receipt and an error."""
+    receipts = sum(1 for one in messaging.signals if one.receipt is not None)
+    errors = sum(1 for one in messaging.signals if one.errors)
+    return bool(messaging.user_messages) or receipts > 1 or errors > 1
+
+
+def relayed_pull_request(
+    mpc: str, user: Authorization, *, signal_id: str, now: datetime, entropy: Entropy
+) -> Asking:
+    """A request of an intermediary, which has no P-Mode: for a channel, by user name."""
+    version = SoapVersion.SOAP_12
+    signal = SignalMessage(MessageInfo(now, signal_id), pull_request=PullRequest(mpc))
+    token = write_username_token(
+        user.username,
+        user.password.get_secret_value(),
+        digest=True,
+        nonce=entropy(_NONCE_BYTES),
+        created=now,
+    )
+    block = write_messaging(Messaging((signal,), id=MESSAGING_ID), version)
+    blocks = [
+        Block(MESSAGING_ID, block),
+        Block("", write_security(version, [token], role=EBMS_ROLE)),
+    ]
+    secured = secure(version, blocks, [], signing=None, lifetime=None)
     return Asking(signal_id, version, secured.envelope)
 
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from postroad.security.attachments import Attachment
+from postroad.security.keyestablishment import Entropy
 from postroad.security.sign import Block
 from postroad.wire.content import Content, Slice
 from postroad.wire.ebms3 import Messaging, UserMessage
@@ -39,6 +40,7 @@ from postroad.wire.wsa import Addressing, write_addressing
 DATA_TYPE: Final = "application/octet-stream"
 MESSAGING_ID: Final = "_messaging"
 FRAGMENT_ID: Final = "_fragment"
+_GROUP_BYTES: Final = 16
 _ROUTING_ID: Final = "_routing"
 _ADDRESSING_ID: Final = "_addressing"
 
@@ -163,6 +165,15 @@ def split(
         routing,
         streamed,
     )
+
+
+def group_id(message_id: str, entropy: Entropy, *, made_here: bool) -> str:
+    """The GroupId of a message: its id, where that was made here and nobody can guess it.
+
+    An id that an application chose may be known to others, who could send fragments of the group.
+    [P2-4.2.2-02, P2-4.4.2-13, P2-4.7-02]
+    """
+    return message_id if made_here else entropy(_GROUP_BYTES).hex()
 
 
 def copied_header(message: UserMessage, routing_properties: frozenset[str]) -> UserMessage:

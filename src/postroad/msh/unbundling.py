@@ -5,15 +5,17 @@ groups that have nothing to do with each other, and orders each; `related_failur
 failure of a unit stops.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
+from typing import Final
 
 from msgspec import Struct
 
 from postroad.agreement.bundling import TIMESTAMP, UNDEFINED, BundlingTerms, bundling_terms
 from postroad.agreement.matching import Match
 from postroad.agreement.places import sides
-from postroad.msh.bundle_rules import Member, bundle_problems
+from postroad.msh.bundle_rules import BUNDLING_ERROR
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
 from postroad.wire.ebms3 import UserMessage
@@ -21,6 +23,7 @@ from postroad.wire.ebms3_reader import USER_MESSAGE, find_messaging
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.unit_paths import unit_values
 
+_NOTHING: Final[Mapping[int, EbmsError]] = MappingProxyType({})
 Partitions = tuple[tuple[int, ...], ...]
 """Units by their number, parted into groups; within each in the order of processing."""
 
@@ -44,8 +47,8 @@ class Unbundled(Struct, frozen=True):
     """In which order the units are processed."""
 
 
-def unbundle(found: Inspection, size: int) -> Unbundled:
-    """The units of a message of so many bytes that was looked at."""
+def unbundle(found: Inspection) -> Unbundled:
+    """The units of a message that was looked at."""
     units = _units(found)
     whole = _of_the_whole(found, units)
     primary = units[0].match if units else None
@@ -53,11 +56,7 @@ def unbundle(found: Inspection, size: int) -> Unbundled:
         return Unbundled(units, whole, tuple((number,) for number in range(len(units))))
     terms = bundling_terms(primary.pmode, primary.leg)
     times = [unit.message.message_info.timestamp for unit in units]
-    return Unbundled(
-        units,
-        tuple(bundle_problems([one for one in map(_member, units) if one is not None], size)),
-        processing_order(terms, times, _scopes(found, terms)),
-    )
+    return Unbundled(units, (), processing_order(terms, times, _scopes(found, terms)))
 
 
 def _units(found: Inspection) -> tuple[ReceivedUnit, ...]:
@@ -65,7 +64,7 @@ def _units(found: Inspection) -> tuple[ReceivedUnit, ...]:
     messages = messaging.user_messages if messaging else ()
     failures: dict[str, list[EbmsError]] = {one.message_info.message_id: [] for one in messages}
     for problem in found.problems:
-        if problem.ref in failures and problem.severity is Severity.FAILURE:
+        if problem.ref in failures and _fails(problem) and problem.code != BUNDLING_ERROR:
             failures[problem.ref].append(problem)
     units = []
     for place, unit in enumerate(messaging.units if messaging else ()):
@@ -80,7 +79,8 @@ def _units(found: Inspection) -> tuple[ReceivedUnit, ...]:
 def _of_the_whole(found: Inspection, units: Sequence[ReceivedUnit]) -> tuple[EbmsError, ...]:
     """The failures that are not about one unit of several, or about a signal.
 
-    Without its primary's P-Mode nothing of a bundle can be judged. [P2-3.2.2-01]
+    EBMS:0030 names the primary unit and means the bundle. Without the primary's P-Mode nothing of
+    a bundle can be judged. [P2-3.2.2-01]
     """
     apart: set[str | None] = set()
     if len(units) > 1 and units[0].match is not None:
@@ -88,8 +88,14 @@ def _of_the_whole(found: Inspection, units: Sequence[ReceivedUnit]) -> tuple[Ebm
     if found.messaging is not None and units:
         apart |= {one.message_info.message_id for one in found.messaging.signals}
     return tuple(
-        one for one in found.problems if one.severity is Severity.FAILURE and one.ref not in apart
+        one
+        for one in found.problems
+        if _fails(one) and (one.ref not in apart or one.code == BUNDLING_ERROR)
     )
+
+
+def _fails(problem: EbmsError) -> bool:
+    return problem.severity is Severity.FAILURE
 
 
 def _borrowed(unit: UserMessage, primary: UserMessage, match: Match | None) -> list[EbmsError]:
@@ -108,14 +114,6 @@ def _borrowed(unit: UserMessage, primary: UserMessage, match: Match | None) -> l
     )
     place, ref = "eb:UserMessage/eb:PartyInfo/eb:From", unit.message_info.message_id
     return [EbmsError("EBMS:0101", said, location=place, ref=ref)]
-
-
-def _member(unit: ReceivedUnit) -> Member | None:
-    """A unit that has a P-Mode; the others are refused anyway."""
-    if unit.match is None:
-        return None
-    info = unit.message.message_info
-    return Member(info.message_id, info.timestamp, bundling_terms(unit.match.pmode, unit.match.leg))
 
 
 def _scopes(found: Inspection, primary: BundlingTerms) -> list[tuple[str, ...]]:
@@ -162,6 +160,22 @@ def related_failures(partitions: Partitions, failed: Collection[int]) -> dict[in
             elif culprit is not None:
                 stopped[number] = culprit
     return stopped
+
+
+def unit_failures(
+    taken: Unbundled, later: Mapping[int, EbmsError] = _NOTHING
+) -> dict[int, tuple[EbmsError, ...]]:
+    """What each unit that is not processed is answered with, by its number.
+
+    `later` is what went wrong with units while they were processed. [P2-3.10.3-03] [P2-3.10.3-04]
+    """
+    failed = {number: unit.failures for number, unit in enumerate(taken.units) if unit.failures}
+    failed |= {number: (*failed.get(number, ()), error) for number, error in later.items()}
+    stopped = related_failures(taken.partitions, failed)
+    return failed | {
+        number: (related_failed(taken.units[number].message, taken.units[culprit].message),)
+        for number, culprit in stopped.items()
+    }
 
 
 def related_failed(unit: UserMessage, culprit: UserMessage) -> EbmsError:

@@ -2,7 +2,7 @@
 
 import base64
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -19,13 +19,15 @@ from postroad.node.context import Context
 from postroad.node.journaling import about, place
 from postroad.node.mailing import Mailing
 from postroad.store.interface import Transaction
-from postroad.store.records import Offer, Side, State, Work
+from postroad.store.records import Message, Offer, Side, State, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
-from postroad.wire.ebms3 import UserMessage
+from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.soap import SoapVersion
 
+SOON: Final = timedelta(seconds=5)
+"""A receipt for which no PullRequest comes by in that time calls back."""
 _FIRST_WAIT: Final = timedelta(seconds=1)
 _LONGEST_WAIT: Final = timedelta(hours=1)
 _MOST_ATTEMPTS: Final = 20
@@ -44,6 +46,15 @@ class Call(msgspec.Struct, frozen=True):
     pmode: str
     soap_action: str | None = None
     leg: int = 1
+
+
+class Riding(msgspec.Struct, frozen=True):
+    """A receipt that may ride on the next PullRequest."""
+
+    work: int
+    """What sends it if it does not."""
+    message_id: str
+    signal: SignalMessage
 
 
 def way_back(
@@ -100,6 +111,28 @@ def _errors_to(match: Match) -> str | None:
     return named[0] if named else _receipts_to(match)
 
 
+def gone(
+    tx: Transaction, message: Message, event: str, signal_id: str, peer: str | None, now: datetime
+) -> None:
+    """A signal about a message left, and was taken: the journal is told."""
+    kept = [
+        one.envelope
+        for one in tx.signals(Side.RECEIVING, message.message_id)
+        if one.signal_id == signal_id
+    ]
+    evidence = place(kept[0]) if kept else None
+    tx.record((about(message, event, now, signal_id=signal_id, peer=peer, evidence=evidence),))
+
+
+def ridden(tx: Transaction, one: Riding, peer: str, now: datetime) -> None:
+    """A receipt was taken with a PullRequest: nobody need call back."""
+    message = tx.message(Side.RECEIVING, one.message_id)
+    if message is None or tx.work(one.work) is None:
+        return
+    gone(tx, message, _EVENTS["receipt"], one.signal.message_info.message_id, peer, now)
+    tx.finish_work(one.work)
+
+
 class Calling:
     """Sends signals, again and again until the partner takes them."""
 
@@ -151,23 +184,7 @@ class Calling:
         refused = message is not None and message.state is State.REJECTED
         if message is not None and not refused and call.kind in _EVENTS:
             now = self._context.clock()
-            kept = [
-                one.envelope
-                for one in tx.signals(Side.RECEIVING, message.message_id)
-                if one.signal_id == call.signal_id
-            ]
-            tx.record(
-                (
-                    about(
-                        message,
-                        _EVENTS[call.kind],
-                        now,
-                        signal_id=call.signal_id,
-                        peer=call.url,
-                        evidence=place(kept[0]) if kept else None,
-                    ),
-                )
-            )
+            gone(tx, message, _EVENTS[call.kind], call.signal_id, call.url, now)
         tx.finish_work(work.id, work.owner)
 
     async def _again(self, work: Work, call: Call, why: str) -> None:

@@ -62,6 +62,8 @@ class Carrying:
         over = due(message, road.policy, began)
         if over is not None:
             return give_up(context, message, work, over, began)
+        if message.channel is not None:
+            return _later(work, message, road, began)
         if context.is_paused(message.partner) and not probes:
             return _later(work, message, road, began)
         try:
@@ -221,10 +223,13 @@ def _never(detail: str, peer: str | None, *, reached: bool = True) -> Outcome:
 
 
 def _later(work: Work, message: Message, road: Road, now: datetime) -> Step:
-    """The next MSH is paused: the message keeps its place, and no retry is used up."""
+    """It waits to be pulled, or the next MSH is paused: no retry is used up."""
     end = ends_at(road.policy, message.created_at, message.first_sent_at)
 
     def step(tx: Transaction) -> None:
+        if message.channel is not None:
+            tx.postpone_work(work.id, end, owner=work.owner)
+            return
         tx.expire_work(work.id, end)
         tx.postpone_work(work.id, now, owner=work.owner)
 

@@ -18,7 +18,7 @@ from postroad.node.in_force import InForce
 from postroad.node.together import Together
 from postroad.reliability.breaker import Gate
 from postroad.store.interface import Store
-from postroad.store.records import Partner
+from postroad.store.records import Partner, Work
 from postroad.wire.limits import Limits
 
 TakeReply = Callable[[Capture, int, Match, str, str], Awaitable[tuple[Inspection, bool] | None]]
@@ -60,8 +60,14 @@ class Context:
     settled: "Waiting" = field(default_factory=lambda: Waiting())
     take_in: Callable[[Capture, str, int], Awaitable[None]] | None = None
     """Takes in a message that came as the response to one of ours."""
+    claimed: Callable[[Work], Work] = lambda work: work
+    """Work that is about to be added: as this process has it, where it can begin at once."""
+    begin: Callable[[Work], None] | None = None
+    """Begins with it once it is durable."""
     pass_on: Callable[[Capture, str, int], Awaitable[None]] | None = None
     """Passes on a signal for others that came as the response to what was passed on."""
+    stopping: bool = False
+    """Nobody is to wait for the application any longer."""
     take_reply: TakeReply | None = None
     """Takes in the reply that came as the response to a request of ours, if it is one."""
     msh_url: str | None = None
@@ -120,6 +126,10 @@ class Waiting:
     def tell(self, message_id: str) -> None:
         for event in self._events.get(message_id, ()):
             event.set()
+
+    def tell_all(self) -> None:
+        for name in self._events:
+            self.tell(name)
 
     def enter(self, message_id: str) -> asyncio.Event:
         event = asyncio.Event()

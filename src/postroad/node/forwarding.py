@@ -26,6 +26,7 @@ from postroad.msh.forwarding import (
     read_routable,
     unknown_headers,
 )
+from postroad.msh.selecting import items_of
 from postroad.node.context import Context
 from postroad.node.journaling import about, signed
 from postroad.node.keeping import LONGEST_ID, told
@@ -33,7 +34,7 @@ from postroad.node.outcome import begin_anew, life_of
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability.delivery import AT_WORK, Input, Stage
 from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, State, StoredPart, Work
+from postroad.store.records import Message, Offer, Side, State, StoredPart, Work
 from postroad.wire.content import BytesContent, Content, Sink
 from postroad.wire.ebms3 import PullRequest
 from postroad.wire.errors import EbmsError
@@ -106,30 +107,50 @@ class Forwarding:
 
     async def take(self, capture: Capture, body: Body, request: Request) -> Response | None:
         """Take a message over that is for others, or refuse it; None: it is for this node."""
+        letter = await self.read(capture, body, request)
+        if letter is None:
+            return None
+        problem = await self.keep(letter)
+        return NO_CONTENT if problem is None else await self._refuse(letter, problem)
+
+    async def read(self, capture: Capture, body: Body, request: Request) -> Letter | None:
+        """A message that is for others; None: it is for this node, or for nobody."""
         try:
             found = read_routable(capture.envelope, self._context.limits)
         except EbmsError:
             return None
         if await self._is_for_us(found):
             return None
-        now = self._context.clock()
-        letter = Letter(
+        return Letter(
             found,
             capture,
             body,
             request.content_type or "",
             request.peer,
-            now,
+            self._context.clock(),
             _stations(request.stations),
         )
+
+    async def keep(self, letter: Letter) -> EbmsError | None:
+        """Durable first, then answered; why it is not taken, if so. [P2-2.5.2-01]"""
+        context, found = self._context, letter.found
         problem = self._wrong(letter)
         if problem is not None:
-            return await self._refuse(letter, problem)
+            return problem
         assert found.source is not None
-        route = self._context.in_force.routing.table.route(found.source)
+        route = context.in_force.routing.table.route(found.source)
         if route is None:
-            return await self._refuse(letter, no_route(found))
-        return await self._keep(letter, route)
+            return no_route(found)
+        content = await context.store.persist(letter.body.content)
+        letter = changed(letter, body=changed(letter.body, content=content))
+        made = self.message_of(letter, route)
+        problem = await context.store.run(self._step(letter, made, route))
+        if problem is None:
+            context.work_came.set()
+            context.count("messages", side="forwarding", event="received")
+            said = {"message_id": made.message_id, "peer": letter.peer, "rule": route.id}
+            _log.info("received", extra=said)
+        return problem
 
     async def _is_for_us(self, found: Routable) -> bool:
         """Whether this node is the endpoint of a message, not one on its way."""
@@ -167,47 +188,36 @@ class Forwarding:
             return EbmsError(ROUTING_FAILURE, said)
         return None
 
-    async def _keep(self, letter: Letter, route: Route) -> Response:
-        """Durable first, then answered. [P2-2.5.2-01]"""
-        context = self._context
-        content = await context.store.persist(letter.body.content)
-        letter = changed(letter, body=changed(letter.body, content=content))
-        made = self.message_of(letter, route)
-        problem = await context.store.run(self._step(letter, made))
-        if problem is not None:
-            return await self._refuse(letter, problem, 503 if problem.code == "EBMS:0202" else 200)
-        context.work_came.set()
-        context.count("messages", side="forwarding", event="received")
-        _log.info(
-            "received", extra={"message_id": made.message_id, "peer": letter.peer, "rule": route.id}
-        )
-        return NO_CONTENT
-
-    def _step(self, letter: Letter, made: Message) -> Callable[[Transaction], EbmsError | None]:
-        """What takes a message over; the error of a copy that is not taken."""
+    def _step(
+        self, letter: Letter, made: Message, route: Route
+    ) -> Callable[[Transaction], EbmsError | None]:
+        """What takes a message over; the error of one that is not taken."""
         now = letter.now
 
         def step(tx: Transaction) -> EbmsError | None:
             before = tx.message(Side.FORWARDING, made.message_id)
             if before is None:
-                kept = put(tx, letter, made)
-                said = "; ".join((f"by the rule {made.route}", *contradictions(letter.found)))
-                tx.record((_received(kept, letter, said),))
-                return None
+                full = _full(tx, made, route)
+                if full is None:
+                    said = "; ".join((f"by the rule {route.id}", *contradictions(letter.found)))
+                    put(tx, letter, made, route, said)
+                return full
             stage = life_of(before).stage
             same = bool(before.parts) and before.parts[0].sha256 == letter.body.sha256
-            if stage in AT_WORK or stage is Stage.SUSPENDED or before.route is None:
-                if not same:
-                    said = "a message of this id waits here and says something else; come again"
-                    return EbmsError("EBMS:0202", said)
-                tx.record((about(before, "duplicate", now, peer=letter.peer),))
-                return None
+            waits = stage in AT_WORK or stage is Stage.SUSPENDED or before.route is None
+            if waits and not same:
+                said = "a message of this id waits here and says something else; come again"
+                return EbmsError("EBMS:0202", said)
             tx.record((about(before, "duplicate", now, peer=letter.peer),))
+            if waits:
+                return None
             if before.copies >= _MOST_COPIES:
                 said = f"it was passed on {before.copies} times; that must be a circle"
                 return EbmsError(ROUTING_FAILURE, said)
-            again(tx, letter, before, made)
-            return None
+            full = _full(tx, made, route)
+            if full is None:
+                _again(tx, letter, before, made, route)
+            return full
 
         return step
 
@@ -243,29 +253,35 @@ class Forwarding:
             best_effort=found.is_error,
             route=route.id,
             hop=next(iter(route.to.push or ()), None),
+            channel=_channel(found, route),
             stations=letter.stations,
             copies=1,
             **said,
         )
 
-    async def _refuse(self, letter: Letter, problem: EbmsError, status: int = 200) -> Response:
-        """Told at once, while who brought it still listens. [P2-2.5.6-01] [P2-2.5.6-15]"""
-        context, now = self._context, letter.now
-        ref = letter.found.message_id
-        ref = ref if ref and len(ref) <= LONGEST_ID else None
-        signal = error([problem], signal_id=context.new_id(now), ref=ref, now=now)
-        answer = write_answer(signal, letter.found.version, None, now)
-        nobody = Message(
+    def refused(self, letter: Letter) -> Message:
+        """What the journal calls a message that was not taken."""
+        context, found, now = self._context, letter.found, letter.now
+        ref = found.message_id
+        return Message(
             Side.FORWARDING,
-            ref or context.new_id(now),
+            ref if ref and len(ref) <= LONGEST_ID else context.new_id(now),
             State.REJECTED,
             now,
             now,
             party=context.party,
             protocol=PROTOCOL,
-            ref_to_message_id=letter.found.ref_to_message_id,
-            signal=letter.found.user_message is None,
+            ref_to_message_id=found.ref_to_message_id,
+            signal=found.user_message is None,
         )
+
+    async def _refuse(self, letter: Letter, problem: EbmsError) -> Response:
+        """Told at once, while who brought it still listens. [P2-2.5.6-01] [P2-2.5.6-15]"""
+        context, now, nobody = self._context, letter.now, self.refused(letter)
+        ref = letter.found.message_id
+        ref = ref if ref == nobody.message_id else None
+        signal = error([problem], signal_id=context.new_id(now), ref=ref, now=now)
+        answer = write_answer(signal, letter.found.version, None, now)
         event = about(
             nobody,
             "error_raised",
@@ -278,22 +294,34 @@ class Forwarding:
         )
         await context.store.run(lambda tx: tx.record((event,)))
         context.count("ebms_errors", code=problem.code, direction="raised")
-        _log.warning(
-            "not passed on",
-            extra={"message_id": ref, "peer": letter.peer, "detail": str(problem)},
-        )
+        said = {"message_id": ref, "peer": letter.peer, "detail": str(problem)}
+        _log.warning("not passed on", extra=said)
+        status = 503 if problem.code == "EBMS:0202" else 200
         return Response(status, answer.content_type, answer.envelope)
 
 
-def put(tx: Transaction, letter: Letter, made: Message) -> Message:
-    """Keep a message, and the work of passing it on."""
+def put(tx: Transaction, letter: Letter, made: Message, route: Route, said: str) -> None:
+    """Keep a message, and pass it on: by the work of doing so, or in a channel."""
     kept = changed(made, **_contents(tx, letter))
     tx.add_message(kept)
-    tx.add_work(Work("forward", kept.message_id, letter.now, partner=kept.partner))
-    return kept
+    event = about(
+        kept,
+        "received",
+        letter.now,
+        envelope=kept.message_id,
+        wire_bytes=kept.wire_bytes,
+        peer=letter.peer,
+        detail=said[:2000],
+        evidence=signed(kept),
+    )
+    tx.record((event,))
+    if kept.channel is None:
+        tx.add_work(Work("forward", kept.message_id, letter.now, partner=kept.partner))
+    else:
+        queue(tx, kept, letter.found, route, letter.now)
 
 
-def again(tx: Transaction, letter: Letter, before: Message, made: Message) -> None:
+def _again(tx: Transaction, letter: Letter, before: Message, made: Message, route: Route) -> None:
     """A copy of what was passed on, or given up: its sender wants it to arrive, so it goes again.
 
     The copy takes the place of the first: it may have been signed anew.
@@ -307,14 +335,53 @@ def again(tx: Transaction, letter: Letter, before: Message, made: Message) -> No
         if one is not None:
             tx.drop(one)
     changes: dict[str, Any] = {
+        "created_at": letter.now,
         "route": made.route,
         "hop": made.hop,
+        "channel": made.channel,
         "stations": made.stations,
         "copies": before.copies + 1,
         "wire_bytes": made.wire_bytes,
         **_contents(tx, letter),
     }
     tx.change_message(Side.FORWARDING, before.message_id, (fresh.state,), **changes)
+    if made.channel is not None and fresh.timer is not None:
+        tx.finish_work(fresh.timer)
+        queue(tx, changed(fresh, **changes), letter.found, route, letter.now)
+
+
+def place_of(route: Route) -> str:
+    """Under which messages of a rule stand in a channel, beside those of P-Modes."""
+    return f"route {route.id}"
+
+
+def queue(tx: Transaction, message: Message, found: Routable, route: Route, now: datetime) -> None:
+    """Put a message into its channel, and see to its end where it does not wait for ever."""
+    assert message.channel is not None
+    sent = found.user_message
+    items = items_of(sent) if sent is not None else ()
+    tx.add_offer(Offer(message.channel, place_of(route), message.message_id, now, items))
+    tx.record((about(message, "queued", now),))
+    keep = route.to.channel.keep if route.to.channel is not None else None
+    timer = None
+    if keep is not None:
+        timer = tx.add_work(Work("forward", message.message_id, now + keep))
+    tx.change_message(Side.FORWARDING, message.message_id, (message.state,), timer=timer)
+
+
+def _full(tx: Transaction, made: Message, route: Route) -> EbmsError | None:
+    """EBMS:0021 when a channel holds as much as it may. [P2-2.5.6-16]"""
+    most = route.to.channel.capacity if route.to.channel is not None else None
+    if made.channel is None or most is None or tx.queue(made.channel).count < most:
+        return None
+    said = f"{most} messages wait in the channel {made.channel}, and it holds no more"
+    return EbmsError("EBMS:0021", said)
+
+
+def _channel(found: Routable, route: Route) -> str | None:
+    """The channel in which it waits to be pulled; None: it is pushed. [P2-2.5.4-07]"""
+    to, routed = route.to.channel, found.input
+    return None if to is None or routed is None else to.of(routed.effective_mpc)
 
 
 def _contents(tx: Transaction, letter: Letter) -> dict[str, Any]:
@@ -332,19 +399,6 @@ def _contents(tx: Transaction, letter: Letter) -> dict[str, Any]:
         "parts": (part,),
         "soap": letter.found.version.number,
     }
-
-
-def _received(kept: Message, letter: Letter, said: str) -> Any:
-    return about(
-        kept,
-        "received",
-        letter.now,
-        envelope=kept.message_id,
-        wire_bytes=kept.wire_bytes,
-        peer=letter.peer,
-        detail=said[:2000],
-        evidence=signed(kept),
-    )
 
 
 def _stations(said: str | None) -> tuple[str, ...]:

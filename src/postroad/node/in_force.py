@@ -81,6 +81,8 @@ class Sending:
     """They are the response to their requests (Two-Way/Sync)."""
     asks: bool = False
     """The response to them is their reply."""
+    pipelined: bool = False
+    """A message may go before earlier ones are answered."""
 
     @property
     def address(self) -> str:
@@ -289,7 +291,7 @@ class InForce:
         later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         if answers:
-            policy = answering_of(leg)
+            policy = answering_of(pmode)
         agreed = _sayable(header(pmode, match.number), spoken)
         if late:
             info = leg.business_info
@@ -311,6 +313,7 @@ class InForce:
             pulling_of(leg).capacity if pulled else None,
             answers,
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
+            not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
         )
 
     def longest_memory(self) -> timedelta | None:

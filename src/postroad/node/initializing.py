@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -95,10 +96,37 @@ class _Keys:
     tls: KeyPair
 
 
-def initialize(plan: Plan, *, now: datetime, force: bool = False) -> list[Path]:
-    """Make the folders; the files that were written. Nothing is overwritten without `force`."""
+@dataclass(frozen=True, slots=True)
+class DevelopmentKeys:
+    """An authority, and the keys of the parties that it vouches for, by their names."""
+
+    authority: KeyPair
+    parties: Mapping[str, _Keys]
+
+
+def make_keys(names: Iterable[str], *, now: datetime) -> DevelopmentKeys:
+    """Make keys for some parties."""
+    begin, end = now - timedelta(days=1), now + timedelta(days=VALID_DAYS)
+    authority = make_authority("Development authority", now=begin)
+    parties = {
+        name: _Keys(
+            issue(authority, name, begin=begin, end=end),
+            issue_tls(authority, f"{name} TLS", begin=begin, end=end, hosts=HOSTS),
+        )
+        for name in names
+    }
+    return DevelopmentKeys(authority, parties)
+
+
+def initialize(
+    plan: Plan, *, now: datetime, force: bool = False, keys: DevelopmentKeys | None = None
+) -> list[Path]:
+    """Make the folders; the files that were written. Nothing is overwritten without `force`.
+
+    `keys` are those of parties that have some already.
+    """
     _check(plan)
-    files = _files(plan, now)
+    files = _files(plan, keys or make_keys((one.name for one in plan.stations), now=now))
     there = [path for path in files if os.path.lexists(path)]
     if there and not force:
         raise InitError(
@@ -142,24 +170,15 @@ def _check(plan: Plan) -> None:
         raise InitError("client certificates are shown over TLS only; add --with-tls")
 
 
-def _files(plan: Plan, now: datetime) -> dict[Path, _File]:
+def _files(plan: Plan, keys: DevelopmentKeys) -> dict[Path, _File]:
     """Everything that is to be written."""
-    begin, end = now - timedelta(days=1), now + timedelta(days=VALID_DAYS)
-    authority = make_authority("Development authority", now=begin)
-    keys = {
-        station: _Keys(
-            issue(authority, station.name, begin=begin, end=end),
-            issue_tls(authority, f"{station.name} TLS", begin=begin, end=end, hosts=HOSTS),
-        )
-        for station in plan.stations
-    }
     files: dict[Path, _File] = {}
     passwords = {way: secrets.token_urlsafe(18) for way in plan.samples}
     for station in plan.stations:
         folder = station.folder
         files[folder / "postroad.yaml"] = _File(_config(plan, station).encode())
         files[folder / "order.xml"] = _File(order_text().encode())
-        files |= _key_files(folder / _KEYS, station, keys, authority, with_tls=plan.tls)
+        files |= _key_files(plan, station, keys)
         for way in plan.samples:
             sample, sender, receiver = way
             text = _pmode(plan, sample, sender, receiver, at=station, password=passwords[way])
@@ -168,27 +187,22 @@ def _files(plan: Plan, now: datetime) -> dict[Path, _File]:
             files[folder / "pmodes" / f"{name}.yaml"] = _File(text.encode(), mode)
     # Whoever has this key can issue certificates that both parties believe.
     first = plan.first.folder / _KEYS / "authority.p12"
-    files[first] = _File(_p12("authority", authority), _PRIVATE)
+    files[first] = _File(_p12("authority", keys.authority), _PRIVATE)
     return files
 
 
-def _key_files(
-    folder: Path,
-    own: Station,
-    keys: dict[Station, _Keys],
-    authority: KeyPair,
-    *,
-    with_tls: bool,
-) -> dict[Path, _File]:
+def _key_files(plan: Plan, own: Station, keys: DevelopmentKeys) -> dict[Path, _File]:
+    folder, its = own.folder / _KEYS, keys.parties[own.name]
     files = {
-        folder / "authority.pem": _File(_pem(authority.certificate)),
-        folder / f"{own.name}.p12": _File(_p12(own.name, keys[own].signing), _PRIVATE),
+        folder / "authority.pem": _File(_pem(keys.authority.certificate)),
+        folder / f"{own.name}.p12": _File(_p12(own.name, its.signing), _PRIVATE),
         folder / "api.token": _File(f"{secrets.token_hex(32)}\n".encode(), _PRIVATE),
     }
-    for station, theirs in keys.items():
-        files[folder / f"{station.name}.pem"] = _File(_pem(theirs.signing.certificate))
-    if with_tls:
-        files[folder / "tls.p12"] = _File(_p12("tls", keys[own].tls), _PRIVATE)
+    for name in (station.name for station in plan.stations):
+        certificate = keys.parties[name].signing.certificate
+        files[folder / f"{name}.pem"] = _File(_pem(certificate))
+    if plan.tls:
+        files[folder / "tls.p12"] = _File(_p12("tls", its.tls), _PRIVATE)
     return files
 
 

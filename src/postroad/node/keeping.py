@@ -13,6 +13,7 @@ from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
+from postroad.node.calling import Riding
 from postroad.node.context import Context
 from postroad.node.exchanging import is_reply, replied, uncorrelated
 from postroad.node.journaling import about, place, signed
@@ -61,6 +62,8 @@ class Arrival:
     """The P-Mode by which it was pulled, or asked for; None: it was pushed."""
     responds: str | None = None
     """The request of ours whose response it is."""
+    ride: Callable[[Riding], None] | None = None
+    """Takes its receipt along with the next PullRequest."""
 
 
 class Given(Struct, frozen=True):
@@ -77,6 +80,8 @@ class Given(Struct, frozen=True):
     """What keeps it from being taken over: nothing was done."""
     held_by: int | None = None
     """The work that delivers it once the answer was handed over."""
+    back: Work | None = None
+    """The work that sends the receipt to the partner's address."""
 
 
 class Answering(Struct, frozen=True):
@@ -230,25 +235,26 @@ def _taken(
     tx.record(events)
     if is_reply(match):
         replied(tx, message)
-    if how.back is not None:
-        _send_back(tx, message_id, how.back, state, how)
+    back = _send_back(tx, message_id, how.back, state, how) if how.back is not None else None
     for work in notification(context, kept, state, now):
         tx.add_work(work)
     held_by = _held(context, tx, message_id) if state is State.HELD else None
-    return Given(state, given if how.as_response else None, held_by=held_by)
+    return Given(state, given if how.as_response else None, held_by=held_by, back=back)
 
 
 def _send_back(
     tx: Transaction, message_id: str, back: Work | Offer, state: State, how: Answering
-) -> None:
+) -> Work | None:
     """The receipt goes out now, or when the application has the message; or it is pulled."""
     if isinstance(back, Offer):
         tx.add_offer(back)
-        return
+        return None
+    waits = how.after_delivery and state is State.DELIVERED
     number = tx.add_work(back)
-    if how.after_delivery and state is State.DELIVERED:
+    if waits:
         tx.postpone_work(number, None)
     tx.change_message(Side.RECEIVING, message_id, (state,), timer=number)
+    return None if waits else changed(back, id=number)
 
 
 def _held(context: Context, tx: Transaction, message_id: str) -> int:

@@ -19,6 +19,7 @@ from postroad.node.ebxml_keeping import Gaps, release
 from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
 from postroad.node.exchanging import reply_to
+from postroad.node.fetching import Fetching
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
 from postroad.node.mail_in import MailIn
@@ -47,7 +48,7 @@ from postroad.node.service import (
 )
 from postroad.node.shipping import Shipping
 from postroad.node.submitting import Submitting, send_work
-from postroad.node.upkeep import Upkeep
+from postroad.node.upkeep import Upkeep, stranded
 from postroad.node.working import JUMP, SIDES, WorkLoop, set_back
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
@@ -123,6 +124,7 @@ class Node:
         self._asker = Asker(self.context, self._client, self._mail, spoken.services)
         self.mail_in = MailIn(self._receiver)
         self._puller = Puller(self.context, self._client, self._receiver)
+        self._fetching = Fetching(self.context, self._client)
         self._upkeep = Upkeep(self.context, leads=leads)
         target = config.journal.ship_to if leads else None
         self._shipping = None if target is None else Shipping(self.context, target)
@@ -142,6 +144,7 @@ class Node:
             },
             leads=leads,
         )
+        self.context.claimed, self.context.begin = self._loop.claimed, self._loop.begin
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -156,8 +159,14 @@ class Node:
         ]
         if self._leads:
             self._tasks.append(asyncio.create_task(self._puller.run()))
+            self._tasks.append(asyncio.create_task(self._fetching.run()))
         if self._shipping is not None:
             self._tasks.append(asyncio.create_task(self._shipping.run()))
+
+    def hurry(self) -> None:
+        """Let those go who wait in their requests: the node is about to stop."""
+        self.context.stopping = True
+        self.context.settled.tell_all()
 
     async def stop(self) -> None:
         """Finish what is under way; everything else is durable and waits."""
@@ -253,7 +262,7 @@ class Node:
                 event.clear()
                 found = await self.message(message_id, Side.SENDING)
                 left = deadline - asyncio.get_running_loop().time()
-                if found is None or done(found) or left <= 0:
+                if found is None or done(found) or left <= 0 or self.context.stopping:
                     return found
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left, 0.5)):
@@ -493,7 +502,8 @@ class Node:
         except StoreError as error:
             problems.append(str(error))
         figures = await self.context.store.look(lambda reader: reader.figures())
-        return Health(not problems, tuple(problems), figures)
+        left = stranded(self.context.in_force, figures)
+        return Health(not problems, (*problems, *left.values()), figures)
 
     def metrics(self) -> Mapping[str, float]:
         return dict(self.context.counters)

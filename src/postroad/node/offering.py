@@ -10,14 +10,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace as changed
 
 from postroad.agreement.channels import pulling_of
 from postroad.agreement.matching import Match, header
+from postroad.agreement.waiting import Policy
 from postroad.msh.answers import sent_message
 from postroad.msh.inspection import Look
+from postroad.msh.lens import Inspection
 from postroad.msh.outbound import WireForm, WirePart, wire_form
-from postroad.msh.pulling import Allowed, Channel, allowed
+from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
 from postroad.msh.selecting import items_asked, items_of
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
@@ -41,10 +42,10 @@ _IN_ONE_PIECE: Final = 256 * 1024
 _SEALED_TYPE: Final = "application/octet-stream"
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
+_LATER: Final = timedelta(hours=1)
+"""How soon a message without its P-Mode is looked at again."""
 _AT_ONCE: Final = 100
 """Messages whose time is over that one step gives up."""
-_LOOK_AGAIN: Final = timedelta(hours=1)
-"""After which a P-Mode that is gone may be there again."""
 _log = logging.getLogger("postroad.offer")
 
 
@@ -72,7 +73,7 @@ def check_room(tx: Transaction, sending: Sending) -> None:
 def offer_work(message: Message, sending: Sending) -> Work | None:
     """The work that ends a message which nobody pulls in time; None where there is no end."""
     end = ends_at(sending.policy, message.created_at, message.first_sent_at)
-    return None if end is None else Work("offer", message.message_id, end)
+    return None if end is None else Work("offer", message.message_id, end, expires_at=end)
 
 
 class Withheld(Struct, frozen=True):
@@ -106,8 +107,7 @@ class Offering:
             _log.warning(
                 "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
             )
-            again = now + _LOOK_AGAIN
-            await context.store.run(lambda tx: tx.postpone_work(work.id, again, owner=work.owner))
+            await self._without_pmode(message, work, now)
             return
         decision = due(message, policy, now)
         if decision is not None:
@@ -132,6 +132,19 @@ class Offering:
 
         await context.store.run(step)
 
+    async def _without_pmode(self, message: Message, work: Work, now: datetime) -> None:
+        """It expires as was agreed on; until then its P-Mode may come back, and it is pulled."""
+        context, end = self._context, work.expires_at
+        if end is None or end > now:
+            later = now + _LATER if end is None else min(now + _LATER, end)
+            await context.store.run(lambda tx: tx.postpone_work(work.id, later, owner=work.owner))
+            return
+        over = due(message, Policy(time_to_live=end - message.created_at), now)
+        assert over is not None
+        await context.store.run(give_up(context, message, work, over, now))
+        context.settled.tell(message.message_id)
+        context.told()
+
     async def _unoffered(self, message: Message) -> UserMessage | None:
         """The header of a message that is to be put into its channel; None: it is there."""
         store, stored = self._context.store, message.envelope
@@ -145,35 +158,16 @@ class Offering:
             return None
         return sent_message(kept, self._context.limits).user_message
 
-    async def answer(
-        self, look: Look, request: SignalMessage, asked: Request, now: datetime
-    ) -> "Response | Withheld":
-        """The message that a PullRequest gets, or what keeps it from one."""
-        found = look.found
+    def malformed(self, found: Inspection) -> Withheld | None:
+        """What is wrong with a PullRequest as such, whoever asks."""
         assert found.messaging is not None
-        assert request.pull_request is not None
         wrong = [one for one in found.problems if one.severity is Severity.FAILURE]
-        if len(found.messaging.units) > 1:
-            said = "signals bundled with a PullRequest are not taken here"
+        if bundled_wrong(found.messaging):
+            said = "beside a PullRequest stand at most one receipt and one error"
             wrong.append(EbmsError("EBMS:0008", said, location="eb:Messaging"))
-        if wrong:
-            return Withheld(tuple(wrong), why=wrong[0].detail)
-        may = self._judge(look, request, asked.client_certificate, now)
-        why = may.why
-        if may.matches:
-            message, new = await self._hand_out(request, may, now, asked.peer)
-            if message is not None:
-                return self._response(message)
-            if new:
-                return Withheld((_nothing(),), may.matches[0])
-            why = "it came before: its nonce or its id was used already"
-        channel = request.pull_request.effective_mpc[:200]
-        refusal = EbmsError("EBMS:0101", _MAY_NOT_PULL)
-        return Withheld((refusal,), why=f"a PullRequest for {channel}: {why}")
+        return Withheld(tuple(wrong), why=wrong[0].detail) if wrong else None
 
-    def _judge(
-        self, look: Look, request: SignalMessage, certificate: bytes | None, now: datetime
-    ) -> Allowed:
+    def judge(self, look: Look, request: SignalMessage, asked: Request, now: datetime) -> Allowed:
         """What a PullRequest may have."""
         channels = self._context.in_force.channels
         look.judge(channels.terms)
@@ -181,14 +175,31 @@ class Offering:
             look.found,
             request,
             channels,
-            client_certificate=certificate,
+            client_certificate=asked.client_certificate,
             now=now,
             skew=self._context.config.clock_skew,
         )
 
+    async def answer(
+        self, request: SignalMessage, may: Allowed, peer: str | None, now: datetime
+    ) -> "Response | Withheld":
+        """The message that a PullRequest gets, or what keeps it from one."""
+        assert request.pull_request is not None
+        why = may.why
+        if may.matches:
+            response, new = await self._hand_out(request, may, now, peer)
+            if response is not None:
+                return response
+            if new:
+                return Withheld((nothing(),), may.matches[0])
+            why = "it came before: its nonce or its id was used already"
+        channel = request.pull_request.effective_mpc[:200]
+        refusal = EbmsError("EBMS:0101", _MAY_NOT_PULL)
+        return Withheld((refusal,), why=f"a PullRequest for {channel}: {why}")
+
     async def _hand_out(
         self, request: SignalMessage, may: Allowed, now: datetime, peer: str | None
-    ) -> tuple[Message | Signal | None, bool]:
+    ) -> tuple[Response | None, bool]:
         """What came first and may be had, once it is written down that it left.
 
         None: there is none. False: the request came before.
@@ -198,45 +209,44 @@ class Offering:
         items = items_asked(request.pull_request.selection)
         dice = context.dice()
 
-        def first(tx: Transaction) -> tuple[Message | Signal | None, bool] | None:
+        def first(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
-                return None, False
+                return None, "", False
             return step(tx)
 
-        def step(tx: Transaction) -> tuple[Message | Signal | None, bool] | None:
+        def step(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
             """None: so many were given up that the next step goes on."""
             served = [one.place for one in may.places if not self._is_suspended(tx, one)]
             for _ in range(_AT_ONCE):
                 found = tx.first_offer(served, now, items)
                 if found is None:
-                    return None, True
+                    return None, "", True
                 given = (
                     self._handed(tx, found.message_id, now, peer, dice)
                     if found.about is None
                     else self._signal_handed(tx, found, now, peer)
                 )
                 if given is not None:
-                    return given, True
+                    return given, found.message_id, True
             return None
 
         outcome = await context.store.run(first)
         while outcome is None:
             outcome = await context.store.run(step)
-        given, new = outcome
-        if isinstance(given, Message):
+        given, name, new = outcome
+        if given is None:
+            return None, new
+        if isinstance(given, WireForm):
             context.count("send_attempts", outcome="pulled")
-            context.work_came.set()
-            context.settled.tell(given.message_id)
-        if given is not None:
-            _log.info("pulled", extra={"message_id": given.message_id, "peer": peer})
-        return given, new
+            context.settled.tell(name)
+        _log.info("pulled", extra={"message_id": name, "peer": peer})
+        return self._response(given), new
 
-    def _response(self, message: Message | Signal) -> Response:
-        if isinstance(message, Signal):
-            stored = message.envelope
+    def _response(self, form: WireForm | Signal) -> Response:
+        if isinstance(form, Signal):
+            stored = form.envelope
             envelope = read_all(self._context.store.content(stored), stored.size)
-            return Response(200, message.content_type, envelope)
-        form = self._form(message)
+            return Response(200, form.content_type, envelope)
         if form.length <= _IN_ONE_PIECE:
             return Response(200, form.content_type, b"".join(form.pieces()))
         return Response(200, form.content_type, pieces=Pieces(form.length, form.pieces))
@@ -272,7 +282,7 @@ class Offering:
 
     def _handed(
         self, tx: Transaction, message_id: str, now: datetime, peer: str | None, dice: float
-    ) -> Message | None:
+    ) -> WireForm | None:
         """The attempt is written down; None when the message is not to be handed out any more."""
         context = self._context
         message = tx.message(Side.SENDING, message_id)
@@ -287,9 +297,10 @@ class Offering:
             apply(context, tx, message, over, now, reason, timer)
             return None
         result = Input.UNANSWERED if sending.awaits else Input.LEFT
-        reason, length = Reason(peer=peer), 0
+        reason, form, length = Reason(peer=peer), None, 0
         try:
-            length = self._form(message).length
+            form = self._form(message)
+            length = form.length
         except StoreError as lost:
             # It stands in nobody's way: the next one is handed out.
             result = Input.NOT_SENT
@@ -297,7 +308,8 @@ class Offering:
         decision = attempted(
             life_of(message), result, sending.policy, began=now, now=now, dice=dice, hope=True
         )
-        if timer is None and decision.due is not None:
+        ends = sending.policy.retries is not None or ends_at(sending.policy, now, now) is not None
+        if timer is None and decision.due is not None and ends:
             timer = tx.add_work(Work("offer", message_id, decision.due))
         left, number = result is not Input.NOT_SENT, message.attempts + 1
 
@@ -317,17 +329,17 @@ class Offering:
 
         tried: dict[str, Any] = {"attempts": number, "wire_bytes": length, "peer": peer}
         apply(context, tx, message, decision, now, reason, timer, note, **tried)
-        return changed(message, attempts=number) if left else None
+        return form
 
     def hand_out(
         self, tx: Transaction, reply: Message, now: datetime, peer: str | None, dice: float
-    ) -> Message | None:
+    ) -> WireForm | None:
         """A reply that is the response leaves; None when it is not to any more."""
         return self._handed(tx, reply.message_id, now, peer, dice)
 
     def respond(self, message: Message) -> Response:
         """A message as the response: large ones in pieces."""
-        return self._response(message)
+        return self._response(self._form(message))
 
     def _form(self, message: Message) -> WireForm:
         """The message as it goes over the wire: the same bytes each time."""
@@ -349,7 +361,7 @@ class Offering:
         return wire_form(_VERSIONS[message.soap], envelope, parts, message.boundary)
 
 
-def _nothing() -> EbmsError:
+def nothing() -> EbmsError:
     """Neither a message, nor one that is selected. [P2-5.1-07]"""
     said = "no message is there to be pulled"
     return EbmsError("EBMS:0006", said, location="eb:PullRequest/@mpc")

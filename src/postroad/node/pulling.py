@@ -2,12 +2,14 @@
 
 A message that was pulled takes the same walk in as one that was pushed (`Receiver.keep_pulled`);
 its receipt calls back. While a message is stored the next one is asked for already. Signals about
-messages that were pushed are asked for as long as such messages wait for them.
+messages that were pushed are asked for as long as such messages wait for them. Where that is agreed
+on, the receipt of a message rides on the next request; what finds none calls back after all.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count, islice
@@ -24,6 +26,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import Channel, message_channel, pull_request
 from postroad.msh.securing import Unsecurable
+from postroad.node.calling import Riding, ridden
 from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.hearing import told_by
@@ -36,6 +39,7 @@ from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailur
 from postroad.wire.ebms3 import Selection, SignalMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion
+from postroad.wire.xml import mentions
 
 _EMPTY: Final = "EBMS:0006"
 _LOOK: Final = 1.0
@@ -46,14 +50,16 @@ _UNSTORED: Final = 32
 """Messages that are taken in while further ones are asked for."""
 _IN_ONE_GO: Final = 1000
 """Messages after which it is looked what is in force, and their ids are forgotten."""
+_TOGETHER: Final = 8
+"""Receipts that rode, written down in one step."""
 _log = logging.getLogger("postroad.pull")
 
 
 class Got(Struct, frozen=True):
     """What one PullRequest brought."""
 
-    taking: "asyncio.Task[str] | None" = None
-    """A message, which is being stored; its result is the id."""
+    taking: "asyncio.Task[str | None] | None" = None
+    """A message, which is being stored; its result is the id, if it is one."""
     answered: str | None = None
     """The message of ours that a signal was about."""
     trouble: str | None = None
@@ -67,9 +73,15 @@ class Got(Struct, frozen=True):
 class _Haul:
     """What a channel brought."""
 
-    taken: list["asyncio.Task[str]"] = field(default_factory=list)
+    taken: list["asyncio.Task[str | None]"] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    riding: deque[Riding] = field(default_factory=deque)
+    """Receipts for the next requests."""
+    rode: list[Riding] = field(default_factory=list)
+    """Receipts that were taken with a request, and of which that is not written down yet."""
+    over: bool = False
+    """What came last was neither a message nor a signal about one."""
 
     def add(self, got: Got) -> None:
         if got.taking is not None:
@@ -111,7 +123,7 @@ class Puller:
             answer=http.answer_timeout.total_seconds(),
         )
         self._turns: dict[tuple[str, str, bool], _Turn] = {}
-        self._taking: set[asyncio.Task[str]] = set()
+        self._taking: set[asyncio.Task[str | None]] = set()
         self._room = asyncio.Semaphore(_UNSTORED)
 
     async def run(self) -> None:
@@ -253,7 +265,10 @@ class Puller:
             others = [self._ask_on(channel, selection, asked, haul) for _ in range(several)]
             await asyncio.gather(*others)
         taken = await asyncio.gather(*haul.taken, return_exceptions=True)
-        unstored = [f"it could not be stored: {one}" for one in taken if not isinstance(one, str)]
+        await self._note_rides(haul, channel)
+        await self._call_back(haul.riding)
+        lost = [one for one in taken if isinstance(one, BaseException)]
+        unstored = [f"it could not be stored: {one}" for one in lost]
         return _Brought(
             tuple(one for one in taken if isinstance(one, str)),
             tuple(haul.answered),
@@ -266,18 +281,48 @@ class Puller:
         """One request after the other, as long as something comes; whether the last brought it."""
         something = False
         for _ in asked:
-            got = await self._ask(channel, selection)
+            got = await self._ask(channel, selection, haul)
             haul.add(got)
             something = got.something
-            if not something:
+            if not something or haul.over:
                 break
         return something
 
-    async def _ask(self, channel: Channel, selection: Selection | None) -> Got:
+    async def _call_back(self, left: Sequence[Riding]) -> None:
+        """No further request is going to take these along."""
+        if not left:
+            return
+        now = self._context.clock()
+
+        def step(tx: Transaction) -> None:
+            for one in left:
+                tx.wake_work(one.work, now)
+
+        await self._context.store.run(step)
+        self._context.work_came.set()
+
+    async def _note_rides(self, haul: _Haul, channel: Channel) -> None:
+        """The partner has heard these receipts: nobody need call back."""
+        rode, haul.rode = haul.rode, []
+        url, now = _address(channel.match), self._context.clock()
+
+        def step(tx: Transaction) -> None:
+            for one in rode:
+                ridden(tx, one, url, now)
+
+        try:
+            if rode:
+                await self._context.store.run(step)
+        except StoreError as full:
+            # They call back as well, and the partner takes each once.
+            _log.error("receipts that rode are sent again", extra={"detail": str(full)})
+
+    async def _ask(self, channel: Channel, selection: Selection | None, haul: _Haul) -> Got:
         """One PullRequest, and what came back."""
         context, now = self._context, self._context.clock()
         match = channel.match
         url = _address(match)
+        riding = haul.riding.popleft() if haul.riding else None
         try:
             asking = pull_request(
                 channel,
@@ -286,6 +331,7 @@ class Puller:
                 now=now,
                 entropy=context.entropy,
                 key=context.in_force.keyring.signing,
+                riding=riding.signal if riding else None,
             )
         except (Unsecurable, ValueError) as wrong:
             return Got(trouble=str(wrong))
@@ -316,19 +362,38 @@ class Puller:
             return Got(trouble=f"what {url} answered cannot be kept: {full}")
         finally:
             catch.drop()
-        look = await self._receiver.read_pulled(capture, catch.size)
+        if channel.signals or not mentions(capture.envelope, b"UserMessage"):
+            look = await self._receiver.read_pulled(capture, catch.size)
+            got = await self._signal(look, capture, asking.signal_id, url)
+        else:
+            await self._room.acquire()
+            taking = self._take_in(channel, capture, catch.size, asking.signal_id, haul)
+            task = asyncio.create_task(taking)
+            self._taking.add(task)
+            task.add_done_callback(self._taken)
+            got = Got(task)
+        if riding is not None and got.trouble is None:
+            haul.rode.append(riding)
+            if len(haul.rode) >= _TOGETHER:
+                await self._note_rides(haul, channel)
+        return got
+
+    async def _take_in(
+        self, channel: Channel, capture: Capture, size: int, asked: str, haul: _Haul
+    ) -> str | None:
+        """What seems to be a message: read and stored while the next one is asked for."""
+        match, url = channel.match, _address(channel.match)
+        look = await self._receiver.read_pulled(capture, size)
         messaging = look.found.messaging
         if messaging is None or not messaging.user_messages:
-            return await self._signal(look, capture, asking.signal_id, url)
-        await self._room.acquire()
-        task = asyncio.create_task(
-            self._receiver.keep_pulled(look, capture, catch.size, match, url)
-        )
-        self._taking.add(task)
-        task.add_done_callback(self._taken)
-        return Got(task)
+            got = await self._signal(look, capture, asked, url)
+            haul.add(got)
+            haul.over |= not got.something
+            return None
+        ride = haul.riding.append if pulling_of(match.leg).piggyback else None
+        return await self._receiver.keep_pulled(look, capture, size, match, url, ride)
 
-    def _taken(self, task: "asyncio.Task[str]") -> None:
+    def _taken(self, task: "asyncio.Task[str | None]") -> None:
         self._taking.discard(task)
         self._room.release()
         error = None if task.cancelled() else task.exception()

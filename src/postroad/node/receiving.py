@@ -7,7 +7,7 @@ and leaves an event in the journal.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -30,9 +30,11 @@ from postroad.msh.capture import Capture, Incoming
 from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
+from postroad.msh.pulling import riding_on
 from postroad.msh.reply_routing import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
-from postroad.node.calling import way_back
+from postroad.node.calling import SOON, Riding, way_back
+from postroad.node.collecting import Collecting
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
 from postroad.node.exchanging import is_reply
@@ -50,14 +52,14 @@ from postroad.node.keeping import (
     unsupported,
     user_message_of,
 )
-from postroad.node.offering import Offering
+from postroad.node.offering import Offering, Withheld, nothing
 from postroad.node.outcome import answered
 from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
-from postroad.store.records import INBOX, Event, Message, Offer, Side, Signal, State
+from postroad.store.records import INBOX, Event, Message, Offer, Side, Signal, State, Work
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
@@ -65,6 +67,7 @@ from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.names import PUSH_AND_PUSH
 from postroad.wire.soap import SoapVersion, UnknownEnvelope
 from postroad.wire.soap_faults import Fault, read_fault, version_mismatch_fault
+from postroad.wire.xml import mentions
 
 AT_ONCE: Final = 1 << 20
 """Bodies up to this size are looked at on the loop, larger ones beside it."""
@@ -86,6 +89,7 @@ class Receiver:
         self.offering = Offering(context)
         self._replying = Replying(context, self.offering)
         self._forwarding = Forwarding(context)
+        self._collecting = Collecting(context)
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -227,12 +231,21 @@ class Receiver:
         return look
 
     async def keep_pulled(
-        self, look: Look, capture: Capture, size: int, match: Match, peer: str
+        self,
+        look: Look,
+        capture: Capture,
+        size: int,
+        match: Match,
+        peer: str,
+        ride: Callable[[Riding], None] | None = None,
     ) -> str:
-        """Take a pulled message over, or refuse it; its id. Receipt and errors call back."""
+        """Take a pulled message over, or refuse it; its id. Receipt and errors call back.
+
+        `ride` takes along what need not call back.
+        """
         found, now = look.found, self._context.clock()
         assert found.messaging is not None
-        await self._user_message(Arrival(found, capture, peer, size, now, pulled=match))
+        await self._user_message(Arrival(found, capture, peer, size, now, pulled=match, ride=ride))
         return found.messaging.user_messages[0].message_info.message_id
 
     async def take_response(
@@ -292,7 +305,7 @@ class Receiver:
 
     async def _accept(self, arrival: Arrival, message: UserMessage, match: Match) -> Response:
         context, now = self._context, arrival.now
-        answer = None
+        answer = signal = None
         if wants_receipt(match.leg):
             signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
             answer = await self._write((arrival, signal, match))
@@ -308,8 +321,13 @@ class Receiver:
             return await self._refuse(arrival, proven, [given.refused])
         if given.again is not None:
             await self._answer_again(given.again, message, match)
-        if how.back is not None:
+        if given.duplicate and how.back is not None:
             context.work_came.set()
+        if given.back is not None:
+            if arrival.ride is not None and signal is not None:
+                arrival.ride(Riding(given.back.id, message.message_info.message_id, signal))
+            elif context.begin is not None:
+                context.begin(given.back)
         if is_reply(match):
             context.settled.tell(message.message_info.ref_to_message_id or "")
         event = "duplicate" if given.duplicate else given.state.value
@@ -331,12 +349,16 @@ class Receiver:
         self, answer: Answer | None, arrival: Arrival, message: UserMessage, match: Match
     ) -> Answering:
         """How the P-Mode has a message answered."""
+        context = self._context
         as_response = receipt_is_response(match.leg) and arrival.pulled is None
         back = None
         if answer is not None and not as_response:
-            back = way_back(self._context, match, answer, message)
+            back = way_back(context, match, answer, message)
         rides = is_response(match.pmode, match.number) and not match.test
         aware = awareness_of(match.leg)
+        if isinstance(back, Work) and not (aware and aware.ack_after_delivery):
+            later = arrival.ride is not None
+            back = replace(back, due_at=arrival.now + SOON) if later else context.claimed(back)
         if aware is None:
             return Answering(answer, as_response, back, rides=rides)
         after, strict = aware.ack_after_delivery, aware.strict_ack
@@ -441,9 +463,17 @@ class Receiver:
         self, look: Look, capture: Capture, signal: SignalMessage, request: Request, now: datetime
     ) -> Response:
         """A PullRequest: answered by a message, or by what keeps it from one."""
-        given = await self.offering.answer(look, signal, request, now)
-        if isinstance(given, Response):
-            return given
+        given = self.offering.malformed(look.found)
+        if given is None:
+            handed = await self._handed_out(look, capture, signal, request, now)
+            if isinstance(handed, Response):
+                return handed
+            given = handed
+            carried = await self._collecting.answer(look.found, signal, now, request.peer)
+            if isinstance(carried, Response):
+                return carried
+            if carried:
+                given = Withheld((nothing(),), given.match)
         if given.why is not None:
             await self._note(given.problems[0].code, given.why, now, request.peer)
         ref = signal.message_info.message_id or None
@@ -463,14 +493,57 @@ class Receiver:
         await self.hear(look, capture, request.peer, now)
         return NO_CONTENT
 
+    async def _handed_out(
+        self, look: Look, capture: Capture, signal: SignalMessage, request: Request, now: datetime
+    ) -> Response | Withheld:
+        """Receipts and errors that ride on a PullRequest are heard as if they came by themselves.
+
+        They are so first, in the same moment: who waits for the disk, waits once.
+        """
+        may = self.offering.judge(look, signal, request, now)
+        answering = self.offering.answer(signal, may, request.peer, now)
+        riding = riding_on(look.found.messaging)
+        if not riding:
+            return await answering
+        hearing = self._hear_riding(riding, look, capture, request.peer, now)
+        _, given = await asyncio.gather(hearing, answering)
+        return given
+
+    async def _hear_riding(
+        self,
+        riding: Sequence[SignalMessage],
+        look: Look,
+        capture: Capture,
+        peer: str | None,
+        now: datetime,
+    ) -> None:
+        """Each is judged by the terms of the message that it is about, whoever pulls."""
+        for one in riding:
+            ref = one.message_info.ref_to_message_id
+            if look.found.verification is None and not mentions(capture.envelope, b"Signature"):
+                # Where nothing is signed it makes no difference by whose terms.
+                await self.hear(look, capture, peer, now, ref, judged_already=True)
+                continue
+            lens = self._context.in_force.lens(now, self._context.store.new_sink)
+            anew = Look(capture, lens)
+            if await self._context.read(anew):
+                await self.hear(anew, capture, peer, now, ref)
+
     async def hear(
-        self, look: Look, capture: Capture, peer: str | None, now: datetime
+        self,
+        look: Look,
+        capture: Capture,
+        peer: str | None,
+        now: datetime,
+        ref: str | None = None,
+        *,
+        judged_already: bool = False,
     ) -> str | None:
         """Signals that come by themselves or were pulled; the message of ours they are about."""
         context, found = self._context, look.found
         assert found.messaging is not None
         signals = found.messaging.signals
-        ref = next((one.message_info.ref_to_message_id for one in signals), None)
+        ref = ref or next((one.message_info.ref_to_message_id for one in signals), None)
         message = (
             await context.store.look(lambda reader: reader.message(Side.SENDING, ref))
             if ref
@@ -481,13 +554,17 @@ class Receiver:
             await self._note("EBMS:0003", detail, now, peer)
             return None
         match = context.in_force.match(message.pmode, message.leg)
-        look.judge(context.in_force.answer_terms(match))
+        if not judged_already:
+            look.judge(context.in_force.answer_terms(match))
         kept = read_all(context.store.content(message.envelope), message.envelope.size)
         hearing = judged(found, capture, match, sent_message(kept), on_response=False)
 
         await context.store.run(lambda tx: answered(context, tx, message, hearing, now, peer))
         context.settled.tell(message.message_id)
-        context.work_came.set()
+        context.told()
+        if message.channel is None:
+            # What follows it in its order may be due.
+            context.work_came.set()
         return message.message_id
 
     async def _unreadable(

@@ -12,6 +12,7 @@ the alternate binding.
 import asyncio
 import contextlib
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Final
 
 import msgspec
@@ -50,7 +51,8 @@ _LOOK_AGAIN: Final = 2.0
 _MARGIN: Final = timedelta(seconds=10)
 _NOT_YET: Final = (State.SUBMITTED,)
 _NEVER: Final = (State.FAILED, State.EXPIRED)
-_COME_AGAIN: Final = Response(503, come_again=True)
+_COME_AGAIN: Final = Response(500, come_again=True)
+"""The message was taken, so that 503 would be wrong."""
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 
 Riding = Acknowledgment | SignalMessage
@@ -140,17 +142,25 @@ async def _acknowledgment(context: Context, message: Message) -> Acknowledgment 
         raise Refused(422, f"the reply would acknowledge {message_id}: {wrong}") from None
 
 
-def _waits(reader: Reader, message_id: str) -> bool:
-    """Whether the application may still say something to a message."""
+class Standing(Enum):
+    """What there is to be said to a request."""
+
+    NOTHING = "nothing yet"
+    COMING = "a reply, which is being packaged"
+    THERE = "all that will be said"
+
+
+def _standing(reader: Reader, message_id: str) -> Standing:
     request = reader.message(Side.RECEIVING, message_id)
-    if request is None:
-        return False
+    if request is None or request.late:
+        return Standing.THERE
     if request.protocol != "as4":
-        return reader.state(awaits_name(message_id)) == b""
-    if request.late:
-        return False
+        waits = reader.state(awaits_name(message_id)) == b""
+        return Standing.NOTHING if waits else Standing.THERE
     reply = _reply(reader, request)
-    return reply is None or reply.state in _NOT_YET
+    if reply is None:
+        return Standing.NOTHING
+    return Standing.COMING if reply.state in _NOT_YET else Standing.THERE
 
 
 def _reply(reader: Reader, request: Message) -> Message | None:
@@ -173,15 +183,19 @@ class Replying:
         """The application's answer as the response; what is said when none came in time."""
         context, name = self._context, awaits_name(message_id)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + context.config.http.reply_timeout.total_seconds()
+        patience = context.config.http.reply_timeout.total_seconds()
+        deadline = loop.time() + patience
         event = context.settled.enter(name)
         try:
             while True:
                 event.clear()
-                waits = await context.store.look(lambda reader: _waits(reader, message_id))
-                left = deadline - loop.time()
-                if not waits or left <= 0:
+                found = await context.store.look(lambda reader: _standing(reader, message_id))
+                # What was given in time may take its time to be packaged.
+                left = deadline - loop.time() + (patience if found is Standing.COMING else 0)
+                if found is Standing.THERE or left <= 0:
                     break
+                if context.stopping:
+                    return _COME_AGAIN
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left, _LOOK_AGAIN)):
                         await event.wait()

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from postroad.agreement.routes import LOG
+from postroad.agreement.routes import LOG, Route
 from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
 from postroad.msh.forwarding import Routable, read_routable
@@ -20,9 +20,10 @@ from postroad.node.calling import Call
 from postroad.node.context import Context
 from postroad.node.forwarding import Forwarding, Letter, body_of, put
 from postroad.node.journaling import about
+from postroad.node.keeping import told
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Message, Side, Work
+from postroad.store.records import Message, Side, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.errors import ERRORS, EbmsError
 from postroad.wire.mime_headers import parse_content_type
@@ -39,6 +40,7 @@ class Report(msgspec.Struct, frozen=True):
     """Sent to an address."""
     letter: Letter | None = None
     made: Message | None = None
+    route: Route | None = None
     """Passed on by the rules, like what comes from others."""
     said: str = ""
 
@@ -56,29 +58,36 @@ class ForwardingReports:
         message = await context.store.look(
             lambda reader: reader.message(Side.FORWARDING, work.message_id)
         )
-        report = None if message is None else self._report(message, now)
+        found = report = None
+        if message is not None and message.envelope is not None:
+            envelope = read_all(context.store.content(message.envelope), message.envelope.size)
+            found = read_routable(envelope, context.limits)
+            report = self._report(found, problem_of(message), message.message_id, now)
 
         def step(tx: Transaction) -> None:
             tx.finish_work(work.id, work.owner)
-            if message is None or report is None:
-                return
-            if report.call is not None:
-                tx.add_work(report.call)
-            if report.letter is not None and report.made is not None:
-                put(tx, report.letter, report.made)
-            tx.record((_told(message, report, now),))
+            if message is not None and report is not None:
+                _send(tx, message, report, problem_of(message), now)
 
         await context.store.run(step)
         context.work_came.set()
 
-    def _report(self, message: Message, now: datetime) -> Report | None:
+    async def report(self, letter: Letter, problem: EbmsError) -> None:
+        """Of a message that was not taken, where nobody waits for the response."""
+        now, nobody = letter.now, self._forwarding.refused(letter)
+        report = Report(said=told(problem))
+        if not letter.found.is_error:
+            report = self._report(letter.found, problem, nobody.message_id, now)
+        await self._context.store.run(lambda tx: _send(tx, nobody, report, problem, now))
+        self._context.work_came.set()
+
+    def _report(
+        self, found: Routable, problem: EbmsError, message_id: str, now: datetime
+    ) -> Report:
         context = self._context
         routing = context.in_force.routing
-        problem = problem_of(message)
-        if message.envelope is None or routing.file.errors == LOG:
+        if routing.file.errors == LOG:
             return Report(said=f"logged only, as routes.yaml has it: {problem.detail}")
-        envelope = read_all(context.store.content(message.envelope), message.envelope.size)
-        found = read_routable(envelope, context.limits)
         fixed = routing.file.errors
         back = None if fixed is not None else way_back(found, routing.may_be_told)
         if fixed is None and back is None:
@@ -87,7 +96,7 @@ class ForwardingReports:
         answer = write_report(problem, found, back, signal_id=signal_id, now=now)
         url = fixed or (back.url if back is not None else None)
         if url is not None:
-            call = _call(url, answer, message, now)
+            call = _call(url, answer, message_id, now)
             return Report(answer, call, said=f"told to {url}: {problem.detail}")
         return self._routed(answer, problem, now)
 
@@ -107,26 +116,34 @@ class ForwardingReports:
         letter = Letter(found, capture, body, answer.content_type, None, now)
         made = self._forwarding.message_of(letter, route)
         said = f"told by the rule {route.id}: {problem.detail}"
-        return Report(answer, None, letter, made, said)
+        return Report(answer, None, letter, made, route, said)
 
 
 def problem_of(message: Message) -> EbmsError:
     """Why a message was given up, as its sender is told. [P2-2.5.6-08]"""
     code = message.error_code
+    if message.channel is not None and message.state is State.EXPIRED:
+        return EbmsError("EBMS:0022", f"nobody pulled it from {message.channel} in time")
     if code is None or code == MISSING_RECEIPT or code not in ERRORS:
         code = CONNECTION_FAILURE
     return EbmsError(code, message.detail or "the next MSH cannot be reached")
 
 
-def _call(url: str, answer: Answer, message: Message, now: datetime) -> Work:
+def _call(url: str, answer: Answer, message_id: str, now: datetime) -> Work:
     envelope = base64.b64encode(answer.envelope).decode()
     call = Call(url, "error", answer.signal_id, answer.content_type, envelope, "")
-    return Work("signal", message.message_id, now, msgspec.json.encode(call))
+    return Work("signal", message_id, now, msgspec.json.encode(call))
 
 
-def _told(message: Message, report: Report, now: datetime) -> Event:
-    problem = problem_of(message)
-    return about(
+def _send(
+    tx: Transaction, message: Message, report: Report, problem: EbmsError, now: datetime
+) -> None:
+    """What sends the report, and the event that tells of it."""
+    if report.call is not None:
+        tx.add_work(report.call)
+    if report.letter and report.made and report.route:
+        put(tx, report.letter, report.made, report.route, "an error of this node")
+    event = about(
         message,
         "error_raised",
         now,
@@ -135,3 +152,4 @@ def _told(message: Message, report: Report, now: datetime) -> Event:
         detail=report.said[:2000],
         signal_id=report.answer.signal_id if report.answer is not None else None,
     )
+    tx.record((event,))

@@ -1,6 +1,7 @@
 """The rules of an intermediary from their file, and all that they name beside it."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from postroad.transport.tls import TlsProfile, profile_from_pmode
 _NONE = RoutesFile(routes=())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Routing:
     """The rules in force."""
 
@@ -30,6 +31,19 @@ class Routing:
         """Whether errors are sent to an address that a message names: not to any host at all."""
         known = {urlsplit(one).hostname for rule in self.file.routes for one in rule.to.push or ()}
         return urlsplit(url).hostname in known | set(self.file.reachable)
+
+    def pulled_by(self, username: str) -> tuple[Route, ...]:
+        """The rules whose messages wait for somebody to pull them."""
+        return self._pullers.get(username, ())
+
+    @cached_property
+    def _pullers(self) -> dict[str, tuple[Route, ...]]:
+        found: dict[str, tuple[Route, ...]] = {}
+        for one in self.file.routes:
+            if one.to.channel is not None:
+                name = one.to.channel.authorization.username
+                found[name] = (*found.get(name, ()), one)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,8 @@ def road(route: Route, folder: Path, key_password: str | None = None) -> Road:
     """What is needed to pass messages on by a rule."""
     to = route.to
     policy = SIGNALS if to.retry is None else retries_by(to.retry)
+    if to.channel is not None:
+        policy = Policy(retries=None, time_to_live=to.channel.keep)
     return Road(
         to.push or (), profile_from_pmode(to.tls, folder, key_password=key_password), policy
     )

@@ -288,6 +288,8 @@ class Sender:
             self._patience(message, sending),
             reply_bytes=limits.envelope_bytes if catch is None else limits.message_bytes,
             reader=None if catch is None else catch.reader,
+            # What is sent again waits for its answer, as HTTP advises. [P2-6.3.2-01]
+            pipelined=sending.pipelined and message.tries == 0,
         )
 
     def _patience(self, message: Message, sending: Sending) -> Timeouts:

@@ -7,6 +7,8 @@ T = TypeVar("T")
 
 _PARTNERS: Final = 4
 """So many partners can have all their places at once."""
+_AT_HAND: Final = 32
+"""At least so many are fetched at a time: who has few places is not to wait for each message."""
 
 
 class Turns(Generic[T]):
@@ -14,6 +16,7 @@ class Turns(Generic[T]):
 
     def __init__(self, parallel: int) -> None:
         self._parallel = parallel
+        self._fetched = max(parallel, _AT_HAND)
         self._queues: dict[str, deque[T]] = {}
         self._sending: Counter[str] = Counter()
         self._waiting = 0
@@ -57,14 +60,14 @@ class Turns(Generic[T]):
         """Whether one more may wait."""
         queue = self._queues.get(partner)
         mine = 0 if queue is None else len(queue)
-        return mine < 4 * self._parallel and self._waiting < 2 * _PARTNERS * self._parallel
+        return mine < 4 * self._fetched and self._waiting < 2 * _PARTNERS * self._fetched
 
     def room(self) -> int:
         """How many may be fetched now."""
-        return min(self._parallel, max(0, 2 * _PARTNERS * self._parallel - self._waiting))
+        return min(self._fetched, max(0, 2 * _PARTNERS * self._fetched - self._waiting))
 
     def full(self) -> tuple[str, ...]:
         """Partners for whom enough waits here: more may wait where it is."""
         return tuple(
-            [name for name, queue in self._queues.items() if len(queue) >= 2 * self._parallel]
+            [name for name, queue in self._queues.items() if len(queue) >= 2 * self._fetched]
         )

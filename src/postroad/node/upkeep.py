@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from postroad.node.context import Context
+from postroad.node.in_force import InForce
 from postroad.node.journaling import about
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Event, State
+from postroad.store.records import Event, Figures, State
 
 HEARTBEAT: Final = 30.0
 RELOAD: Final = 1.0
@@ -40,6 +41,7 @@ class Upkeep:
         self._context = context
         self._leads = leads
         """One process of a node beats and cleans for all."""
+        self._stranded: set[str] = set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -71,6 +73,15 @@ class Upkeep:
         event = Event(now, self._context.party, "heartbeat", detail=detail)
         await self._context.store.run(lambda tx: tx.record((event,)))
         await self._context.store.mark()
+        await self._tell_stranded()
+
+    async def _tell_stranded(self) -> None:
+        """Say once what nobody can pull, since its P-Mode is gone."""
+        figures = await self._context.store.run(lambda tx: tx.figures())
+        found = stranded(self._context.in_force, figures)
+        for name in found.keys() - self._stranded:
+            _log.warning("nobody can pull it", extra={"pmode": name, "detail": found[name]})
+        self._stranded = set(found)
 
     async def purge(self, age: timedelta | None) -> int:
         """Remove messages past their retention, a few at a time; how many there were."""
@@ -98,6 +109,16 @@ class Upkeep:
             removed += count
             if count < _AT_ONCE:
                 return removed
+
+
+def stranded(in_force: InForce, figures: Figures) -> dict[str, str]:
+    """What waits in channels of P-Modes that are not in force: a sentence for each of these."""
+    return {
+        name: f"{count} wait to be pulled with the P-Mode {name}, which is not there: put it back, "
+        "or they expire"
+        for name, count in figures.offers.items()
+        if count > 0 and in_force.match(name, 1) is None
+    }
 
 
 def _purged(tx: Transaction, states: tuple[State, ...], now: datetime, before: datetime) -> int:

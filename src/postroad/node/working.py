@@ -30,6 +30,8 @@ _AT_ONCE: Final = {
     "collect": 16,
 }
 """How much of each kind is done at a time: who is slow holds up only his own kind."""
+_ALONE: Final = ("signal",)
+"""Nothing follows from these that would be due at once."""
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
@@ -210,6 +212,20 @@ class WorkLoop:
             return None if found is None else Outgoing(found, work)
         return Outgoing(message, work)
 
+    def claimed(self, work: Work) -> Work:
+        """Work that is about to be added: as this process has it, where it can begin at once."""
+        if self._busy[work.kind] >= _AT_ONCE[work.kind]:
+            return work
+        until = self._context.clock() + self._context.lease
+        return changed(work, owner=self._context.owner, lease_until=until)
+
+    def begin(self, work: Work) -> None:
+        """What was added claimed, or else could be claimed now."""
+        if work.owner is not None:
+            self._begin(work)
+        else:
+            self._context.work_came.set()
+
     def _begin(self, work: Work) -> None:
         self._busy[work.kind] += 1
         self._context.in_hand.add(work.id)
@@ -236,9 +252,11 @@ class WorkLoop:
             except StoreError:
                 self._context.let_go[work.id] = False
         finally:
+            full = self._busy[work.kind] >= _AT_ONCE[work.kind]
             self._busy[work.kind] -= 1
             self._context.in_hand.discard(work.id)
-            self._context.work_came.set()
+            if full or work.kind not in _ALONE:
+                self._context.work_came.set()
 
 
 def set_back(tx: Transaction, back: timedelta) -> None:

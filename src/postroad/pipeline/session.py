@@ -30,7 +30,14 @@ BRIEF: Final = {
     ),
     "spark.sql.shuffle.partitions": "2",
 }
-"""For a handful of events: much code runs once, and compiling it well would take longer."""
+"""Where much code runs once, and compiling it well would take longer."""
+
+TINY: Final = BRIEF | {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For a handful of events: Spark neither writes code for them nor thinks twice about its plans."""
 
 _CLIENT_PORT: Final = 15002
 _PATIENCE: Final = 5.0

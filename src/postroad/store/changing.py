@@ -10,7 +10,9 @@ from typing import Any, Final
 from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
+from postroad.store import fragment_rows
 from postroad.store.contents import Batch
+from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.interface import Place
 from postroad.store.queries import query
 from postroad.store.reading import (
@@ -19,6 +21,7 @@ from postroad.store.reading import (
     OFFER_COUNT,
     OFFERED_COUNT,
     PURGED_MARK,
+    TO_COME_COUNT,
     WORK_COUNT,
     SqliteReader,
 )
@@ -443,6 +446,36 @@ class SqliteTransaction(SqliteReader):
         for (size,) in self._rows(_REMOVE_FILE, (stored.place,)):
             group.trash.append(stored.place)
             group.count(BYTES_COUNT, -size)
+            for piece in group.contents.pieces(stored.place):
+                self.drop(piece)
+
+    def set_fragment_group(self, group: StoredGroup) -> None:
+        self._group.changed = True
+        self._group.count(TO_COME_COUNT, fragment_rows.set_group(self._cursor, group))
+
+    def add_fragment(self, sender: str, group_id: str, fragment: StoredFragment) -> bool:
+        added = fragment_rows.add_fragment(self._cursor, sender, group_id, fragment)
+        self._group.changed |= added
+        return added
+
+    def remove_fragments(self, sender: str, group_id: str) -> None:
+        for fragment in fragment_rows.take_fragments(self._cursor, sender, group_id):
+            self.drop(fragment.stored)
+
+    def join_fragments(self, sender: str, group_id: str) -> Stored:
+        taken = fragment_rows.take_fragments(self._cursor, sender, group_id)
+        if not taken:
+            raise ValueError("there are no fragments to join")
+        self._group.changed = True
+        stored, size = self._group.contents.join([fragment.stored for fragment in taken])
+        self._group.count(BYTES_COUNT, size)
+        self._cursor.execute(_ADD_FILE, (stored.place, size))
+        return stored
+
+    def forget_fragment_groups(self, before: datetime, limit: int) -> int:
+        gone = fragment_rows.forget_groups(self._cursor, before, limit)
+        self._group.changed |= gone > 0
+        return gone
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
         old: list[Message] = []

@@ -10,10 +10,11 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from postroad.store import gathered
 from postroad.store.failures import lost, told
 from postroad.store.interface import StoreDamaged
 from postroad.store.records import Stored
@@ -209,6 +210,24 @@ class Batch:
         self._size += size
         return stored
 
+    def join(self, pieces: Sequence[Stored]) -> tuple[Stored, int]:
+        """Several contents as one, which takes them over; the size of the file that says so."""
+        place = self._contents.new_place(gathered.KIND)
+        said = gathered.written(pieces)
+        self._files.append((said, place))
+        return Stored(place, 0, sum(piece.size for piece in pieces)), len(said)
+
+    def pieces(self, place: str) -> tuple[Stored, ...]:
+        """What a content is joined from; nothing where it is not, or nobody can tell any more."""
+        if not place.startswith(gathered.KIND):
+            return ()
+        for content, pending in self._files:
+            if pending == place and isinstance(content, bytes):
+                return gathered.read(place, content)
+        with contextlib.suppress(StoreDamaged):
+            return self._contents.pieces(place)
+        return ()
+
     def _keep_file(self, content: SpilledContent | bytes, size: int) -> Stored:
         place = self._contents.new_place("f")
         self._files.append((content, place))
@@ -303,12 +322,26 @@ class Contents:
     def content(self, stored: Stored) -> Content:
         if stored.size == 0:
             return BytesContent(b"")
+        if stored.place.startswith(gathered.KIND):
+            return self._gathered(stored)
         file = self._opened.get(stored.place) or self._open(stored.place)
         there = os.fstat(file.fd).st_size
         if there < stored.offset + stored.size:
             missing = stored.offset + stored.size - there
             raise lost(stored.place, f"is not whole, {missing} bytes are missing")
         return PlacedContent(file, stored.place, stored.offset, stored.size)
+
+    def pieces(self, place: str) -> tuple[Stored, ...]:
+        """What a content is joined from."""
+        file = self._opened.get(place) or self._open(place)
+        size = os.fstat(file.fd).st_size
+        return gathered.read(place, b"".join(PlacedContent(file, place, 0, size).chunks()))
+
+    def _gathered(self, stored: Stored) -> Content:
+        pieces = self.pieces(stored.place)
+        for piece in pieces:
+            self.content(piece)
+        return gathered.gathered(stored, pieces, self.content)
 
     def finished_path(self, place: str) -> Path:
         """Where the file lies once its commit is through."""

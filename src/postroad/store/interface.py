@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from postroad.store.fragments import FragmentReader, FragmentSteps
 from postroad.store.records import (
     Event,
     Extent,
@@ -52,7 +53,7 @@ class StoreDamaged(StoreError):
     """The database or a content is not what was written."""
 
 
-class Reader(Protocol):
+class Reader(FragmentReader, Protocol):
     """What can be asked."""
 
     def message(self, side: Side, message_id: str) -> Message | None: ...
@@ -115,7 +116,7 @@ class Reader(Protocol):
     def figures(self) -> Figures: ...
 
 
-class Transaction(Reader, Protocol):
+class Transaction(Reader, FragmentSteps, Protocol):
     """One step."""
 
     def add_message(self, message: Message) -> bool:

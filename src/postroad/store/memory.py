@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace as changed
 
 from postroad.store.failures import lost
+from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.interface import Place, Reader, StoreError, Transaction
 from postroad.store.records import (
     INBOX,
@@ -53,6 +54,8 @@ class _Tables:
         self.offers: dict[str, Offer] = {}
         """By message id, in the order in which they came."""
         self.once: dict[str, datetime] = {}
+        self.groups: dict[tuple[str, str], StoredGroup] = {}
+        self.fragments: dict[tuple[str, str, int], StoredFragment] = {}
         self.contents: dict[str, bytes] = {}
         self.journal: list[Recorded] = []
         self.shipped: dict[str, Shipped] = {}
@@ -136,6 +139,19 @@ class _MemoryReader:
     def queue(self, channel: str) -> Queue:
         waiting = [one for one in self._tables.offers.values() if one.channel == channel]
         return Queue(len(waiting), waiting[0].added_at if waiting else None)
+
+    def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
+        return self._tables.groups.get((sender, group_id))
+
+    def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
+        return self._tables.fragments.get((sender, group_id, number))
+
+    def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
+        found = sorted(self._tables.fragments.items())
+        return [fragment for key, fragment in found if key[:2] == (sender, group_id)]
+
+    def bytes_to_come(self) -> int:
+        return sum(group.to_come for group in self._tables.groups.values())
 
     def figures(self) -> Figures:
         tables = self._tables
@@ -451,6 +467,37 @@ class _MemoryTransaction(_MemoryReader):
     def drop(self, stored: Stored) -> None:
         self._pop(self._tables.contents, stored.place)
 
+    def set_fragment_group(self, group: StoredGroup) -> None:
+        key = (group.sender, group.group_id)
+        self._put(self._tables.groups, key, changed(group, to_come=0) if group.ended else group)
+
+    def add_fragment(self, sender: str, group_id: str, fragment: StoredFragment) -> bool:
+        key = (sender, group_id, fragment.number)
+        if key in self._tables.fragments or (sender, group_id) not in self._tables.groups:
+            return False
+        self._put(self._tables.fragments, key, fragment)
+        return True
+
+    def remove_fragments(self, sender: str, group_id: str) -> None:
+        for fragment in self.fragments(sender, group_id):
+            self._pop(self._tables.fragments, (sender, group_id, fragment.number))
+            self.drop(fragment.stored)
+
+    def join_fragments(self, sender: str, group_id: str) -> Stored:
+        pieces = [one.stored for one in self.fragments(sender, group_id)]
+        if not pieces:
+            raise ValueError("there are no fragments to join")
+        joined = b"".join(self._tables.contents[piece.place] for piece in pieces)
+        self.remove_fragments(sender, group_id)
+        return self.keep(joined)
+
+    def forget_fragment_groups(self, before: datetime, limit: int) -> int:
+        groups = self._tables.groups.items()
+        old = [key for key, one in groups if one.ended and one.changed_at < before][:limit]
+        for key in old:
+            self._pop(self._tables.groups, key)
+        return len(old)
+
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
         old = [
             message
@@ -511,7 +558,7 @@ class MemoryStore:
         data = self._tables.contents.get(stored.place)
         if data is None:
             raise lost(stored.place, "is not there")
-        return BytesContent(data)
+        return BytesContent(data[stored.offset : stored.offset + stored.size])
 
     async def check(self) -> None:
         self._must_be_open()

@@ -228,7 +228,7 @@ def settle_folder(database: sqlite3.Connection, contents: Contents, own: Path) -
                 os.truncate(path, rows[0][0])
             _close_segment(database, path.name)
             contents.finish(path.name)
-        elif kind == "f" and database.execute(query("file_size"), (path.name,)).fetchall():
+        elif kind in ("f", "j") and database.execute(query("file_size"), (path.name,)).fetchall():
             contents.finish(path.name)
         else:
             path.unlink()

@@ -7,6 +7,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
+from postroad.store import fragment_rows
+from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.queries import query
 from postroad.store.records import (
     INBOX,
@@ -43,6 +45,7 @@ from postroad.store.rows import (
 MESSAGE_COUNT: Final = "message."
 WORK_COUNT: Final = "work."
 OFFER_COUNT: Final = "offer."
+TO_COME_COUNT: Final = "fragments.to_come"
 OFFERED_COUNT: Final = "offered."
 BYTES_COUNT: Final = "bytes"
 """Names in the table of counts: these and `side.state`, the kind of work, the channel."""
@@ -137,6 +140,18 @@ class SqliteReader:
     def shipped(self, target: str) -> Shipped:
         rows = self._rows(_SHIPPED, (target,))
         return Shipped(*rows[0]) if rows else Shipped(target)
+
+    def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
+        return fragment_rows.group_of(self._cursor, sender, group_id)
+
+    def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
+        return fragment_rows.fragment_of(self._cursor, sender, group_id, number)
+
+    def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
+        return fragment_rows.fragments_of(self._cursor, sender, group_id)
+
+    def bytes_to_come(self) -> int:
+        return self._count_of(TO_COME_COUNT)
 
     def figures(self) -> Figures:
         counts = {name: count for name, count in self._counts().items() if count > 0}

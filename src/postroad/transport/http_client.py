@@ -73,13 +73,15 @@ def _no_address(url: str, why: str) -> TransportFailure:
 class _Host:
     """The connections to one address with one TLS profile."""
 
-    __slots__ = ("address", "idle", "opened", "profile")
+    __slots__ = ("address", "idle", "last", "opened", "profile")
 
     def __init__(self, address: Address, profile: TlsProfile) -> None:
         self.address = address
         self.profile = profile
         self.idle: list[Exchange] = []
         self.opened = 0
+        self.last: Exchange | None = None
+        """The connection that was taken last."""
 
 
 class Client(Protocol):
@@ -103,7 +105,8 @@ class HttpClient:
         self._hosts: dict[tuple[str, int, TlsProfile | None], _Host] = {}
         self._opened = 0
         self._busy: set[Exchange] = set()
-        self._waiting: deque[tuple[_Host, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[_Host, bool, asyncio.Future[None]]] = deque()
+        """Who waits for a connection, in this order, and whether he may share it."""
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -138,7 +141,7 @@ class HttpClient:
                 exchange.transport.close()
         for exchange in self._busy:
             exchange.transport.abort()
-        for _, turn in self._waiting:
+        for *_, turn in self._waiting:
             if not turn.done():
                 turn.set_exception(
                     TransportFailure("closed", "the node is shutting down", transmitted=False)
@@ -149,15 +152,19 @@ class HttpClient:
         address = parse_address(request.url)
         head = _head(address, request)
         host = self._host(address, request)
-        exchange = self._idle(host) or await self._lease(host, request)
+        exchange = self._free(host, request) or await self._lease(host, request)
         self._busy.add(exchange)
+        host.last = exchange
         if sent is not None:
             sent.append(exchange)
         try:
             return await exchange.send(head, request)
         finally:
-            self._busy.discard(exchange)
-            self._release(host, exchange)
+            if exchange.idle and exchange in self._busy:
+                self._busy.discard(exchange)
+                self._release(host, exchange)
+            elif self._waiting:
+                self._next_turn()
 
     def _host(self, address: Address, request: Outgoing) -> _Host:
         profile = request.tls
@@ -171,6 +178,21 @@ class HttpClient:
 
     # The pool
 
+    def _free(self, host: _Host, request: Outgoing) -> Exchange | None:
+        """A connection that takes the request now."""
+        return (self._shared(host) if request.pipelined else None) or self._idle(host)
+
+    def _shared(self, host: _Host) -> Exchange | None:
+        """The connection that was taken last, if one more can be pipelined.
+
+        Not when somebody waits for a connection of his own: he would wait without end.
+        """
+        last = host.last
+        if last not in self._busy or not last.has_room:
+            return None
+        alone = any(other is host and not shares for other, shares, _ in self._waiting)
+        return None if alone else last
+
     def _idle(self, host: _Host) -> Exchange | None:
         """The connection that was used last, if it can be used again."""
         while host.idle:
@@ -183,12 +205,12 @@ class HttpClient:
     async def _lease(self, host: _Host, request: Outgoing) -> Exchange:
         """A kept connection or a new one, as soon as the limits allow."""
         while True:
-            if exchange := self._idle(host):
+            if exchange := self._free(host, request):
                 return exchange
             if self._may_open(host):
                 return await self._open(host, request)
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((host, turn))
+            self._waiting.append((host, request.pipelined, turn))
             try:
                 await turn
             except asyncio.CancelledError:
@@ -215,10 +237,10 @@ class HttpClient:
     def _next_turn(self) -> None:
         """Let the first one on that can go on."""
         for entry in tuple(self._waiting):
-            host, turn = entry
+            host, shares, turn = entry
             if turn.done():
                 self._waiting.remove(entry)
-            elif host.idle or self._may_open(host):
+            elif host.idle or self._may_open(host) or (shares and self._shared(host)):
                 self._waiting.remove(entry)
                 turn.set_result(None)
                 return

@@ -2,7 +2,8 @@
 
 Written directly on the loop's transport and httptools' parser, since a message a millisecond
 leaves no time for more. The connection is good for another request only after a whole answer to a
-wholly sent request; in every other case it is closed.
+wholly sent request; in every other case it is closed. Requests that say so may be pipelined: sent
+while earlier ones wait for their answers, which come in the same order (RFC 9112, 9.3.2).
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import contextlib
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -35,6 +37,21 @@ _INTERIM: Final = 16
 """So many 1xx may come before an answer."""
 _TICKS: Final = 4
 """A stall is noticed within a quarter of its time."""
+_PIPELINED: Final = 8
+"""So many requests may wait for their answers on one connection."""
+
+
+class _Asked:
+    """A request, and who waits for its answer."""
+
+    __slots__ = ("reply", "request", "sent", "transmitted")
+
+    def __init__(self, request: Outgoing, reply: asyncio.Future[Reply]) -> None:
+        self.request = request
+        self.reply = reply
+        self.sent = False
+        """Wholly."""
+        self.transmitted = False
 
 
 class Exchange(asyncio.Protocol):
@@ -50,15 +67,16 @@ class Exchange(asyncio.Protocol):
         self.keep_seconds: float | None = None
         """How long the server keeps an idle connection, where it says so."""
         self._parser = httptools.HttpResponseParser(self)
-        self._reply: asyncio.Future[Reply] | None = None
+        self._line: deque[_Asked] = deque()
+        """Those who wait for answers, in the order of their requests."""
         self._timer: asyncio.TimerHandle | None = None
         self._writable: asyncio.Future[None] | None = None
         self._paused = False
         self._spoiled = False
         self._answered = False
         """Whether this connection has ever brought an answer."""
-        self._request_sent = False
         self.transmitted = False
+        """Whether a byte of what waits for an answer may have left."""
         self._timeouts = DEFAULT_TIMEOUTS
         self._limit = 0
         self._reader: Callable[[str], Callable[[bytes], None]] | None = None
@@ -72,38 +90,65 @@ class Exchange(asyncio.Protocol):
         """Whether another request can be sent."""
         return not (self.closed or self._spoiled or self.transport.is_closing())
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not self._line
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may be pipelined.
+
+        Not before the server has shown that it keeps the connection, not while the network is
+        busy with another one, and never behind one whose answer is not to be passed by others.
+        """
+        line = self._line
+        return (
+            self._answered
+            and self.reusable
+            and not self._paused
+            and len(line) < _PIPELINED
+            and all(asked.sent and asked.request.pipelined for asked in line)
+        )
+
     async def send(self, head: bytes, request: Outgoing) -> Reply:
         """Send a request and wait for its answer; `TransportFailure` when none comes."""
         body = request.body
-        self._begin(request)
-        assert self._reply is not None
+        asked = self._begin(request)
         if not self.reusable:
             self._fail("closed", f"{self.peer} closed the connection before anything was sent")
         try:
-            if self._reply.done():
-                return await self._reply
+            if asked.reply.done():
+                return await asked.reply
             if isinstance(body, bytes):
-                self._send_bytes(head, body)
+                self._send_bytes(asked, head, body)
                 if request.progress is not None:
                     request.progress(len(body))
             else:
-                await self._send_pieces(head, body, request)
-            self._request_sent = True
+                await self._send_pieces(asked, head, body)
+            asked.sent = True
             self._moved_at = self.loop.time()
-            return await self._reply
+            return await asked.reply
         except BaseException:
             self._spoiled = True
             self.transport.abort()
             raise
         finally:
-            self._end()
+            self._end(asked)
 
     # The request
 
-    def _begin(self, request: Outgoing) -> None:
-        loop = self.loop
-        self._reply = loop.create_future()
-        self._request_sent = self.transmitted = False
+    def _begin(self, request: Outgoing) -> _Asked:
+        asked = _Asked(request, self.loop.create_future())
+        self._line.append(asked)
+        if len(self._line) == 1:
+            self.transmitted = False
+            self._listen()
+        return asked
+
+    def _listen(self) -> None:
+        """Wait for the answer to the request that is first in line."""
+        loop, request = self.loop, self._line[0].request
         self._limit = request.reply_bytes
         self._reader = request.reader
         self._timeouts = timeouts = request.timeouts
@@ -111,60 +156,66 @@ class Exchange(asyncio.Protocol):
         self._unsent = 0
         self._interim = 0
         self._forget_answer()
+        if self._timer is not None:
+            self._timer.cancel()
         first = min(timeouts.answer, timeouts.stall / _TICKS)
         self._timer = loop.call_later(first, self._tick)
 
-    def _end(self) -> None:
+    def _end(self, asked: _Asked) -> None:
+        if not asked.reply.done():
+            asked.reply.cancel()
+        if asked in self._line:
+            self._line.remove(asked)
+        if self._line:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        if self._reply is not None and not self._reply.done():
-            self._reply.cancel()
-        self._reply = None
         if self._paused or self.transport.get_write_buffer_size():
             self._spoiled = True
 
-    def _send_bytes(self, head: bytes, body: bytes) -> None:
-        self.transmitted = True
+    def _send_bytes(self, asked: _Asked, head: bytes, body: bytes) -> None:
+        self.transmitted = asked.transmitted = True
         if len(body) <= _JOINED:
             self.transport.write(head + body)
         else:
             self.transport.write(head)
             self.transport.write(body)
 
-    async def _send_pieces(self, head: bytes, body: Pieces, request: Outgoing) -> None:
-        assert self._reply is not None
+    async def _send_pieces(self, asked: _Asked, head: bytes, body: Pieces) -> None:
         given = 0
         pieces: Iterator[bytes] | None = None
-        while not self._over():
+        progress = asked.request.progress
+        while not self._over(asked):
             try:
                 if pieces is None:
                     pieces = body.read()
                 piece = await self._next(pieces, body.length)
             except Exception as error:
-                raise self._failure("body", f"the content cannot be read: {error}") from error
-            if piece is None or self._over():
+                raise _failure(asked, "body", f"the content cannot be read: {error}") from error
+            if piece is None or self._over(asked):
                 break
             given += len(piece)
             if given > body.length:
-                raise self._failure("body", f"the content is longer than {body.length} bytes")
-            self.transmitted = True
+                raise _failure(asked, "body", f"the content is longer than {body.length} bytes")
+            self.transmitted = asked.transmitted = True
             self.transport.write(head + piece if head else piece)
             head = b""
             self._moved_at = self.loop.time()
-            if request.progress is not None:
-                request.progress(given)
-            await self._room()
-        if self._over():
+            if progress is not None:
+                progress(given)
+            await self._room(asked)
+        if self._over(asked):
             self._spoiled = True
         elif given < body.length:
-            raise self._failure("body", f"the content ended after {given} of {body.length} bytes")
+            said = f"the content ended after {given} of {body.length} bytes"
+            raise _failure(asked, "body", said)
         elif head:
-            self.transmitted = True
+            self.transmitted = asked.transmitted = True
             self.transport.write(head)
 
-    def _over(self) -> bool:
+    def _over(self, asked: _Asked) -> bool:
         """Whether there is no use in sending more: an early answer, or a connection that broke."""
-        return self._reply is None or self._reply.done() or self.transport.is_closing()
+        return asked.reply.done() or self.transport.is_closing()
 
     async def _next(self, pieces: Iterator[bytes], length: int) -> bytes | None:
         if length <= _IN_THE_LOOP:
@@ -177,10 +228,10 @@ class Exchange(asyncio.Protocol):
             await asyncio.wait([reading])
             raise
 
-    async def _room(self) -> None:
+    async def _room(self, asked: _Asked) -> None:
         """Wait until the network has taken enough of what it was given."""
         while self._paused and not self.closed:
-            if self._over():
+            if self._over(asked):
                 return
             self._writable = self.loop.create_future()
             await self._writable
@@ -201,7 +252,7 @@ class Exchange(asyncio.Protocol):
             self._moved_at = now
         if self._answer_bytes:
             allowed, missing = timeouts.stall, f"the answer of {self.peer} broke off"
-        elif unsent or not self._request_sent:
+        elif unsent or not (self._line and self._line[0].sent):
             allowed, missing = timeouts.stall, f"{self.peer} took no more of the message"
         else:
             allowed, missing = timeouts.answer, f"no answer from {self.peer}"
@@ -220,7 +271,7 @@ class Exchange(asyncio.Protocol):
         transport.set_write_buffer_limits(high=_BUFFERED)
 
     def data_received(self, data: bytes) -> None:
-        if self._reply is None or self._reply.done():
+        if not self._line:
             # Nobody asked: what stands between two answers belongs to neither.
             self._spoiled = True
             self.transport.abort()
@@ -275,13 +326,13 @@ class Exchange(asyncio.Protocol):
     def _read_rest(self) -> None:
         """Read what the server said before it closed while we were sending: its reason, mostly."""
         sock = self.transport.get_extra_info("socket")
-        if self._reply is None or self._reply.done() or sock is None:
+        if not self._line or sock is None:
             return
         if self.transport.get_extra_info("ssl_object") is not None:
             return
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(sock.fileno())) as rest:
             rest.setblocking(False)
-            while not self._reply.done() and (data := rest.recv(_BUFFERED)):
+            while self._line and (data := rest.recv(_BUFFERED)):
                 self.data_received(data)
 
     # What the parser says
@@ -300,8 +351,9 @@ class Exchange(asyncio.Protocol):
         self._until_close = False
 
     def on_message_begin(self) -> None:
-        if self._reply is None or self._reply.done():
+        if not self._line:
             self._spoiled = True
+        self._answer_bytes = self._answer_bytes or 1
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_done:
@@ -344,32 +396,46 @@ class Exchange(asyncio.Protocol):
             if self._interim > _INTERIM:
                 self._fail("protocol", f"{self.peer} says 1xx again and again, and no answer comes")
             return
-        if not self._parser.should_keep_alive():
-            self._spoiled = True
+        last = not self._parser.should_keep_alive()
+        self._spoiled = self._spoiled or last
         self._complete()
+        if last:
+            self._fail("closed", f"{self.peer} closed the connection before an answer came")
 
     def _complete(self) -> None:
-        if self._reply is None or self._reply.done():
+        """The answer is whole: it is for the first in line."""
+        if not self._line:
             return
         self._answered = True
+        asked = self._line.popleft()
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._reply.set_result(Reply(self._status, self._content_type, tuple(self._headers), body))
-        if not self._request_sent:
+        reply = Reply(self._status, self._content_type, tuple(self._headers), body)
+        if not asked.reply.done():
+            asked.reply.set_result(reply)
+        if not asked.sent:
             self._wake()
+        if self._line:
+            self._listen()
 
     def _too_large(self) -> None:
         self._fail("too_large", f"the answer of {self.peer} is larger than {self._limit} bytes")
 
     def _fail(self, kind: Kind, reason: str) -> None:
-        if self._reply is None or self._reply.done():
+        """No answer for the first in line, and so for nobody behind it."""
+        if not self._line:
             return
         self._spoiled = True
-        self._reply.set_exception(self._failure(kind, reason))
+        for asked in self._line:
+            if not asked.reply.done():
+                asked.reply.set_exception(_failure(asked, kind, reason))
+            kind = "closed"
+        self._line.clear()
         self.transport.abort()
         self._wake()
 
-    def _failure(self, kind: Kind, reason: str) -> TransportFailure:
-        return TransportFailure(kind, reason, transmitted=self.transmitted)
+
+def _failure(asked: _Asked, kind: Kind, reason: str) -> TransportFailure:
+    return TransportFailure(kind, reason, transmitted=asked.transmitted)
 
 
 def _kept(value: str) -> float | None:

@@ -70,6 +70,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     """A larger answer is a failure."""
     progress: Callable[[int], None] | None = None
     """Told how many bytes of the body were given to the network so far."""
+    pipelined: bool = False
+    """It may go before earlier ones are answered, over a connection where all may."""
     reader: Callable[[str], Callable[[bytes], None]] | None = None
     """Given the answer's Content-Type it says who takes its body, piece by piece.
 

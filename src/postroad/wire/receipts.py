@@ -5,7 +5,7 @@ receipt); one for an unsigned message holds a copy of its eb:UserMessage (recept
 Whoever sent the message holds the receipt against the message it kept: EBMS:0302 if it differs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from msgspec.structs import replace
@@ -30,6 +30,35 @@ def nonrepudiation_receipt(
         raise ValueError("a non-repudiation receipt needs the references of the received signature")
     information = NonRepudiationInformation(tuple(references))
     return SignalMessage(_referring(message_info), receipt=Receipt(non_repudiation=information))
+
+
+def unit_references(
+    references: Iterable[Reference], messages: Sequence[UserMessage]
+) -> list[tuple[Reference, ...]]:
+    """What of a message's signature is about each of its units.
+
+    That is everything but the attachments of other units: header, Body and time are of all.
+    [P2-3.2.2-05]
+    """
+    shared: list[Reference] = []
+    attached: dict[str, Reference] = {}
+    for reference in references:
+        if reference.uri[:4].lower() == "cid:":
+            attached[content_id(reference.uri)] = reference
+        else:
+            shared.append(reference)
+    found = []
+    for message in messages:
+        hrefs = [content_id(part.href) for part in message.part_infos if part.href]
+        found.append((*shared, *(attached[href] for href in hrefs if href in attached)))
+    return found
+
+
+def references_about(
+    references: Sequence[Reference], message: UserMessage, messages: Sequence[UserMessage]
+) -> Sequence[Reference]:
+    """What of a signature a receipt about one of the messages must name: alone, all of it."""
+    return references if len(messages) == 1 else unit_references(references, [message])[0]
 
 
 def awareness_receipt(user_message: UserMessage, *, message_info: MessageInfo) -> SignalMessage:
@@ -94,7 +123,9 @@ def _reference_differences(
         uri = content_id(reference.uri)
         if uri not in received:
             differences.append(f"the reference to {_shown(uri)} is missing")
-    expected = {content_id(reference.uri): reference for reference in (*also_sent, *sent)}
+    expected = {content_id(reference.uri): reference for reference in sent}
+    if not received.keys() <= expected.keys():
+        expected = {content_id(reference.uri): reference for reference in also_sent} | expected
     for uri, references in received.items():
         ours = expected.get(uri)
         if ours is None:

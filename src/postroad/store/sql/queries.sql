@@ -455,3 +455,48 @@ INSERT INTO once (name, until) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
 -- name: forget_once
 -- What need not be known any more.
 DELETE FROM once WHERE until < ?
+
+-- name: fragment_group
+-- What is known of a group of fragments.
+SELECT sender, group_id, changed_at, ended_at IS NOT NULL, to_come, details FROM fragment_groups
+WHERE sender = ? AND group_id = ?
+
+-- name: set_fragment_group
+-- What is known of a group from now on.
+INSERT INTO fragment_groups (sender, group_id, changed_at, ended_at, to_come, details)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (sender, group_id) DO UPDATE SET
+    changed_at = excluded.changed_at,
+    ended_at = excluded.ended_at,
+    to_come = excluded.to_come,
+    details = excluded.details
+
+-- name: add_fragment
+-- A fragment of a group that there is; nothing happens when one of this number is there.
+INSERT INTO fragments (fragment_group, number, message_id, place, start, size)
+SELECT id, ?, ?, ?, ?, ? FROM fragment_groups WHERE sender = ? AND group_id = ?
+ON CONFLICT DO NOTHING
+
+-- name: fragment
+-- The fragment of one number.
+SELECT number, message_id, place, start, fragments.size
+FROM fragment_groups JOIN fragments ON fragment_group = fragment_groups.id
+WHERE sender = ? AND group_id = ? AND number = ?
+
+-- name: fragments
+-- The fragments of a group, in order.
+SELECT number, message_id, place, start, fragments.size
+FROM fragment_groups JOIN fragments ON fragment_group = fragment_groups.id
+WHERE sender = ? AND group_id = ? ORDER BY number
+
+-- name: remove_fragments
+-- The group goes on without its fragments.
+DELETE FROM fragments WHERE fragment_group = (
+    SELECT id FROM fragment_groups WHERE sender = ? AND group_id = ?
+)
+
+-- name: forget_fragment_groups
+-- Groups that ended long ago.
+DELETE FROM fragment_groups WHERE id IN (
+    SELECT id FROM fragment_groups WHERE ended_at < ? LIMIT ?
+)

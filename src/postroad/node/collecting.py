@@ -1,0 +1,147 @@
+"""Channels of an intermediary: what waits there for others, handed out to who may pull it.
+
+A message that was handed out has left: its receipt goes to who sent it, not to a hub. Who never got
+it does not acknowledge it, and its sender sends it again.
+"""
+
+import logging
+from datetime import datetime
+
+from postroad.agreement.routes import Route
+from postroad.msh.lens import Inspection
+from postroad.msh.selecting import items_asked
+from postroad.node.context import Context
+from postroad.node.forwarding import place_of
+from postroad.node.journaling import about, signed
+from postroad.node.outcome import Reason, apply, life_of
+from postroad.node.requests import Response
+from postroad.node.routes import Routing
+from postroad.reliability.delivery import Input, attempted
+from postroad.reliability.schedule import ONCE
+from postroad.security.username import UsernameTokenRefused, check_username_token
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Side, State
+from postroad.transport.http_outgoing import Pieces
+from postroad.wire.content import read_all
+from postroad.wire.ebms3 import SignalMessage
+from postroad.wire.errors import EbmsError, Severity
+
+_IN_ONE_PIECE = 256 * 1024
+_AT_ONCE = 100
+_log = logging.getLogger("postroad.forward")
+
+
+class Collecting:
+    """Answers PullRequests from what is carried for others."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def answer(
+        self, found: Inspection, request: SignalMessage, now: datetime, peer: str | None
+    ) -> Response | bool:
+        """The message that a PullRequest gets; True: there is none; False: it may have none."""
+        assert request.pull_request is not None
+        if any(one.severity is Severity.FAILURE for one in found.problems):
+            return False
+        routes, nonces = self._allowed(found, now)
+        if not routes:
+            return False
+        channel = request.pull_request.effective_mpc
+        places = [(channel, place_of(one)) for one in routes]
+        items = items_asked(request.pull_request.selection)
+
+        def step(tx: Transaction) -> Message | bool:
+            if not all(tx.first_time(name, now, until) for name, until in nonces):
+                return False
+            for _ in range(_AT_ONCE):
+                offer = tx.first_offer(places, now, items)
+                if offer is None:
+                    break
+                message = self._handed(tx, offer.message_id, now, peer)
+                if message is not None:
+                    return message
+            return True
+
+        taken = await self._context.store.run(step)
+        if isinstance(taken, bool):
+            return taken
+        self._context.work_came.set()
+        self._context.count("send_attempts", outcome="pulled")
+        _log.info("pulled", extra={"message_id": taken.message_id, "peer": peer})
+        return self._response(taken)
+
+    def _allowed(
+        self, found: Inspection, now: datetime
+    ) -> tuple[list[Route], list[tuple[str, datetime]]]:
+        """The rules whose user name and password are shown. [P2-2.5.3-02] [P2-2.4.4-02]"""
+        routing: Routing = self._context.in_force.routing
+        tokens = found.username_tokens
+        nonces: dict[str, datetime] = {}
+        routes: list[Route] = []
+        for one in routing.pulled_by(tokens[0].username) if len(tokens) == 1 else ():
+            to = one.to.channel
+            assert to is not None
+
+            def seen(nonce: bytes, until: datetime) -> bool:
+                nonces[f"collect:{tokens[0].username}:{nonce.hex()}"] = until
+                return False
+
+            try:
+                check_username_token(
+                    tokens[0],
+                    username=to.authorization.username,
+                    password=to.authorization.password.get_secret_value(),
+                    now=now,
+                    skew=self._context.config.clock_skew,
+                    seen=seen,
+                    allow_text=not to.digest,
+                )
+            except (EbmsError, UsernameTokenRefused):
+                continue
+            routes.append(one)
+        return routes, list(nonces.items())
+
+    def _handed(
+        self, tx: Transaction, message_id: str, now: datetime, peer: str | None
+    ) -> Message | None:
+        """Written down before it leaves; None when it is not to be handed out any more."""
+        message = tx.message(Side.FORWARDING, message_id)
+        if message is None or message.state not in (State.READY, State.WAITING):
+            tx.remove_offer(message_id)
+            return None
+        number = message.attempts + 1
+        decision = attempted(life_of(message), Input.LEFT, ONCE, began=now, now=now)
+
+        def note() -> None:
+            event = about(
+                message,
+                "forwarded",
+                now,
+                attempt=number,
+                peer=peer,
+                envelope=message_id,
+                wire_bytes=message.wire_bytes,
+                evidence=signed(message),
+            )
+            tx.record((event,))
+
+        apply(
+            self._context,
+            tx,
+            message,
+            decision,
+            now,
+            Reason(peer=peer),
+            message.timer,
+            note,
+            attempts=number,
+        )
+        return message
+
+    def _response(self, message: Message) -> Response:
+        [part] = message.parts
+        content = self._context.store.content(part.stored)
+        if part.size <= _IN_ONE_PIECE:
+            return Response(200, part.wire_type, read_all(content, part.size))
+        return Response(200, part.wire_type, pieces=Pieces(part.size, content.chunks))
