@@ -31,7 +31,7 @@ from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import riding_on
-from postroad.msh.reply_routing import error_routing, receipt_routing
+from postroad.msh.routing_headers import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
 from postroad.node.calling import SOON, Riding, way_back
 from postroad.node.collecting import Collecting
@@ -419,7 +419,7 @@ class Receiver:
             messages = found.messaging.user_messages if found.messaging else ()
             if messages:
                 routed = receipt_routing if signal.receipt is not None else error_routing
-                routing = routed(match, messages[0])
+                routing = routed(match, messages[0], found)
         return write_answer(signal, version, how, arrival.now, routing)
 
     async def _refuse(
