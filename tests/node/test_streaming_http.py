@@ -183,3 +183,19 @@ async def test_what_is_larger_than_it_may_be_never_arrives_whole(tmp_path: Path)
             assert reply.status == 413
         await seller.broken.wait()
     assert seller.digests == []
+
+
+@in_loop
+async def test_an_answer_before_the_end_of_the_body_is_told_at_once(tmp_path: Path) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"yyy")
+        writer.write(b"HTTP/1.1 413 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+
+    kind, body = letter(b"y" * MIB)
+    async with talking(talk) as url, streaming(tmp_path, {**sync(url), "forward": "stream"}) as hub:
+        with contextlib.suppress(TransportFailure):
+            reply = await hub.post(kind, body)
+            assert b"EBMS:0005" in reply.body
+        await hub.until("error_raised")
+        assert await hub.story() == ["received", "forwarded", "error_raised"]

@@ -35,13 +35,6 @@ def _destinations(file: RoutesFile) -> Iterator[tuple[Path, Destination]]:
         yield ("routes", index, "to"), route.to
 
 
-def only_what_is_built_is_asked_for(file: RoutesFile) -> Iterator[Breach]:
-    """A key without behaviour is refused by name, so that nobody relies on it."""
-    for path, to in _destinations(file):
-        if to.forward == "stream":
-            yield Breach((*path, "forward"), "stream is not supported yet", "write store or sync")
-
-
 def what_waits_is_stored(file: RoutesFile) -> Iterator[Breach]:
     """There is nobody to stream to who comes later."""
     for path, to in _destinations(file):
@@ -187,7 +180,6 @@ def few_rules_are_told_apart_by_xpath_alone(file: RoutesFile) -> Iterator[Breach
 
 
 ROUTE_RULES: Final[tuple[RouteRule, ...]] = (
-    only_what_is_built_is_asked_for,
     what_waits_is_stored,
     each_rule_leads_somewhere,
     tls_is_for_https,

@@ -2,7 +2,9 @@
 
 As soon as the envelope is there the rules say where to. From then on each piece goes to the next
 MSH when it comes, as fast as that takes it. Nothing is kept but the events of the journal, so this
-node never takes a message over: what the sender hears is what the next MSH says.
+node never takes a message over. With synchronous streaming the sender hears what the next MSH says;
+with asynchronous streaming he hears that all of it left, and what the next MSH says against it is
+reported.
 """
 
 import asyncio
@@ -16,10 +18,14 @@ from msgspec.structs import replace as changed
 from postroad.agreement.routes import Route
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.forwarding import contradictions
+from postroad.node.carrying import Carrying
 from postroad.node.context import Context
 from postroad.node.forwarding import Forwarding, Letter, body_of, station_of
 from postroad.node.journaling import about
-from postroad.node.requests import STATIONS, Flowing, Request, Response
+from postroad.node.outcome import Outcome
+from postroad.node.reporting import ForwardingReports
+from postroad.node.requests import NO_CONTENT, STATIONS, Flowing, Request, Response
+from postroad.reliability.delivery import Input
 from postroad.store.interface import StoreError
 from postroad.store.records import Event, Message
 from postroad.transport.http_client import Client, HttpClient
@@ -58,6 +64,7 @@ class _Source:
         self.size = 0
         self.error: Exception | None = None
         """What kept the rest from coming."""
+        self.ended = asyncio.Event()
         self.at_end: Callable[[], None] | None = None
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
@@ -72,6 +79,7 @@ class _Source:
         except Exception as error:
             self.error = error
             raise
+        self.ended.set()
         if self.at_end is not None:
             self.at_end()
 
@@ -86,7 +94,7 @@ class _Way(Struct, frozen=True):
 
 
 class Streaming:
-    """The nextMSH role of a node, for rules that say `forward: sync`."""
+    """The nextMSH role of a node, for rules that say `forward: sync` or `stream`."""
 
     def __init__(self, context: Context, client: Client | None = None) -> None:
         self._context = context
@@ -99,8 +107,14 @@ class Streaming:
             connect=http.connect_timeout.total_seconds(),
             answer=http.answer_timeout.total_seconds(),
         )
+        self._carrying = Carrying(context, self._client, self._timeouts, self._station)
+        self._reports = ForwardingReports(context)
+        self._listening: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
+        for task in self._listening:
+            task.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
         await self._client.close()
 
     @property
@@ -124,7 +138,7 @@ class Streaming:
         try:
             response = await self._pass_on(way, request)
         finally:
-            if response is None or response.flow is None:
+            if response is None or (response.flow is None and response is not NO_CONTENT):
                 self._under_way -= 1
         return response
 
@@ -176,7 +190,7 @@ class Streaming:
             passage = Passage(self._client, self._outgoing(way, request, address))
             journey = _Journey(self._context, way, address, passage)
             try:
-                reply = await passage.head()
+                reply = await self._first(way, passage)
                 await journey.left()
             except TransportFailure as failure:
                 await journey.close()
@@ -189,11 +203,17 @@ class Streaming:
                 await journey.close()
                 raise
             else:
+                if reply is None:
+                    self._listen(way, journey)
+                    return NO_CONTENT
+                if way.route.to.forward == "stream":
+                    return await self._early(way, journey, reply)
                 return await self._answer(way, journey, reply)
         problem = EbmsError("EBMS:0005", "; ".join(silent) or "the rule names no address")
         return await self._forwarding.refuse(way.letter, problem)
 
     def _outgoing(self, way: _Way, request: Request, address: str) -> Outgoing:
+        synchronous, limits = way.route.to.forward == "sync", self._context.limits
         stations = ", ".join((*way.letter.stations, self._station))
         headers: tuple[tuple[str, str], ...] = ((STATIONS, stations),)
         if request.soap_action is not None:
@@ -205,8 +225,22 @@ class Streaming:
             headers,
             self._context.in_force.road(way.route).tls,
             self._timeouts,
-            reply_bytes=self._context.limits.message_bytes,
+            reply_bytes=limits.message_bytes if synchronous else limits.envelope_bytes,
         )
+
+    async def _first(self, way: _Way, passage: Passage) -> Reply | None:
+        """The head of the answer; with asynchronous streaming None, if all left before."""
+        if way.route.to.forward == "sync":
+            return await passage.head()
+        head = asyncio.create_task(passage.head())
+        ended = asyncio.create_task(way.source.ended.wait())
+        try:
+            await asyncio.wait((head, ended), return_when=asyncio.FIRST_COMPLETED)
+            return None if ended.done() else await head
+        finally:
+            for task in (head, ended):
+                task.cancel()
+            await asyncio.gather(head, ended, return_exceptions=True)
 
     async def _answer(self, way: _Way, journey: "_Journey", reply: Reply) -> Response:
         """What the next MSH says is what the sender hears. [P2-2.5.2-03] [P2-2.5.6-27]"""
@@ -217,7 +251,7 @@ class Streaming:
 
         async def end() -> None:
             self._under_way -= 1
-            await journey.end()
+            await journey.end(journey.taken, journey.said)
 
         length = dict(reply.headers).get("content-length", "")
         flow = Flowing(
@@ -227,6 +261,39 @@ class Streaming:
             tuple(one for one in reply.headers if one[0] in _PASSED_BACK),
         )
         return Response(reply.status, reply.content_type or None, flow=flow)
+
+    async def _early(self, way: _Way, journey: "_Journey", reply: Reply) -> Response:
+        """The next MSH answered before it had all: that can only be a refusal, told at once."""
+        try:
+            outcome = self._carrying.heard(way.made, await journey.whole(reply))
+        except TransportFailure as failure:
+            return await self._in_doubt(way, journey, failure.reason)
+        finally:
+            await journey.close()
+        said = outcome.detail or f"the next MSH answered HTTP {reply.status} before it had all"
+        problem = EbmsError(outcome.error_code or "EBMS:0004", said)
+        return await self._forwarding.refuse(way.letter, problem)
+
+    def _listen(self, way: _Way, journey: "_Journey") -> None:
+        """What the next MSH says is heard when the sender has gone."""
+        task = asyncio.create_task(self._heard(way, journey))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+
+    async def _heard(self, way: _Way, journey: "_Journey") -> None:
+        """Journal what came back; the sender is told what is against it. [P2-2.5.6-01]"""
+        try:
+            outcome = self._carrying.heard(way.made, await journey.whole())
+        except TransportFailure as failure:
+            said = f"it is not known whether the next MSH has it: {failure.reason}"
+            outcome = Outcome(Input.UNANSWERED, None, "EBMS:0004", said)
+        finally:
+            self._under_way -= 1
+        taken = outcome.result is Input.LEFT
+        await journey.end(taken, outcome.detail or "the next MSH has it")
+        if not taken:
+            problem = EbmsError(outcome.error_code or "EBMS:0004", outcome.detail or "")
+            await self._reports.report(changed(way.letter, now=self._context.clock()), problem)
 
     async def _in_doubt(self, way: _Way, journey: "_Journey", reason: str) -> Response:
         """Something left and nobody knows what became of it, so no error says that it is lost.
@@ -248,8 +315,8 @@ class _Journey:
         self._address = address
         self._passage = passage
         self._leaving: asyncio.Task[None] | None = None
-        self._said = ""
-        self._taken = False
+        self.said = ""
+        self.taken = False
         way.source.at_end = self.leaves
 
     def leaves(self) -> None:
@@ -269,19 +336,27 @@ class _Journey:
     async def passed_back(self, reply: Reply) -> AsyncGenerator[bytes, None]:
         """The body of the answer as it comes."""
         size = 0
-        self._said = f"the next MSH answered HTTP {reply.status}, and its answer broke off"
+        self.said = f"the next MSH answered HTTP {reply.status}, and its answer broke off"
         async for piece in self._passage.pieces():
             size += len(piece)
             yield piece
-        self._taken = reply.status < 400
-        self._said = f"the next MSH answered HTTP {reply.status}; {size} bytes were passed back"
+        self.taken = reply.status < 400
+        self.said = f"the next MSH answered HTTP {reply.status}; {size} bytes were passed back"
 
-    async def end(self) -> None:
-        """The answer was passed back, or nobody wants more of it."""
+    async def whole(self, head: Reply | None = None) -> Reply:
+        """An answer that goes no further."""
+        head = head or await self._passage.head()
+        body = b"".join([piece async for piece in self._passage.pieces()])
+        return Reply(head.status, head.content_type, head.headers, body)
+
+    async def end(self, taken: bool, said: str) -> None:
+        """The answer came, or nobody wants more of it."""
         await self.close()
-        event = "hop_acked" if self._taken else "send_failed"
-        said = {"peer": self._address, "detail": self._said}
-        await self._record(about(self._way.made, event, self._context.clock(), **said))
+        event = "hop_acked" if taken else "send_failed"
+        told = about(
+            self._way.made, event, self._context.clock(), peer=self._address, detail=said[:2000]
+        )
+        await self._record(told)
 
     async def close(self) -> None:
         """Nothing of it is under way any more."""
