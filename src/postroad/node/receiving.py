@@ -56,6 +56,7 @@ from postroad.node.offering import Offering, Withheld, nothing
 from postroad.node.outcome import answered
 from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
+from postroad.node.streaming import Streaming
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
@@ -90,6 +91,7 @@ class Receiver:
         self._replying = Replying(context, self.offering)
         self._forwarding = Forwarding(context)
         self._collecting = Collecting(context)
+        self.streaming: Streaming | None = None
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -108,6 +110,11 @@ class Receiver:
     async def _receive(self, request: Request) -> Response:
         now = self._context.clock()
         try:
+            if self.streaming is not None and self.streaming.is_on:
+                taken = await self.streaming.take(request)
+                if isinstance(taken, Response):
+                    return taken
+                request = taken
             capture, size, body = await self._read(request)
         except Truncated as cut:
             await self._note("EBMS:0007", f"the body was cut short: {cut}", now, request.peer)
