@@ -68,9 +68,15 @@ async def _known(context: Context, wanted: Refs) -> tuple[list[Message], Refs]:
     found = await context.store.look(
         lambda reader: [reader.message(Side.SENDING, ref) if ref else None for ref in wanted]
     )
-    known = [one for one in found if one is not None and one.envelope is not None]
+    known = [one for one in found if one is not None and _was_given_away(one)]
     ours = {one.message_id for one in known}
     return known, tuple(ref for ref in wanted if ref not in ours)
+
+
+def _was_given_away(message: Message) -> bool:
+    """Whether anybody can say anything about it: not while it waits for who pulls it first."""
+    waits = message.channel is not None and message.first_sent_at is None
+    return message.envelope is not None and not waits
 
 
 async def _judged(

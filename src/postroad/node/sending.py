@@ -441,7 +441,10 @@ class Sender:
         context, request = self._context, outgoing.message
         match = context.in_force.match(request.pmode, 2)
         assert context.take_reply is not None
-        assert match is not None
+        if match is None:
+            # It cannot be read. Who sends the request again gets the same.
+            removed = "its P-Mode was removed while its reply was waited for"
+            return Outcome(Input.UNANSWERED, detail=removed)
         try:
             capture = catch.close()
             name, peer = request.message_id, sending.address

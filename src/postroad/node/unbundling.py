@@ -22,7 +22,7 @@ from postroad.msh.answers import (
     write_answers,
 )
 from postroad.msh.lens import Inspection
-from postroad.msh.reply_routing import error_routing, receipt_routing
+from postroad.msh.routing_headers import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing
 from postroad.msh.unbundling import ReceivedUnit, Unbundled, related_failed, unit_failures
 from postroad.node.calling import way_back
