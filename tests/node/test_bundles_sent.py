@@ -216,3 +216,44 @@ async def test_a_full_bundle_does_not_wait(world: World) -> None:
     assert all(len(one.body) <= 6 * 1024 for one in posted)
     await world.until(70)
     assert len(await seller.inbox()) == 8
+
+
+@pytest.mark.req("P2-3.2.2-09", "P2-3.10.1-08")
+@played
+async def test_bundles_of_a_series_go_one_after_the_other(world: World) -> None:
+    order = {"ordering": {"policy": "documentorder"}}
+    world.agree(UPDATES, bundling=bundling(**order), retry=RETRY, in_order="pmode")
+    buyer, seller = await world.both()
+    held = Held()
+    world.wire.will(held)
+    await buyer.send(NAMES[0], UPDATES)
+    await buyer.send(NAMES[1], UPDATES)
+    await world.until(6)
+    await buyer.send(NAMES[2], UPDATES)
+    await buyer.send("d@buyer", UPDATES)
+    await world.until(9)
+    held.release(lost)
+    await world.until(60)
+    assert [units(one) for one in world.wire.to(SELLER)] == [
+        list(NAMES[:2]),
+        list(NAMES[:2]),
+        [NAMES[2], "d@buyer"],
+    ]
+    assert await seller.inbox() == [*NAMES, "d@buyer"]
+    assert await buyer.work() == {}
+
+
+@played
+async def test_a_unit_that_fails_alone_does_not_keep_its_neighbours(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling())
+    buyer, seller = await world.both()
+    await buyer.send(NAMES[1], UPDATES, b"first")
+    await world.until(7)
+    with world.elsewhere():
+        other = await world.start(BUYER)
+        for name in NAMES:
+            await other.send(name, UPDATES)
+        world.stations[SELLER] = seller
+        await world.until(14)
+        states = [await other.state(name) for name in NAMES]
+    assert states == [State.ACKNOWLEDGED, State.FAILED, State.ACKNOWLEDGED]
