@@ -406,7 +406,7 @@ class Receiver:
             how, signal = await self._unit_answering(arrival, unit, primary, references[number])
             hows.append(how)
             signals.append(signal)
-        taken = await Unbundling(context, arrival, bundle, hows, later).take()
+        taken = await Unbundling(context, arrival, bundle, hows, later, references).take()
         for number, given in taken.given.items():
             message, how, signal = bundle.units[number].message, hows[number], signals[number]
             assert how is not None
