@@ -32,7 +32,8 @@ PAYLOAD: Final = 1024
 UNITS: Final = 100
 _MODULE: Final = "postroad.cli.bench_bundle"
 _PMODE: Final = "buyer-to-seller-signed"
-_IN_FLIGHT: Final = 10 * UNITS
+_IN_FLIGHT: Final = {False: 512, True: 40 * UNITS}
+"""One by one, and bundled: each with as many at once as it is quickest with."""
 _WARM_UP: Final = 1.0
 _DELAY: Final = 0.5
 
@@ -117,7 +118,8 @@ async def _rate(node: Node, seconds: float) -> float:
             waiting.leave(message_id, event)
             done.append(perf_counter() - began)
 
-    await asyncio.gather(*(send() for _ in range(_IN_FLIGHT)))
+    bundled = node.context.in_force.sending(_PMODE).bundling is not None
+    await asyncio.gather(*(send() for _ in range(_IN_FLIGHT[bundled])))
     counted = sum(_WARM_UP < at <= _WARM_UP + seconds for at in done)
     return counted / seconds if counted else len(done) / max(done)
 
