@@ -29,7 +29,8 @@ from tests.node.reliable import (
 M = "m@buyer"
 
 
-@pytest.mark.req("P2-2.4.1-01", "P2-2.4.3-01", "P2-2.4.5-01", "P2-2.4.5-03", "P2-2.5.1-01")
+@pytest.mark.req("P2-2.4.1-01", "P2-2.4.3-01", "P2-2.4.3-05", "P2-2.4.5-01", "P2-2.4.5-03")
+@pytest.mark.req("P2-2.5.1-01", "P2-2.5.5-13")
 @pytest.mark.parametrize("payload", [b"<order/>", LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("kept_in", STORES)
 @played
@@ -130,7 +131,8 @@ async def test_after_a_silent_address_the_next_attempt_begins_with_another(world
     assert await seller.inbox() == [M]
 
 
-@pytest.mark.req("P2-2.5.6-01", "P2-2.5.6-12", "P2-2.5.6-13", "P2-2.5.6-14", "P2-2.5.6-15")
+@pytest.mark.req("P2-2.5.1-05", "P2-2.5.6-01", "P2-2.5.6-12", "P2-2.5.6-13", "P2-2.5.6-14")
+@pytest.mark.req("P2-2.5.6-15")
 @played
 async def test_what_no_rule_matches_is_refused_at_once_with_a_routing_failure(
     world: World,

@@ -176,7 +176,10 @@ async def test_a_copy_of_what_was_pulled_is_offered_again(world: World) -> None:
     await buyer.send(M)
     await world.wait(1)
     [sent] = world.wire.to(FAR, M)
-    assert given(await far.receive(SOAP, request(seller))) == M
+    answer = await far.receive(SOAP, request(seller))
+    assert answer.handed is not None
+    await answer.handed(True)
+    assert given(answer) == M
     assert (await far.receive(sent.content_type, sent.body)).status == 202
     assert await pull(seller) == (M,)
     assert await seller.inbox() == [M]
@@ -197,3 +200,58 @@ async def test_what_waits_survives_a_crash(world: World, kept_in: str) -> None:
     far = await world.start_again(FAR)
     assert await pull(seller) == (M,)
     assert await far.state(M) is State.SENT
+    await world.wait(2)
+
+
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_a_message_whose_response_was_not_taken_is_offered_again(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    last_pull(world, keep="PT1H")
+    buyer, far, seller = await start(world)
+    await buyer.send(M)
+    await world.wait(1)
+    answer = await far.receive(SOAP, request(seller))
+    assert answer.handed is not None
+    assert await pull(seller) == ()
+    await answer.handed(False)
+    assert await pull(seller) == (M,)
+    await world.wait(2)
+    assert await far.state(M) is State.SENT
+    assert await far.story(M) == ["received", "queued", "forwarded", "forwarded"]
+    assert await far.work() == {}
+
+
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_a_hub_that_is_killed_while_it_hands_out_offers_again(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    last_pull(world, keep="PT1H")
+    buyer, far, seller = await start(world)
+    await buyer.send(M)
+    await world.wait(1)
+    assert given(await far.receive(SOAP, request(seller))) == M
+    far = await world.start_again(FAR)
+    assert await pull(seller) == ()
+    await world.wait(301)
+    assert await pull(seller) == (M,)
+    await world.wait(2)
+    assert await seller.inbox() == [M]
+    assert await far.work() == {}
+
+
+@played
+async def test_what_waits_without_its_rule_is_told(world: World) -> None:
+    last_pull(world)
+    buyer, far, _ = await start(world)
+    await buyer.send(M)
+    await world.wait(2)
+    assert (await far.process.ask(far.node.health())).problems == ()
+    hub(world, FAR, rule("back", NEAR, to_party=party(BUYER)))
+    far = await world.start_again(FAR)
+    [problem] = (await far.process.ask(far.node.health())).problems
+    assert problem.startswith("1 wait to be pulled with route seller")

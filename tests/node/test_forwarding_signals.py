@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from postroad.agreement.pmode import Authorization
+from postroad.msh.pulling import relayed_pull_request
 from postroad.node.routes import load_routing
 from postroad.store.records import State
 from postroad.wire.ebms3 import (
@@ -18,7 +20,7 @@ from postroad.wire.ebms3 import (
 )
 from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.multihop import RoutingInput, RoutingUserMessage, write_routing_input
-from postroad.wire.names import I_CLOUD, ONE_WAY
+from postroad.wire.names import DEFAULT_MPC, I_CLOUD, ONE_WAY
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
 from postroad.wire.wsa import Addressing, write_addressing
 from tests.node.hubs import FAR, NEAR, hub, rule
@@ -59,6 +61,27 @@ async def test_whatever_has_routing_input_is_passed_on(world: World, signal: boo
     [posted] = world.wire.to(FAR)
     assert (posted.body, posted.content_type) == (sent, SOAP)
     assert await near.work() == {}
+
+
+@pytest.mark.req("P2-2.5.1-03")
+@pytest.mark.parametrize("signal", [True, False], ids=["a signal", "WS-ReliableMessaging"])
+@played
+async def test_whatever_has_routing_input_can_wait_in_a_channel(world: World, signal: bool) -> None:
+    user = {"username": "buyer", "password": "a secret of ours"}
+    back = {"id": "back", "to": {"channel": {"extension": "buyer", "authorization": user}}}
+    hub(world, NEAR, back)
+    near = await world.start(NEAR)
+    sent = letter(signal=signal)
+    assert (await near.receive(SOAP, sent)).status == 202
+    asking = relayed_pull_request(
+        f"{DEFAULT_MPC}/buyer",
+        Authorization.model_validate(user),
+        signal_id="p@buyer",
+        now=near.node.context.clock(),
+        entropy=near.node.context.entropy,
+    )
+    answer = await near.receive(SOAP, asking.envelope)
+    assert (answer.body, answer.content_type) == (sent, SOAP)
 
 
 @played

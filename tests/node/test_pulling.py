@@ -27,6 +27,7 @@ from tests.node.reliable import (
     Posted,
     Station,
     World,
+    ebms_error,
     failing,
     lost,
     party,
@@ -390,6 +391,16 @@ async def test_an_error_of_who_pulled_ends_it(world: World) -> None:
     failed = await buyer.message(M)
     assert (failed.state, failed.error_code) == (State.FAILED, "EBMS:0010")
     assert await queued(buyer) == 0
+
+
+@played
+async def test_what_nobody_pulled_yet_nobody_can_refuse(world: World) -> None:
+    collect(world)
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await buyer.receive(SOAP, ebms_error("EBMS:0004", M))
+    assert await buyer.state(M) is State.READY
+    assert await pull(seller) == (M,)
 
 
 @played

@@ -85,6 +85,21 @@ async def test_every_refusal_is_the_same_work(
         assert check.call_count == 2 * times
 
 
+@played
+async def test_a_request_does_not_look_at_the_channels_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect(world, mpc=MPC, sub="north")
+    collect(world, "others", by=CARRIER, mpc=MPC, sub="south", at=(BUYER,))
+    buyer, seller = await world.both()
+    first, second = request(seller), request(seller)
+    assert errors(await buyer.receive(SOAP, first)) == ["EBMS:0006"]
+    # However many there are, they were arranged before.
+    for name in ("_puller_terms", "is_below", "message_channel", "channel_of"):
+        monkeypatch.setattr(pulling, name, Mock(side_effect=AssertionError))
+    assert errors(await buyer.receive(SOAP, second)) == ["EBMS:0006"]
+
+
 @pytest.mark.parametrize("kept_in", STORES)
 @played
 async def test_a_token_that_came_before_gets_nothing(world: World, kept_in: str) -> None:

@@ -44,6 +44,11 @@ def by_what_all_have(tx: Transaction) -> str | None:
     return found and found.message_id
 
 
+def by_what_all_have_and_nobody_has(tx: Transaction) -> str | None:
+    found = tx.first_offer([HERE], NOW, ["service=s", "ref=none"])
+    return found and found.message_id
+
+
 def handed_out(tx: Transaction) -> str | None:
     """One is handed out, comes back, is removed and put in again."""
     tx.postpone_offer("7", after(50))
@@ -62,6 +67,7 @@ EXPECTED: dict[Step, str | None] = {
     by_reference: "7",
     by_what_nobody_has: None,
     by_what_all_have: "0",
+    by_what_all_have_and_nobody_has: None,
     handed_out: "7",
     counted: "True",
 }

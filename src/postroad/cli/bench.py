@@ -114,18 +114,26 @@ def pull(
 def hub(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="Which measure; several times; else all: rules.")
+        list[str] | None,
+        typer.Option(help="One of store_and_forward, rules; several times; else all."),
     ] = None,
     rules: Annotated[int, typer.Option(min=100, max=1_000_000, help="Rules of the hub.")] = 10_000,
+    messages: Annotated[
+        int, typer.Option(min=100, max=1_000_000, help="Messages that are carried, and received.")
+    ] = 4000,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
+    ] = None,
 ) -> None:
-    """Route messages by many rules, beside ten."""
+    """Carry messages beside receiving them; route by many rules, beside ten."""
     from postroad.cli.bench_hub import MEASURES, hub_measures
     from postroad.cli.problems import fail
 
     for name in only or ():
         if name not in MEASURES:
             fail(f"there is no measure {name}: take of {', '.join(MEASURES)}")
-    _tell(hub_measures(wanted=only or MEASURES, rules=rules), as_json)
+    measures = hub_measures(wanted=only or MEASURES, rules=rules, messages=messages, folder=folder)
+    _tell(measures, as_json)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 Whoever is refused learns nothing: not whether there is such a channel, nor what was wrong.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -185,7 +184,37 @@ def _puller_terms(expectation: Expectation, offered: Channel) -> Terms:
     return expectation.answer_terms(offered.match)
 
 
-def pull_terms(
+class Channels:
+    """All channels of a node, arranged once so that each is found however many there are."""
+
+    def __init__(
+        self,
+        offered: Sequence[Channel],
+        expectation: Expectation,
+        trusted: Sequence[x509.Certificate],
+    ) -> None:
+        self.offered = offered
+        self.terms = _pull_terms(expectation, offered, trusted)
+        self.trusted = tuple(trusted)
+        self.expectation = expectation
+        self._at: dict[str, list[Channel]] = {}
+        for one in offered:
+            self._at.setdefault(one.mpc, []).append(one)
+        self.most = max(map(len, self._at.values()), default=0)
+        """How many P-Modes share a channel at most."""
+        self._below: dict[str, tuple[Channel, ...]] = {}
+
+    def at(self, mpc: str) -> Sequence[Channel]:
+        return self._at.get(mpc, ())
+
+    def below(self, mpc: str) -> Sequence[Channel]:
+        """The sub-channels of a channel that there is."""
+        if mpc not in self._below:
+            self._below[mpc] = tuple(one for one in self.offered if is_below(one.mpc, mpc))
+        return self._below[mpc]
+
+
+def _pull_terms(
     expectation: Expectation, offered: Iterable[Channel], trusted: Sequence[x509.Certificate]
 ) -> Terms:
     """By what the signature of a PullRequest is checked, whichever channel it names.
@@ -205,11 +234,9 @@ def pull_terms(
 def allowed(
     found: Inspection,
     request: SignalMessage,
-    offered: Sequence[Channel],
-    expectation: Expectation,
+    channels: Channels,
     *,
     client_certificate: bytes | None,
-    trusted: Sequence[x509.Certificate],
     now: datetime,
     skew: timedelta,
 ) -> Allowed:
@@ -220,8 +247,8 @@ def allowed(
     """
     assert request.pull_request is not None
     channel = request.pull_request.effective_mpc
-    here = [one for one in offered if one.mpc == channel]
-    shown = _Shown(found, request, expectation, client_certificate, tuple(trusted), now, skew)
+    here = channels.at(channel)
+    shown = _Shown(found, request, channels, client_certificate, now, skew)
     taken: list[Channel] = []
     reasons: dict[str, None] = {}
     for one in here:
@@ -234,24 +261,19 @@ def allowed(
         else:
             taken.append(one)
     if not taken:
-        _take_as_long(shown, [one for one in offered if one.mpc != channel], len(here))
+        _take_as_long(shown, channels, len(here))
         return Allowed((), (), (), "; ".join(reasons) or "there is no such channel")
-    below = [
-        one
-        for one in offered
-        if is_below(one.mpc, channel) and any(_is_for(one, other) for other in taken)
-    ]
+    below = [one for one in channels.below(channel) if any(_is_for(one, other) for other in taken)]
     matches = tuple(one.match for one in taken)
     return Allowed(matches, (*taken, *below), tuple(shown.once.items()))
 
 
-def _take_as_long(shown: "_Shown", others: Sequence[Channel], checked: int) -> None:
+def _take_as_long(shown: "_Shown", channels: Channels, checked: int) -> None:
     """Check as often as in the channel that most P-Modes share, for nothing.
 
     Else the time that a refusal takes would tell which channels there are.
     """
-    most = max(Counter(one.mpc for one in others).values(), default=0)
-    for one in others[: max(most - checked, 0)]:
+    for one in channels.offered[: channels.most - checked]:
         with suppress(EbmsError):
             shown.check(one)
 
@@ -269,17 +291,16 @@ class _Shown:
         self,
         found: Inspection,
         request: SignalMessage,
-        expectation: Expectation,
+        channels: Channels,
         client_certificate: bytes | None,
-        trusted: tuple[x509.Certificate, ...],
         now: datetime,
         skew: timedelta,
     ) -> None:
         self._found = found
         self._info = request.message_info
-        self._expectation = expectation
+        self._expectation = channels.expectation
         self._client = client_certificate
-        self._trusted = trusted
+        self._trusted = channels.trusted
         self._now = now
         self._skew = skew
         self.once: dict[str, datetime] = {}

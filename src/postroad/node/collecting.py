@@ -1,13 +1,15 @@
 """Channels of an intermediary: what waits there for others, handed out to who may pull it.
 
-A message that was handed out has left: its receipt goes to who sent it, not to a hub. Who never got
-it does not acknowledge it, and its sender sends it again.
+A message has left when the transport took the response: its receipt goes to who sent it, not to a
+hub. Until then, and if nobody knows because the process is gone, it is offered again.
 """
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from postroad.agreement.routes import Route
+from postroad.agreement.waiting import Policy
 from postroad.msh.lens import Inspection
 from postroad.msh.selecting import items_asked
 from postroad.node.context import Context
@@ -16,8 +18,7 @@ from postroad.node.journaling import about, signed
 from postroad.node.outcome import Reason, apply, life_of
 from postroad.node.requests import Response
 from postroad.node.routes import Routing
-from postroad.reliability.delivery import Input, attempted
-from postroad.reliability.schedule import ONCE
+from postroad.reliability.delivery import Input, attempted, heard
 from postroad.security.username import UsernameTokenRefused, check_username_token
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State
@@ -26,8 +27,10 @@ from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.errors import EbmsError, Severity
 
-_IN_ONE_PIECE = 256 * 1024
-_AT_ONCE = 100
+_IN_ONE_PIECE: Final = 256 * 1024
+_AT_ONCE: Final = 100
+_HANDING: Final = Policy(timeout=timedelta(minutes=5), interval=timedelta(minutes=5), retries=None)
+"""So long a response may be under way before its message is offered again."""
 _log = logging.getLogger("postroad.forward")
 
 
@@ -111,7 +114,7 @@ class Collecting:
             tx.remove_offer(message_id)
             return None
         number = message.attempts + 1
-        decision = attempted(life_of(message), Input.LEFT, ONCE, began=now, now=now)
+        decision = attempted(life_of(message), Input.UNANSWERED, _HANDING, began=now, now=now)
 
         def note() -> None:
             event = about(
@@ -142,6 +145,23 @@ class Collecting:
     def _response(self, message: Message) -> Response:
         [part] = message.parts
         content = self._context.store.content(part.stored)
+
+        async def handed(taken: bool) -> None:
+            await self._context.store.run(lambda tx: self._left(tx, message.message_id, taken))
+
         if part.size <= _IN_ONE_PIECE:
-            return Response(200, part.wire_type, read_all(content, part.size))
-        return Response(200, part.wire_type, pieces=Pieces(part.size, content.chunks))
+            return Response(200, part.wire_type, read_all(content, part.size), handed)
+        pieces = Pieces(part.size, content.chunks)
+        return Response(200, part.wire_type, handed=handed, pieces=pieces)
+
+    def _left(self, tx: Transaction, message_id: str, taken: bool) -> None:
+        """The transport took the response, and the message has left; or it is offered again."""
+        now = self._context.clock()
+        message = tx.message(Side.FORWARDING, message_id)
+        if message is None or message.state is not State.WAITING:
+            return
+        decision = heard(life_of(message), Input.LEFT) if taken else None
+        if decision is None:
+            tx.postpone_offer(message_id, now)
+            return
+        apply(self._context, tx, message, decision, now, Reason(), message.timer)

@@ -28,7 +28,7 @@ from postroad.agreement.waiting import Policy
 from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
-from postroad.msh.pulling import Channel
+from postroad.msh.pulling import Channel, Channels, message_channel
 from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
 from postroad.node.keyring import Keyring
@@ -146,6 +146,9 @@ class InForce:
         ]
         self.offered_signals = tuple(one for one in heard if self.receives(one.match))
         """Where what this node says about messages that it received is pulled from it."""
+        offered = (*map(message_channel, self.offered), *self.offered_signals)
+        self.channels = Channels(offered, self.expectation, self.keyring.trust)
+        """What is pulled from this node, and by what PullRequests are judged."""
         self.pulled_signals = tuple(one for one in heard if one.puller and self._is_own(one.puller))
         """Where this node pulls what is said about messages that it sent."""
 

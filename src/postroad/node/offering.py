@@ -18,14 +18,7 @@ from postroad.msh.answers import sent_message
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import WireForm, WirePart, wire_form
-from postroad.msh.pulling import (
-    Allowed,
-    Channel,
-    allowed,
-    bundled_wrong,
-    message_channel,
-    pull_terms,
-)
+from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
 from postroad.msh.selecting import items_asked, items_of
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
@@ -176,17 +169,13 @@ class Offering:
 
     def judge(self, look: Look, request: SignalMessage, asked: Request, now: datetime) -> Allowed:
         """What a PullRequest may have."""
-        in_force = self._context.in_force
-        offered = (*map(message_channel, in_force.offered), *in_force.offered_signals)
-        trusted = in_force.keyring.trust
-        look.judge(pull_terms(in_force.expectation, offered, trusted))
+        channels = self._context.in_force.channels
+        look.judge(channels.terms)
         return allowed(
             look.found,
             request,
-            offered,
-            in_force.expectation,
+            channels,
             client_certificate=asked.client_certificate,
-            trusted=trusted,
             now=now,
             skew=self._context.config.clock_skew,
         )

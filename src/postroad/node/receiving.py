@@ -59,7 +59,7 @@ from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
-from postroad.store.records import INBOX, Event, Offer, Side, Signal, State, Work
+from postroad.store.records import INBOX, Event, Message, Offer, Side, Signal, State, Work
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
@@ -549,7 +549,7 @@ class Receiver:
             if ref
             else None
         )
-        if message is None or message.envelope is None:
+        if message is None or message.envelope is None or _is_with_nobody(message):
             detail = f"a signal about {ref or 'no message'}, which was not sent from here"
             await self._note("EBMS:0003", detail, now, peer)
             return None
@@ -678,6 +678,11 @@ def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
         return []
     said = "it was pulled where no messages of its P-Mode are"
     return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
+
+
+def _is_with_nobody(message: Message) -> bool:
+    """Whether it waits to be pulled for the first time: nobody can say anything about it."""
+    return message.channel is not None and message.first_sent_at is None
 
 
 def _may_grow(capture: Capture) -> bool:

@@ -94,6 +94,7 @@ _ADD_OFFER_ITEM: Final = query("add_offer_item")
 _FREE_OFFERS: Final = query("free_offers")
 _FIRST_OFFER: Final = query("first_offer")
 _FIRST_SELECTED_OFFER: Final = query("first_selected_offer")
+_FURTHER_HOLDER: Final = query("further_holder")
 _POSTPONE_OFFER: Final = query("postpone_offer")
 _REMOVE_OFFER: Final = query("remove_offer")
 _REMOVE_OFFER_ITEMS: Final = query("remove_offer_items")
@@ -111,6 +112,8 @@ _REMOVE_FILE: Final = query("remove_file")
 _TOUCH_NODE: Final = query("touch_node")
 
 _FIXED: Final = {"side", "message_id", "key"}
+_FEW: Final = 50
+"""Offers that a selection may look at one by one."""
 
 
 @dataclass(slots=True)
@@ -363,10 +366,18 @@ class SqliteTransaction(SqliteReader):
             if not items:
                 rows += self._rows(_FIRST_OFFER, place)
                 continue
-            first, *others = [offer_item(place, one) for one in items]
+            first, *others = self._rare_first([offer_item(place, one) for one in items])
             values = {"item": first, "others": json.dumps(others)}
             rows += self._rows(_FIRST_SELECTED_OFFER, values)
         return offer_of(min(rows)) if rows else None
+
+    def _rare_first(self, items: list[str]) -> list[str]:
+        """That first which few offers have, if there is one: those are looked at one by one."""
+        if len(items) > 1:
+            for item in items:
+                if not self._rows(_FURTHER_HOLDER, (item, _FEW)):
+                    return [item, *(one for one in items if one != item)]
+        return items
 
     def postpone_offer(self, message_id: str, due_at: datetime) -> None:
         self._group.changed = True

@@ -406,6 +406,10 @@ UPDATE offers SET due_at = 0 WHERE channel = ? AND pmode = ? AND due_at > 0 AND 
 SELECT id, channel, pmode, message_id, added_at, due_at, about FROM offers
 WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT 1
 
+-- name: further_holder
+-- An offer that has an item beside so many others.
+SELECT offer FROM offer_items WHERE item = ? LIMIT 1 OFFSET ?
+
 -- name: first_selected_offer
 -- The same of that which has one item, and all others of a JSON array.
 SELECT offers.id, channel, pmode, message_id, added_at, due_at, about
