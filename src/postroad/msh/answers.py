@@ -15,7 +15,7 @@ from postroad.agreement.pmode import Leg
 from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at
-from postroad.msh.reply_routing import Routing
+from postroad.msh.routing_headers import Routing
 from postroad.msh.securing import signs
 from postroad.security.secure import secure
 from postroad.security.sign import Block, Signing

@@ -47,6 +47,7 @@ from postroad.node.service import (
     Submitted,
 )
 from postroad.node.shipping import Shipping
+from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep, stranded
 from postroad.node.working import JUMP, SIDES, WorkLoop, set_back
@@ -117,6 +118,7 @@ class Node:
         self._sender = Sender(self.context, self._client, self._mail)
         self._submitting = Submitting(self.context, self._sender)
         self._receiver = Receiver(self.context)
+        self._streaming = self._receiver.streaming = Streaming(self.context, client)
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
         self.context.pass_on = spoken.pass_on_response
@@ -179,6 +181,7 @@ class Node:
             await self._loop.stop()
             await self.context.store.run(lambda tx: tx.release_work(self.context.owner))
         await self._client.close()
+        await self._streaming.close()
         await self._mail.close()
         if self._shipping is not None:
             await self._shipping.finish()

@@ -31,7 +31,7 @@ from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import riding_on
-from postroad.msh.reply_routing import error_routing, receipt_routing
+from postroad.msh.routing_headers import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
 from postroad.node.calling import SOON, Riding, way_back
 from postroad.node.collecting import Collecting
@@ -56,6 +56,7 @@ from postroad.node.offering import Offering, Withheld, nothing
 from postroad.node.outcome import answered
 from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
+from postroad.node.streaming import Streaming
 from postroad.node.together import Together
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
@@ -90,6 +91,7 @@ class Receiver:
         self._replying = Replying(context, self.offering)
         self._forwarding = Forwarding(context)
         self._collecting = Collecting(context)
+        self.streaming: Streaming | None = None
         self._cut: Together[tuple[str | None, bytes], Capture] = Together(
             lambda given: self._captured(*given)
         )
@@ -108,6 +110,11 @@ class Receiver:
     async def _receive(self, request: Request) -> Response:
         now = self._context.clock()
         try:
+            if self.streaming is not None and self.streaming.is_on:
+                taken = await self.streaming.take(request)
+                if isinstance(taken, Response):
+                    return taken
+                request = taken
             capture, size, body = await self._read(request)
         except Truncated as cut:
             await self._note("EBMS:0007", f"the body was cut short: {cut}", now, request.peer)
@@ -419,7 +426,7 @@ class Receiver:
             messages = found.messaging.user_messages if found.messaging else ()
             if messages:
                 routed = receipt_routing if signal.receipt is not None else error_routing
-                routing = routed(match, messages[0])
+                routing = routed(match, messages[0], found)
         return write_answer(signal, version, how, arrival.now, routing)
 
     async def _refuse(
