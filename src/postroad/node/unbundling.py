@@ -256,7 +256,7 @@ class Unbundling:
         receipts = any(one.receipt is not None for one in signals)
         how = answer_signing(self._primary.leg, key) if key is not None or receipts else None
         routed = receipt_routing if receipts else error_routing
-        routing = routed(self._primary, self._bundle.units[0].message)
+        routing = routed(self._primary, self._bundle.units[0].message, self._arrival.found)
         return write_answers(signals, version, how, self._arrival.now, routing)
 
 
