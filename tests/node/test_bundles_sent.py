@@ -1,5 +1,6 @@
 """Bundles that go out: units wait, are planned, packaged, sent and answered."""
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -8,6 +9,7 @@ from lxml import etree
 from postroad.store.records import State
 from postroad.wire.names import EB3
 from tests.node.reliable import (
+    BEGIN,
     BUYER,
     SELLER,
     STORES,
@@ -257,3 +259,22 @@ async def test_a_unit_that_fails_alone_does_not_keep_its_neighbours(world: World
         await world.until(14)
         states = [await other.state(name) for name in NAMES]
     assert states == [State.ACKNOWLEDGED, State.FAILED, State.ACKNOWLEDGED]
+
+
+@played
+async def test_a_bundle_of_which_a_unit_was_removed_is_not_sent_in_part(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(), retry=RETRY)
+    buyer, _ = await world.both()
+    world.wire.usual[SELLER] = lost
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(400)
+    posted = len(world.wire.to(SELLER))
+    await buyer.node.settle(NAMES[1], "delivered", "operator")
+    long_ago = BEGIN + timedelta(days=1)
+    store = buyer.node.context.store
+    assert await store.run(lambda tx: tx.purge(long_ago, [State.SETTLED], 10))
+    await buyer.node.resend(NAMES[0])
+    await world.until(500)
+    assert len(world.wire.to(SELLER)) == posted
+    assert "was removed" in ((await buyer.message(NAMES[0])).detail or "")
