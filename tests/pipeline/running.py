@@ -10,7 +10,7 @@ import sys
 
 from postroad.pipeline import lake as lakes
 from postroad.pipeline.runner import Plan, run
-from postroad.pipeline.session import BRIEF, session
+from postroad.pipeline.session import TINY, session
 from tests.pipeline.intakes import events_only
 
 
@@ -25,7 +25,7 @@ def main(journal: str, lake: str, files: int, kill_at: int, tables: bool) -> Non
             os.kill(os.getpid(), signal.SIGKILL)
 
     lakes.reached = reached
-    spark = session(master="local[2]", memory="1g", settings=BRIEF)
+    spark = session(master="local[2]", memory="1g", settings=TINY)
     print("started", flush=True)
     plan = Plan((journal,), lake, max_files=files)
     totals = run(spark, plan, update=None if tables else events_only)

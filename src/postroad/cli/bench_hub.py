@@ -21,6 +21,7 @@ from postroad.agreement.routes import Route
 from postroad.agreement.routing import RoutingSource, RoutingTable
 from postroad.api.endpoint import msh_app, say
 from postroad.api.running import run_in_loop
+from postroad.cli.bench_floor import PAYLOAD
 from postroad.cli.bench_processes import (
     answer_of,
     begin,
@@ -30,7 +31,7 @@ from postroad.cli.bench_processes import (
     tell,
     until_begun,
 )
-from postroad.cli.bench_push import PAYLOAD, work_folder
+from postroad.cli.bench_push import work_folder
 from postroad.cli.bench_wire import Measure
 from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.node.config import load_config

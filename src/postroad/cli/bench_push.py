@@ -8,7 +8,6 @@ durable on both sides. Both run in the same folder, one after the other: floor, 
 import asyncio
 import hashlib
 import os
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,11 +18,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
-
 from postroad.api.endpoint import msh_app
 from postroad.api.running import run_in_loop
+from postroad.cli.bench_floor import PAYLOAD
 from postroad.cli.bench_line import long_line
 from postroad.cli.bench_processes import (
     answer_of,
@@ -48,9 +45,8 @@ from postroad.wire.content import CHUNK, BytesContent
 from postroad.wire.limits import MIB
 
 GOALS: Final = {"signed": 0.45, "unsigned": 0.30}
-PAYLOAD: Final = 10 * 1024
 _MODULE: Final = "postroad.cli.bench_push"
-_PER_COMMIT: Final = 50
+_FLOOR: Final = "postroad.cli.bench_floor"
 _IN_FLIGHT: Final = 512
 _WARM_UP: Final = 1.0
 _PMODES: Final = {
@@ -125,7 +121,7 @@ def _floor(work: Path, kind: str, seconds: float) -> float:
     """Messages per second of the bare work, over all cores."""
     cores = min(os.cpu_count() or 1, 2)
     processes = [
-        in_process(_MODULE, "floor", str(work / f"floor-{number}.db"), kind, str(seconds))
+        in_process(_FLOOR, str(work / f"floor-{number}.db"), kind, str(seconds))
         for number in range(cores)
     ]
     for process in processes:
@@ -188,43 +184,6 @@ def _copy_rate(work: Path, mib: int) -> float:
     rate = mib / (perf_counter() - began)
     (work / "copy").unlink()
     return rate
-
-
-def _run_floor(database: Path, kind: str, seconds: float) -> None:
-    """One core of the floor: sign, verify, receipt, verify, and both sides committed."""
-    key = rsa.generate_private_key(65537, 2048)
-    public = key.public_key()
-    how, digest = padding.PKCS1v15(), hashes.SHA256()
-    payload, signed_info = os.urandom(PAYLOAD), os.urandom(1024)
-    sides = [_side(database.with_suffix(f".{side}")) for side in ("out", "in")]
-    tell({})
-    sys.stdin.readline()
-    count = 0
-    began = perf_counter()
-    while perf_counter() - began < seconds:
-        for _ in range(_PER_COMMIT):
-            if kind == "signed":
-                for _ in range(2):
-                    hashlib.sha256(payload).digest()
-                    value = key.sign(signed_info, how, digest)
-                    public.verify(value, signed_info, how, digest)
-            count += 1
-            row = (f"{count}@{os.getpid()}", payload)
-            for side in sides:
-                side.execute("INSERT INTO message VALUES (?, ?)", row)
-        for side in sides:
-            side.execute("COMMIT")
-            side.execute("BEGIN")
-    tell({"per_second": count / (perf_counter() - began)})
-
-
-def _side(database: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(database, isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("CREATE TABLE IF NOT EXISTS message (id TEXT PRIMARY KEY, payload BLOB)")
-    connection.execute("BEGIN")
-    return connection
 
 
 async def _run_receiver(folder: Path, stored: int) -> None:
@@ -333,9 +292,6 @@ async def _fill(store: Any, count: int, side: Side, state: State) -> None:
 
 
 def _main(role: str, *arguments: str) -> None:
-    if role == "floor":
-        _run_floor(Path(arguments[0]), arguments[1], float(arguments[2]))
-        return
     if role == "receiver":
         run_in_loop(_run_receiver(Path(arguments[0]), int(arguments[1])))
         return

@@ -17,6 +17,7 @@ from typing import Any, Final
 import yaml
 
 from postroad.api.running import run_in_loop
+from postroad.cli.bench_floor import PAYLOAD
 from postroad.cli.bench_processes import (
     answer_of,
     begin,
@@ -26,7 +27,7 @@ from postroad.cli.bench_processes import (
     receiving,
     tell,
 )
-from postroad.cli.bench_push import PAYLOAD, work_folder
+from postroad.cli.bench_push import work_folder
 from postroad.cli.bench_wire import Measure
 from postroad.node.config import load_config
 from postroad.node.node import Node
