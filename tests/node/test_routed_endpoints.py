@@ -156,6 +156,15 @@ async def test_a_receipt_between_two_points_has_no_routing_input(world: World) -
     assert await buyer.state(M) is State.ACKNOWLEDGED
 
 
+def unit_of(pmode: dict[str, Any], place: int, *, initiator_pulls: bool = False) -> PMode:
+    return derive_units(
+        PMode.model_validate(pmode),
+        initiator_hub=address(NEAR),
+        responder_hub=address(FAR),
+        initiator_pulls=initiator_pulls,
+    )[place]
+
+
 @pytest.mark.req("P2-2.7.2-03", "P2-2.7.2-13", "P2-2.6.3.2-03")
 @played
 async def test_the_derived_units_carry_a_request_and_its_reply_through_both_hubs(
@@ -163,10 +172,8 @@ async def test_the_derived_units_carry_a_request_and_its_reply_through_both_hubs
 ) -> None:
     ask(world, "pushAndPush", signed=True)
     for at, place in ((BUYER, 0), (SELLER, 1)):
-        [given] = world._pmodes[at]
-        hubs = {"initiator_hub": address(NEAR), "responder_hub": address(FAR)}
-        unit = derive_units(PMode.model_validate(given), **hubs)[place]
-        world._pmodes[at] = [pmode_data(unit)]
+        [pmode] = world._pmodes[at]
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place))]
     there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
     hub(world, NEAR, rule("over", FAR, **there), rule("home", BUYER, **back))
     hub(world, FAR, rule("home", SELLER, **there), rule("over", NEAR, **back))
@@ -184,3 +191,30 @@ async def test_the_derived_units_carry_a_request_and_its_reply_through_both_hubs
     assert b"twoWay.request.receipt<" in about_request.body
     assert b"twoWay.reply.receipt<" in about_reply.body
     assert routed(about_reply.body)[:2] == (party(BUYER), party(SELLER))
+
+
+@pytest.mark.req("P2-2.6.2-10")
+@played
+async def test_a_buyer_that_nobody_can_reach_pulls_its_receipt_from_its_hub(world: World) -> None:
+    """Appendix G: the receipt waits in the channel of the message with `.receipt`."""
+    there_and_back(world)
+    channel = "http://near.example/buyer"
+    user = {"username": "buyer", "password": "a secret of ours"}
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        pmode["initiator"]["authorization"] = user
+        pmode["legs"][0]["business_info"]["mpc"] = channel
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place, initiator_pulls=True))]
+    world._pmodes[BUYER][0]["legs"][0]["pulling"] = {"scheduled": False}
+    box = {"id": "box", "match": {"to_party": party(BUYER)}}
+    box |= {"to": {"channel": {"authorization": user}}}
+    hub(world, NEAR, rule("over", FAR, to_party=party(SELLER)), box)
+    buyer, _ = await started(world)
+    await buyer.send(M, "orders.init")
+    await world.wait(5)
+    assert (await buyer.state(M), world.wire.to(BUYER)) == (State.WAITING, [])
+    [receipt] = signals(world, FAR)
+    assert routed(receipt.body)[4] == f"{channel}.receipt"
+    pulled = await buyer.process.ask(buyer.node.pull("orders.init"))
+    assert pulled.answered == (M,)
+    assert await buyer.state(M) is State.ACKNOWLEDGED

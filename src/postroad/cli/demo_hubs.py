@@ -47,11 +47,12 @@ def _rule(name: str, party: Station, next_msh: Station) -> dict[str, Any]:
 
 def agree(folders: Mapping[str, Path], template: str, near: Station, far: Station) -> None:
     """Derive the P-Mode of each end from the one that both have for their direct way."""
-    hubs = {"initiator_hub": address(near), "responder_hub": address(far)}
+    first, last = address(near), address(far)
     for place, folder in enumerate((folders["buyer"], folders["seller"])):
         file = folder / "pmodes" / f"{template}.yaml"
         data = pmode_data(load_pmodes(file.read_text(), str(file)).pmodes[0])
         data["id"] = _NAME
         data["legs"][0]["business_info"]["action"] = "OrderByHubs"
-        unit = derive_units(PMode.model_validate(data), **hubs)[place]
+        pmode = PMode.model_validate(data)
+        unit = derive_units(pmode, initiator_hub=first, responder_hub=last)[place]
         (folder / "pmodes" / f"{unit.id}.yaml").write_text(pmode_yaml(unit))
