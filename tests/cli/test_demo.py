@@ -59,7 +59,7 @@ def test_in_ebxml_the_order_goes_by_http_and_its_confirmation_by_mail(
 
 
 def test_a_supplier_that_nobody_can_reach_collects_its_order(told: str, folder: Path) -> None:
-    scene = told[told.index("Behind a firewall") : told.index("By two hubs")]
+    scene = told[told.index("Behind a firewall") : told.index("A price")]
     events = [line.split()[1:3] for line in scene.splitlines()[1:] if line.strip()]
     assert [event for who, event in events if who == "supplier"] == [
         "pulled",
@@ -70,6 +70,21 @@ def test_a_supplier_that_nobody_can_reach_collects_its_order(told: str, folder: 
     assert ["buyer", "receipt_received"] in events
     assert not any(who == "seller" for who, _ in events)
     assert "serve: [api]" in (folder / "supplier/postroad.yaml").read_text()
+
+
+def test_the_answer_to_a_price_request_is_late_and_fetched(told: str) -> None:
+    scene = told[told.index("A price") : told.index("By two hubs")]
+    events = [line.split()[1:3] for line in scene.splitlines()[1:] if line.strip()]
+    assert ["buyer", "error_received"] in events
+    assert "EBMS:0060" in scene
+    fetched = events[events.index(["seller", "submitted"]) :]
+    assert [event for who, event in fetched if who == "buyer"] == [
+        "pulled",
+        "received",
+        "delivered",
+        "receipt_sent",
+    ]
+    assert ["seller", "receipt_received"] in fetched
 
 
 def test_an_order_and_its_receipt_pass_two_hubs_of_which_one_is_killed(
@@ -122,12 +137,12 @@ def test_the_demo_tells_good_messages_from_bad(told: str, folder: Path) -> None:
 
 
 def test_the_demo_reconciles_the_journals_of_all_companies(told: str) -> None:
-    assert "9 receipts hold, 0 do not" in told
+    assert "11 receipts hold, 0 do not" in told
     totals = dict(re.findall("│ (reconciled .+?|as expected) +│ (.+?) +│", told))
     assert totals == {
         "reconciled refused": "1",
         "reconciled pending": "1",
-        "reconciled confirmed": "9",
+        "reconciled confirmed": "11",
         "as expected": "True",
     }
 
@@ -155,9 +170,9 @@ def test_without_spark_the_demo_for_programs_is_one_object_and_writes_over_an_ea
     done = run("demo", "--dir", tmp_path, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "sent": 9,
-        "delivered": 7,
-        "receipts_verified": 7,
+        "sent": 11,
+        "delivered": 9,
+        "receipts_verified": 9,
         "refused": 2,
         "lost": 0,
         "twice": 0,

@@ -110,6 +110,9 @@ async def passed(world: "World", posted: Posted) -> Reply:
     body = response.body
     if response.pieces is not None:
         body = b"".join(response.pieces.read())
+    if response.flow is not None:
+        body = b"".join([piece async for piece in response.flow.pieces])
+        await response.flow.end()
     return Reply(response.status, response.content_type or "", (), body)
 
 
@@ -179,17 +182,26 @@ class Wire:
         self._next[at].extend(answers)
 
     async def carry(self, sender: str, request: Outgoing) -> Reply:
-        body = b"".join(request.body.read()) if isinstance(request.body, Pieces) else request.body
         receiver = (urlsplit(request.url).hostname or "").removesuffix(".example")
+        answers = self._next[receiver]
+        answer = answers.popleft() if answers else self.usual.get(receiver, passed)
+        body = await self._body(request, answer)
         now = asyncio.get_running_loop().time()
         headers = dict(request.headers)
         action, stations = headers.get("SOAPAction"), headers.get(STATIONS)
         kind, fast = request.content_type, request.pipelined
         posted = Posted(now, sender, receiver, kind, body, action, stations, fast)
         self.posted.append(posted)
-        answers = self._next[receiver]
-        answer = answers.popleft() if answers else self.usual.get(receiver, passed)
         return await answer(self._world, posted)
+
+    async def _body(self, request: Outgoing, answer: Answering) -> bytes:
+        body = request.body
+        if isinstance(body, Pieces):
+            return b"".join(body.read())
+        if isinstance(body, bytes):
+            return body
+        # Where nobody takes a connection nothing is read of what is streamed.
+        return b"" if answer is refused else b"".join([piece async for piece in body.read()])
 
     def to(self, receiver: str, about: str = "") -> list[Posted]:
         """What was posted to somebody, and names this."""
@@ -358,6 +370,7 @@ class World:
         signed: bool = False,
         report: dict[str, Any] | None = None,
         binding: str | dict[str, Any] = "push",
+        bundling: dict[str, Any] | None = None,
         **awareness: Any,
     ) -> None:
         """A P-Mode of the buyer's with somebody.
@@ -380,6 +393,8 @@ class World:
                 "security": security,
             }
             leg["error_handling"]["report"] |= report or {}
+            if bundling is not None:
+                leg["bundling"] = bundling
             aware = dict(awareness)
             if retry is not None:
                 aware["retry"] = {"parameters": retry, "enabled": retry_enabled}

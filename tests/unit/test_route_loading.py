@@ -78,7 +78,10 @@ def test_several_addresses_are_tried_in_order() -> None:
         ("routes: [{id: a, to: {channel: {}}}]\n", "`authorization` is missing"),
         (PLAIN.replace("msh'", f"msh', channel: {CHANNEL}"), "cannot both be pushed and wait"),
         (f"routes: [{{id: a, to: {{channel: {CHANNEL}, retry: {{}}}}}}]\n", "these are pulled"),
-        (PLAIN.replace("msh'", "msh', forward: stream"), "stream is not supported yet"),
+        (
+            f"routes: [{{id: a, to: {{channel: {CHANNEL}, forward: sync}}}}]\n",
+            "messages in a channel wait",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(text: str | bytes, said: str) -> None:

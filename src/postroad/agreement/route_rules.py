@@ -35,11 +35,12 @@ def _destinations(file: RoutesFile) -> Iterator[tuple[Path, Destination]]:
         yield ("routes", index, "to"), route.to
 
 
-def only_what_is_built_is_asked_for(file: RoutesFile) -> Iterator[Breach]:
-    """A key without behaviour is refused by name, so that nobody relies on it."""
+def what_waits_is_stored(file: RoutesFile) -> Iterator[Breach]:
+    """There is nobody to stream to who comes later."""
     for path, to in _destinations(file):
-        if to.forward != "store":
-            yield Breach((*path, "forward"), f"{to.forward} is not supported yet", "write store")
+        if to.forward != "store" and to.channel is not None:
+            said = f"messages in a channel wait, and {to.forward} keeps none"
+            yield Breach((*path, "forward"), said, "remove it")
 
 
 def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
@@ -179,7 +180,7 @@ def few_rules_are_told_apart_by_xpath_alone(file: RoutesFile) -> Iterator[Breach
 
 
 ROUTE_RULES: Final[tuple[RouteRule, ...]] = (
-    only_what_is_built_is_asked_for,
+    what_waits_is_stored,
     each_rule_leads_somewhere,
     tls_is_for_https,
     each_channel_is_pulled_once,

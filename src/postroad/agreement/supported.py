@@ -38,6 +38,7 @@ PMode[].BusinessInfo.subMPCext
 PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize
 PMode[].BusinessInfo.PayloadProfile[].*
+PMode[].bundling.*
 PMode[].Security.WSSVersion
 PMode[].Security.X509.Sign
 PMode[].Security.X509.Signature.Algorithm

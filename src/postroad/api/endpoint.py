@@ -15,7 +15,7 @@ from postroad.msh.answers import error, write_answer
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
 from postroad.node.receiving import not_stored
-from postroad.node.requests import STATIONS, Request, Response
+from postroad.node.requests import STATIONS, Flowing, Request, Response
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
 from postroad.transport.http_body import Truncated as ClientIsGone
@@ -93,15 +93,16 @@ def _request(
 ) -> Request:
     """A request whose body is read as it comes; `arrived` is told when all of it did."""
     length = head.get(b"content-length", b"")
-    announced = int(length) if length.isdigit() else 0
+    announced = int(length) if length.isdigit() else None
     kind = head.get(b"content-type")
     return Request(
         _text(kind),
         _peer(scope),
-        _too_large(limit) if announced > limit else _body(receive, limit, arrived),
+        _too_large(limit) if (announced or 0) > limit else _body(receive, limit, arrived),
         scope.get("extensions", {}).get("tls", {}).get("client_certificate"),
         _text(head.get(b"soapaction")),
         stations=_text(head.get(STATIONS.lower().encode())),
+        length=announced,
     )
 
 
@@ -133,6 +134,9 @@ async def _answer(node: Receiving, request: Request, scope: Scope, send: Send) -
         _log.error("a message could not be received", exc_info=unexpected)
         said = "the receiver could not process the message; send it again later"
         response = _failure(node.config.node, 500, EbmsError("EBMS:0004", said))
+    if response.flow is not None:
+        await _pass_back(send, response, response.flow)
+        return
     headers = [(b"retry-after", LATER)] if response.status == 503 else ()
     if response.handed is None:
         await _write(send, response, headers)
@@ -163,6 +167,22 @@ def _failure(node: str, status: int, problem: EbmsError) -> Response:
     )
     answer = write_answer(signal, SoapVersion.SOAP_12, None, now)
     return Response(status, answer.content_type, answer.envelope)
+
+
+async def _pass_back(send: Send, response: Response, flow: Flowing) -> None:
+    """Write what another MSH answers while it comes; broken off where that breaks off."""
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in flow.headers]
+    if flow.length is not None:
+        headers.append((b"content-length", b"%d" % flow.length))
+    if response.content_type:
+        headers.append((b"content-type", response.content_type.encode("latin-1")))
+    try:
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        async for piece in flow.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        await flow.end()
 
 
 async def _write(send: Send, response: Response, headers: Headers = ()) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from postroad.agreement.matching import Match
 from postroad.api.client import Client
 from postroad.api.client_values import ApiError, Event, Payload
-from postroad.cli import demo_ebxml, demo_hubs, demo_supplier
+from postroad.cli import demo_ebxml, demo_hubs, demo_prices, demo_supplier
 from postroad.cli.demo_messages import tell_messages_apart
 from postroad.cli.demo_nodes import (
     Road,
@@ -100,6 +100,7 @@ class Story:
         self._repeated_submission()
         self._older_tongue()
         self._collected()
+        self._late_price()
         self._by_hubs()
         self._stranger()
         self._tampered()
@@ -119,6 +120,7 @@ class Story:
         demo_supplier.found_supplier(supplier, buyer, keys, self._now)
         self._folders = {one.name: one.folder for one in (buyer, seller)}
         demo_ebxml.add_mail(self._folders)
+        demo_prices.hurry(seller.folder)
         with (buyer.folder / "postroad.yaml").open("a") as file:
             # However long the seller takes to come back in the storm, nobody waits for a pause.
             file.write("\nsend: {breaker: {failures: 0}}   # a partner is never paused\n")
@@ -197,6 +199,23 @@ class Story:
         sent = self._buyer.client.send(pmode=demo_supplier.ORDER, payloads=[payload])
         supplier.client.pull(demo_supplier.ORDER)
         self._watch("an order that is collected", sent.message_id, delivered=True)
+
+    def _late_price(self) -> None:
+        """The answer would be the response; its author takes too long, so it is fetched."""
+        self._say("A price", "asked for in one exchange; the answer is late, and collected")
+        demo_prices.agree(self._folders, self._target)
+        for one in (self._buyer, self._seller):
+            one.client.reload()
+        question = Payload(b"How much are a hundred?", media_type="text/plain")
+        asked = self._buyer.client.send(pmode=demo_prices.PRICES, payloads=[question]).message_id
+        request = self._watch("a price request", asked, delivered=True)
+        if not any(one.error_code == "EBMS:0060" for one in request.sender):
+            self.surprises.append("the buyer was not told that its price is late")
+        price = Payload(b"12 a piece", media_type="text/plain")
+        told = self._seller.client.reply(asked, payloads=[price]).message_id
+        self._watch("a price that was fetched", told, delivered=True, by="seller")
+        if self._buyer.client.status(asked).reply_message_id != told:
+            self.surprises.append("the price does not answer the question")
 
     def _by_hubs(self) -> None:
         """The order waits at a hub, which is killed, since the next one is not there yet."""

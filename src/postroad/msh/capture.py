@@ -175,6 +175,12 @@ class Incoming:
                 location="envelope",
             )
 
+    @property
+    def root(self) -> bytes | None:
+        """The envelope, if it is a part that came before the others ended; else None."""
+        part = self._reader.root if self._reader is not None else None
+        return read_all(part.content, self._limits.envelope_bytes) if part is not None else None
+
     def close(self) -> Capture:
         """All of it came."""
         if self._reader is None:

@@ -144,7 +144,7 @@ class Carrying:
                 silent.append(f"{address}: {failure.reason}")
                 outcome = _never("; ".join(silent), address, reached=False)
                 continue
-            outcome = changed(self._heard(message, reply), peer=address)
+            outcome = changed(self.heard(message, reply), peer=address)
             if outcome.result is not Input.TURNED_AWAY:
                 return outcome
         return outcome
@@ -168,7 +168,7 @@ class Carrying:
             reply_bytes=self._context.limits.envelope_bytes,
         )
 
-    def _heard(self, message: Message, reply: Reply) -> Outcome:
+    def heard(self, message: Message, reply: Reply) -> Outcome:
         """What the next MSH says: it has it, it refuses it, or neither."""
         trouble = reply.status >= 500
         if reply.body and reply.content_type.partition(";")[0].strip().lower() in _SOAP:

@@ -111,7 +111,7 @@ class Forwarding:
         if letter is None:
             return None
         problem = await self.keep(letter)
-        return NO_CONTENT if problem is None else await self._refuse(letter, problem)
+        return NO_CONTENT if problem is None else await self.refuse(letter, problem)
 
     async def read(self, capture: Capture, body: Body, request: Request) -> Letter | None:
         """A message that is for others; None: it is for this node, or for nobody."""
@@ -119,7 +119,7 @@ class Forwarding:
             found = read_routable(capture.envelope, self._context.limits)
         except EbmsError:
             return None
-        if await self._is_for_us(found):
+        if await self.is_for_us(found):
             return None
         return Letter(
             found,
@@ -134,7 +134,7 @@ class Forwarding:
     async def keep(self, letter: Letter) -> EbmsError | None:
         """Durable first, then answered; why it is not taken, if so. [P2-2.5.2-01]"""
         context, found = self._context, letter.found
-        problem = self._wrong(letter)
+        problem = self.wrong(letter)
         if problem is not None:
             return problem
         assert found.source is not None
@@ -152,7 +152,7 @@ class Forwarding:
             _log.info("received", extra=said)
         return problem
 
-    async def _is_for_us(self, found: Routable) -> bool:
+    async def is_for_us(self, found: Routable) -> bool:
         """Whether this node is the endpoint of a message, not one on its way."""
         context, routed = self._context, found.input
         if routed is None or isinstance(routed, PullRequest):
@@ -169,7 +169,7 @@ class Forwarding:
         sent = await context.store.look(lambda reader: reader.message(Side.SENDING, ref))
         return sent is not None
 
-    def _wrong(self, letter: Letter) -> EbmsError | None:
+    def wrong(self, letter: Letter) -> EbmsError | None:
         """Why a message is not even routed. [P2-2.5.6-09]"""
         found = letter.found
         if found.problems:
@@ -275,7 +275,7 @@ class Forwarding:
             signal=found.user_message is None,
         )
 
-    async def _refuse(self, letter: Letter, problem: EbmsError) -> Response:
+    async def refuse(self, letter: Letter, problem: EbmsError) -> Response:
         """Told at once, while who brought it still listens. [P2-2.5.6-01] [P2-2.5.6-15]"""
         context, now, nobody = self._context, letter.now, self.refused(letter)
         ref = letter.found.message_id

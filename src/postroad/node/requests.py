@@ -1,6 +1,6 @@
 """What comes in and what goes back, whatever carries it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from msgspec import Struct
@@ -27,6 +27,8 @@ class Request(Struct, frozen=True):
     """Whether an answer can be the response; a mail has none."""
     stations: str | None = None
     """The intermediaries that a message passed before, as the last of them tells."""
+    length: int | None = None
+    """Of the body, where that is known before it comes."""
 
     @property
     def speaks_ebxml(self) -> bool:
@@ -47,8 +49,19 @@ class Response(Struct, frozen=True):
     """It could not be stored, or nobody knows: the sender is to try again."""
     pieces: Pieces | None = None
     """The body, where it is too large to be held in memory."""
+    flow: "Flowing | None" = None
+    """The answer of another MSH, passed back as it comes."""
     awaits: str | None = None
     """It is what the application says to this message: nobody has it yet (`node.replying`)."""
+
+
+class Flowing(Struct, frozen=True):
+    """A body that comes from elsewhere while it is written; `end` it whatever happens."""
+
+    length: int | None
+    pieces: AsyncGenerator[bytes, None]
+    end: Callable[[], Awaitable[None]]
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 NO_CONTENT: Final = Response(202)

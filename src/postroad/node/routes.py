@@ -32,6 +32,11 @@ class Routing:
         known = {urlsplit(one).hostname for rule in self.file.routes for one in rule.to.push or ()}
         return urlsplit(url).hostname in known | set(self.file.reachable)
 
+    @cached_property
+    def streams(self) -> bool:
+        """Whether some rule passes messages on while they come."""
+        return any(one.to.forward != "store" for one in self.file.routes)
+
     def pulled_by(self, username: str) -> tuple[Route, ...]:
         """The rules whose messages wait for somebody to pull them."""
         return self._pullers.get(username, ())

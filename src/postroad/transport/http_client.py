@@ -20,7 +20,7 @@ import msgspec
 
 from postroad.transport import tls
 from postroad.transport.http_exchange import Exchange
-from postroad.transport.http_outgoing import Outgoing, Pieces, Reply, TransportFailure
+from postroad.transport.http_outgoing import Outgoing, Reply, TransportFailure
 from postroad.transport.tls import TlsError, TlsProfile
 
 _SAFE: Final = "/:?=&%;,+$!*'()@~[]"
@@ -301,8 +301,9 @@ class HttpClient:
 
 def _head(address: Address, request: Outgoing) -> bytes:
     body = request.body
-    length = body.length if isinstance(body, Pieces) else len(body)
-    lines = f"{address.head}Content-Type: {request.content_type}\r\nContent-Length: {length}\r\n"
+    length = len(body) if isinstance(body, bytes) else body.length
+    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    lines = f"{address.head}Content-Type: {request.content_type}\r\n{framing}\r\n"
     ends = 5
     for name, value in request.headers:
         lines += f"{name}: {value}\r\n"

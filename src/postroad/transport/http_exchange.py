@@ -12,16 +12,18 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Final
 
 import httptools
 
 from postroad.transport.http_outgoing import (
     DEFAULT_TIMEOUTS,
+    Flow,
     Kind,
     Outgoing,
     Pieces,
+    Reading,
     Reply,
     TransportFailure,
 )
@@ -80,6 +82,9 @@ class Exchange(asyncio.Protocol):
         self._timeouts = DEFAULT_TIMEOUTS
         self._limit = 0
         self._reader: Callable[[str], Callable[[bytes], None]] | None = None
+        self._tap: Callable[[Reply, Reading], Callable[[bytes], None]] | None = None
+        self._hungry = False
+        """Whether what is to be sent has not come yet: the server is not to blame."""
         self._moved_at = 0.0
         self._unsent = 0
         self._interim = 0
@@ -124,6 +129,8 @@ class Exchange(asyncio.Protocol):
                 self._send_bytes(asked, head, body)
                 if request.progress is not None:
                     request.progress(len(body))
+            elif isinstance(body, Flow):
+                await self._send_flow(asked, head, body)
             else:
                 await self._send_pieces(asked, head, body)
             asked.sent = True
@@ -151,6 +158,7 @@ class Exchange(asyncio.Protocol):
         loop, request = self.loop, self._line[0].request
         self._limit = request.reply_bytes
         self._reader = request.reader
+        self._tap = request.tap
         self._timeouts = timeouts = request.timeouts
         self._moved_at = loop.time()
         self._unsent = 0
@@ -213,6 +221,58 @@ class Exchange(asyncio.Protocol):
             self.transmitted = asked.transmitted = True
             self.transport.write(head)
 
+    async def _send_flow(self, asked: _Asked, head: bytes, body: Flow) -> None:
+        """Send what comes when it comes; the network says how fast."""
+        given = 0
+        pieces = body.read()
+        try:
+            while not self._over(asked):
+                piece = await self._coming(asked, pieces)
+                if piece is None or self._over(asked):
+                    break
+                given += len(piece)
+                if body.length is None:
+                    piece = b"%x\r\n%b\r\n" % (len(piece), piece)
+                elif given > body.length:
+                    raise _failure(asked, "body", f"the content is longer than {body.length} bytes")
+                self._write(asked, head + piece if head else piece)
+                head = b""
+                await self._room(asked)
+        finally:
+            await pieces.aclose()
+        if self._over(asked):
+            self._spoiled = True
+        elif body.length is None:
+            self._write(asked, head + b"0\r\n\r\n")
+        elif given < body.length:
+            said = f"the content ended after {given} of {body.length} bytes"
+            raise _failure(asked, "body", said)
+        elif head:
+            self._write(asked, head)
+
+    def _write(self, asked: _Asked, data: bytes) -> None:
+        self.transmitted = asked.transmitted = True
+        self.transport.write(data)
+        self._moved_at = self.loop.time()
+
+    async def _coming(self, asked: _Asked, pieces: AsyncGenerator[bytes, None]) -> bytes | None:
+        """The next piece; None when there is none, or when the answer came before it."""
+        coming = self.loop.create_task(_next_of(pieces))
+        self._hungry = True
+        try:
+            await asyncio.wait((coming, asked.reply), return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                return coming.result()
+        except Exception as error:
+            raise _failure(asked, "body", f"the content cannot be read: {error}") from error
+        finally:
+            self._hungry = False
+            self._moved_at = self.loop.time()
+            if not coming.done():
+                coming.cancel()
+                await asyncio.wait((coming,))
+        return None
+
     def _over(self, asked: _Asked) -> bool:
         """Whether there is no use in sending more: an early answer, or a connection that broke."""
         return asked.reply.done() or self.transport.is_closing()
@@ -249,6 +309,8 @@ class Exchange(asyncio.Protocol):
         unsent = self.transport.get_write_buffer_size()
         if unsent != self._unsent:
             self._unsent = unsent
+            self._moved_at = now
+        if (self._hungry and not unsent) or not self.transport.is_reading():
             self._moved_at = now
         if self._answer_bytes:
             allowed, missing = timeouts.stall, f"the answer of {self.peer} broke off"
@@ -379,6 +441,9 @@ class Exchange(asyncio.Protocol):
         self._until_close = not self._delimited and status >= 200 and status not in (204, 304)
         if self._reader is not None and status >= 200:
             self._take = self._reader(self._content_type)
+        if self._tap is not None and status >= 200:
+            head = Reply(status, self._content_type, tuple(self._headers), b"")
+            self._take = self._tap(head, self.transport)
 
     def on_body(self, data: bytes) -> None:
         self._loose_bytes = 0
@@ -432,6 +497,10 @@ class Exchange(asyncio.Protocol):
         self._line.clear()
         self.transport.abort()
         self._wake()
+
+
+async def _next_of(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
+    return await anext(pieces, None)
 
 
 def _failure(asked: _Asked, kind: Kind, reason: str) -> TransportFailure:

@@ -1,7 +1,7 @@
 """What a client sends over HTTP, what comes back, and what can go wrong between."""
 
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -54,7 +54,25 @@ class Pieces(msgspec.Struct, frozen=True):
     read: Callable[[], Iterator[bytes]]
 
 
-Body = bytes | Pieces
+class Flow(msgspec.Struct, frozen=True):
+    """A body that is sent while it comes, and held nowhere; without a length it goes in chunks.
+
+    `read` is called again only if nothing of it was sent.
+    """
+
+    length: int | None
+    read: Callable[[], AsyncGenerator[bytes, None]]
+
+
+Body = bytes | Pieces | Flow
+
+
+class Reading(Protocol):
+    """A connection from which no more is read for a while."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -77,6 +95,8 @@ class Outgoing(msgspec.Struct, frozen=True):
 
     `Reply.body` is empty then. Neither may raise.
     """
+    tap: "Callable[[Reply, Reading], Callable[[bytes], None]] | None" = None
+    """The same, given the whole head of the answer, for who passes it on (`http_passage`)."""
 
 
 class Reply(msgspec.Struct, frozen=True):

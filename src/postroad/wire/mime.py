@@ -157,6 +157,13 @@ class MultipartReader:
             self.abort()
             raise
 
+    @property
+    def root(self) -> Part | None:
+        """The root part, as soon as all of it came."""
+        if self._root is None or self._root >= len(self._parts):
+            return None
+        return self._parts[self._root]
+
     def close(self) -> Multipart:
         """All bytes were fed: the parts and what is wrong with them."""
         try:
