@@ -4,12 +4,16 @@ from typing import Any
 
 import pytest
 
+from postroad.agreement.pmode import PMode
+from postroad.agreement.units import derive_units
+from postroad.agreement.writing import pmode_data
 from postroad.store.records import State
 from postroad.wire.multihop import find_routing_input, read_routing_input
 from postroad.wire.names import I_CLOUD, NEXT_MSH
 from postroad.wire.soap import read_envelope
 from postroad.wire.wsa import read_addressing
 from postroad.wire.xml import parse
+from tests.node.asking import PRICES, Q, R, ask, reply
 from tests.node.hubs import FAR, NEAR, hub, rule, there_and_back
 from tests.node.reliable import BUYER, SELLER, Posted, Station, World, address, party, played
 
@@ -149,4 +153,68 @@ async def test_a_receipt_between_two_points_has_no_routing_input(world: World) -
     await world.wait(5)
     [receipt] = world.wire.to(BUYER)
     assert b"RoutingInput" not in receipt.body
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+def unit_of(pmode: dict[str, Any], place: int, *, initiator_pulls: bool = False) -> PMode:
+    return derive_units(
+        PMode.model_validate(pmode),
+        initiator_hub=address(NEAR),
+        responder_hub=address(FAR),
+        initiator_pulls=initiator_pulls,
+    )[place]
+
+
+@pytest.mark.req("P2-2.7.2-03", "P2-2.7.2-13", "P2-2.6.3.2-03")
+@played
+async def test_the_derived_units_carry_a_request_and_its_reply_through_both_hubs(
+    world: World,
+) -> None:
+    ask(world, "pushAndPush", signed=True)
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place))]
+    there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
+    hub(world, NEAR, rule("over", FAR, **there), rule("home", BUYER, **back))
+    hub(world, FAR, rule("home", SELLER, **there), rule("over", NEAR, **back))
+    buyer, seller = await started(world)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(5)
+    assert await seller.inbox() == [Q]
+    await reply(seller, pmode=f"{PRICES}.resp")
+    await world.wait(5)
+    assert await buyer.inbox() == [R]
+    assert await buyer.state(Q) is await seller.state(R) is State.ACKNOWLEDGED
+    assert {one.sender for one in world.wire.to(SELLER)} == {FAR}
+    assert {one.sender for one in world.wire.to(BUYER)} == {NEAR}
+    about_request, about_reply = signals(world, BUYER)[0], signals(world, SELLER)[0]
+    assert b"twoWay.request.receipt<" in about_request.body
+    assert b"twoWay.reply.receipt<" in about_reply.body
+    assert routed(about_reply.body)[:2] == (party(BUYER), party(SELLER))
+
+
+@pytest.mark.req("P2-2.6.2-10")
+@played
+async def test_a_buyer_that_nobody_can_reach_pulls_its_receipt_from_its_hub(world: World) -> None:
+    """Appendix G: the receipt waits in the channel of the message with `.receipt`."""
+    there_and_back(world)
+    channel = "http://near.example/buyer"
+    user = {"username": "buyer", "password": "a secret of ours"}
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        pmode["initiator"]["authorization"] = user
+        pmode["legs"][0]["business_info"]["mpc"] = channel
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place, initiator_pulls=True))]
+    world._pmodes[BUYER][0]["legs"][0]["pulling"] = {"scheduled": False}
+    box = {"id": "box", "match": {"to_party": party(BUYER)}}
+    box |= {"to": {"channel": {"authorization": user}}}
+    hub(world, NEAR, rule("over", FAR, to_party=party(SELLER)), box)
+    buyer, _ = await started(world)
+    await buyer.send(M, "orders.init")
+    await world.wait(5)
+    assert (await buyer.state(M), world.wire.to(BUYER)) == (State.WAITING, [])
+    [receipt] = signals(world, FAR)
+    assert routed(receipt.body)[4] == f"{channel}.receipt"
+    pulled = await buyer.process.ask(buyer.node.pull("orders.init"))
+    assert pulled.answered == (M,)
     assert await buyer.state(M) is State.ACKNOWLEDGED

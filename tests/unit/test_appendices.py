@@ -4,7 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from postroad.agreement.channels import is_below
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode import PMode
 from postroad.msh.answers import Answer, error, receipt, write_answer
@@ -263,3 +265,9 @@ def test_what_is_agreed_on_beats_what_the_message_says() -> None:
 def test_what_was_not_aimed_at_hubs_is_not_answered_through_them(suffix: str) -> None:
     routing = receipt_routing if suffix == RECEIPT else error_routing
     assert routing(agreed(), ORDER, Inspection()) is None
+
+
+def test_the_receipt_of_a_message_below_a_channel_is_below_it_too() -> None:
+    order = structs.replace(ORDER, mpc="http://test.example/mpc/orders")
+    routed = infer_reverse(order, RECEIPT).user_message
+    assert is_below(routed.effective_mpc, "http://test.example/mpc")

@@ -7,9 +7,18 @@ from typer.testing import CliRunner, Result
 
 from postroad.agreement.loading import load_pmodes, load_sources
 from postroad.agreement.pmode import PMode
+from postroad.agreement.reply_patterns import (
+    error_addressing,
+    error_pattern,
+    receipt_addressing,
+    receipt_pattern,
+    routed_mpc,
+    signal_channels,
+)
 from postroad.agreement.units import derive_units
 from postroad.agreement.writing import pmode_yaml
 from postroad.cli.pmode import app
+from postroad.wire.names import DEFAULT_MPC
 
 NEAR, FAR = "https://near.example/msh", "https://far.example/msh"
 ORDERS = """\
@@ -171,3 +180,39 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, text: str, hub: str, s
     assert done.exit_code == 1
     assert said in done.stderr
     assert list(tmp_path.iterdir()) == [file]
+
+
+USER = "initiator: {authorization: {username: u, password: p}, "
+
+
+@pytest.mark.req("P2-2.7.2-13", "P2-2.6.2-10")
+@pytest.mark.parametrize("mpc", ["http://hub.example/buyer", None])
+def test_an_initiator_that_pulls_finds_receipts_and_errors_in_their_channels(
+    tmp_path: Path, mpc: str | None
+) -> None:
+    file = tmp_path / "orders.yaml"
+    info = f"business_info: {{mpc: '{mpc}', " if mpc else "business_info: {"
+    text = ORDERS.replace("initiator: {", USER)
+    file.write_text(text.replace("business_info: {", info))
+    done = run(file, "--initiator-hub", NEAR, "--responder-hub", FAR, "--initiator-pulls")
+    assert (done.exit_code, done.stderr) == (0, "")
+    init, resp = (
+        load_pmodes((tmp_path / f"orders.{unit}.yaml").read_text(), unit).pmodes[0].legs[0]
+        for unit in ("init", "resp")
+    )
+    channel = mpc or DEFAULT_MPC
+    assert signal_channels(init) == (f"{channel}.receipt", f"{channel}.error")
+    assert (receipt_pattern(resp), error_pattern(resp)) == ("callback", "callback")
+    routed = receipt_addressing(resp), error_addressing(resp)
+    assert tuple(map(routed_mpc, routed)) == signal_channels(init)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(ORDERS, "add initiator.authorization"), (TALK.replace("initiator: {", USER), "replies are")],
+)
+def test_who_cannot_pull_is_told_why(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        derive_units(
+            point_to_point(text), initiator_hub=NEAR, responder_hub=FAR, initiator_pulls=True
+        )

@@ -12,14 +12,19 @@ from postroad.agreement.places import alternate_of, initiator_sends, numbered, s
 from postroad.agreement.pmode import INIT, RESP, PMode
 from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.agreement.writing import pmode_data
-from postroad.wire.names import PUSH, PUSH_AND_PUSH
+from postroad.wire.multihop import ERROR, RECEIPT
+from postroad.wire.names import DEFAULT_MPC, PUSH, PUSH_AND_PUSH
 from postroad.wire.wsa import is_iri
 
 _BINDINGS: Final = (PUSH, PUSH_AND_PUSH)
 
 
-def derive_units(pmode: PMode, *, initiator_hub: str, responder_hub: str) -> tuple[PMode, PMode]:
+def derive_units(
+    pmode: PMode, *, initiator_hub: str, responder_hub: str, initiator_pulls: bool = False
+) -> tuple[PMode, PMode]:
     """The `.init` and the `.resp` unit; ValueError where there is no way to have them.
+
+    `initiator_pulls`: nobody can reach the Initiator, who pulls receipts and errors from its hub.
 
     [P2-2.7.2-01] [P2-2.7.2-02] [P2-2.7.2-13]
     """
@@ -27,10 +32,13 @@ def derive_units(pmode: PMode, *, initiator_hub: str, responder_hub: str) -> tup
     for hub in (initiator_hub, responder_hub):
         if not is_iri(hub) or not hub.lower().startswith(("http://", "https://")):
             raise ValueError(f"{hub!r} cannot be the hub: write its URL, such as https://hub/msh")
-    return (
-        _unit(pmode, INIT, initiator_hub, initiates=True),
-        _unit(pmode, RESP, responder_hub, initiates=False),
-    )
+    init = _unit(pmode, INIT, initiator_hub, initiates=True)
+    resp = _unit(pmode, RESP, responder_hub, initiates=False)
+    if initiator_pulls:
+        _refuse_pulling(pmode)
+        _wait_at_the_hub(init["legs"][0], pulls=True)
+        _wait_at_the_hub(resp["legs"][0], pulls=False)
+    return PMode.model_validate(init), PMode.model_validate(resp)
 
 
 def _refuse(pmode: PMode) -> None:
@@ -51,7 +59,14 @@ def _refuse(pmode: PMode) -> None:
             )
 
 
-def _unit(pmode: PMode, suffix: str, hub: str, *, initiates: bool) -> PMode:
+def _refuse_pulling(pmode: PMode) -> None:
+    if pmode.binding != PUSH:
+        raise ValueError("replies are pushed to the Initiator, who then has to be reached")
+    if pmode.initiator is None or pmode.initiator.authorization is None:
+        raise ValueError("who pulls shows a user name; add initiator.authorization")
+
+
+def _unit(pmode: PMode, suffix: str, hub: str, *, initiates: bool) -> dict[str, Any]:
     data = deepcopy(pmode_data(pmode))
     data["id"] = pmode.id + suffix
     for index, leg in enumerate(data["legs"]):
@@ -60,7 +75,7 @@ def _unit(pmode: PMode, suffix: str, hub: str, *, initiates: bool) -> PMode:
         if initiator_sends(pmode, index) == initiates:
             protocol["address"] = hub
         _answer_later(leg, hub)
-    return PMode.model_validate(data)
+    return data
 
 
 def _answer_later(leg: dict[str, Any], hub: str) -> None:
@@ -75,3 +90,24 @@ def _answer_later(leg: dict[str, Any], hub: str) -> None:
     to = report.get("receiver_errors_to")
     kept = to if isinstance(to, dict) else {}
     report["receiver_errors_to"] = kept | {"value": [hub]}
+
+
+def _wait_at_the_hub(leg: dict[str, Any], *, pulls: bool) -> None:
+    """Receipts and errors wait in the message's channel with their suffix. [P2-2.6.2-10]"""
+    mpc = leg.get("business_info", {}).get("mpc", DEFAULT_MPC)
+    asked = leg.get("security", {}).get("send_receipt")
+    if isinstance(asked, dict):
+        asked["addressing"] = _channel(mpc + RECEIPT)
+    report = leg["error_handling"]["report"]
+    report["receiver_errors_to"]["addressing"] = _channel(mpc + ERROR)
+    if not pulls:
+        return
+    if isinstance(asked, dict):
+        del asked["reply_to"]
+        asked["reply_pattern"] = "pull"
+    del report["as_response"], report["receiver_errors_to"]["value"]
+    report["receiver_errors"] = {"reply_pattern": "pull"}
+
+
+def _channel(mpc: str) -> dict[str, Any]:
+    return {"epr": {"routing_input": {"business_info": {"mpc": mpc}}}}

@@ -125,6 +125,13 @@ def multihop(
         str | None,
         typer.Option(metavar="URL", help="The Responder's hub. Unset: both have the same."),
     ] = None,
+    initiator_pulls: Annotated[
+        bool,
+        typer.Option(
+            "--initiator-pulls",
+            help="Nobody can reach the Initiator: it pulls receipts and errors from its hub.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write. Unset: beside FILE.")
     ] = None,
@@ -139,7 +146,8 @@ def multihop(
     _print_problems(given)
     if not given.ok or not given.pmodes:
         _fail(f"{file}: no P-Mode in it that could be taken")
-    texts = _units(file, given.pmodes, initiator_hub, responder_hub or initiator_hub)
+    hubs = initiator_hub, responder_hub or initiator_hub
+    texts = _units(file, given.pmodes, *hubs, pulls=initiator_pulls)
     folder = out or file.parent
     targets = {folder / f"{file.stem}{unit}.yaml": text for unit, text in texts.items()}
     made = load_sources([(str(path), text) for path, text in targets.items()])
@@ -158,12 +166,17 @@ def multihop(
         _fail(f"{folder}: {error.strerror or error}")
 
 
-def _units(file: Path, pmodes: Sequence[PMode], first: str, last: str) -> dict[str, str]:
+def _units(
+    file: Path, pmodes: Sequence[PMode], first: str, last: str, *, pulls: bool
+) -> dict[str, str]:
     """The text of the file of each unit, and a word about what nobody could derive."""
     pairs = []
     for pmode in pmodes:
         try:
-            pairs.append(derive_units(pmode, initiator_hub=first, responder_hub=last))
+            made = derive_units(
+                pmode, initiator_hub=first, responder_hub=last, initiator_pulls=pulls
+            )
+            pairs.append(made)
         except ValueError as error:
             _fail(f"{file}: {pmode.id!r}: {error}")
         if any(leg.protocol and leg.protocol.security for leg in pmode.legs):
