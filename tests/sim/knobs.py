@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from postroad.agreement.waiting import Policy
 from postroad.node import (
+    accepting,
     calling,
     ebxml_receiving,
     node,
@@ -58,10 +59,11 @@ def turned(
         turn(calling, "_FIRST_WAIT", timedelta(seconds=draw.choice((1, 5))))
         if faults.forgetful:
             turn(upkeep, "PURGE", SHORT_MEMORY / 4)
-            turn(receiving, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
+            turn(accepting, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
             turn(ebxml_receiving, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
         if large:
             turn(submitting, "AT_ONCE", _TINY)
+            turn(accepting, "AT_ONCE", _TINY)
             turn(receiving, "AT_ONCE", _TINY)
             turn(receiving, "_IN_ONE_PIECE", _TINY)
             turn(offering, "_IN_ONE_PIECE", _TINY)

@@ -16,6 +16,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.node.context import Context
 from postroad.node.hearing import Hearing, judged
+from postroad.node.noting import note
 from postroad.node.outcome import answered
 from postroad.node.sharing import Shared
 from postroad.store.interface import Transaction
@@ -26,6 +27,33 @@ from postroad.wire.ebms3 import SignalMessage
 _AT_ONCE: Final = 16 * 1024
 """Bytes of attachments up to which an envelope is judged on the loop."""
 Refs = tuple[str | None, ...]
+
+
+async def listen(
+    context: Context,
+    look: Look | None,
+    capture: Capture,
+    refs: Iterable[str | None],
+    peer: str | None,
+    now: datetime,
+    *,
+    judged_already: bool = False,
+) -> str | None:
+    """Hear what is said about messages of ours, and tell who waits for that; the first of them."""
+    known, unknown = await hear_all(
+        context, look, capture, refs, peer, now, judged_already=judged_already
+    )
+    for name in unknown[:5]:
+        detail = f"a signal about {name or 'no message'}, which was not sent from here"
+        await note(context, "EBMS:0003", detail, now, peer)
+    for message in known:
+        context.settled.tell(message.message_id)
+    if known:
+        context.told()
+    if any(one.channel is None for one in known):
+        # What follows them in their order may be due.
+        context.work_came.set()
+    return known[0].message_id if known else None
 
 
 async def hear_all(
