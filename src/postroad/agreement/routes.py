@@ -121,6 +121,9 @@ class Destination(Group):
         "push", "URLs of the next MSH, tried in this order."
     )
     channel: Channel | None = parameter("channel", "The channel that they wait in.")
+    relay: Annotated[tuple[WebAddress, ...], one_or_many] | None = parameter(
+        "relay", "URLs of the next MSH, to which PullRequests for the channel are passed on."
+    )
     forward: Literal["store", "stream", "sync"] = parameter(
         "forward", "store and forward, asynchronous streaming, synchronous streaming.", "store"
     )

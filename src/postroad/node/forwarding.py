@@ -121,6 +121,9 @@ class Forwarding:
             return None
         if await self.is_for_us(found):
             return None
+        return self.letter(found, capture, body, request)
+
+    def letter(self, found: Routable, capture: Capture, body: Body, request: Request) -> Letter:
         return Letter(
             found,
             capture,
@@ -139,7 +142,7 @@ class Forwarding:
             return problem
         assert found.source is not None
         route = context.in_force.routing.table.route(found.source)
-        if route is None:
+        if route is None or route.to.relay is not None:
             return no_route(found)
         content = await context.store.persist(letter.body.content)
         letter = changed(letter, body=changed(letter.body, content=content))

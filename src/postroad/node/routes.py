@@ -35,7 +35,8 @@ class Routing:
     @cached_property
     def streams(self) -> bool:
         """Whether some rule passes messages on while they come."""
-        return any(one.to.forward != "store" for one in self.file.routes)
+        rules = (one.to for one in self.file.routes)
+        return any(to.forward != "store" or to.relay is not None for to in rules)
 
     def pulled_by(self, username: str) -> tuple[Route, ...]:
         """The rules whose messages wait for somebody to pull them."""
@@ -68,7 +69,9 @@ def road(route: Route, folder: Path, key_password: str | None = None) -> Road:
     if to.channel is not None:
         policy = Policy(retries=None, time_to_live=to.channel.keep)
     return Road(
-        to.push or (), profile_from_pmode(to.tls, folder, key_password=key_password), policy
+        to.push or to.relay or (),
+        profile_from_pmode(to.tls, folder, key_password=key_password),
+        policy,
     )
 
 
