@@ -152,7 +152,11 @@ class Streaming:
             journey = kind(self._context, way, address, passage)
             try:
                 reply = await self._first(way, passage)
-                await journey.left()
+                if way.synchronous:
+                    journey.leaves()
+                else:
+                    # The answer is this node's own.
+                    await journey.left()
             except TransportFailure as failure:
                 await journey.close()
                 if way.source.error is not None:
