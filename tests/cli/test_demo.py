@@ -59,7 +59,7 @@ def test_in_ebxml_the_order_goes_by_http_and_its_confirmation_by_mail(
 
 
 def test_a_supplier_that_nobody_can_reach_collects_its_order(told: str, folder: Path) -> None:
-    scene = told[told.index("Behind a firewall") : told.index("A stranger")]
+    scene = told[told.index("Behind a firewall") : told.index("A price")]
     events = [line.split()[1:3] for line in scene.splitlines()[1:] if line.strip()]
     assert [event for who, event in events if who == "supplier"] == [
         "pulled",
@@ -70,6 +70,36 @@ def test_a_supplier_that_nobody_can_reach_collects_its_order(told: str, folder: 
     assert ["buyer", "receipt_received"] in events
     assert not any(who == "seller" for who, _ in events)
     assert "serve: [api]" in (folder / "supplier/postroad.yaml").read_text()
+
+
+def test_the_answer_to_a_price_request_is_late_and_fetched(told: str) -> None:
+    scene = told[told.index("A price") : told.index("By two hubs")]
+    events = [line.split()[1:3] for line in scene.splitlines()[1:] if line.strip()]
+    assert ["buyer", "error_received"] in events
+    assert "EBMS:0060" in scene
+    fetched = events[events.index(["seller", "submitted"]) :]
+    assert [event for who, event in fetched if who == "buyer"] == [
+        "pulled",
+        "received",
+        "delivered",
+        "receipt_sent",
+    ]
+    assert ["seller", "receipt_received"] in fetched
+
+
+def test_an_order_and_its_receipt_pass_two_hubs_of_which_one_is_killed(
+    told: str, folder: Path
+) -> None:
+    scene = told[told.index("By two hubs") : told.index("A stranger")]
+    events = [line.split()[1:3] for line in scene.splitlines()[1:] if line.strip()]
+    for hub in ("near", "far"):
+        assert events.count([hub, "received"]) == 2
+        assert events.count([hub, "forwarded"]) >= 1
+    assert ["seller", "delivered"] in events
+    assert ["buyer", "receipt_received"] in events
+    log = (folder / "hubs/near/node.log").read_text()
+    assert log.count('"logger": "postroad.serve", "event": "ready"') == 2
+    assert not (folder / "hubs/near/pmodes").exists()
 
 
 def test_the_demo_refuses_the_stranger_and_the_tampered_order(told: str) -> None:
@@ -107,12 +137,12 @@ def test_the_demo_tells_good_messages_from_bad(told: str, folder: Path) -> None:
 
 
 def test_the_demo_reconciles_the_journals_of_all_companies(told: str) -> None:
-    assert "8 receipts hold, 0 do not" in told
+    assert "11 receipts hold, 0 do not" in told
     totals = dict(re.findall("│ (reconciled .+?|as expected) +│ (.+?) +│", told))
     assert totals == {
         "reconciled refused": "1",
         "reconciled pending": "1",
-        "reconciled confirmed": "8",
+        "reconciled confirmed": "11",
         "as expected": "True",
     }
 
@@ -133,15 +163,16 @@ def test_without_spark_the_demo_for_programs_is_one_object_and_writes_over_an_ea
     missing: Future[None] = Future()
     missing.set_exception(NotReconciled("there is no Spark"))
     monkeypatch.setattr(demo_scenes, "begin_spark", lambda: missing)
-    monkeypatch.setattr(demo_scenes.Story, "_storm", lambda _: None)  # it takes long
+    for long in ("_storm", "_by_hubs"):
+        monkeypatch.setattr(demo_scenes.Story, long, lambda _: None)
     (tmp_path / ".postroad-demo").touch()
     (tmp_path / "evidence-99.zip").touch()
     done = run("demo", "--dir", tmp_path, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "sent": 9,
-        "delivered": 7,
-        "receipts_verified": 7,
+        "sent": 11,
+        "delivered": 9,
+        "receipts_verified": 9,
         "refused": 2,
         "lost": 0,
         "twice": 0,

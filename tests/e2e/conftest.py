@@ -11,11 +11,11 @@ from tests.e2e.nodes import Pair, make_pair, started
 def lasting_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Both over plain HTTP. A test may leave one of them stopped.
 
-    The seller's application has fifteen seconds to answer a request whose sender waits.
+    The buyer's application has a second to answer a request whose sender waits, so it is late.
     """
     pair = make_pair(tmp_path_factory.mktemp("plain"))
-    config = pair.seller.config
-    config.write_text(config.read_text() + "\nhttp: {reply_timeout: PT15S}\n")
+    config = pair.buyer.config
+    config.write_text(config.read_text() + "\nhttp: {reply_timeout: PT1S}\n")
     try:
         yield started(pair)
     finally:

@@ -13,7 +13,8 @@ from tests.e2e.nodes import Pair, postroad, until
 
 BINDINGS: Final = ("sync", "pushAndPush", "pushAndPull", "pullAndPush", "pullAndPull")
 LATE: Final = "late"
-ASKED: Final = "late@buyer.example"
+OFFERED: Final = "http://buyer.example/late"
+ASKED: Final = "late@seller.example"
 USER: Final = {"username": "one of us", "password": "a secret of ours"}
 
 
@@ -41,19 +42,27 @@ def _leg(pair: Pair, sender: str, action: str, pulled: bool, response: bool) -> 
     return leg
 
 
-def _pmode(pair: Pair, name: str, binding: str, alternate: str | None = None) -> dict[str, Any]:
-    """The buyer asks, the seller answers."""
+def _pmode(
+    pair: Pair,
+    name: str,
+    binding: str,
+    alternate: str | None = None,
+    between: tuple[str, str] = ("buyer", "seller"),
+) -> dict[str, Any]:
+    """The first of the two asks, the other one answers."""
+    asks, answers = between
     with pair.buyer.client() as client:
         [known] = [one for one in client.pmodes() if one.id == "buyer-to-seller-order"]
     pulled = binding.startswith("pull"), (alternate or binding).endswith("Pull")
     legs = [
-        _leg(pair, "buyer", f"Ask-{name}", pulled[0], False),
-        _leg(pair, "seller", f"Say-{name}", pulled[1], binding == "sync"),
+        _leg(pair, asks, f"Ask-{name}", pulled[0], False),
+        _leg(pair, answers, f"Say-{name}", pulled[1], binding == "sync"),
     ]
     if alternate is not None:
         legs[1]["protocol"]["address"] = legs[0]["protocol"]["address"]
-        legs[1]["business_info"]["mpc_alternate"] = "http://seller.example/late"
-    sides: list[dict[str, Any]] = [{"party": known.initiator}, {"party": known.responder}]
+        legs[1]["business_info"]["mpc_alternate"] = OFFERED
+    parties = {"buyer": known.initiator, "seller": known.responder}
+    sides: list[dict[str, Any]] = [{"party": parties[one]} for one in between]
     if binding.startswith("pull"):
         sides.reverse()
     if any(pulled):
@@ -74,19 +83,16 @@ def _pmode(pair: Pair, name: str, binding: str, alternate: str | None = None) ->
 
 @pytest.fixture(scope="module")
 def asking(lasting_pair: Pair) -> Iterator[Pair]:
-    """A request whose reply will be late is under way, so that nobody has to wait for it."""
     pair, both = lasting_pair, (lasting_pair.buyer, lasting_pair.seller)
     for one in both:
         if one.process is None:
             one.start()
     agreed = [_pmode(pair, one, one) for one in BINDINGS]
-    agreed.append(_pmode(pair, LATE, "sync", "pushAndPull"))
+    agreed.append(_pmode(pair, LATE, "sync", "pushAndPull", ("seller", "buyer")))
     for one in both:
         (one.folder / "pmodes" / "two-way.yaml").write_text(yaml.safe_dump({"pmodes": agreed}))
         with one.client() as client:
             client.reload()
-    with pair.buyer.client() as client:
-        client.send(pmode=LATE, payloads=[b"how much?"], message_id=ASKED)
     yield pair
     for one in both:
         (one.folder / "pmodes" / "two-way.yaml").unlink()
@@ -144,19 +150,17 @@ def test_a_large_reply_is_the_response_in_pieces(asking: Pair) -> None:
 @pytest.mark.req("P2-5.2-05", "P2-5.2-06", "P2-5.2-08", "P2-7.3-03")
 def test_a_late_reply_is_fetched_by_itself(asking: Pair) -> None:
     pair = asking
-    with pair.buyer.client() as client:
+    with pair.seller.client() as client:
+        client.send(pmode=LATE, payloads=[b"how much?"], message_id=ASKED)
         until(
             lambda: any(one.error_code == "EBMS:0060" for one in client.events(ASKED)),
-            "the seller says that it is late",
+            "the buyer says that it is late",
         )
         assert client.wait(ASKED, 30).state == "acknowledged"
-        answered = pair.seller.run("inbox", "reply", ASKED, "--payload", "-", stdin=b"12 a piece")
+        answered = pair.buyer.run("inbox", "reply", ASKED, "--payload", "-", stdin=b"12 a piece")
         assert answered.exit_code == 0, answered.output
         reply = client.wait_reply(ASKED, 60)
         assert reply is not None
-        assert (reply.message_id, reply.mpc) == (
-            answered.stdout.strip(),
-            "http://seller.example/late",
-        )
-    with pair.seller.client() as client:
+        assert (reply.message_id, reply.mpc) == (answered.stdout.strip(), OFFERED)
+    with pair.buyer.client() as client:
         assert client.wait(reply.message_id, 30).state == "acknowledged"

@@ -44,3 +44,11 @@ def road(world: World, *, signed: bool = True, retry: dict[str, Any] = PATIENT) 
     there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
     hub(world, NEAR, rule("over", FAR, **there), rule("home", BUYER, **back))
     hub(world, FAR, rule("home", SELLER, **there), rule("over", NEAR, **back))
+
+
+def there_and_back(world: World, **how: Any) -> None:
+    """As `road`, and what the seller says about a message goes to the seller's hub."""
+    road(world, **how)
+    for pmode in world._pmodes[SELLER]:
+        [one] = pmode["legs"]
+        one["security"]["send_receipt"]["reply_to"] = address(FAR)

@@ -370,6 +370,7 @@ class World:
         signed: bool = False,
         report: dict[str, Any] | None = None,
         binding: str | dict[str, Any] = "push",
+        bundling: dict[str, Any] | None = None,
         **awareness: Any,
     ) -> None:
         """A P-Mode of the buyer's with somebody.
@@ -392,6 +393,8 @@ class World:
                 "security": security,
             }
             leg["error_handling"]["report"] |= report or {}
+            if bundling is not None:
+                leg["bundling"] = bundling
             aware = dict(awareness)
             if retry is not None:
                 aware["retry"] = {"parameters": retry, "enabled": retry_enabled}

@@ -242,3 +242,16 @@ async def test_a_hub_that_is_killed_while_it_hands_out_offers_again(
     await world.wait(2)
     assert await seller.inbox() == [M]
     assert await far.work() == {}
+
+
+@played
+async def test_what_waits_without_its_rule_is_told(world: World) -> None:
+    last_pull(world)
+    buyer, far, _ = await start(world)
+    await buyer.send(M)
+    await world.wait(2)
+    assert (await far.process.ask(far.node.health())).problems == ()
+    hub(world, FAR, rule("back", NEAR, to_party=party(BUYER)))
+    far = await world.start_again(FAR)
+    [problem] = (await far.process.ask(far.node.health())).problems
+    assert problem.startswith("1 wait to be pulled with route seller")

@@ -26,6 +26,18 @@ async def test_what_nobody_can_pull_is_told(world: World) -> None:
     assert (health.ready, [ORDERS in one for one in health.problems]) == (True, [True])
 
 
+@played
+async def test_what_was_to_be_pulled_before_its_pmode_pushed_is_told(world: World) -> None:
+    collect(world)
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    world._pmodes[BUYER].clear()
+    world.agree()
+    buyer = await world.start_again(BUYER)
+    health = await buyer.process.ask(buyer.node.health())
+    assert [ORDERS in one for one in health.problems] == [True]
+
+
 @pytest.mark.parametrize("kept_in", STORES)
 @played
 async def test_it_expires_as_was_agreed_on(world: World, kept_in: str) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from postroad.node import submitting
 from postroad.node.service import Refused, Submission
 from postroad.store.records import Side, State
 from tests.node.asking import ASYNCHRONOUS, PRICES, REPLIES, Q, R, ask, reply
@@ -108,6 +109,26 @@ async def test_what_cannot_be_answered_is_refused_with_the_reason(world: World) 
     assert await seller.node.message("x@seller") is None
     assert (await seller.message(Q)).reply_message_id is None
     assert (await reply(seller, conversation_id="c-1")).conversation_id == "c-1"
+
+
+@played
+async def test_a_test_message_is_no_reply(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(world, "pushAndPush")
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    with pytest.raises(Refused, match="a test message"):
+        await reply(seller, test=True)
+    monkeypatch.setattr(submitting, "leg_of", _unchecked)
+    await reply(seller, "test@seller", test=True)
+    await world.wait(1)
+    assert (await buyer.message("test@seller")).state is State.RECEIVED
+    assert (await buyer.message(Q)).reply_message_id is None
+
+
+async def _unchecked(context: Any, submission: Any) -> Any:
+    """A partner that lets its application answer with a test message."""
+    return context.in_force.sending(PRICES, 2), None
 
 
 @played

@@ -7,6 +7,7 @@ import pytest
 
 from postroad.msh.outbound import Draft
 from postroad.msh.proof import Prover, trust_in
+from postroad.node import replying
 from postroad.node.packaging import drafted, make_package
 from postroad.node.replying import riding
 from postroad.node.requests import Response
@@ -412,3 +413,59 @@ def _kind(body: bytes) -> str:
         f'multipart/related; boundary="{boundary}"; type="application/soap+xml"; '
         'start="<envelope@postroad>"'
     )
+
+
+async def _without_pmodes(world: World, station: Station, seconds: float) -> None:
+    """Somebody takes the P-Modes away for a while."""
+    kept = list(world._pmodes[station.name])
+    for pmodes in ([], kept):
+        world._pmodes[station.name][:] = pmodes
+        world._write(station.name)
+        assert (await station.node.reload()).ok
+        await world.wait(seconds if not pmodes else 0)
+
+
+@pytest.mark.parametrize("who", [BUYER, SELLER])
+@played
+async def test_a_p_mode_that_is_away_while_a_request_waits_costs_no_reply(
+    world: World, who: str
+) -> None:
+    ask(world, "sync", alternate="pushAndPull")
+    world.configure(SELLER, http={"reply_timeout": "PT3S"})
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    if who == BUYER:
+        away = asyncio.ensure_future(_without_pmodes(world, buyer, 4))
+        await world.wait(0.5)
+        await reply(seller)
+        await away
+    else:
+        await _without_pmodes(world, seller, 4)
+        await reply(seller)
+    await world.wait(30)
+    assert await buyer.inbox() == [R]
+    assert await buyer.state(Q) is await seller.state(R) is State.ACKNOWLEDGED
+    assert not (await seller.message(Q)).late
+
+
+@pytest.mark.parametrize("alternate", ["pushAndPull", None])
+@played
+async def test_requests_that_wait_leave_room_for_others(
+    world: World, alternate: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replying, "MOST_WAITING", 1)
+    ask(world, "sync", alternate=alternate)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await buyer.send("q2@buyer", PRICES)
+    await world.wait(1)
+    assert await buyer.state(Q) is State.READY
+    refused = State.ACKNOWLEDGED if alternate else State.WAITING
+    assert await buyer.state("q2@buyer") is refused
+    assert (await seller.message("q2@buyer")).late is (alternate is not None)
+    await reply(seller)
+    await reply(seller, "r2@seller", to="q2@buyer")
+    await world.wait(30)
+    assert await buyer.inbox() == ([R] if alternate else [R, "r2@seller"])

@@ -85,6 +85,18 @@ async def test_a_reply_to_what_is_one_way_is_refused_and_told(world: World) -> N
 
 
 @played
+async def test_a_reply_that_is_too_large_is_refused_and_told(world: World) -> None:
+    app = Application(bytes((1 << 20) + 1))
+    buyer, seller = await asked(world, app, "pushAndPush")
+    assert await buyer.inbox() == []
+    [notice] = await seller.notices(Q)
+    assert notice.event == "reply_refused"
+    assert "larger than 1 MiB" in (notice.detail or "")
+    await world.wait(600)
+    assert app.told == [Q], "it is not asked again"
+
+
+@played
 async def test_a_call_that_is_made_again_gives_one_reply(world: World) -> None:
     """The seller dies when the reply is taken over, and before the call is written off."""
     world.kept_in = "sqlite"

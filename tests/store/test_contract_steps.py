@@ -91,6 +91,18 @@ def test_content_of_a_step_that_failed_can_be_kept_again(tell: Tell, size: int) 
     tell(story)
 
 
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_shared_content_stays_until_all_its_owners_dropped_it(tell: Tell, size: int) -> None:
+    async def story(store: Store) -> None:
+        kept = await store.run(lambda tx: tx.share(tx.keep(bytes(size))))
+        await store.run(lambda tx: tx.drop(kept))
+        assert bytes_of(store.content(kept)) == bytes(size)
+        await store.run(lambda tx: tx.drop(tx.share(kept)))
+        assert bytes_of(store.content(kept)) == bytes(size)
+
+    tell(story)
+
+
 @pytest.mark.parametrize("size", [0, 100, 300_000])
 def test_content_can_be_dropped_and_its_neighbours_stay(tell: Tell, size: int) -> None:
     async def story(store: Store) -> None:

@@ -116,6 +116,21 @@ def test_purged_messages_free_the_disk(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("size", [1000, 400_000])
+def test_what_was_shared_is_gone_with_its_last_owner(tmp_path: Path, size: int) -> None:
+    async def story() -> None:
+        store = await open_sqlite(tmp_path, "station")
+        stored = await store.run(lambda tx: tx.share(tx.keep(bytes(size))))
+        await store.run(lambda tx: tx.drop(stored))
+        await store.run(lambda tx: tx.drop(stored))
+        await removals(store)
+        await store.close()
+        await (await open_sqlite(tmp_path, "station")).close()
+        assert files(tmp_path, "segments") == files(tmp_path, "payloads") == []
+
+    asyncio.run(story())
+
+
 def test_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     async def story() -> None:
         store = await open_sqlite(tmp_path, "station")

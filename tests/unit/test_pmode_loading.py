@@ -175,7 +175,6 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
             6,
             "PMode[1].ReceptionAwareness.DuplicateDetection.Parameters.maxsize",
         ),
-        ("    bundling: {policy: never}\n", 5, "PMode[1].bundling.policy"),
         ("    reliability: {at_most_once: true}\n", 5, "PMode[1].Reliability.AtMostOnce"),
         (
             "    security: {conversation: true}\n",

@@ -368,6 +368,13 @@ def test_an_initiator_without_routing_input_is_reached_directly() -> None:
     assert broken(text % "https://acme.example") == []
 
 
+def test_a_party_that_gets_no_signals_has_no_address_without_routing_input() -> None:
+    text = "id: p\nresponder: {party: urn:a, addressing: {address: 'https://acme.example'}}\n"
+    line, said = breach(text + "legs: [{}]\n")
+    assert line == 2
+    assert said.endswith("without EPR it says where signals go, and none go there")
+
+
 @pytest.mark.req("P2-3.3-05")
 @pytest.mark.parametrize(
     ("policy", "delay", "ok"),

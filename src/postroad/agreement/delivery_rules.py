@@ -11,10 +11,12 @@ from postroad.agreement.places import (
     Rule,
     addressings,
     contract_of,
+    direct_address,
     initiator_sends,
     is_pulled,
     is_response,
     numbered,
+    partners,
     report_of,
 )
 from postroad.agreement.pmode import PMode
@@ -52,7 +54,7 @@ def called_back_errors_have_an_address(pmode: PMode) -> Iterator[Breach]:
         report = report_of(leg)
         receipt = leg.security.send_receipt if leg.security else None
         to = report.receiver_errors_to
-        named = (to and to.value) or (receipt and receipt.reply_to)
+        named = (to and to.value) or (receipt and receipt.reply_to) or direct_address(pmode, index)
         fetched = is_pulled(pmode, index) or is_response(pmode, index)
         if error_pattern(leg) == "callback" and not named and not fetched:
             said = "receiver_errors" if report.receiver_errors else "as_response"
@@ -186,6 +188,21 @@ def routed_addresses_are_the_icloud(pmode: PMode) -> Iterator[Breach]:
             )
 
 
+def direct_addresses_are_for_answers(pmode: PMode) -> Iterator[Breach]:
+    """An address without EPR is where signals go; user messages go to Protocol.Address."""
+    answered = {direct_address(pmode, index) for index in range(len(pmode.legs))}
+    for side, partner in partners(pmode):
+        agreed = partner.addressing
+        if agreed is None or agreed.epr is not None or agreed.address == I_CLOUD:
+            continue
+        if agreed.address is None or agreed.address not in answered:
+            yield Breach(
+                (side, "addressing"),
+                "without EPR it says where signals go, and none go there",
+                "add epr.routing_input, or write protocol.address",
+            )
+
+
 def splitting_is_asynchronous(pmode: PMode) -> Iterator[Breach]:
     """Fragments are answered later, never in the response.
 
@@ -248,6 +265,7 @@ DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     acks_to_names_the_right_place,
     acknowledgments_suit_the_protocol,
     routed_addresses_are_the_icloud,
+    direct_addresses_are_for_answers,
     *BUNDLING_RULES,
     splitting_is_asynchronous,
     splitting_is_possible,

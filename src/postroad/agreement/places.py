@@ -8,6 +8,7 @@ from postroad.agreement.breach import Breach
 from postroad.agreement.parameters import Path
 from postroad.agreement.pmode import AtLeastOnceContract, Leg, Partner, PMode, Report
 from postroad.wire.names import (
+    I_CLOUD,
     PULL,
     PULL_AND_PULL,
     PULL_AND_PUSH,
@@ -55,6 +56,15 @@ def sides(pmode: PMode, index: int) -> tuple[Partner | None, Partner | None]:
     """Sender and receiver of a leg."""
     both = (pmode.initiator, pmode.responder)
     return both if initiator_sends(pmode, index) else both[::-1]
+
+
+def direct_address(pmode: PMode, index: int) -> str | None:
+    """Where signals to the sender of a leg go without any routing. [P2-2.7.1.4-01]"""
+    sender = sides(pmode, index)[0]
+    agreed = sender.addressing if sender else None
+    if agreed is None or agreed.epr is not None or agreed.address == I_CLOUD:
+        return None
+    return agreed.address
 
 
 def partners(pmode: PMode) -> Iterator[tuple[str, Partner]]:

@@ -6,7 +6,14 @@ from typing import Final
 from postroad.agreement.algorithms import WEAK, short_name, strength
 from postroad.agreement.breach import Breach, warning
 from postroad.agreement.parameters import Path, settings
-from postroad.agreement.places import Rule, initiator_sends, is_pulled, is_response, numbered
+from postroad.agreement.places import (
+    Rule,
+    direct_address,
+    initiator_sends,
+    is_pulled,
+    is_response,
+    numbered,
+)
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.pmode_security import X509, Covered, SendReceipt, Signature
 from postroad.agreement.reply_patterns import routed_mpc
@@ -88,7 +95,7 @@ def called_back_receipts_have_an_address(pmode: PMode) -> Iterator[Breach]:
         index = path[1]
         assert isinstance(index, int)
         fetched = is_pulled(pmode, index) or is_response(pmode, index)
-        named = receipt.reply_to or fetched
+        named = receipt.reply_to or fetched or direct_address(pmode, index)
         if receipt.enabled and receipt.reply_pattern == "callback" and not named:
             yield Breach(
                 (*path, "reply_pattern"),

@@ -20,10 +20,12 @@ PMode.Initiator.Party[]
 PMode.Initiator.Party[].type
 PMode.Initiator.Role
 PMode.Initiator.Authorization.*
+PMode.Initiator.Addressing.*
 PMode.Responder.Party[]
 PMode.Responder.Party[].type
 PMode.Responder.Role
 PMode.Responder.Authorization.*
+PMode.Responder.Addressing.*
 PMode[].Protocol.Address
 PMode[].Protocol.SOAPVersion
 PMode[].Protocol.AddActorOrRoleAttribute
@@ -36,6 +38,7 @@ PMode[].BusinessInfo.subMPCext
 PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize
 PMode[].BusinessInfo.PayloadProfile[].*
+PMode[].bundling.*
 PMode[].Security.WSSVersion
 PMode[].Security.X509.Sign
 PMode[].Security.X509.Signature.Algorithm

@@ -1,5 +1,6 @@
 """P-Modes back to YAML, and the JSON Schemas of files for editors."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -10,11 +11,26 @@ from postroad.agreement.routes import RoutesFile
 from postroad.agreement.values import REVEAL
 
 
-def pmode_yaml(pmode: PMode) -> str:
-    """The text of a P-Mode's file. It holds the passwords, as such a file does."""
-    data = pmode.model_dump(
+def pmode_data(pmode: PMode) -> dict[str, Any]:
+    """A P-Mode as its file has it, passwords too."""
+    return pmode.model_dump(
         mode="json", exclude_unset=True, exclude_none=True, context={REVEAL: True}
     )
+
+
+def pmode_yaml(pmode: PMode) -> str:
+    """The text of a P-Mode's file. It holds the passwords, as such a file does."""
+    return _yaml(pmode_data(pmode))
+
+
+def pmodes_yaml(pmodes: Sequence[PMode]) -> str:
+    """The text of a file of one or more P-Modes."""
+    if len(pmodes) == 1:
+        return pmode_yaml(pmodes[0])
+    return _yaml({LIST_KEY: [pmode_data(one) for one in pmodes]})
+
+
+def _yaml(data: dict[str, Any]) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
 
 

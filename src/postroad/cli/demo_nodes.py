@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from postroad.api.client import Client
 
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 _LOOK_AGAIN = 0.05
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from postroad.agreement.matching import Match
 from postroad.api.client import Client
 from postroad.api.client_values import ApiError, Event, Payload
-from postroad.cli import demo_ebxml, demo_supplier
+from postroad.cli import demo_ebxml, demo_hubs, demo_prices, demo_supplier
 from postroad.cli.demo_messages import tell_messages_apart
 from postroad.cli.demo_nodes import (
     Road,
@@ -100,6 +100,8 @@ class Story:
         self._repeated_submission()
         self._older_tongue()
         self._collected()
+        self._late_price()
+        self._by_hubs()
         self._stranger()
         self._tampered()
         self._spark = begin_spark()  # it takes its time, most of which a storm leaves to it
@@ -118,9 +120,13 @@ class Story:
         demo_supplier.found_supplier(supplier, buyer, keys, self._now)
         self._folders = {one.name: one.folder for one in (buyer, seller)}
         demo_ebxml.add_mail(self._folders)
+        demo_prices.hurry(seller.folder)
         with (buyer.folder / "postroad.yaml").open("a") as file:
             # However long the seller takes to come back in the storm, nobody waits for a pause.
             file.write("\nsend: {breaker: {failures: 0}}   # a partner is never paused\n")
+        near, far = (Station(n, self._work / "hubs" / n, free_port()) for n in ("near", "far"))
+        demo_hubs.found_hubs(near, far, buyer, seller)
+        demo_hubs.agree(self._folders, _ORDER, near, far)
         self._say("Three companies", f"keys, P-Modes and a node for each in {self._work}")
         self._nodes = {
             one.name: self._stack.enter_context(RunningNode(one.folder))
@@ -129,6 +135,8 @@ class Story:
         for node in self._nodes.values():
             node.ready()
         self._buyer, self._seller = self._nodes["buyer"], self._nodes["seller"]
+        # The one that is needed first starts beside what comes before; the other one comes later.
+        self._hubs = self._stack.enter_context(RunningNode(near.folder)), RunningNode(far.folder)
         self._target = f"http://127.0.0.1:{seller.port}/msh"
 
     def _small_order(self) -> None:
@@ -191,6 +199,43 @@ class Story:
         sent = self._buyer.client.send(pmode=demo_supplier.ORDER, payloads=[payload])
         supplier.client.pull(demo_supplier.ORDER)
         self._watch("an order that is collected", sent.message_id, delivered=True)
+
+    def _late_price(self) -> None:
+        """The answer would be the response; its author takes too long, so it is fetched."""
+        self._say("A price", "asked for in one exchange; the answer is late, and collected")
+        demo_prices.agree(self._folders, self._target)
+        for one in (self._buyer, self._seller):
+            one.client.reload()
+        question = Payload(b"How much are a hundred?", media_type="text/plain")
+        asked = self._buyer.client.send(pmode=demo_prices.PRICES, payloads=[question]).message_id
+        request = self._watch("a price request", asked, delivered=True)
+        if not any(one.error_code == "EBMS:0060" for one in request.sender):
+            self.surprises.append("the buyer was not told that its price is late")
+        price = Payload(b"12 a piece", media_type="text/plain")
+        told = self._seller.client.reply(asked, payloads=[price]).message_id
+        self._watch("a price that was fetched", told, delivered=True, by="seller")
+        if self._buyer.client.status(asked).reply_message_id != told:
+            self.surprises.append("the price does not answer the question")
+
+    def _by_hubs(self) -> None:
+        """The order waits at a hub, which is killed, since the next one is not there yet."""
+        self._say("By two hubs", "buyer, hub, hub, seller; a hub is killed with the order in hand")
+        near, far = self._hubs
+        near.ready()
+        payload = Payload(order_text().encode(), media_type="application/xml")
+        sent = self._buyer.client.send(pmode=demo_hubs.ORDER, payloads=[payload])
+        self._until(lambda: any(near.client.messages(side="forwarding")))
+        self._stack.enter_context(far)
+        near.killed_and_started_again()
+        far.ready()
+        self._watch("an order by two hubs", sent.message_id, delivered=True)
+        self._print(
+            [
+                (one, name)
+                for name, hub in (("near", near), ("far", far))
+                for one in hub.client.events(sent.message_id)
+            ]
+        )
 
     def _stranger(self) -> None:
         """Somebody who calls himself the buyer, with a certificate of another authority."""
@@ -342,6 +387,11 @@ class Story:
                 break
             threading.Event().wait(_LOOK_AGAIN)
         self._print(told)
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        until = monotonic() + _PATIENCE
+        while not done() and monotonic() < until:
+            threading.Event().wait(_LOOK_AGAIN)
 
     def _new_events(
         self, client: Client, who: str, message_id: str, seen: list[Event]

@@ -1,7 +1,7 @@
-"""`postroad pmode`: check P-Mode files, show them in dotted names, import those of others."""
+"""`postroad pmode`: check P-Mode files, show them in dotted names, import and derive others."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +13,12 @@ from postroad.agreement.importing import import_pmodes, imported_yaml
 from postroad.agreement.importing_source import Imported, file_safe
 from postroad.agreement.loading import LoadResult, Problem, load_sources
 from postroad.agreement.parameters import dotted
-from postroad.agreement.pmode import PMode
+from postroad.agreement.pmode import INIT, RESP, PMode
 from postroad.agreement.source import DEFAULT_LIMITS
-from postroad.agreement.writing import pmode_schema
+from postroad.agreement.units import derive_units
+from postroad.agreement.writing import pmode_schema, pmodes_yaml
 
-app = typer.Typer(help="Check, show and import P-Modes.", no_args_is_help=True)
+app = typer.Typer(help="Check, show, import and derive P-Modes.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -112,6 +113,77 @@ def import_(
             outcome.print(dry_run=dry_run)
     if any(outcome.refused or outcome.found.problems for outcome in outcomes):
         raise typer.Exit(1)
+
+
+@app.command()
+def multihop(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of P-Modes.")],
+    initiator_hub: Annotated[
+        str, typer.Option(metavar="URL", help="The hub that the Initiator is behind.")
+    ],
+    responder_hub: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The Responder's hub. Unset: both have the same."),
+    ] = None,
+    initiator_pulls: Annotated[
+        bool,
+        typer.Option(
+            "--initiator-pulls",
+            help="Nobody can reach the Initiator: it pulls receipts and errors from its hub.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write. Unset: beside FILE.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+) -> None:
+    """Make the two units of multi-hop P-Modes from point-to-point ones.
+
+    FILE.init.yaml is for the Initiator, FILE.resp.yaml for the Responder. Names of files in them
+    stay as they are. Nothing is written if the two would not fit together.
+    """
+    given = load_sources(_read([file]))
+    _print_problems(given)
+    if not given.ok or not given.pmodes:
+        _fail(f"{file}: no P-Mode in it that could be taken")
+    hubs = initiator_hub, responder_hub or initiator_hub
+    texts = _units(file, given.pmodes, *hubs, pulls=initiator_pulls)
+    folder = out or file.parent
+    targets = {folder / f"{file.stem}{unit}.yaml": text for unit, text in texts.items()}
+    made = load_sources([(str(path), text) for path, text in targets.items()])
+    _print_problems(made)
+    if not made.ok:
+        _fail(f"{file}: nothing was written")
+    for path, text in targets.items():
+        if path.exists() and not force and path.read_text() != text:
+            _fail(f"{path}: it exists; move it away, or use --force")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in targets.items():
+            path.write_text(text)
+            typer.echo(f"wrote {path}: {_count(len(given.pmodes), 'P-Mode')}")
+    except OSError as error:
+        _fail(f"{folder}: {error.strerror or error}")
+
+
+def _units(
+    file: Path, pmodes: Sequence[PMode], first: str, last: str, *, pulls: bool
+) -> dict[str, str]:
+    """The text of the file of each unit, and a word about what nobody could derive."""
+    pairs = []
+    for pmode in pmodes:
+        try:
+            made = derive_units(
+                pmode, initiator_hub=first, responder_hub=last, initiator_pulls=pulls
+            )
+            pairs.append(made)
+        except ValueError as error:
+            _fail(f"{file}: {pmode.id!r}: {error}")
+        if any(leg.protocol and leg.protocol.security for leg in pmode.legs):
+            said = "protocol.security is about the partner's TLS; write what is true of the hub"
+            typer.echo(f"{file}: {pmode.id!r}: {said}", err=True)
+    inits, resps = zip(*pairs, strict=True)
+    return {INIT: pmodes_yaml(inits), RESP: pmodes_yaml(resps)}
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from postroad.agreement.pmode import Leg
 from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at
-from postroad.msh.reply_routing import Routing
+from postroad.msh.routing_headers import Routing
 from postroad.msh.securing import signs
 from postroad.security.secure import secure
 from postroad.security.sign import Block, Signing
@@ -222,13 +222,21 @@ def sent_units(
 
 
 def kept_signal(envelope: bytes, limits: Limits = DEFAULT) -> SignalMessage:
-    """The signal in an envelope that was kept."""
+    """The signal in an envelope that was kept; of several the first."""
+    return next(iter(kept_signals(envelope, limits).values()))
+
+
+def kept_signals(envelope: bytes, limits: Limits = DEFAULT) -> dict[str | None, SignalMessage]:
+    """The signals in an envelope that was kept, by what they are about."""
     parsed = read_envelope(xml.parse(envelope, limits))
     element = find_messaging(parsed)
     reading = read_messaging(element, parsed.version) if element is not None else None
     if reading is None or reading.messaging is None or not reading.messaging.signals:
         raise ValueError("the envelope that was kept holds no signal")
-    return reading.messaging.signals[0]
+    found: dict[str | None, SignalMessage] = {}
+    for one in reading.messaging.signals:
+        found.setdefault(one.message_info.ref_to_message_id, one)
+    return found
 
 
 def receipt_problems(
@@ -256,7 +264,7 @@ def receipt_problems(
 
 
 def _counts(found: Inspection, problem: EbmsError) -> bool:
-    """Whether a problem is one of a receipt; in a reply it may be one of the reply alone."""
+    """Whether a problem is one of a signal; beside user messages it may be one of theirs."""
     rides = found.messaging is not None and bool(found.messaging.user_messages)
     about_it = not rides or problem.code.startswith("EBMS:01")
     return about_it and problem.severity is Severity.FAILURE
@@ -272,9 +280,9 @@ def error_problems(found: Inspection, match: Match, *, on_response: bool) -> lis
         return [
             one
             for one in found.problems
-            if one.severity is Severity.FAILURE and not one.code.startswith("EBMS:01")
+            if _counts(found, one) and not one.code.startswith("EBMS:01")
         ]
-    problems = [one for one in found.problems if one.severity is Severity.FAILURE]
+    problems = [one for one in found.problems if _counts(found, one)]
     if signs(match.leg):
         problems += _unproven(found)
     return problems

@@ -19,6 +19,7 @@ from postroad.agreement.matching import Header, Match, header
 from postroad.agreement.pmode import Leg
 from postroad.msh.compression import gzipped
 from postroad.msh.expectation import Material
+from postroad.msh.routing_headers import message_routing
 from postroad.msh.securing import encryption, signing, signs, username_tokens
 from postroad.security.attachments import Attachment
 from postroad.security.encrypt import Seal
@@ -243,9 +244,11 @@ def package_units(
         raise ValueError(f"a message holds at most {limits.units} units")
     role = NEXT_MSH if leg.protocol and leg.protocol.add_actor_or_role_attribute else None
     block = write_messaging(Messaging((*signals, *messages), id=MESSAGING_ID, role=role), version)
+    routing = message_routing(match, messages[0])
+    blocks = routing.blocks(version) if routing is not None else []
     secured = secure(
         version,
-        [Block(MESSAGING_ID, block)],
+        [*blocks, Block(MESSAGING_ID, block)],
         [_attachment(part) for part in parts],
         signing=signing(leg, material.signing),
         encryption=encryption(leg, material),

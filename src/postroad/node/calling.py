@@ -10,7 +10,7 @@ import msgspec
 from postroad.agreement.channels import collected_at
 from postroad.agreement.ebxml import is_mail
 from postroad.agreement.matching import Match
-from postroad.agreement.places import is_pulled, is_response
+from postroad.agreement.places import direct_address, is_pulled, is_response
 from postroad.agreement.reply_patterns import errors_channel, receipts_channel
 from postroad.msh.answers import Answer
 from postroad.msh.outbound import wire_form
@@ -96,11 +96,14 @@ def call_back(context: Context, match: Match, answer: Answer, message: UserMessa
 
 
 def _receipts_to(match: Match) -> str | None:
-    """ReplyTo; for what was fetched else where it was fetched from. [P2-6.7.1-04]"""
+    """ReplyTo, the sender's own address, or where the message was fetched from. [P2-6.7.1-04]"""
     asked = match.leg.security.send_receipt if match.leg.security else None
     if asked is not None and asked.reply_to:
         return asked.reply_to
     pmode, index = match.pmode, match.number - 1
+    direct = direct_address(pmode, index)
+    if direct is not None:
+        return direct
     fetched = is_pulled(pmode, index) or is_response(pmode, index)
     return collected_at(pmode, match.leg) if fetched else None
 

@@ -147,7 +147,8 @@ class _Exhibit:
             GivenSignal(signal_name(number, one.kind), one.kind, self._said(one), one.valid)
             for number, one in enumerate(self.signals, 1)
         ]
-        return Given(envelope, tuple(parts), tuple(signals))
+        name = self.message.message_id if self.message.bundle is not None else None
+        return Given(envelope, tuple(parts), tuple(signals), name)
 
     def _said(self, signal: Signal) -> bytes:
         """The envelope of a signal; an application's answer was kept with its payloads."""
@@ -257,6 +258,7 @@ class _Exhibit:
                 for one, file in zip(self.signals, given.signals, strict=True)
             ),
             tuple(files),
+            message.bundle is not None,
         )  # fmt: skip
 
 

@@ -119,6 +119,8 @@ class Manifest(msgspec.Struct, frozen=True, rename={"from_party": "from", "to_pa
     parts: tuple[ListedPart, ...] = ()
     signals: tuple[ListedSignal, ...] = ()
     files: tuple[ListedFile, ...] = ()
+    bundled: bool = False
+    """The envelope holds other messages too; their parts are not here."""
 
 
 def wrong(detail: str, location: str | None = None, code: str = "EBMS:0004") -> EbmsError:

@@ -125,7 +125,8 @@ def _given(archive: Archive, manifest: Manifest, problems: list[EbmsError]) -> G
         for one in manifest.signals
         if archive.content(one.file) is not None
     ]
-    return Given(archive.read(ENVELOPE), tuple(parts), tuple(signals))
+    name = manifest.message_id if manifest.bundled else None
+    return Given(archive.read(ENVELOPE), tuple(parts), tuple(signals), name)
 
 
 def _part(archive: Archive, index: int, listed: ListedPart) -> Part:
@@ -140,7 +141,9 @@ def _contradictions(manifest: Manifest, findings: Findings) -> list[EbmsError]:
     """In what the evidence says other than the message, and what it should have and has not."""
     found: list[EbmsError] = []
     messaging = findings.message.messaging
-    for message in messaging.user_messages[:1] if messaging else ():
+    messages = messaging.user_messages if messaging else ()
+    meant = [one for one in messages if one.message_info.message_id == manifest.message_id]
+    for message in (meant if manifest.bundled else messages)[:1]:
         said = (manifest.message_id, manifest.from_party, manifest.to_party)
         there = (message.message_info.message_id, str(message.from_party), str(message.to_party))
         for name, one, other in zip(("message_id", "from", "to"), said, there, strict=True):

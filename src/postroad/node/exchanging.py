@@ -71,6 +71,8 @@ async def leg_of(context: Context, submission: Submission) -> tuple[Sending, Mes
     if not in_force.sends(second):
         said = "which refer to no other message: leave ref_to_message_id out"
         raise Refused(422, f"with {name} only requests are sent from here, {said}")
+    if submission.test:
+        raise Refused(422, f"a test message reaches no application, and cannot answer {ref}")
     request = await context.store.look(lambda reader: reader.message(Side.RECEIVING, ref))
     if request is None:
         raise Refused(404, f"there is no request {ref}: nothing was received under that id")
@@ -122,7 +124,8 @@ def answer(tx: Transaction, reply: Message) -> None:
 
 
 def is_reply(match: Match) -> bool:
-    return match.number == 2 and match.pmode.mep == TWO_WAY
+    """Whether a message answers a request; a test message, which no application gets, does not."""
+    return match.number == 2 and match.pmode.mep == TWO_WAY and not match.test
 
 
 def uncorrelated(tx: Transaction, message: UserMessage, match: Match) -> EbmsError | None:

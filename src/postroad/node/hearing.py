@@ -3,6 +3,7 @@
 The same whether they are the response or come later, as a request of the partner's.
 """
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -145,10 +146,12 @@ def judged(
     sent: SentMessage,
     *,
     on_response: bool,
+    signals: Sequence[SignalMessage] | None = None,
 ) -> Hearing:
-    """What an envelope that was looked at says about a message."""
+    """What an envelope that was looked at says about a message; `signals` are those about it."""
     wanted = sent.user_message.message_info.message_id
-    signals = found.messaging.signals if found.messaging else ()
+    if signals is None:
+        signals = found.messaging.signals if found.messaging else ()
     heard = []
     for signal in signals:
         ref = signal.message_info.ref_to_message_id
@@ -184,12 +187,17 @@ def _judge(
 
 
 def noted(
-    tx: Transaction, message: Message, hearing: Hearing, now: datetime, peer: str | None
+    tx: Transaction,
+    message: Message,
+    hearing: Hearing,
+    now: datetime,
+    peer: str | None,
+    keep: Callable[[bytes], Stored] | None = None,
 ) -> None:
     """Write down what was heard, believed or not: the signals with their bytes, and the events."""
     if not hearing.heard:
         return
-    stored = tx.keep(hearing.envelope)
+    stored = (keep or tx.keep)(hearing.envelope)
     for one in hearing.heard:
         tx.add_signal(_signal(message, one, hearing, stored, now))
         tx.record(_events(message, one, stored, now, peer))

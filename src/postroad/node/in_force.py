@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from postroad.agreement.bundling import BundlingTerms, bundling_terms
 from postroad.agreement.channels import (
     alternate_leg,
     answering_of,
@@ -83,6 +84,8 @@ class Sending:
     """The response to them is their reply."""
     pipelined: bool = False
     """A message may go before earlier ones are answered."""
+    bundling: BundlingTerms | None = None
+    """They wait for others to go with; None: they go alone."""
 
     @property
     def address(self) -> str:
@@ -314,6 +317,7 @@ class InForce:
             answers,
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
             not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
+            _bundling(match) if not fetched else None,
         )
 
     def longest_memory(self) -> timedelta | None:
@@ -402,6 +406,11 @@ def _acknowledged(ebxml: Ebxml) -> bool:
     """Whether messages of a leg that speaks ebXML are acknowledged. [MS098-10.3.1.3-01]"""
     asked = ebxml.ack_requested != NONE or ebxml.delivery_receipt != NONE
     return asked or is_reliable(ebxml)
+
+
+def _bundling(match: Match) -> BundlingTerms | None:
+    terms = bundling_terms(match.pmode, match.leg)
+    return terms if terms.bundled and match.leg.ebxml is None else None
 
 
 def _sayable(agreed: Header, dialect: str | None) -> Header:

@@ -20,7 +20,7 @@ from postroad.node.journaling import about, place, signed
 from postroad.node.notifying import notification
 from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.awareness import Known, Reception, received
-from postroad.store.interface import Transaction
+from postroad.store.interface import Reader, Transaction
 from postroad.store.records import (
     Event,
     Message,
@@ -39,6 +39,7 @@ from postroad.wire.mime import Part
 from postroad.wire.mime_headers import file_name
 from postroad.wire.soap import SoapVersion
 
+Keep = Callable[[bytes], Stored]
 LONGEST_ID: Final = 1000
 """Characters of a message id, and of what is remembered of a header that was refused."""
 
@@ -82,6 +83,8 @@ class Given(Struct, frozen=True):
     """The work that delivers it once the answer was handed over."""
     back: Work | None = None
     """The work that sends the receipt to the partner's address."""
+    kept: Message | None = None
+    """The message, where it is new."""
 
 
 class Answering(Struct, frozen=True):
@@ -101,7 +104,7 @@ class Answering(Struct, frozen=True):
 
 
 def user_message_of(found: Inspection) -> UserMessage:
-    """The one user message of an envelope that has one."""
+    """The user message of an envelope that has one; of a bundle the primary unit."""
     assert found.messaging is not None
     return found.messaging.user_messages[0]
 
@@ -117,13 +120,10 @@ def unsupported(found: Inspection, responds: str | None = None) -> list[EbmsErro
         return [EbmsError("EBMS:0009", said, location="eb:MessageInfo/eb:MessageId")]
     if found.fragment is not None:
         said = "message fragments are not taken here"
-    elif len(messages) > 1:
-        said = "several user messages in one envelope are not taken here"
-    elif any(
-        responds is None or one.message_info.ref_to_message_id != responds
-        for one in found.messaging.signals
-    ):
-        said = "signals bundled with a user message are not taken here"
+    elif any(one.pull_request is not None for one in found.messaging.signals):
+        said = "a PullRequest bundled with a user message is not taken here"
+    elif responds is not None and len(messages) > 1:
+        said = "several user messages as the response to a request are not taken here"
     else:
         return []
     return [EbmsError("EBMS:0008", said, location="eb:Messaging")]
@@ -133,38 +133,48 @@ def keep(
     context: Context, arrival: Arrival, message: UserMessage, match: Match, how: Answering
 ) -> Callable[[Transaction], Given]:
     """The step that takes a message over: stored, delivered and answered, or known already."""
-    message_id = message.message_info.message_id
     payloads = next(iter(arrival.found.payloads.values()), ())
+    return lambda tx: take_over(context, tx, arrival, message, match, how, payloads, tx.keep)
 
-    def step(tx: Transaction) -> Given:
-        before = tx.message(Side.RECEIVING, message_id)
-        if before is None or before.state is State.REJECTED:
-            wrong = uncorrelated(tx, message, match)
-            if wrong is not None:
-                return Given(State.REJECTED, None, refused=wrong)
-        if before is None:
-            return _taken(context, tx, arrival, message, match, how, payloads, None)
-        same = is_copy(arrival, message, payloads, before)
-        done = received(_known(before, how), Same.SAME if same else Same.OTHER)
-        if done is Reception.REFUSE:
-            return Given(before.state, None, contradicts=True)
-        if done is Reception.TAKE_INSTEAD:
-            return _taken(context, tx, arrival, message, match, how, payloads, before)
-        tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
-        if done is Reception.FILTER:
+
+def take_over(
+    context: Context,
+    tx: Transaction,
+    arrival: Arrival,
+    message: UserMessage,
+    match: Match,
+    how: Answering,
+    payloads: Sequence[Payload],
+    keep: Keep,
+) -> Given:
+    """Take a unit over, whose envelope `keep` keeps."""
+    message_id = message.message_info.message_id
+    before = tx.message(Side.RECEIVING, message_id)
+    if before is None or before.state is State.REJECTED:
+        wrong = uncorrelated(tx, message, match)
+        if wrong is not None:
+            return Given(State.REJECTED, None, refused=wrong)
+    if before is None:
+        return _taken(context, tx, arrival, message, match, how, payloads, None, keep)
+    same = is_copy(arrival, message, payloads, before)
+    done = received(_known(before, how), Same.SAME if same else Same.OTHER)
+    if done is Reception.REFUSE:
+        return Given(before.state, None, contradicts=True)
+    if done is Reception.TAKE_INSTEAD:
+        return _taken(context, tx, arrival, message, match, how, payloads, before, keep)
+    tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
+    if done is Reception.FILTER:
+        return Given(before.state, None, duplicate=True)
+    first = first_answer(tx, message_id)
+    if not how.as_response:
+        waiting = tx.work(before.timer) if before.timer is not None else None
+        if waiting is not None:
+            tx.wake_work(waiting.id, arrival.now)
             return Given(before.state, None, duplicate=True)
-        first = _first_answer(tx, before)
-        if not how.as_response:
-            waiting = tx.work(before.timer) if before.timer is not None else None
-            if waiting is not None:
-                tx.wake_work(waiting.id, arrival.now)
-                return Given(before.state, None, duplicate=True)
-            return Given(before.state, None, duplicate=True, again=first)
-        shown = _shown(first) if first is not None else None
-        held_by = _held(context, tx, message_id) if before.state is State.HELD else None
-        return Given(before.state, shown, duplicate=True, held_by=held_by)
-
-    return step
+        return Given(before.state, None, duplicate=True, again=first)
+    shown = _shown(first) if first is not None else None
+    held_by = _held(context, tx, message_id) if before.state is State.HELD else None
+    return Given(before.state, shown, duplicate=True, held_by=held_by)
 
 
 def _known(before: Message, how: Answering) -> Known:
@@ -187,6 +197,7 @@ def _taken(
     how: Answering,
     payloads: Sequence[Payload],
     before: Message | None,
+    keep: Keep,
 ) -> Given:
     """A new message, or one in the place of what was rejected before."""
     now, checked = arrival.now, context.clock()
@@ -194,7 +205,7 @@ def _taken(
     state = State.RECEIVED if match.test else State.DELIVERED
     if how.strict and state is State.DELIVERED:
         state = State.HELD
-    kept = kept_message(context, tx, arrival, message, match, state, payloads)
+    kept = kept_message(context, tx, arrival, message, match, state, payloads, keep)
     if before is None:
         tx.add_message(kept)
     else:
@@ -206,7 +217,7 @@ def _taken(
             kept,
             "received",
             now,
-            envelope=message_id,
+            envelope=user_message_of(arrival.found).message_info.message_id,
             wire_bytes=arrival.size,
             peer=arrival.peer,
             evidence=signed(kept),
@@ -222,16 +233,7 @@ def _taken(
         given = (stored, how.answer.content_type, 200)
         tx.add_signal(sent_signal(kept, how.answer, stored, now))
         if how.as_response and not how.rides:
-            events.append(
-                about(
-                    kept,
-                    "receipt_sent",
-                    checked,
-                    signal_id=how.answer.signal_id,
-                    peer=arrival.peer,
-                    evidence=place(stored),
-                )
-            )
+            events.append(receipt_left(kept, how.answer, stored, checked, arrival.peer))
     tx.record(events)
     if is_reply(match):
         replied(tx, message)
@@ -239,7 +241,16 @@ def _taken(
     for work in notification(context, kept, state, now):
         tx.add_work(work)
     held_by = _held(context, tx, message_id) if state is State.HELD else None
-    return Given(state, given if how.as_response else None, held_by=held_by, back=back)
+    answer = given if how.as_response else None
+    return Given(state, answer, held_by=held_by, back=back, kept=kept)
+
+
+def receipt_left(
+    kept: Message, answer: Answer, stored: Stored, now: datetime, peer: str | None
+) -> Event:
+    """A receipt goes out as the response."""
+    signal, evidence = answer.signal_id, place(stored)
+    return about(kept, "receipt_sent", now, signal_id=signal, peer=peer, evidence=evidence)
 
 
 def _send_back(
@@ -279,9 +290,9 @@ def is_copy(
     )
 
 
-def _first_answer(tx: Transaction, before: Message) -> Signal | None:
+def first_answer(reader: Reader, message_id: str) -> Signal | None:
     """What the first copy was answered with: byte for byte the same again."""
-    for signal in tx.signals(Side.RECEIVING, before.message_id):
+    for signal in reader.signals(Side.RECEIVING, message_id):
         if not signal.incoming and signal.kind == "receipt":
             return signal
     return None
@@ -312,6 +323,7 @@ def kept_message(
     match: Match | None,
     state: State,
     payloads: Sequence[Payload],
+    keep: Keep | None = None,
 ) -> Message:
     """The message as it is kept: its envelope as it came, its payloads opened."""
     capture = arrival.capture
@@ -329,12 +341,19 @@ def kept_message(
         bytes=sum(one.size for one in parts),
         wire_bytes=arrival.size,
         payload_digests=tuple([f"sha256:{one.sha256}" for one in parts]),
-        envelope=tx.keep(capture.envelope),
+        envelope=(keep or tx.keep)(capture.envelope),
+        bundle=_bundle(arrival.found),
         soap=version.number,
         parts=parts,
         peer=arrival.peer,
         **_header_fields(arrival, message),
     )
+
+
+def _bundle(found: Inspection) -> str | None:
+    """The primary unit, where there are several."""
+    messages = found.messaging.user_messages if found.messaging is not None else ()
+    return messages[0].message_info.message_id if len(messages) > 1 else None
 
 
 def _refused(
@@ -409,6 +428,7 @@ _CHANGED: Final = (
     "wire_bytes",
     "payload_digests",
     "envelope",
+    "bundle",
     "soap",
     "parts",
     "peer",
@@ -443,6 +463,7 @@ def reject(
     problems: Sequence[EbmsError],
     answer: Answer,
     back: Work | Offer | None,
+    shared: Keep | None = None,
 ) -> Callable[[Transaction], None]:
     """The step that refuses: a row to be found by, the events, and the answer."""
     now = arrival.now
@@ -450,14 +471,15 @@ def reject(
     refused = _refused(context, arrival, message, match, first)
 
     def step(tx: Transaction) -> None:
+        keep = shared or tx.keep
         before = tx.message(Side.RECEIVING, refused.message_id)
         known = before is not None and before.state is not State.REJECTED
         if before is None:
-            tx.add_message(changed(refused, envelope=tx.keep(arrival.capture.envelope)))
+            tx.add_message(changed(refused, envelope=keep(arrival.capture.envelope)))
         if not known or isinstance(back, Offer):
             tx.add_signal(
                 changed(
-                    sent_signal(refused, answer, tx.keep(answer.envelope), now),
+                    sent_signal(refused, answer, keep(answer.envelope), now),
                     error_code=first.code,
                     detail=told(first),
                 )

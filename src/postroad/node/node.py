@@ -11,6 +11,8 @@ from typing import Final
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
+from postroad.node.bundle_outcome import bundle_left_behind
+from postroad.node.bundling import Bundling
 from postroad.node.calling import Calling
 from postroad.node.config import Config
 from postroad.node.context import Context, utc_now
@@ -50,7 +52,7 @@ from postroad.node.shipping import Shipping
 from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep, stranded
-from postroad.node.working import JUMP, SIDES, WorkLoop, set_back
+from postroad.node.working import JUMP, SIDES, STOPPED, WorkLoop, set_back
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (
@@ -116,7 +118,8 @@ class Node:
         self._client: Client = client or HttpClient(per_host=parallel, total=4 * parallel)
         self._mail: Mailing = mail or Mails(self.context)
         self._sender = Sender(self.context, self._client, self._mail)
-        self._submitting = Submitting(self.context, self._sender)
+        self._bundling = Bundling(self.context, self._sender)
+        self._submitting = Submitting(self.context, self._sender, self._bundling)
         self._receiver = Receiver(self.context)
         self._streaming = self._receiver.streaming = Streaming(self.context, client)
         spoken = self._receiver.ebxml
@@ -143,6 +146,7 @@ class Node:
                 "deliver": Handing(self.context).perform,
                 "offer": self._receiver.offering.perform,
                 "collect": self._puller.perform,
+                "bundle": self._bundling.perform,
             },
             leads=leads,
         )
@@ -176,6 +180,7 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._puller.stop()
+        await self._bundling.stop()
         await self._sender.stop()
         with contextlib.suppress(StoreError):
             await self._loop.stop()
@@ -198,7 +203,9 @@ class Node:
             for work in (one for owner in self._left_by for one in tx.release_work(owner)):
                 side = SIDES.get(work.kind)
                 message = tx.message(side, work.message_id) if side is not None else None
-                if message is not None:
+                if message is not None and message.bundle is not None:
+                    bundle_left_behind(self.context, tx, message, work, now, STOPPED)
+                elif message is not None:
                     left_behind(tx, message, work, now)
 
         await self.context.store.run(step)

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import order_scope
 from postroad.agreement.pmode import Report
@@ -48,6 +49,7 @@ _MOST_DOUBLINGS: Final = 40
 REPLY_HEADER: Final = "Postroad-Reply"
 """With `yes` in it the body of an answer is the reply to the message that was told."""
 REPLY_REFUSED: Final = "reply_refused"
+_MOST_REPLY: Final = MIB
 _log = logging.getLogger("postroad.webhook")
 
 
@@ -139,6 +141,21 @@ def _may_be_told(report: Report | None, state: State) -> bool:
     return deliveries or (processes and state is State.FAILED)
 
 
+class _Kept:
+    """The body of an answer, as much as a reply may have of it and a little more."""
+
+    def __init__(self) -> None:
+        self.body = b""
+
+    def reader(self, content_type: str) -> "_Kept":
+        self.body = b""
+        return self
+
+    def __call__(self, data: bytes) -> None:
+        if len(self.body) <= _MOST_REPLY:
+            self.body += data[: _MOST_REPLY + 1]
+
+
 class Notifier:
     """Calls the webhook, again and again until the application takes it."""
 
@@ -198,6 +215,8 @@ class Notifier:
         )
         given = Submission("", (payload,) if answer.body else (), reply_id)
         try:
+            if len(answer.body) > _MOST_REPLY:
+                raise Refused(413, "it is larger than 1 MiB; give such a reply through REST")
             await self._reply(name, given)
         except Refused as refused:
             before = await context.store.look(lambda reader: reader.message(told.side, name))
@@ -222,15 +241,16 @@ class Notifier:
             answer=_LONGEST_CALL,
             total=_LONGEST_CALL,
         )
+        kept = _Kept()
         request = Outgoing(
-            webhook.url, "application/json", body, headers, timeouts=timeouts, reply_bytes=MIB
+            webhook.url, "application/json", body, headers, timeouts=timeouts, reader=kept.reader
         )
         try:
             reply = await self._client.post(request)
         except TransportFailure as failure:
             return failure.reason
         if 200 <= reply.status < 300:
-            return reply
+            return changed(reply, body=kept.body)
         return f"the application answered HTTP {reply.status}"
 
     async def _again(self, webhook: Webhook, work: Work, told: Notification, why: str) -> None:

@@ -39,7 +39,7 @@ from postroad.reliability.delivery import (
 )
 from postroad.reliability.schedule import ONCE
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Message, Notice, Side, State, Work
+from postroad.store.records import Event, Message, Notice, Side, State, Stored, Work
 from postroad.wire.ebxml import NONE
 
 _STAGES: Final = {State(stage.value): stage for stage in Stage}
@@ -90,6 +90,7 @@ class Done(Struct, frozen=True):
 
 
 Step = Callable[[Transaction], Done | None]
+Keep = Callable[[bytes], Stored]
 
 
 class Reason(Struct, frozen=True):
@@ -129,6 +130,28 @@ def attempt(
 
     `policy` is for what is sent without a P-Mode.
     """
+    args = (context, message, work, sending, outcome, began, hope, probe, policy)
+    step = attempted_unit(*args)
+    return lambda tx: step(tx, None)
+
+
+def attempted_unit(
+    context: Context,
+    message: Message,
+    work: Work,
+    sending: Sending | None,
+    outcome: Outcome,
+    began: datetime,
+    hope: bool,
+    probe: bool = False,
+    policy: Policy | None = None,
+    *,
+    alone: bool = True,
+) -> Callable[[Transaction, Keep | None], Done | None]:
+    """The same for a unit of a bundle, if not `alone`: then the work is not touched.
+
+    The step is given what keeps the answer that units have in common.
+    """
     now, dice = context.clock(), context.dice()
     policy = policy or (sending.policy if sending is not None else ONCE)
     left = outcome.result is not Input.NOT_SENT
@@ -141,7 +164,7 @@ def attempt(
             began,
             attempt=number,
             peer=outcome.peer,
-            envelope=message.message_id if left else None,
+            envelope=(message.bundle or message.message_id) if left else None,
             wire_bytes=outcome.wire_bytes if left else None,
             detail=None if left else outcome.detail,
             evidence=signed(message) if left else None,
@@ -164,7 +187,7 @@ def attempt(
         # It came to rest while this copy was under way.
         return heard(life, result)
 
-    def done(tx: Transaction, found: Message, result: Input) -> Done | None:
+    def done(tx: Transaction, found: Message, result: Input, keep: Keep | None) -> Done | None:
         """What follows if the message is still as it was found."""
         number = found.attempts + 1
         decision = decide(found, result)
@@ -172,7 +195,7 @@ def attempt(
         def note() -> None:
             tx.record((event(number),))
             if outcome.hearing is not None:
-                noted(tx, message, outcome.hearing, now, outcome.peer)
+                noted(tx, message, outcome.hearing, now, outcome.peer, keep)
                 moved(context, tx, message, outcome.hearing, now)
 
         tried: dict[str, Any] = {
@@ -185,22 +208,25 @@ def attempt(
             if not tx.change_message(found.side, found.message_id, (found.state,), **tried):
                 return None
             note()
-            _leave(tx, found, work)
+            if alone:
+                _leave(tx, found, work)
             return Done(found.state, outcome.peer, outcome.detail)
-        if not apply(context, tx, found, decision, now, reason, work.id, note, work.owner, **tried):
+        args = (context, tx, found, decision, now, reason, work.id, note, work.owner)
+        if not apply(*args, alone=alone, **tried):
             return None
         return Done(_STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
 
-    def step(tx: Transaction) -> Done | None:
+    def step(tx: Transaction, keep: Keep | None) -> Done | None:
         changed_partner = _partner(context, tx, message, outcome, now)
         result = _believed(tx, message, outcome)
-        outcome_of = done(tx, message, result)
+        outcome_of = done(tx, message, result, keep)
         if outcome_of is None:
             fresh = tx.message(message.side, message.message_id)
             if fresh is None:
-                tx.finish_work(work.id, work.owner)
+                if alone:
+                    tx.finish_work(work.id, work.owner)
                 return None
-            outcome_of = done(tx, on_next_way(fresh, sending), result)
+            outcome_of = done(tx, on_next_way(fresh, sending), result, keep)
             assert outcome_of is not None
         if changed_partner:
             return changed(outcome_of, partners_changed=True)
@@ -298,12 +324,14 @@ def apply(
     timer: int | None,
     note: Callable[[], None] | None = None,
     owner: str | None = None,
+    *,
+    alone: bool = True,
     **more: Any,
 ) -> bool:
     """Write down what follows; False, and nothing done, when the message is not as it was.
 
     `timer` is the work that waits for the message, if there is any, and `owner` who claimed it;
-    `note` writes down what happened before it.
+    not `alone`: for others too, so that it stays as it is. `note` writes down what happened before.
     """
     life = decision.life
     stage = life.stage
@@ -339,7 +367,7 @@ def apply(
         note()
     if message.channel is not None:
         _offer(tx, message, decision)
-    if timer is not None:
+    if timer is not None and alone:
         if stays:
             tx.postpone_work(timer, decision.due, owner=owner)
             if decision.ends_at is not None or lane is not None:
@@ -450,11 +478,12 @@ def answered(
     hearing: Hearing,
     now: datetime,
     peer: str | None,
+    keep: Keep | None = None,
 ) -> State | None:
     """A signal that came by itself: what it says is written down, and what follows from it."""
     said = hearing.said
     again = said is not None and said.input is Input.REFUSED and _is_known(tx, message, said)
-    noted(tx, message, hearing, now, peer)
+    noted(tx, message, hearing, now, peer, keep)
     moved(context, tx, message, hearing, now)
     if said is None or again or said.input not in _ENDING:
         return None
@@ -469,7 +498,8 @@ def answered(
         return None
     reason = Reason(said.error_code, said.detail, peer)
     # Who is sending a copy writes down that attempt, and ends the work.
-    apply(context, tx, found, decision, now, reason, None if under_way else found.timer)
+    timer = None if under_way else found.timer
+    apply(context, tx, found, decision, now, reason, timer, alone=found.bundle is None)
     return _STATES[decision.life.stage]
 
 
@@ -503,7 +533,11 @@ def give_up(
     reason = Reason(code, detail, message.peer)
 
     def step(tx: Transaction) -> Done | None:
-        if not apply(context, tx, message, decision, now, reason, work.id, owner=work.owner):
+        args = (context, tx, message, decision, now, reason, work.id)
+        alone = message.bundle is None
+        if not apply(*args, owner=work.owner, alone=alone):
+            if not alone:
+                return None
             # A receipt came meanwhile, or somebody began anew.
             fresh = tx.message(message.side, message.message_id)
             if fresh is None or life_of(fresh).stage not in AT_WORK:
@@ -536,7 +570,7 @@ def left_behind(
                 left_as(message, number),
                 now,
                 attempt=number,
-                envelope=message.message_id,
+                envelope=message.bundle or message.message_id,
                 peer=message.peer,
                 detail=why,
                 evidence=signed(message),
@@ -545,7 +579,8 @@ def left_behind(
     )
     if message.state not in (State.READY, State.WAITING):
         tx.change_message(message.side, message.message_id, (message.state,), attempts=number)
-        _leave(tx, message, work)
+        if message.bundle is None:
+            _leave(tx, message, work)
         return None
     life = interrupted(life_of(message), min(work.due_at, now))
     tx.change_message(
@@ -563,12 +598,18 @@ def left_behind(
 
 
 def unpackable(
-    context: Context, tx: Transaction, message: Message, work: Work, detail: str, now: datetime
+    context: Context,
+    tx: Transaction,
+    message: Message,
+    work: Work,
+    detail: str,
+    now: datetime,
+    code: str | None = None,
 ) -> None:
     """It cannot be packaged as it is: nothing of it ever leaves."""
     decision = Decision(changed(life_of(message), stage=Stage.FAILED))
     if not apply(
-        context, tx, message, decision, now, Reason(None, detail), work.id, owner=work.owner
+        context, tx, message, decision, now, Reason(code, detail), work.id, owner=work.owner
     ):
         tx.finish_work(work.id, work.owner)
 
@@ -614,6 +655,5 @@ def settle(
     decision = settled(life_of(message))
     if decision is None:
         return False
-    return apply(
-        context, tx, message, decision, now, Reason(None, None, who, answer), message.timer
-    )
+    reason, alone = Reason(None, None, who, answer), message.bundle is None
+    return apply(context, tx, message, decision, now, reason, message.timer, alone=alone)

@@ -22,7 +22,6 @@ from postroad.msh.answers import (
     errors_are_response,
     receipt,
     receipt_is_response,
-    sent_message,
     wants_receipt,
     write_answer,
 )
@@ -31,16 +30,15 @@ from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import riding_on
-from postroad.msh.reply_routing import error_routing, receipt_routing
+from postroad.msh.routing_headers import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing, signs
+from postroad.msh.unbundling import ReceivedUnit, Unbundled, unbundle
 from postroad.node.calling import SOON, Riding, way_back
 from postroad.node.collecting import Collecting
 from postroad.node.context import Context
 from postroad.node.ebxml_receiving import EbxmlReceiver
-from postroad.node.exchanging import is_reply
 from postroad.node.forwarding import Body, Forwarding, Recording, body_of
 from postroad.node.handing import Handing
-from postroad.node.hearing import judged
 from postroad.node.keeping import (
     LONGEST_ID,
     Answering,
@@ -48,22 +46,28 @@ from postroad.node.keeping import (
     Given,
     about_nothing,
     keep,
-    reject,
     unsupported,
     user_message_of,
 )
+from postroad.node.listening import hear_all
 from postroad.node.offering import Offering, Withheld, nothing
-from postroad.node.outcome import answered
 from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Handed, Request, Response
 from postroad.node.streaming import Streaming
 from postroad.node.together import Together
+from postroad.node.unbundling import (
+    CONTRADICTS,
+    Taken,
+    Unbundling,
+    bundle_references,
+    reject_all,
+)
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreBusy, StoreError, StoreFull, Transaction
-from postroad.store.records import INBOX, Event, Message, Offer, Side, Signal, State, Work
+from postroad.store.records import INBOX, Event, Offer, Side, Signal, State, Work
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.content import read_all
-from postroad.wire.ebms3 import SignalMessage, UserMessage
+from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.names import PUSH_AND_PUSH
 from postroad.wire.soap import SoapVersion, UnknownEnvelope
@@ -280,26 +284,49 @@ class Receiver:
         found = arrival.found
         problems = [one for one in found.problems if one.severity is Severity.FAILURE]
         messages = found.messaging.user_messages if found.messaging else ()
+        bundle: Unbundled | None = None
+        if found.messaging is not None and len(found.messaging.units) > 1:
+            await self._hear_beside(arrival)
+            bundle = unbundle(found)
+            problems = list(bundle.failures)
         if not problems:
             problems = unsupported(found, arrival.responds)
         match = found.match
         if not problems and match is not None and not self._context.in_force.receives(match):
-            said = f"this is {self._context.party}, not the receiver {messages[0].to_party}"
-            problem = EbmsError("EBMS:0010", said, location="eb:To")
+            problem = self._not_for_us(messages[0])
             # Who is not the receiver does not speak for it: no call-back, no signature.
             return await self._refuse(arrival, None, [problem])
         if not problems and match is not None:
             problems = _way(arrival, match)
             if problems and arrival.pulled is None:
                 return await self._refuse(arrival, None, problems)
-        if not problems and match is not None:
+        if not problems and match is not None and len(messages) == 1:
             problems = self._too_old(messages[0], arrival.now)
         if not problems and match is not None and arrival.pulled is None:
             expectation, shown = self._context.in_force.expectation, arrival.client_certificate
             problems = expectation.check_client(match, shown, arrival.now)
         if problems or match is None:
             return await self._refuse(arrival, match if _proven(found) else None, problems)
+        if bundle is not None and len(messages) > 1:
+            return await self._accept_bundle(arrival, bundle, match)
         return await self._accept(arrival, messages[0], match)
+
+    async def _hear_beside(self, arrival: Arrival) -> None:
+        """Receipts and errors beside user messages: judged by the terms of what they are about."""
+        messaging = arrival.found.messaging
+        refs = [
+            one.message_info.ref_to_message_id
+            for one in (messaging.signals if messaging else ())
+            if one.pull_request is None
+        ]
+        # Who waits for the response to a request hears what is said about that.
+        refs = [ref for ref in refs if ref is None or ref != arrival.responds]
+        if refs:
+            await self._hear(None, arrival.capture, arrival.peer, arrival.now, refs)
+
+    def _not_for_us(self, message: UserMessage) -> EbmsError:
+        said = f"this is {self._context.party}, not the receiver {message.to_party}"
+        return EbmsError("EBMS:0010", said, location="eb:To")
 
     def _too_old(self, message: UserMessage, now: datetime) -> list[EbmsError]:
         """What is older than our memory may be a copy of a message that was removed since."""
@@ -320,27 +347,11 @@ class Receiver:
         how = self._answering(answer, arrival, message, match)
         given = await context.store.run(keep(context, arrival, message, match, how))
         if given.contradicts:
-            said = "another message was received under this id; give this one an id of its own"
-            problem = EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:MessageId")
-            return await self._refuse(arrival, None, [problem])
+            return await self._refuse(arrival, None, [CONTRADICTS])
         if given.refused is not None:
             proven = match if _proven(arrival.found) else None
             return await self._refuse(arrival, proven, [given.refused])
-        if given.again is not None:
-            await self._answer_again(given.again, message, match)
-        if given.duplicate and how.back is not None:
-            context.work_came.set()
-        if given.back is not None:
-            if arrival.ride is not None and signal is not None:
-                arrival.ride(Riding(given.back.id, message.message_info.message_id, signal))
-            elif context.begin is not None:
-                context.begin(given.back)
-        if is_reply(match):
-            context.settled.tell(message.message_info.ref_to_message_id or "")
-        event = "duplicate" if given.duplicate else given.state.value
-        context.count("messages", side="receiving", event=event)
-        context.told()
-        _log.info(event, extra={"message_id": message.message_info.message_id})
+        await self._settled(arrival, message, match, how, given, signal)
         if is_response(match.pmode, match.number) and given.state in INBOX:
             return Response(202, awaits=message.message_info.message_id)
         if given.answer is None:
@@ -351,6 +362,120 @@ class Receiver:
         else:
             body = read_all(context.store.content(stored), stored.size)
         return Response(status, content_type, body, self._handed(message, given))
+
+    async def _settled(
+        self,
+        arrival: Arrival,
+        message: UserMessage,
+        match: Match,
+        how: Answering,
+        given: Given,
+        signal: SignalMessage | None,
+    ) -> None:
+        """What follows once a message is taken over, or found to be a copy."""
+        context = self._context
+        if given.again is not None:
+            await self._answer_again(given.again, message, match)
+        if given.duplicate and how.back is not None:
+            context.work_came.set()
+        if given.back is not None:
+            if arrival.ride is not None and signal is not None:
+                arrival.ride(Riding(given.back.id, message.message_info.message_id, signal))
+            elif context.begin is not None:
+                context.begin(given.back)
+        if message.message_info.ref_to_message_id is not None:
+            context.settled.tell(message.message_info.ref_to_message_id)
+        event = "duplicate" if given.duplicate else given.state.value
+        context.count("messages", side="receiving", event=event)
+        context.told()
+        _log.info(event, extra={"message_id": message.message_info.message_id})
+
+    async def _accept_bundle(self, arrival: Arrival, bundle: Unbundled, primary: Match) -> Response:
+        """The units of a bundle: each taken over, known or refused; all answered together."""
+        context = self._context
+        arrival = await self._persisted(arrival)
+        later: dict[int, EbmsError] = {}
+        hows: list[Answering | None] = []
+        signals: list[SignalMessage | None] = []
+        references = bundle_references(arrival.found, bundle)
+        for number, unit in enumerate(bundle.units):
+            problem = self._unit_problem(unit, arrival.now)
+            if problem is not None:
+                later[number] = problem
+            how, signal = await self._unit_answering(arrival, unit, primary, references[number])
+            hows.append(how)
+            signals.append(signal)
+        taken = await Unbundling(context, arrival, bundle, hows, later).take()
+        for number, given in taken.given.items():
+            message, how, signal = bundle.units[number].message, hows[number], signals[number]
+            assert how is not None
+            await self._settled(arrival, message, primary, how, given, signal)
+        for number, problems in taken.failed.items():
+            ref = bundle.units[number].message.message_info.message_id
+            self._tell_refused(ref, arrival.peer, problems)
+        if taken.back:
+            context.work_came.set()
+        if taken.again is not None:
+            stored, content_type, status = taken.again
+            body = read_all(context.store.content(stored), stored.size)
+        elif taken.answer is not None:
+            body, content_type, status = taken.answer.envelope, taken.answer.content_type, 200
+        else:
+            return NO_CONTENT
+        return Response(status, content_type, body, self._handed_all(bundle, taken))
+
+    def _unit_problem(self, unit: ReceivedUnit, now: datetime) -> EbmsError | None:
+        """What keeps a unit of a bundle from being taken, and not its neighbours."""
+        match, message = unit.match, unit.message
+        if match is None or unit.failures:
+            return None
+        if not self._context.in_force.receives(match):
+            return self._not_for_us(message)
+        if is_response(match.pmode, match.number):
+            said = "a request that waits for its reply on the connection is not taken in a bundle"
+            return EbmsError("EBMS:0008", said, location="eb:Messaging")
+        return next(iter(self._too_old(message, now)), None)
+
+    async def _unit_answering(
+        self,
+        arrival: Arrival,
+        unit: ReceivedUnit,
+        primary: Match,
+        references: Sequence[Reference],
+    ) -> tuple[Answering | None, SignalMessage | None]:
+        """How a unit is answered: in the response of all, or where the primary's receipts go."""
+        context, match, now = self._context, unit.match, arrival.now
+        if match is None:
+            return None, None
+        answer = signal = None
+        on_response = receipt_is_response(primary.leg) and arrival.pulled is None
+        if wants_receipt(match.leg) and not on_response:
+            signal = receipt(
+                arrival.found,
+                unit.message,
+                match,
+                signal_id=context.new_id(now),
+                now=now,
+                references=references,
+            )
+            answer = await self._write((arrival, signal, match))
+        return self._answering(answer, arrival, unit.message, primary), signal
+
+    def _handed_all(self, bundle: Unbundled, taken: Taken) -> Handed | None:
+        """Whom to tell whether the answer was handed over, for all units that wait for it."""
+        handed = [
+            one
+            for number, given in taken.given.items()
+            if (one := self._handed(bundle.units[number].message, given)) is not None
+        ]
+        if not handed:
+            return None
+
+        async def tell(taken: bool) -> None:
+            for one in handed:
+                await one(taken)
+
+        return tell
 
     def _answering(
         self, answer: Answer | None, arrival: Arrival, message: UserMessage, match: Match
@@ -426,7 +551,7 @@ class Receiver:
             messages = found.messaging.user_messages if found.messaging else ()
             if messages:
                 routed = receipt_routing if signal.receipt is not None else error_routing
-                routing = routed(match, messages[0])
+                routing = routed(match, messages[0], found)
         return write_answer(signal, version, how, arrival.now, routing)
 
     async def _refuse(
@@ -451,20 +576,23 @@ class Receiver:
         back, to = None, match or arrival.pulled
         if not as_response and to is not None:
             back = way_back(context, to, answer, messages[0])
-        await context.store.run(
-            reject(context, arrival, messages[0], match, problems, answer, back)
-        )
+        # Of who proved nothing the primary unit is remembered, and no more.
+        units = messages if match is not None else messages[:1]
+        await context.store.run(reject_all(context, arrival, units, match, problems, answer, back))
         if back is not None:
             context.work_came.set()
-        context.count("messages", side="receiving", event="rejected")
-        context.count("ebms_errors", code=problems[0].code, direction="raised")
-        context.told()
-        _log.warning(
-            "rejected", extra={"message_id": ref, "peer": arrival.peer, "detail": str(problems[0])}
-        )
+        self._tell_refused(ref, arrival.peer, problems)
         if back is not None:
             return NO_CONTENT
         return Response(200, answer.content_type, answer.envelope)
+
+    def _tell_refused(self, ref: str, peer: str | None, problems: Sequence[EbmsError]) -> None:
+        context = self._context
+        context.count("messages", side="receiving", event="rejected")
+        context.count("ebms_errors", code=problems[0].code, direction="raised")
+        context.told()
+        detail = str(problems[0])
+        _log.warning("rejected", extra={"message_id": ref, "peer": peer, "detail": detail})
 
     async def _pull(
         self, look: Look, capture: Capture, signal: SignalMessage, request: Request, now: datetime
@@ -547,32 +675,35 @@ class Receiver:
         judged_already: bool = False,
     ) -> str | None:
         """Signals that come by themselves or were pulled; the message of ours they are about."""
-        context, found = self._context, look.found
-        assert found.messaging is not None
-        signals = found.messaging.signals
-        ref = ref or next((one.message_info.ref_to_message_id for one in signals), None)
-        message = (
-            await context.store.look(lambda reader: reader.message(Side.SENDING, ref))
-            if ref
-            else None
-        )
-        if message is None or message.envelope is None or _is_with_nobody(message):
-            detail = f"a signal about {ref or 'no message'}, which was not sent from here"
-            await self._note("EBMS:0003", detail, now, peer)
-            return None
-        match = context.in_force.match(message.pmode, message.leg)
-        if not judged_already:
-            look.judge(context.in_force.answer_terms(match))
-        kept = read_all(context.store.content(message.envelope), message.envelope.size)
-        hearing = judged(found, capture, match, sent_message(kept), on_response=False)
+        signals = look.found.messaging.signals if look.found.messaging is not None else ()
+        refs = [one.message_info.ref_to_message_id for one in signals] if ref is None else [ref]
+        return await self._hear(look, capture, peer, now, refs, judged_already=judged_already)
 
-        await context.store.run(lambda tx: answered(context, tx, message, hearing, now, peer))
-        context.settled.tell(message.message_id)
-        context.told()
-        if message.channel is None:
-            # What follows it in its order may be due.
+    async def _hear(
+        self,
+        look: Look | None,
+        capture: Capture,
+        peer: str | None,
+        now: datetime,
+        refs: Sequence[str | None],
+        *,
+        judged_already: bool = False,
+    ) -> str | None:
+        context = self._context
+        known, unknown = await hear_all(
+            context, look, capture, refs, peer, now, judged_already=judged_already
+        )
+        for name in unknown[:5]:
+            detail = f"a signal about {name or 'no message'}, which was not sent from here"
+            await self._note("EBMS:0003", detail, now, peer)
+        for message in known:
+            context.settled.tell(message.message_id)
+        if known:
+            context.told()
+        if any(one.channel is None for one in known):
+            # What follows them in their order may be due.
             context.work_came.set()
-        return message.message_id
+        return known[0].message_id if known else None
 
     async def _unreadable(
         self, wrong: EbmsError, now: datetime, request: Request, status: int
@@ -685,11 +816,6 @@ def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
         return []
     said = "it was pulled where no messages of its P-Mode are"
     return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
-
-
-def _is_with_nobody(message: Message) -> bool:
-    """Whether it waits to be pulled for the first time: nobody can say anything about it."""
-    return message.channel is not None and message.first_sent_at is None
 
 
 def _may_grow(capture: Capture) -> bool:

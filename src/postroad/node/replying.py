@@ -48,6 +48,8 @@ _LATE: Final = EbmsError(
 )
 _LOOK_AGAIN: Final = 2.0
 """Seconds: another process may take the application's answer, and cannot tell."""
+MOST_WAITING: Final = 400
+"""Requests of a process that wait at once. Each takes a place at the door, which has 500."""
 _MARGIN: Final = timedelta(seconds=10)
 _NOT_YET: Final = (State.SUBMITTED,)
 _NEVER: Final = (State.FAILED, State.EXPIRED)
@@ -178,21 +180,27 @@ class Replying:
     def __init__(self, context: Context, offering: Offering) -> None:
         self._context = context
         self._offering = offering
+        self._waiting = 0
 
     async def awaited(self, message_id: str, peer: str | None) -> Response:
-        """The application's answer as the response; what is said when none came in time."""
+        """The application's answer as the response; what is said when none came in time.
+
+        Where too many wait none is waited for, so that others find a place.
+        """
         context, name = self._context, awaits_name(message_id)
+        crowded = self._waiting >= MOST_WAITING
         loop = asyncio.get_running_loop()
         patience = context.config.http.reply_timeout.total_seconds()
         deadline = loop.time() + patience
         event = context.settled.enter(name)
+        self._waiting += 1
         try:
             while True:
                 event.clear()
                 found = await context.store.look(lambda reader: _standing(reader, message_id))
                 # What was given in time may take its time to be packaged.
                 left = deadline - loop.time() + (patience if found is Standing.COMING else 0)
-                if found is Standing.THERE or left <= 0:
+                if found is Standing.THERE or left <= 0 or crowded:
                     break
                 if context.stopping:
                     return _COME_AGAIN
@@ -200,6 +208,7 @@ class Replying:
                     async with asyncio.timeout(min(left, _LOOK_AGAIN)):
                         await event.wait()
         finally:
+            self._waiting -= 1
             context.settled.leave(name, event)
         request = await context.store.look(
             lambda reader: reader.message(Side.RECEIVING, message_id)
@@ -208,11 +217,14 @@ class Replying:
             return NO_CONTENT
         if request.protocol != "as4":
             return await context.store.run(lambda tx: self._given_ebxml(tx, message_id))
-        return await self._given(request, peer)
+        return await self._given(request, peer, crowded)
 
-    async def _given(self, request: Message, peer: str | None) -> Response:
+    async def _given(self, request: Message, peer: str | None, crowded: bool) -> Response:
         """The reply, once it is written down that it left; or that it is late."""
         context, now = self._context, self._context.clock()
+        if context.in_force.match(request.pmode, request.leg) is None:
+            # Nobody can say how its reply goes until the P-Mode is back.
+            return _COME_AGAIN
         late, dice = await self._late(request, now), context.dice()
 
         def step(tx: Transaction) -> Message | Signal | Response:
@@ -224,6 +236,8 @@ class Replying:
                 return _COME_AGAIN
             if reply is not None and self._hand_out(tx, found, reply, now, peer, dice):
                 return reply
+            if not found.late and late is None and crowded:
+                return _COME_AGAIN
             if not found.late:
                 self._be_late(tx, found, late, now, peer)
             return self._said(tx, found)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -16,12 +17,14 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import is_mail
 from postroad.agreement.waiting import Policy, wait_after
-from postroad.msh.answers import SentMessage, sent_message
+from postroad.msh.answers import SentMessage, sent_message, sent_messages
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.ebxml_answers import sent_ebxml
 from postroad.msh.ebxml_outbound import EbxmlPackage
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
+from postroad.node.bundle_hearing import hear_units, of_the_whole
+from postroad.node.bundle_outcome import attempt_all, give_up_all, unit_ids, units_of
 from postroad.node.carrying import Carrying
 from postroad.node.catching import Catch
 from postroad.node.context import Context
@@ -46,7 +49,7 @@ from postroad.reliability.awareness import (
 from postroad.reliability.delivery import Input
 from postroad.reliability.schedule import ONCE, SIGNALS, ends_at
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Message, Side, State, Work
+from postroad.store.records import Message, Side, State, StoredPart, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Body, Pieces, Reply, Timeouts, TransportFailure
 from postroad.transport.http_outgoing import Outgoing as Request
@@ -74,6 +77,10 @@ class Outgoing(Struct, frozen=True):
     """While it is still in memory."""
     probes: bool = False
     """It goes out to a partner who is paused, to see whether it can be reached again."""
+    units: tuple[Message, ...] = ()
+    """All units of a bundle, the primary first, in the order of the envelope."""
+    sent_units: Mapping[str, SentMessage] | None = None
+    """What was sent of each of them, while that is in memory."""
 
 
 class Sender:
@@ -172,12 +179,19 @@ class Sender:
         sending = None
         with contextlib.suppress(Refused):
             sending = self._sending(message)
+        if outgoing.units:
+            outcomes = [outcome] * len(outgoing.units)
+            return attempt_all(
+                context, outgoing.units, outgoing.work, sending, outcomes, context.clock(), False
+            )
         return attempt(context, message, outgoing.work, sending, outcome, context.clock(), False)
 
     async def _step(self, outgoing: Outgoing) -> Step:
         """What is to be committed: after an attempt, or because none is due."""
         context, message, work = self._context, outgoing.message, outgoing.work
         began = context.clock()
+        if message.bundle is not None:
+            return await self._bundle_step(outgoing)
         if message.state not in _SENDABLE:
             return _none_due(work)
         if message.route is not None:
@@ -187,6 +201,99 @@ class Sender:
         except Refused as refused:
             never = _never(refused.detail, message.peer, reached=True)
             return attempt(context, message, work, None, never, began, hope=False)
+        return await self._one_step(outgoing, sending, began)
+
+    async def _bundle_step(self, outgoing: Outgoing) -> Step:
+        """The same for a bundle, by the P-Mode of its primary unit. [P2-3.2.2-08]"""
+        context, work = self._context, outgoing.work
+        began = context.clock()
+        outgoing = await self._gathered(outgoing)
+        units = outgoing.units
+        lead = next((one for one in units if one.state in _SENDABLE), None)
+        if lead is None:
+            return _none_due(work)
+        try:
+            sending = self._sending(units[0])
+        except Refused as refused:
+            never = _never(refused.detail, lead.peer, reached=True)
+            return attempt_all(context, units, work, None, [never] * len(units), began, False)
+        units = tuple([on_next_way(one, sending) for one in units])
+        outgoing = changed(outgoing, message=units[0], units=units)
+        address = sending.addresses[min(lead.transport, len(sending.addresses) - 1)]
+        if any(due(one, sending.policy, began) for one in units if one.state in _SENDABLE):
+            return give_up_all(context, units, work, sending, began)
+        if context.is_paused(lead.partner) and not outgoing.probes:
+            if not sending.policy.fail_fast:
+                return _not_now(work, began)
+            outcomes = [_never(f"{lead.to_party} cannot be reached", address, reached=True)]
+            return self._all(outgoing, sending, outcomes * len(units), began)
+        try:
+            form = await self._prepare((outgoing, sending, address, began))
+        except StoreError as lost:
+            never = _never(f"it cannot be read: {lost}", address, reached=True)
+            return self._all(outgoing, sending, [never] * len(units), began)
+        outcomes = await self._attempt_all(outgoing, sending, form, address)
+        told = [changed(one, peer=address, wire_bytes=form.length) for one in outcomes]
+        return self._all(outgoing, sending, told, began, sending.later)
+
+    def _all(
+        self,
+        outgoing: Outgoing,
+        sending: Sending,
+        outcomes: Sequence[Outcome],
+        began: datetime,
+        hope: bool = False,
+    ) -> Step:
+        units, work = outgoing.units, outgoing.work
+        args = (units, work, sending, outcomes, began, hope, outgoing.probes)
+        return attempt_all(self._context, *args)
+
+    async def _gathered(self, outgoing: Outgoing) -> Outgoing:
+        """A bundle with all its units, as the store has them now."""
+        if outgoing.units:
+            return outgoing
+        context = self._context
+        ids = unit_ids(context, outgoing.message)
+        units = await context.store.look(lambda reader: units_of(reader, ids))
+        return changed(outgoing, units=units)
+
+    async def _attempt_all(
+        self, outgoing: Outgoing, sending: Sending, form: WireForm, address: str
+    ) -> list[Outcome]:
+        """What became of each unit of a bundle that was posted."""
+        units = outgoing.units
+        try:
+            request = self._request(outgoing.message, sending, form, address, None)
+            reply = await self._client.post(request)
+        except TransportFailure as failure:
+            if not failure.transmitted:
+                return [_never(failure.reason)] * len(units)
+            one = Outcome(Input.UNANSWERED, detail=failure.reason, reached=False)
+            return [one] * len(units)
+        if not (reply.body and _is_soap(reply.content_type)):
+            return [await self._answered(outgoing, sending, reply)] * len(units)
+        reached = reply.status < 500
+        try:
+            capture = _captured(reply, self._context)
+        except EbmsError as error:
+            one = _spoken(Hearing(b"", "", (), (error,)), reply.status)
+            return [changed(one, reached=reached)] * len(units)
+        hearings = await hear_units(
+            self._context, capture, sending.match, units, self._sent_units(outgoing)
+        )
+        outcomes = [_spoken(one, reply.status) for one in hearings]
+        return [
+            changed(one, reached=reached)
+            for one in of_the_whole(self._context, units, hearings, outcomes, sending)
+        ]
+
+    def _sent_units(self, outgoing: Outgoing) -> Mapping[str, SentMessage]:
+        if outgoing.sent_units is not None:
+            return outgoing.sent_units
+        return sent_messages(self._envelope(outgoing), self._context.limits)
+
+    async def _one_step(self, outgoing: Outgoing, sending: Sending, began: datetime) -> Step:
+        context, message, work = self._context, outgoing.message, outgoing.work
         message = on_next_way(message, sending)
         outgoing = changed(outgoing, message=message)
         address = sending.addresses[min(message.transport, len(sending.addresses) - 1)]
@@ -236,7 +343,8 @@ class Sender:
             # Somebody has to look when it, or what follows it, is due.
             context.work_came.set()
         context.count("send_attempts", outcome=done.state.value)
-        context.settled.tell(message.message_id)
+        for one in outgoing.units or (message,):
+            context.settled.tell(one.message_id)
         context.told()
         _log.info(
             done.state.value,
@@ -255,7 +363,7 @@ class Sender:
             contents = [part.content for part in outgoing.made.parts]
         else:
             envelope = self._envelope(outgoing)
-            contents = [store.content(part.stored) for part in message.parts]
+            contents = [store.content(part.stored) for part in _parts(outgoing)]
         if sending.dialect is not None:
             # The same time whenever it is sent, so that copies are the same.
             first = message.first_sent_at or began
@@ -270,7 +378,7 @@ class Sender:
                 content,
                 part.file_name,
             )
-            for part, content in zip(message.parts, contents, strict=True)
+            for part, content in zip(_parts(outgoing), contents, strict=True)
         ]
         return wire_form(VERSIONS[message.soap], envelope, parts, message.boundary)
 
@@ -332,7 +440,10 @@ class Sender:
         context, request = self._context, outgoing.message
         match = context.in_force.match(request.pmode, 2)
         assert context.take_reply is not None
-        assert match is not None
+        if match is None:
+            # It cannot be read. Who sends the request again gets the same.
+            removed = "its P-Mode was removed while its reply was waited for"
+            return Outcome(Input.UNANSWERED, detail=removed)
         try:
             capture = catch.close()
             name, peer = request.message_id, sending.address
@@ -424,6 +535,11 @@ class Sender:
         if outgoing.sent is not None:
             return outgoing.sent
         return sent_message(self._envelope(outgoing), self._context.limits)
+
+
+def _parts(outgoing: Outgoing) -> list[StoredPart]:
+    """Of a message, or of all units of a bundle."""
+    return [part for one in outgoing.units or (outgoing.message,) for part in one.parts]
 
 
 def _is_best_effort(message: Message, sending: Sending) -> bool:

@@ -12,6 +12,7 @@ from msgspec.structs import replace as changed
 from postroad.msh.answers import SentMessage
 from postroad.msh.ebxml_outbound import check_ebxml_draft
 from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
+from postroad.node.bundling import Bundling, Unit, packed_unit
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import conversation_of, link_of
@@ -26,6 +27,7 @@ from postroad.node.packaging import (
     drafted,
     make_package,
     new_boundary,
+    packed,
     ready,
     unpacked,
 )
@@ -53,9 +55,10 @@ Kept = tuple[Message, int | None]
 class Submitting:
     """The door for applications."""
 
-    def __init__(self, context: Context, sender: Sender) -> None:
+    def __init__(self, context: Context, sender: Sender, bundling: Bundling) -> None:
         self._context = context
         self._sender = sender
+        self._bundling = bundling
         self._package: Together[
             tuple[Draft, Sending, datetime, None, Riding | None], AnyPackage
         ] = Together(lambda given: make_package(context, *given))
@@ -82,6 +85,8 @@ class Submitting:
         message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
         if request is not None:
             message = changed(message, late=request.late)
+        if sending.bundling is not None and not sending.asks:
+            return await self._keep_waiting(message, draft, sending, now)
         if message.bytes > AT_ONCE or sending.numbered or sending.linked:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
@@ -148,6 +153,33 @@ class Submitting:
             sender.take(Outgoing(kept, changed(work, id=number), sent, made))
         else:
             context.work_came.set()
+        return Submitted(kept, False)
+
+    async def _keep_waiting(
+        self, message: Message, draft: Draft, sending: Sending, now: datetime
+    ) -> Submitted:
+        """Keep it as a unit that waits for others to be bundled with."""
+        context, bundling = self._context, self._bundling
+        unit = await packed_unit(context, draft, sending, now)
+        _refuse(draft_problems(draft, sending.match, unit.user_message))
+        work = bundling.work(message, unit)
+
+        def step(tx: Transaction) -> Kept:
+            kept = changed(message, parts=tuple([packed(tx, part) for part in unit.parts]))
+            if not tx.add_message(kept):
+                for part in kept.parts:
+                    tx.drop(part.stored)
+                return _there(tx, message), None
+            if kept.leg == 2:
+                answer(tx, kept)
+            tx.record((about(kept, "submitted", now),))
+            return kept, tx.add_work(work)
+
+        kept, number = await context.store.run(step)
+        if number is None:
+            return _again(kept, message.fingerprint)
+        context.count("messages", side="sending", event="submitted")
+        bundling.take(Unit(kept, changed(work, id=number), unit, sending))
         return Submitted(kept, False)
 
     async def _keep_offered(

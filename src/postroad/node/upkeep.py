@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from postroad.node.context import Context
+from postroad.node.forwarding import place_of
 from postroad.node.in_force import InForce
 from postroad.node.journaling import about
 from postroad.store.interface import StoreError, Transaction
@@ -76,7 +77,7 @@ class Upkeep:
         await self._tell_stranded()
 
     async def _tell_stranded(self) -> None:
-        """Say once what nobody can pull, since its P-Mode is gone."""
+        """Say once what nobody can pull, since its P-Mode is gone or pulls no more."""
         figures = await self._context.store.run(lambda tx: tx.figures())
         found = stranded(self._context.in_force, figures)
         for name in found.keys() - self._stranded:
@@ -112,12 +113,14 @@ class Upkeep:
 
 
 def stranded(in_force: InForce, figures: Figures) -> dict[str, str]:
-    """What waits in channels of P-Modes that are not in force: a sentence for each of these."""
+    """What waits in channels that nobody can pull from: a sentence for each P-Mode or rule."""
+    served = {one.match.pmode.id for one in in_force.channels.offered}
+    served |= {place_of(one) for one in in_force.routing.file.routes if one.to.channel is not None}
     return {
-        name: f"{count} wait to be pulled with the P-Mode {name}, which is not there: put it back, "
+        name: f"{count} wait to be pulled with {name}, which has no channel now: put it back, "
         "or they expire"
         for name, count in figures.offers.items()
-        if count > 0 and in_force.match(name, 1) is None
+        if count > 0 and name not in served
     }
 
 

@@ -10,13 +10,14 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
+from postroad.node.bundle_outcome import bundle_left_behind
 from postroad.node.context import Context
 from postroad.node.outcome import left_behind
 from postroad.node.partners import probe
 from postroad.node.sending import Outgoing, Sender
 from postroad.reliability.breaker import Gate
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Side, State, Work
+from postroad.store.records import Message, Side, State, Work
 
 _AT_ONCE: Final = {
     "package": 2,
@@ -28,6 +29,7 @@ _AT_ONCE: Final = {
     "gap": 4,
     "offer": 16,
     "collect": 16,
+    "bundle": 1000,
 }
 """How much of each kind is done at a time: who is slow holds up only his own kind."""
 _ALONE: Final = ("signal",)
@@ -38,6 +40,7 @@ _LONGEST: Final = 1.0
 _LATER: Final = timedelta(minutes=1)
 _RENEWALS: Final = 3
 """Signs of life within a lease."""
+STOPPED: Final = "the node stopped while it was sending"
 JUMP: Final = timedelta(seconds=5)
 """A clock that is set back by more is noticed."""
 _log = logging.getLogger("postroad.work")
@@ -150,7 +153,7 @@ class WorkLoop:
                 side = SIDES.get(work.kind, Side.SENDING)
                 message = tx.message(side, work.message_id) if left else None
                 said = "what came of it could not be stored"
-                if message is None or left_behind(tx, message, work, now, said) is not None:
+                if message is None or self._left_behind(tx, message, work, now, said) is not None:
                     tx.postpone_work(number, now)
 
         await self._context.store.run(step)
@@ -208,9 +211,16 @@ class WorkLoop:
             tx.finish_work(work.id)
             return None
         if work.left_by is not None and message.state is not State.SUSPENDED:
-            found = left_behind(tx, message, work, now)
+            found = self._left_behind(tx, message, work, now, STOPPED)
             return None if found is None else Outgoing(found, work)
         return Outgoing(message, work)
+
+    def _left_behind(
+        self, tx: Transaction, message: Message, work: Work, now: datetime, why: str
+    ) -> Message | None:
+        if message.bundle is None:
+            return left_behind(tx, message, work, now, why)
+        return bundle_left_behind(self._context, tx, message, work, now, why)
 
     def claimed(self, work: Work) -> Work:
         """Work that is about to be added: as this process has it, where it can begin at once."""

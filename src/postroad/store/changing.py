@@ -109,6 +109,8 @@ _ADD_EVENT: Final = query("add_event")
 _SET_SHIPPED: Final = query("set_shipped")
 _ADD_FILE: Final = query("add_file")
 _REMOVE_FILE: Final = query("remove_file")
+_SHARE_FILE: Final = query("share_file")
+_LEAVE_FILE: Final = query("leave_file")
 _TOUCH_NODE: Final = query("touch_node")
 
 _FIXED: Final = {"side", "message_id", "key"}
@@ -435,6 +437,15 @@ class SqliteTransaction(SqliteReader):
             self._cursor.execute(_ADD_FILE, (stored.place, stored.size))
         return stored
 
+    def share(self, stored: Stored) -> Stored:
+        group = self._group
+        group.changed = True
+        if stored.place.startswith("s"):
+            group.taken[stored.place] = group.taken.get(stored.place, 0) - 1
+        elif stored.size:
+            self._cursor.execute(_SHARE_FILE, (stored.place,))
+        return stored
+
     def drop(self, stored: Stored) -> None:
         group = self._group
         if stored.size == 0:
@@ -442,6 +453,8 @@ class SqliteTransaction(SqliteReader):
         group.changed = True
         if stored.place.startswith("s"):
             group.taken[stored.place] = group.taken.get(stored.place, 0) + 1
+            return
+        if self._rows(_LEAVE_FILE, (stored.place,)):
             return
         for (size,) in self._rows(_REMOVE_FILE, (stored.place,)):
             group.trash.append(stored.place)

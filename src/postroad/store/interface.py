@@ -274,8 +274,12 @@ class Transaction(Reader, FragmentSteps, Protocol):
         """Make content durable together with this step."""
         ...
 
+    def share(self, stored: Stored) -> Stored:
+        """One more message that owns content; it goes when each of its owners dropped it."""
+        ...
+
     def drop(self, stored: Stored) -> None:
-        """Content that nobody needs any more; gone after the commit."""
+        """Content that its owner needs no more; gone after the commit."""
         ...
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:

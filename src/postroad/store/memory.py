@@ -57,6 +57,8 @@ class _Tables:
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.fragments: dict[tuple[str, str, int], StoredFragment] = {}
         self.contents: dict[str, bytes] = {}
+        self.sharers: dict[str, int] = {}
+        """How many own a content beside the first."""
         self.journal: list[Recorded] = []
         self.shipped: dict[str, Shipped] = {}
         self.numbers = count(1)
@@ -464,8 +466,17 @@ class _MemoryTransaction(_MemoryReader):
         self._put(self._tables.contents, place, data)
         return Stored(place, 0, len(data))
 
+    def share(self, stored: Stored) -> Stored:
+        sharers = self._tables.sharers
+        self._put(sharers, stored.place, sharers.get(stored.place, 0) + 1)
+        return stored
+
     def drop(self, stored: Stored) -> None:
-        self._pop(self._tables.contents, stored.place)
+        others = self._tables.sharers.get(stored.place, 0)
+        if others:
+            self._put(self._tables.sharers, stored.place, others - 1)
+        else:
+            self._pop(self._tables.contents, stored.place)
 
     def set_fragment_group(self, group: StoredGroup) -> None:
         key = (group.sender, group.group_id)
@@ -513,7 +524,7 @@ class _MemoryTransaction(_MemoryReader):
                 if not signal.incoming:
                     self.remove_offer(signal.signal_id)
             contents += [message.envelope] if message.envelope else []
-            for stored in contents:
+            for stored in dict.fromkeys(contents):
                 self.drop(stored)
             self._pop(self._tables.signals, key)
             self._pop(self._tables.messages, key)

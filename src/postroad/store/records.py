@@ -162,6 +162,8 @@ class Message(Struct, frozen=True, omit_defaults=True):
     late: bool = False
     """Of a request: its reply was not there in time to be the response. Of a reply: it goes by the
     alternate binding."""
+    bundle: str | None = None
+    """The primary unit of the bundle that it is a unit of, which may be itself; None: of none."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
@@ -211,7 +213,8 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, inform, notify, deliver, gap, offer or collect"""
+    """package, send, forward, signal, report, inform, notify, deliver, gap, offer, collect or
+    bundle"""
     message_id: str
     due_at: datetime
     data: bytes = b""

@@ -345,6 +345,14 @@ SELECT bytes FROM segments WHERE place = ?
 -- Content with a file of its own.
 INSERT INTO files (place, size) VALUES (?, ?)
 
+-- name: share_file
+-- One more owner of it.
+UPDATE files SET owners = owners + 1 WHERE place = ?
+
+-- name: leave_file
+-- One owner less, where there are others.
+UPDATE files SET owners = owners - 1 WHERE place = ? AND owners > 1 RETURNING owners
+
 -- name: remove_file
 -- Its file is not needed any more.
 DELETE FROM files WHERE place = ? RETURNING size

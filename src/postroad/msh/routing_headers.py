@@ -1,0 +1,183 @@
+"""The headers by which messages of an endpoint are routed: WS-Addressing and ebint:RoutingInput.
+
+A user message has them where its P-Mode has an EPR for the receiver. A signal has them where the
+P-Mode has an EPR for it, where the message that it is about says whither, and where that message
+came by way of intermediaries (Part 2, 2.6 and 2.7.1).
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from msgspec import Struct, structs
+
+from postroad.agreement.addressing import Addressing as Agreed
+from postroad.agreement.addressing import RoutingParty
+from postroad.agreement.matching import Match
+from postroad.agreement.places import initiator_sends, sides
+from postroad.agreement.reply_patterns import error_addressing, receipt_addressing
+from postroad.msh.lens import Inspection
+from postroad.security.sign import Block
+from postroad.wire.ebms3 import Party, PartyId, Property, Service, UserMessage
+from postroad.wire.multihop import (
+    ERROR,
+    INTERMEDIARY_ROLES,
+    RECEIPT,
+    RoutingInput,
+    RoutingUserMessage,
+    infer_reverse,
+    routing_user_message,
+)
+from postroad.wire.names import I_CLOUD
+from postroad.wire.soap import SoapVersion
+from postroad.wire.wsa import (
+    Addressing,
+    EndpointReference,
+    default_action,
+    error_action,
+    receipt_action,
+    write_addressing,
+    write_reference_parameters,
+)
+
+_INPUT_ID: Final = "_routing"
+_ADDRESSING_ID: Final = "_addressing"
+
+
+class Routing(Struct, frozen=True):
+    """The headers of a message that is routed, or of a signal that is pulled."""
+
+    reference: EndpointReference
+    action: str
+    """wsa:Action"""
+
+    def blocks(self, version: SoapVersion) -> list[Block]:
+        """A reference parameter never stands without wsa:To and wsa:Action.
+
+        [P2-2.6.3.2-01] [P2-2.6.3.1-04]
+        """
+        to = Addressing(I_CLOUD, self.action, to_must_understand=True)
+        headers = write_addressing(to, version, id_prefix=_ADDRESSING_ID)
+        parameters = write_reference_parameters(self.reference, version, id_prefix=_INPUT_ID)
+        return [
+            Block(f"{prefix}-{n}", one)
+            for prefix, written in ((_ADDRESSING_ID, headers), (_INPUT_ID, parameters))
+            for n, one in enumerate(written, 1)
+        ]
+
+
+def message_routing(match: Match, message: UserMessage) -> Routing | None:
+    """What a user message is routed by; None where its header is enough. [P2-2.7.1.2-05]"""
+    receiver = sides(match.pmode, match.number - 1)[1]
+    agreed = receiver.addressing if receiver else None
+    if agreed is None or not _is_routed(agreed):
+        return None
+    own = replace(routing_user_message(message), message_info=None, part_infos=())
+    said = _said(agreed, own, initiator_sends(match.pmode, match.number - 1))
+    return _routing(RoutingInput(said), agreed.action or _action(match))
+
+
+def receipt_routing(match: Match, message: UserMessage, found: Inspection) -> Routing | None:
+    """What the receipt of a message is routed by; None: it is not routed.
+
+    [P2-6.7.1-01] [P2-6.7.1-03] [P2-2.6.2-03]
+    """
+    named = found.addressing.reply_to if found.addressing else None
+    action = receipt_action(_action_of(match, found))
+    return _back(match, message, found, receipt_addressing(match.leg), named, RECEIPT, action)
+
+
+def error_routing(match: Match, message: UserMessage, found: Inspection) -> Routing | None:
+    """What an error about a message is routed by; None: it is not routed.
+
+    [P2-6.5-02] [P2-2.6.2-03] [P2-2.6.2-04]
+    """
+    named = found.addressing.errors_to if found.addressing else None
+    action = error_action(_action_of(match, found))
+    return _back(match, message, found, error_addressing(match.leg), named, ERROR, action)
+
+
+def _back(
+    match: Match,
+    message: UserMessage,
+    found: Inspection,
+    agreed: Agreed | None,
+    named: EndpointReference | None,
+    suffix: str,
+    action: str,
+) -> Routing | None:
+    """What is agreed on comes first, then what the message says, then what follows from it.
+
+    [P2-2.6.2-07] [P2-2.7.1.2-02] [P2-2.7.1.2-07] [P2-2.7.1.4-03]
+    """
+    sender = sides(match.pmode, match.number - 1)[0]
+    agreed = agreed or (sender.addressing if sender else None)
+    if agreed is None and named is not None and named.routing_input is not None:
+        return Routing(named, action)
+    if not (_is_routed(agreed) if agreed else _came_routed(found)):
+        # An address without routing input is reached directly. [P2-2.7.1.4-01]
+        return None
+    inferred = infer_reverse(found.routing.user_message if found.routing else message, suffix)
+    if agreed is None:
+        return _routing(inferred, action)
+    to_initiator = initiator_sends(match.pmode, match.number - 1)
+    said = _said(agreed, inferred.user_message, not to_initiator)
+    return _routing(RoutingInput(said), agreed.action or action)
+
+
+def _routing(routing_input: RoutingInput, action: str) -> Routing:
+    return Routing(EndpointReference(I_CLOUD, (routing_input,)), action)
+
+
+def _came_routed(found: Inspection) -> bool:
+    """Whether a message was for intermediaries too."""
+    messaging = found.messaging
+    aimed = messaging is not None and messaging.role in INTERMEDIARY_ROLES
+    return aimed or found.routing is not None
+
+
+def _is_routed(agreed: Agreed) -> bool:
+    return agreed.epr is not None or agreed.address == I_CLOUD
+
+
+def _action(match: Match) -> str:
+    return default_action(match.pmode.mep, reply=match.number == 2)
+
+
+def _action_of(match: Match, found: Inspection) -> str:
+    return (found.addressing.action if found.addressing else None) or _action(match)
+
+
+def _said(agreed: Agreed, routed: RoutingUserMessage, from_initiator: bool) -> RoutingUserMessage:
+    """What the EPR says, and for what it leaves open what follows from the message."""
+    given = agreed.epr.routing_input if agreed.epr else None
+    if given is None:
+        return routed
+    business, info = given.business_info, routed.collaboration_info
+    mpc, properties = routed.mpc, routed.properties
+    if business is not None:
+        service = business.service
+        info = structs.replace(
+            info,
+            service=Service(service.value, service.type) if service else info.service,
+            action=business.action or info.action,
+        )
+        mpc = business.mpc or mpc
+        named = tuple(Property(one.name, one.value, one.type) for one in business.properties)
+        properties = named or properties
+    parties = (given.initiator, given.responder)
+    sender, receiver = parties if from_initiator else parties[::-1]
+    return replace(
+        routed,
+        from_party=_party(sender, routed.from_party),
+        to_party=_party(receiver, routed.to_party),
+        collaboration_info=info,
+        properties=properties,
+        mpc=mpc,
+    )
+
+
+def _party(given: RoutingParty | None, own: Party) -> Party:
+    if given is None:
+        return own
+    ids = tuple(PartyId(one.id, one.type) for one in given.party or ())
+    return Party(ids or own.party_ids, given.role or own.role)

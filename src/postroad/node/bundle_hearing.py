@@ -1,0 +1,75 @@
+"""What a response says about each unit of a bundle that was sent."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace as changed
+
+from postroad.agreement.matching import Match
+from postroad.msh.answers import SentMessage, wants_receipt
+from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.msh.capture import Capture
+from postroad.msh.inspection import Look
+from postroad.node.context import Context
+from postroad.node.hearing import Hearing, judged
+from postroad.node.in_force import Sending
+from postroad.node.listening import by_reference
+from postroad.node.outcome import Outcome
+from postroad.reliability.delivery import Input
+from postroad.store.records import Message
+
+
+async def hear_units(
+    context: Context,
+    capture: Capture,
+    primary: Match,
+    units: Sequence[Message],
+    sent: Mapping[str, SentMessage],
+) -> list[Hearing]:
+    """The response is looked at once, and held against what was sent of each unit."""
+    look = Look(capture, context.in_force.lens(context.clock(), context.store.new_sink))
+    if await context.read(look):
+        await context.judge((look, context.in_force.answer_terms(primary)))
+    signals = by_reference(look.found)
+    nameless = signals.get(None, [])
+    hearings = []
+    for unit in units:
+        match = context.in_force.match(unit.pmode, unit.leg)
+        about = [*signals.get(unit.message_id, ()), *nameless]
+        one = sent[unit.message_id]
+        hearings.append(judged(look.found, capture, match, one, on_response=True, signals=about))
+    return hearings
+
+
+def of_the_whole(
+    context: Context,
+    units: Sequence[Message],
+    hearings: Sequence[Hearing],
+    outcomes: Sequence[Outcome],
+    sending: Sending,
+) -> list[Outcome]:
+    """What is said about the primary unit alone, and means the whole bundle.
+
+    EBMS:0030 always does. Any other error does where every unit would have got its receipt in
+    this response, and none is there.
+    """
+    first = outcomes[0]
+    said = hearings[0].said
+    refused = said is not None and said.by_error
+    alone = not any(one.heard for one in hearings[1:])
+    whole = refused and (first.error_code == BUNDLING_ERROR or (alone and not sending.later))
+    found = []
+    for unit, hearing, outcome in zip(units, hearings, outcomes, strict=True):
+        if hearing.heard:
+            found.append(outcome)
+        elif whole:
+            found.append(changed(first, hearing=None))
+        elif not (_awaits(context, unit) or hearing.problems or hearing.fault):
+            found.append(Outcome(Input.LEFT))
+        else:
+            found.append(outcome)
+    return found
+
+
+def _awaits(context: Context, unit: Message) -> bool:
+    match = context.in_force.match(unit.pmode, unit.leg)
+    return match is None or wants_receipt(match.leg)

@@ -1,0 +1,111 @@
+"""What becomes of the units of a bundle that was sent: each has its own life, one row sends all.
+
+The row stays as long as a unit needs it: `Message.timer` names it as long as that is so.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from postroad.msh.answers import sent_messages
+from postroad.node.context import Context
+from postroad.node.in_force import Sending
+from postroad.node.outcome import (
+    Done,
+    Outcome,
+    Step,
+    attempted_unit,
+    due,
+    give_up,
+    left_behind,
+)
+from postroad.node.sharing import Shared
+from postroad.reliability.schedule import ends_at
+from postroad.store.interface import Reader, Transaction
+from postroad.store.records import Message, Side, State, Work
+from postroad.wire.content import read_all
+
+AT_WORK = (State.READY, State.WAITING, State.SUSPENDED)
+
+
+def unit_ids(context: Context, message: Message) -> tuple[str, ...]:
+    """The units of the bundle that a message is in, the primary first."""
+    assert message.envelope is not None
+    kept = read_all(context.store.content(message.envelope), message.envelope.size)
+    return tuple(sent_messages(kept, context.limits))
+
+
+def units_of(reader: Reader, ids: Sequence[str]) -> tuple[Message, ...]:
+    """Those of them that are still kept."""
+    found = [reader.message(Side.SENDING, one) for one in ids]
+    return tuple([one for one in found if one is not None])
+
+
+def attempt_all(
+    context: Context,
+    units: Sequence[Message],
+    work: Work,
+    sending: Sending | None,
+    outcomes: Sequence[Outcome],
+    began: datetime,
+    hope: bool,
+    probe: bool = False,
+) -> Step:
+    """The step after an attempt with a bundle, which counts for each of its units."""
+    steps = [
+        attempted_unit(context, unit, work, sending, one, began, hope, probe, alone=False)
+        for unit, one in zip(units, outcomes, strict=True)
+    ]
+
+    def step(tx: Transaction) -> Done | None:
+        keep = Shared(tx).keep
+        done = [one for each in steps if (one := each(tx, keep)) is not None]
+        settle_row(tx, units, work, sending)
+        return done[0] if done else None
+
+    return step
+
+
+def give_up_all(
+    context: Context, units: Sequence[Message], work: Work, sending: Sending, now: datetime
+) -> Step:
+    """The step that ends those units whose retries or time are over."""
+    steps = []
+    for unit in units:
+        decision = due(unit, sending.policy, now) if unit.state in AT_WORK else None
+        if decision is not None:
+            steps.append(give_up(context, unit, work, decision, now))
+
+    def step(tx: Transaction) -> Done | None:
+        done = [one for each in steps if (one := each(tx)) is not None]
+        settle_row(tx, units, work, sending)
+        return done[0] if done else None
+
+    return step
+
+
+def settle_row(
+    tx: Transaction, units: Sequence[Message], work: Work, sending: Sending | None
+) -> None:
+    """The row waits for the unit that is due first, or is done."""
+    fresh = units_of(tx, [one.message_id for one in units])
+    staying = [one for one in fresh if one.timer == work.id]
+    if not staying:
+        tx.finish_work(work.id, work.owner)
+        return
+    times = [one.due_at for one in staying if one.due_at is not None]
+    tx.postpone_work(work.id, min(times, default=None), owner=work.owner)
+    if sending is not None:
+        ends = [ends_at(sending.policy, one.created_at, one.first_sent_at) for one in staying]
+        tx.expire_work(work.id, min((one for one in ends if one is not None), default=None))
+
+
+def bundle_left_behind(
+    context: Context, tx: Transaction, message: Message, work: Work, now: datetime, why: str
+) -> Message | None:
+    """Nobody knows what came of an attempt with a bundle; None when all its units are at rest."""
+    units = units_of(tx, unit_ids(context, message))
+    left = [one for unit in units if (one := left_behind(tx, unit, work, now, why)) is not None]
+    if not left:
+        tx.finish_work(work.id, work.owner)
+        return None
+    return tx.message(message.side, message.message_id)

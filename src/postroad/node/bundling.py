@@ -1,0 +1,412 @@
+"""Units that wait to be bundled: planned when their time comes, packaged and handed to the sender.
+
+A unit that was submitted is durable as a message without an envelope and a `bundle` row that holds
+its header. This process has it in memory too, for each destination in the order of submission; the
+planner (`msh.bundling`) says who goes with whom, and when to look again.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace as changed
+
+from postroad.agreement.bundling import UNDEFINED, BundlingTerms
+from postroad.msh.answers import sent_units
+from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.msh.bundling import Waiting, deadline, plan
+from postroad.msh.outbound import (
+    Draft,
+    DraftPayload,
+    Package,
+    PackedPart,
+    PackedUnit,
+    WirePart,
+    pack,
+    package_units,
+    wire_form,
+)
+from postroad.msh.securing import Unsecurable
+from postroad.msh.sizing import added_size, rest_size
+from postroad.node.context import Context
+from postroad.node.in_force import Sending
+from postroad.node.journaling import about
+from postroad.node.notifying import order_of
+from postroad.node.outcome import unpackable
+from postroad.node.packaging import new_boundary
+from postroad.node.sending import Outgoing, Sender
+from postroad.node.service import Refused
+from postroad.node.sharing import Shared
+from postroad.reliability.schedule import ends_at
+from postroad.store.interface import StoreError, Transaction
+from postroad.store.records import Message, Side, State, Work
+from postroad.wire.ebms3 import Property, UserMessage
+from postroad.wire.errors import EbmsError
+from postroad.wire.unit_paths import unit_values, written_unit
+
+_ASIDE: Final = 1 << 20
+"""Bytes above which units are packed beside the loop."""
+_BOUNDARY: Final = "=_" + 30 * "0"
+_log = logging.getLogger("postroad.bundle")
+
+T = TypeVar("T")
+
+
+class Unit(Struct, frozen=True):
+    """A unit that waits, as this process has it."""
+
+    message: Message
+    work: Work
+    packed: PackedUnit
+    sending: Sending
+
+    @property
+    def terms(self) -> BundlingTerms:
+        assert self.sending.bundling is not None
+        return self.sending.bundling
+
+
+class _Gone(Exception):
+    """A unit does not wait any more."""
+
+
+async def packed_unit(
+    context: Context, draft: Draft, sending: Sending, now: datetime
+) -> PackedUnit:
+    """A draft as a unit with its payloads in their signed form; `Refused` when it cannot be."""
+
+    def make() -> PackedUnit:
+        sink = context.store.new_sink
+        return pack(draft, sending.match, now=now, agreed=sending.agreed, new_sink=sink)
+
+    try:
+        if sum(one.content.size for one in draft.payloads) <= _ASIDE:
+            return make()
+        unit = await asyncio.to_thread(make)
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
+    parts = [changed(one, content=await context.store.persist(one.content)) for one in unit.parts]
+    return changed(unit, parts=tuple(parts))
+
+
+class Bundling:
+    """Holds what waits, and sends it in bundles."""
+
+    def __init__(self, context: Context, sender: Sender) -> None:
+        self._context = context
+        self._sender = sender
+        self._waiting: dict[str, dict[str, tuple[Unit, Waiting]]] = {}
+        """By destination and id, in the order of submission."""
+        self._timers: dict[str, tuple[datetime, asyncio.TimerHandle]] = {}
+        self._grown: dict[str, int] = {}
+        """Bytes that came to a destination since it was planned."""
+        self._done: dict[int, asyncio.Future[None]] = {}
+        """Work that was claimed by the loop, which waits until it is done here."""
+        self._loading: list[Work] = []
+        self._rests: dict[str, tuple[Sending, int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = True
+
+    async def stop(self) -> None:
+        """What is being packaged is handed over; what waits, waits for the next start."""
+        self._open = False
+        for _, timer in self._timers.values():
+            timer.cancel()
+        for done in self._done.values():
+            if not done.done():
+                done.set_result(None)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def work(self, message: Message, unit: PackedUnit) -> Work:
+        """The row that keeps a unit's header, claimed by this process."""
+        now, context = message.created_at, self._context
+        data = msgspec.json.encode(unit.user_message)
+        owner, until = context.owner, now + context.lease
+        return Work("bundle", message.message_id, now, data, owner=owner, lease_until=until)
+
+    def take(self, unit: Unit) -> None:
+        """A unit that was submitted here just now."""
+        self._context.in_hand.add(unit.work.id)
+        self._add(unit)
+
+    async def perform(self, work: Work) -> None:
+        """A unit from before: it waits here with the others until it is sent."""
+        if not self._open:
+            return
+        done = asyncio.get_running_loop().create_future()
+        self._done[work.id] = done
+        self._loading.append(work)
+        if len(self._loading) == 1:
+            self._begin(self._load())
+        await done
+
+    async def _load(self) -> None:
+        """All that were claimed together, in their order."""
+        await asyncio.sleep(0)
+        works, self._loading = sorted(self._loading, key=lambda one: one.id), []
+        context = self._context
+        found = await context.store.look(
+            lambda reader: [reader.message(Side.SENDING, one.message_id) for one in works]
+        )
+        for work, message in zip(works, found, strict=True):
+            if message is None or message.state is not State.SUBMITTED:
+                await self._run([work], lambda tx, work=work: tx.finish_work(work.id, work.owner))  # type: ignore[misc]
+                continue
+            try:
+                sending = context.in_force.sending_of(message)
+                if sending.bundling is None:
+                    terms = BundlingTerms(sending.match.pmode.id)
+                    sending = dataclasses.replace(sending, bundling=terms)
+                self._add(Unit(message, work, _restored(context, message, work), sending))
+            except Refused as refused:
+                await self._fail(message, work, refused.detail, None)
+
+    def _add(self, unit: Unit) -> None:
+        waiting = _waiting(unit, self._rest(unit))
+        place = waiting.destination
+        self._waiting.setdefault(place, {})[waiting.id] = (unit, waiting)
+        self._grown[place] = self._grown.get(place, 0) + waiting.size
+        there = self._waiting[place]
+        most = unit.terms.max_size
+        if len(there) % self._context.limits.units == 0 or (
+            most is not None and self._grown[place] >= most
+        ):
+            self._wake(place, self._context.clock())
+        self._wake(place, deadline(waiting, {waiting.pmode: unit.terms}))
+
+    def _rest(self, unit: Unit) -> int:
+        """What a message needs beside its units, when one of this P-Mode is the primary."""
+        sending, name = unit.sending, unit.terms.pmode
+        known = self._rests.get(name)
+        if known is None or known[0] is not sending:
+            made = self._made([unit])
+            contents = [part.content for part in made.parts]
+            if made.seal is not None:
+                contents = list(made.seal.on(contents))
+            parts = [
+                WirePart(part.payload.content_id, part.wire_type, content, part.payload.file_name)
+                for part, content in zip(made.parts, contents, strict=True)
+            ]
+            whole = wire_form(made.version, made.envelope, parts, _BOUNDARY).length
+            known = sending, rest_size(whole, unit.packed, sending.match.leg)
+            self._rests[name] = known
+        return known[1]
+
+    def _wake(self, place: str, at: datetime) -> None:
+        """Plan a destination at that time, or before."""
+        known = self._timers.get(place)
+        if known is not None:
+            if known[0] <= at:
+                return
+            known[1].cancel()
+        loop = asyncio.get_running_loop()
+        wait = max((at - self._context.clock()).total_seconds(), 0.0)
+        self._timers[place] = (at, loop.call_later(wait, self._plan, place))
+
+    def _plan(self, place: str) -> None:
+        self._timers.pop(place, None)
+        if not self._open:
+            return
+        there = self._waiting.get(place, {})
+        terms = {unit.terms.pmode: unit.terms for unit, _ in there.values()}
+        waiting = [one for _, one in there.values()]
+        found = plan(waiting, terms, self._context.clock(), limits=self._context.limits)
+        self._grown[place] = 0
+        bundles = [[there.pop(one.id)[0] for one in bundle] for bundle in found.bundles]
+        lonely = [there.pop(one.id)[0] for one in found.lonely]
+        if not there:
+            self._waiting.pop(place, None)
+            self._grown.pop(place, None)
+        elif found.wake is not None:
+            self._wake(place, found.wake)
+        if bundles or lonely:
+            self._begin(self._leave(bundles, lonely))
+
+    async def _leave(self, bundles: Sequence[list[Unit]], lonely: Sequence[Unit]) -> None:
+        for units in bundles:
+            await self._send(units)
+        for unit in lonely:
+            said = "it is to be bundled, and nobody came to go with it in time"
+            await self._fail(unit.message, unit.work, said, BUNDLING_ERROR)
+
+    async def _send(self, units: Sequence[Unit]) -> None:
+        """Package a bundle, make it durable, and hand it to the sender."""
+        context, sender, first = self._context, self._sender, units[0]
+        try:
+            made = await self._package(units)
+        except (Unsecurable, EbmsError, ValueError) as error:
+            if len(units) > 1:
+                for unit in units:
+                    await self._send([unit])
+            else:
+                detail = error.detail if isinstance(error, EbmsError) else str(error)
+                await self._fail(first.message, first.work, detail, None)
+            return
+        work = self._send_work(units)
+        taken = work.lane is None and sender.has_room(work.partner)
+        taken = taken and (first.sending.policy.fail_fast or not context.is_paused(work.partner))
+        if taken:
+            work = sender.claimed(work, context.clock())
+        step = self._kept(units, made, work)
+        done = await self._run([one.work for one in units], step)
+        if done is None:
+            return
+        number, messages = done
+        if not taken:
+            context.work_came.set()
+            return
+        sent = sent_units((made.user_message, *made.secondaries), made.references)
+        outgoing = Outgoing(messages[0], changed(work, id=number), made=made)
+        if len(units) > 1:
+            outgoing = changed(outgoing, units=messages, sent_units=sent)
+        else:
+            outgoing = changed(outgoing, sent=sent[messages[0].message_id])
+        sender.take(outgoing)
+
+    async def _package(self, units: Sequence[Unit]) -> Package:
+        size = sum(part.content.size for one in units for part in one.packed.parts)
+        if size <= _ASIDE:
+            return self._made(units)
+        return await asyncio.to_thread(self._made, units)
+
+    def _made(self, units: Sequence[Unit]) -> Package:
+        context, sending = self._context, units[0].sending
+        return package_units(
+            [one.packed for one in units],
+            sending.match,
+            sending.material,
+            now=context.clock(),
+            entropy=context.entropy,
+            limits=context.limits,
+        )
+
+    def _send_work(self, units: Sequence[Unit]) -> Work:
+        message, sending = units[0].message, units[0].sending
+        ends = [ends_at(sending.policy, one.message.created_at, None) for one in units]
+        lane = None
+        if any(one.terms.in_order for one in units):
+            # Units of a series may be in several bundles, which arrive in their order.
+            lane = f"send:bundle:{message.partner}"
+        return Work(
+            "send",
+            message.message_id,
+            self._context.clock(),
+            partner=message.partner,
+            lane=lane,
+            expires_at=min((one for one in ends if one is not None), default=None),
+        )
+
+    def _kept(
+        self, units: Sequence[Unit], made: Package, work: Work
+    ) -> Callable[[Transaction], tuple[int, tuple[Message, ...]]]:
+        """The step after which the bundle is ready to be sent."""
+        context = self._context
+        now, boundary = context.clock(), new_boundary(context, made)
+        primary = units[0].message.message_id
+        bundle = primary if len(units) > 1 else None
+
+        def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
+            keep = Shared(tx).keep
+            messages = []
+            for unit in units:
+                first = unit is units[0]
+                fields: dict[str, Any] = {
+                    "state": State.READY,
+                    "envelope": keep(made.envelope),
+                    "soap": made.version.number,
+                    "boundary": boundary if first else None,
+                    "seal": made.seal if first else None,
+                    "bundle": bundle,
+                    "updated_at": now,
+                }
+                name = unit.message.message_id
+                if not tx.change_message(Side.SENDING, name, (State.SUBMITTED,), **fields):
+                    raise _Gone
+                messages.append(changed(unit.message, **fields))
+                tx.finish_work(unit.work.id, unit.work.owner)
+            if bundle is not None:
+                tx.record([about(one, "bundled", now) for one in messages])
+            return tx.add_work(work), tuple(messages)
+
+        return step
+
+    async def _fail(self, message: Message, work: Work, detail: str, code: str | None) -> None:
+        context, now = self._context, self._context.clock()
+        await self._run(
+            [work], lambda tx: unpackable(context, tx, message, work, detail, now, code)
+        )
+        context.settled.tell(message.message_id)
+        context.told()
+
+    async def _run(self, works: Sequence[Work], step: Callable[[Transaction], T]) -> T | None:
+        """Run a step that ends the waiting of units; what cannot be stored is loaded again."""
+        context = self._context
+        try:
+            return await context.store.run(step)
+        except (StoreError, _Gone) as error:
+            _log.error("not bundled, it will be tried again", extra={"detail": str(error)})
+            for work in works:
+                context.let_go[work.id] = False
+            return None
+        finally:
+            for work in works:
+                context.in_hand.discard(work.id)
+                done = self._done.pop(work.id, None)
+                if done is not None and not done.done():
+                    done.set_result(None)
+
+    def _begin(self, doing: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(self._guarded(doing))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, doing: Coroutine[None, None, None]) -> None:
+        try:
+            await doing
+        except Exception:
+            _log.exception("bundling failed")
+
+
+def _waiting(unit: Unit, rest: int) -> Waiting:
+    """A unit as the planner sees it."""
+    message, packed, leg = unit.message, unit.packed, unit.sending.match.leg
+    info = packed.user_message.message_info
+    series: str | tuple[str, ...] | None = None
+    if unit.sending.in_order is not None:
+        series = order_of(message, unit.sending.in_order)
+    elif unit.terms.ordering != UNDEFINED:
+        series = unit_values([written_unit(packed.user_message)], unit.terms.scope)[0]
+    return Waiting(
+        message.message_id,
+        unit.terms.pmode,
+        message.partner,
+        info.timestamp,
+        added_size(packed, leg),
+        rest,
+        series,
+        tuple(part.payload.content_id for part in packed.parts),
+    )
+
+
+def _restored(context: Context, message: Message, work: Work) -> PackedUnit:
+    """The unit as it was packed when it was submitted."""
+    user_message = msgspec.json.decode(work.data, type=UserMessage)
+    parts = []
+    for part in message.parts:
+        payload = DraftPayload(
+            context.store.content(part.stored),
+            bytes.fromhex(part.sha256),
+            part.media_type,
+            part.content_id or "",
+            part.file_name,
+        )
+        named = tuple(Property(*one) for one in part.properties)
+        content = payload.content
+        parts.append(PackedPart(payload, content, part.wire_type, part.compressed, named))
+    return PackedUnit(user_message, tuple(parts))

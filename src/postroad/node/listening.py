@@ -1,0 +1,132 @@
+"""Receipts and errors that come by themselves, with a PullRequest or with user messages.
+
+An envelope may hold several, about messages of several P-Modes: each is judged by the terms of the
+message that it is about, and all that is heard is written down in one step.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
+
+from postroad.msh.answers import SentMessage, sent_messages
+from postroad.msh.capture import Capture
+from postroad.msh.expectation import Terms
+from postroad.msh.inspection import Look
+from postroad.msh.lens import Inspection
+from postroad.node.context import Context
+from postroad.node.hearing import Hearing, judged
+from postroad.node.outcome import answered
+from postroad.node.sharing import Shared
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Side, Stored
+from postroad.wire.content import read_all
+from postroad.wire.ebms3 import SignalMessage
+
+_AT_ONCE: Final = 16 * 1024
+"""Bytes of attachments up to which an envelope is judged on the loop."""
+Refs = tuple[str | None, ...]
+
+
+async def hear_all(
+    context: Context,
+    look: Look | None,
+    capture: Capture,
+    refs: Iterable[str | None],
+    peer: str | None,
+    now: datetime,
+    *,
+    judged_already: bool = False,
+) -> tuple[list[Message], Refs]:
+    """What an envelope says about messages of ours: those, and the references to no message.
+
+    `look` has read it already, or judged it too; else it is looked at here.
+    """
+    wanted = tuple(dict.fromkeys(refs))
+    known, unknown = await _known(context, wanted)
+    legs: dict[tuple[str | None, int], list[Message]] = {}
+    for message in known:
+        legs.setdefault((message.pmode, message.leg), []).append(message)
+    hearings: list[tuple[Message, Hearing]] = []
+    for number, messages in enumerate(legs.values()):
+        match = context.in_force.match(messages[0].pmode, messages[0].leg)
+        if judged_already and look is not None:
+            found = look.found
+        else:
+            found = await _judged(context, capture, messages[0], now, None if number else look)
+        signals = by_reference(found)
+        for message, sent in zip(messages, _sent(context, messages), strict=True):
+            about = signals.get(message.message_id, ())
+            hearing = judged(found, capture, match, sent, on_response=False, signals=about)
+            hearings.append((message, hearing))
+    if hearings:
+        await context.store.run(_written(context, hearings, now, peer))
+    return known, unknown
+
+
+async def _known(context: Context, wanted: Refs) -> tuple[list[Message], Refs]:
+    found = await context.store.look(
+        lambda reader: [reader.message(Side.SENDING, ref) if ref else None for ref in wanted]
+    )
+    known = [one for one in found if one is not None and _was_given_away(one)]
+    ours = {one.message_id for one in known}
+    return known, tuple(ref for ref in wanted if ref not in ours)
+
+
+def _was_given_away(message: Message) -> bool:
+    """Whether anybody can say anything about it: not while it waits for who pulls it first."""
+    waits = message.channel is not None and message.first_sent_at is None
+    return message.envelope is not None and not waits
+
+
+async def _judged(
+    context: Context, capture: Capture, about: Message, now: datetime, look: Look | None
+) -> Inspection:
+    """The envelope by the terms for answers about a message; `look` has read it already."""
+    terms = context.in_force.answer_terms(context.in_force.match(about.pmode, about.leg))
+    if look is not None:
+        look.judge(terms)
+        return look.found
+    anew = Look(capture, context.in_force.lens(now, context.store.new_sink))
+    if sum(one.content.size for one in capture.attachments) > _AT_ONCE:
+        await asyncio.to_thread(_looked, anew, terms)
+    elif await context.read(anew):
+        await context.judge((anew, terms))
+    return anew.found
+
+
+def _looked(look: Look, terms: Terms) -> None:
+    """Read and judge in one go: a tree is best used in the thread that read it."""
+    if look.read():
+        look.judge(terms)
+
+
+def _sent(context: Context, messages: list[Message]) -> list[SentMessage]:
+    """What was sent; the envelope of a bundle is read once for all its units."""
+    read: dict[Stored, dict[str, SentMessage]] = {}
+    for message in messages:
+        stored = message.envelope
+        assert stored is not None
+        if stored not in read:
+            kept = read_all(context.store.content(stored), stored.size)
+            read[stored] = sent_messages(kept, context.limits)
+    return [read[one.envelope][one.message_id] for one in messages if one.envelope is not None]
+
+
+def by_reference(found: Inspection) -> dict[str | None, list[SignalMessage]]:
+    """The signals of an envelope, by what they are about."""
+    signals: dict[str | None, list[SignalMessage]] = {}
+    for one in found.messaging.signals if found.messaging is not None else ():
+        signals.setdefault(one.message_info.ref_to_message_id, []).append(one)
+    return signals
+
+
+def _written(
+    context: Context, hearings: list[tuple[Message, Hearing]], now: datetime, peer: str | None
+) -> Callable[[Transaction], None]:
+    def step(tx: Transaction) -> None:
+        keep = Shared(tx).keep
+        for message, hearing in hearings:
+            answered(context, tx, message, hearing, now, peer, keep)
+
+    return step

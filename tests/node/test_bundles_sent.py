@@ -1,0 +1,218 @@
+"""Bundles that go out: units wait, are planned, packaged, sent and answered."""
+
+from typing import Any, Final
+
+import pytest
+from lxml import etree
+
+from postroad.store.records import State
+from postroad.wire.names import EB3
+from tests.node.reliable import (
+    BUYER,
+    SELLER,
+    STORES,
+    Held,
+    Posted,
+    World,
+    lost,
+    played,
+    refused,
+    reply_lost,
+    told,
+)
+
+UPDATES: Final = "updates"
+RETRY: Final = {"max_retries": 3, "timeout": "PT10S", "period": "PT20S"}
+NAMES: Final = ("a@buyer", "b@buyer", "c@buyer")
+in_every_store = pytest.mark.parametrize("kept_in", STORES)
+
+
+def bundling(policy: str = "optional", **more: Any) -> dict[str, Any]:
+    return {
+        "policy": policy,
+        "compatibility": {"pmode_list": [UPDATES]},
+        "max_delay": "PT5S",
+        **more,
+    }
+
+
+def units(posted: Posted) -> list[str]:
+    """The units of what was posted, in their order."""
+    start = posted.body.index(b"<S12:Envelope")
+    end = posted.body.index(b"</S12:Envelope>") + len(b"</S12:Envelope>")
+    root = etree.fromstring(posted.body[start:end])
+    messages = root.iter(f"{{{EB3}}}UserMessage")
+    return [one.findtext(f".//{{{EB3}}}MessageId") or "" for one in messages]
+
+
+@pytest.mark.req("P2-3.1.3-01", "P2-3.3-02", "P2-3.4-02", "P2-7.2-01", "P2-7.2-04")
+@in_every_store
+@played
+async def test_what_is_submitted_within_the_delay_goes_in_one_envelope(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    world.agree(UPDATES, bundling=bundling(), signed=True)
+    buyer, seller = await world.both()
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(4)
+    assert world.wire.posted == []
+    await world.until(6)
+    [posted] = world.wire.to(SELLER)
+    assert units(posted) == list(NAMES)
+    assert await seller.inbox() == list(NAMES)
+    for name in NAMES:
+        assert await buyer.state(name) is State.ACKNOWLEDGED
+        story = ["submitted", "bundled", "sent", "acknowledged"]
+        events = [one.event for one in await buyer.events(name)]
+        assert events[:3] == story[:3]
+        assert "receipt_received" in events
+        [sent] = [one for one in await buyer.events(name) if one.event == "sent"]
+        assert sent.envelope == NAMES[0]
+    assert await buyer.work() == {}
+
+
+@pytest.mark.req("P2-3.3-03", "P2-3.5-06", "P2-7.2-02")
+@played
+async def test_who_must_have_company_and_finds_none_has_failed(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling("always"))
+    buyer, _ = await world.both()
+    await buyer.send(NAMES[0], UPDATES)
+    await world.until(6)
+    message = await buyer.message(NAMES[0])
+    assert (message.state, message.error_code) == (State.FAILED, "EBMS:0030")
+    assert world.wire.posted == []
+    [notice] = await buyer.notices(NAMES[0])
+    assert notice.error_code == "EBMS:0030"
+
+
+@played
+async def test_a_unit_without_company_goes_alone_as_a_plain_message(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling())
+    buyer, seller = await world.both()
+    await buyer.send(NAMES[0], UPDATES)
+    await world.until(6)
+    assert await seller.inbox() == [NAMES[0]]
+    assert "bundled" not in await buyer.story(NAMES[0])
+    assert await buyer.state(NAMES[0]) is State.ACKNOWLEDGED
+
+
+@in_every_store
+@played
+async def test_units_that_waited_when_a_node_died_are_sent_by_the_next(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    world.agree(UPDATES, bundling=bundling(), signed=True)
+    buyer, seller = await world.both()
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(2)
+    buyer = await world.start_again(BUYER)
+    await world.until(10)
+    assert sorted(await seller.inbox()) == list(NAMES)
+    assert [units(one) for one in world.wire.to(SELLER)] == [list(NAMES)]
+    assert await buyer.state(NAMES[2]) is State.ACKNOWLEDGED
+    assert await buyer.work() == {}
+
+
+@pytest.mark.req("P2-3.2.2-08")
+@in_every_store
+@played
+async def test_a_bundle_that_was_being_sent_when_a_node_died_is_sent_again_and_delivered_once(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    world.agree(UPDATES, bundling=bundling(), retry=RETRY)
+    buyer, seller = await world.both()
+    world.wire.will(Held(lost))
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(7)
+    buyer = await world.start_again(BUYER)
+    await world.until(12)
+    first, second = world.wire.to(SELLER)
+    assert first.body == second.body
+    assert sorted(await seller.inbox()) == list(NAMES)
+    for name in NAMES:
+        assert await buyer.state(name) is State.ACKNOWLEDGED
+        events = [one.event for one in await buyer.events(name)]
+        assert events[:4] == ["submitted", "bundled", "sent", "resent"]
+    assert await buyer.work() == {}
+
+
+@played
+async def test_a_bundle_whose_answer_was_lost_is_sent_again_with_the_same_bytes(
+    world: World,
+) -> None:
+    world.agree(UPDATES, bundling=bundling(), retry=RETRY)
+    buyer, seller = await world.both()
+    world.wire.will(refused, reply_lost)
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(80)
+    bodies = {one.body for one in world.wire.to(SELLER)}
+    assert len(bodies) == 1
+    assert await seller.inbox() == list(NAMES)
+    for name in NAMES:
+        assert await buyer.state(name) is State.ACKNOWLEDGED
+        story = await buyer.story(name)
+        assert story.index("send_failed") < story.index("resent")
+    assert await buyer.work() == {}
+
+
+@played
+async def test_without_an_answer_all_units_are_in_doubt(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(), retry=RETRY)
+    buyer, _ = await world.both()
+    world.wire.usual[SELLER] = lost
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(400)
+    for name in NAMES:
+        assert await buyer.state(name) is State.IN_DOUBT
+    assert await buyer.work() == {}
+
+
+@played
+async def test_a_bundling_error_about_the_primary_fails_all_units(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling())
+    buyer, _ = await world.both()
+    world.wire.will(told(200, "EBMS:0030", NAMES[0]))
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(6)
+    for name in NAMES:
+        message = await buyer.message(name)
+        assert (message.state, message.error_code) == (State.FAILED, "EBMS:0030")
+
+
+@pytest.mark.req("P2-3.8-05")
+@played
+async def test_receipts_that_come_later_acknowledge_each_unit(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(), receipt="callback", retry=RETRY)
+    buyer, seller = await world.both()
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(40)
+    assert await seller.inbox() == list(NAMES)
+    for name in NAMES:
+        assert await buyer.state(name) is State.ACKNOWLEDGED
+    assert len(world.wire.to(SELLER)) == 1
+    assert await buyer.work() == {}
+
+
+@pytest.mark.req("P2-3.3-08", "P2-3.4-03")
+@played
+async def test_a_full_bundle_does_not_wait(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(max_size="6 KiB", max_delay="PT60S"))
+    buyer, seller = await world.both()
+    for number in range(8):
+        await buyer.send(f"{number}@buyer", UPDATES, bytes(1000))
+    await world.until(5)
+    posted = world.wire.to(SELLER)
+    assert posted
+    assert all(len(one.body) <= 6 * 1024 for one in posted)
+    await world.until(70)
+    assert len(await seller.inbox()) == 8

@@ -1,0 +1,220 @@
+"""Endpoints behind hubs: what their messages are routed by, and how signals find their way back."""
+
+from typing import Any
+
+import pytest
+
+from postroad.agreement.pmode import PMode
+from postroad.agreement.units import derive_units
+from postroad.agreement.writing import pmode_data
+from postroad.store.records import State
+from postroad.wire.multihop import find_routing_input, read_routing_input
+from postroad.wire.names import I_CLOUD, NEXT_MSH
+from postroad.wire.soap import read_envelope
+from postroad.wire.wsa import read_addressing
+from postroad.wire.xml import parse
+from tests.node.asking import PRICES, Q, R, ask, reply
+from tests.node.hubs import FAR, NEAR, hub, rule, there_and_back
+from tests.node.reliable import BUYER, SELLER, Posted, Station, World, address, party, played
+
+M = "m@buyer"
+
+
+async def started(world: World) -> tuple[Station, Station]:
+    for name in (NEAR, FAR):
+        await world.start(name)
+    return await world.both()
+
+
+def signals(world: World, to: str) -> list[Posted]:
+    return [one for one in world.wire.to(to) if not one.content_type.startswith("multipart")]
+
+
+def routed(body: bytes) -> tuple[str, str, str, str, str | None]:
+    """From, To, Service, Action and mpc of the RoutingInput."""
+    start = body.index(b"<S12:Envelope")
+    envelope = read_envelope(parse(body[start : body.index(b"</S12:Envelope>") + 15]))
+    block = find_routing_input(envelope)
+    assert block is not None
+    value, problems = read_routing_input(block)
+    assert value is not None
+    assert (problems, value.role) == ([], NEXT_MSH)
+    addressing, _ = read_addressing(envelope)
+    assert addressing is not None
+    assert (addressing.to, addressing.to_role) == (I_CLOUD, NEXT_MSH)
+    message = value.user_message
+    info = message.collaboration_info
+    sides = str(message.from_party), str(message.to_party)
+    return *sides, str(info.service), info.action, message.mpc
+
+
+@pytest.mark.req("P2-2.6-02", "P2-2.6.2-07", "P2-2.6.2-08", "P2-2.6.2-11", "P2-2.6.3.1-04")
+@played
+async def test_the_signed_receipt_finds_its_way_back_through_both_hubs(world: World) -> None:
+    there_and_back(world)
+    buyer, seller = await started(world)
+    await buyer.send(M)
+    await world.wait(5)
+    assert await seller.inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    [first], [second], [third] = (signals(world, name) for name in (FAR, NEAR, BUYER))
+    assert first.body == second.body == third.body
+    trade = "urn:example:trade"
+    assert routed(first.body) == (party(SELLER), party(BUYER), trade, "orders.receipt", None)
+    assert first.body.count(b"<ds:Reference URI=") >= 5
+    assert (await seller.story(M))[-1] == "receipt_sent"
+
+
+@pytest.mark.req("P2-2.6.2-11")
+@played
+async def test_an_error_finds_its_way_back_through_both_hubs(world: World) -> None:
+    there_and_back(world)
+    [leg] = world._pmodes[SELLER][0]["legs"]
+    leg["business_info"]["payload_profile"] = {"max_size": "1 B"}
+    buyer, _ = await started(world)
+    await buyer.send(M)
+    await world.wait(5)
+    [error] = signals(world, FAR)
+    assert routed(error.body)[3] == "orders.error"
+    assert await buyer.state(M) is State.FAILED
+
+
+def _addressed(world: World, side: str, **given: Any) -> None:
+    for at in (BUYER, SELLER):
+        world._pmodes[at][0][side]["addressing"] = given
+
+
+@pytest.mark.req("P2-2.7.1.2-05", "P2-2.7.1-01", "P2-2.6.3.2-06")
+@played
+async def test_a_user_message_is_routed_by_the_epr_of_its_receiver(world: World) -> None:
+    there_and_back(world)
+    known = {"business_info": {"service": "urn:example:post", "action": "all"}}
+    epr = {"routing_input": {**known, "responder": {"party": "urn:example:box"}}}
+    _addressed(world, "responder", epr=epr, action="urn:example:deliver")
+    box = {"to_party": "urn:example:box", "service": "urn:example:post"}
+    hub(world, NEAR, rule("over", FAR, **box), rule("home", BUYER, to_party=party(BUYER)))
+    hub(world, FAR, rule("home", SELLER, **box), rule("over", NEAR, to_party=party(BUYER)))
+    buyer, seller = await started(world)
+    await buyer.send(M)
+    await world.wait(5)
+    sent = world.wire.to(NEAR)[0]
+    assert routed(sent.body) == (
+        party(BUYER),
+        "urn:example:box",
+        "urn:example:post",
+        "all",
+        None,
+    )
+    assert b"urn:example:deliver<" in sent.body
+    assert await seller.inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    [receipt] = signals(world, FAR)
+    assert routed(receipt.body)[2:4] == ("urn:example:post", "all.receipt")
+    assert b"urn:example:deliver.receipt<" in receipt.body
+
+
+@pytest.mark.req("P2-2.7.1.4-03")
+@played
+async def test_signals_are_routed_by_the_epr_of_who_sent_the_message(world: World) -> None:
+    there_and_back(world)
+    business = {"action": "answers", "mpc": "urn:example:buyer-in"}
+    _addressed(world, "initiator", epr={"routing_input": {"business_info": business}})
+    buyer, _ = await started(world)
+    await buyer.send(M)
+    await world.wait(5)
+    [receipt] = signals(world, FAR)
+    assert routed(receipt.body)[3:] == ("answers", "urn:example:buyer-in")
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@pytest.mark.req("P2-2.7.1.4-01")
+@played
+async def test_a_sender_with_an_address_alone_is_answered_there_without_routing(
+    world: World,
+) -> None:
+    there_and_back(world)
+    _addressed(world, "initiator", address=address(BUYER))
+    for at in (BUYER, SELLER):
+        del world._pmodes[at][0]["legs"][0]["security"]["send_receipt"]["reply_to"]
+    buyer, _ = await started(world)
+    await buyer.send(M)
+    await world.wait(5)
+    assert signals(world, FAR) == []
+    [receipt] = signals(world, BUYER)
+    assert b"RoutingInput" not in receipt.body
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@played
+async def test_a_receipt_between_two_points_has_no_routing_input(world: World) -> None:
+    world.agree(receipt="callback", signed=True)
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(5)
+    [receipt] = world.wire.to(BUYER)
+    assert b"RoutingInput" not in receipt.body
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+def unit_of(pmode: dict[str, Any], place: int, *, initiator_pulls: bool = False) -> PMode:
+    return derive_units(
+        PMode.model_validate(pmode),
+        initiator_hub=address(NEAR),
+        responder_hub=address(FAR),
+        initiator_pulls=initiator_pulls,
+    )[place]
+
+
+@pytest.mark.req("P2-2.7.2-03", "P2-2.7.2-13", "P2-2.6.3.2-03")
+@played
+async def test_the_derived_units_carry_a_request_and_its_reply_through_both_hubs(
+    world: World,
+) -> None:
+    ask(world, "pushAndPush", signed=True)
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place))]
+    there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
+    hub(world, NEAR, rule("over", FAR, **there), rule("home", BUYER, **back))
+    hub(world, FAR, rule("home", SELLER, **there), rule("over", NEAR, **back))
+    buyer, seller = await started(world)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(5)
+    assert await seller.inbox() == [Q]
+    await reply(seller, pmode=f"{PRICES}.resp")
+    await world.wait(5)
+    assert await buyer.inbox() == [R]
+    assert await buyer.state(Q) is await seller.state(R) is State.ACKNOWLEDGED
+    assert {one.sender for one in world.wire.to(SELLER)} == {FAR}
+    assert {one.sender for one in world.wire.to(BUYER)} == {NEAR}
+    about_request, about_reply = signals(world, BUYER)[0], signals(world, SELLER)[0]
+    assert b"twoWay.request.receipt<" in about_request.body
+    assert b"twoWay.reply.receipt<" in about_reply.body
+    assert routed(about_reply.body)[:2] == (party(BUYER), party(SELLER))
+
+
+@pytest.mark.req("P2-2.6.2-10")
+@played
+async def test_a_buyer_that_nobody_can_reach_pulls_its_receipt_from_its_hub(world: World) -> None:
+    """Appendix G: the receipt waits in the channel of the message with `.receipt`."""
+    there_and_back(world)
+    channel = "http://near.example/buyer"
+    user = {"username": "buyer", "password": "a secret of ours"}
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        pmode["initiator"]["authorization"] = user
+        pmode["legs"][0]["business_info"]["mpc"] = channel
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place, initiator_pulls=True))]
+    world._pmodes[BUYER][0]["legs"][0]["pulling"] = {"scheduled": False}
+    box = {"id": "box", "match": {"to_party": party(BUYER)}}
+    box |= {"to": {"channel": {"authorization": user}}}
+    hub(world, NEAR, rule("over", FAR, to_party=party(SELLER)), box)
+    buyer, _ = await started(world)
+    await buyer.send(M, "orders.init")
+    await world.wait(5)
+    assert (await buyer.state(M), world.wire.to(BUYER)) == (State.WAITING, [])
+    [receipt] = signals(world, FAR)
+    assert routed(receipt.body)[4] == f"{channel}.receipt"
+    pulled = await buyer.process.ask(buyer.node.pull("orders.init"))
+    assert pulled.answered == (M,)
+    assert await buyer.state(M) is State.ACKNOWLEDGED

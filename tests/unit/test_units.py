@@ -1,0 +1,218 @@
+"""The two units of a multi-hop P-Mode, made of a point-to-point one."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from postroad.agreement.loading import load_pmodes, load_sources
+from postroad.agreement.pmode import PMode
+from postroad.agreement.reply_patterns import (
+    error_addressing,
+    error_pattern,
+    receipt_addressing,
+    receipt_pattern,
+    routed_mpc,
+    signal_channels,
+)
+from postroad.agreement.units import derive_units
+from postroad.agreement.writing import pmode_yaml
+from postroad.cli.pmode import app
+from postroad.wire.names import DEFAULT_MPC
+
+NEAR, FAR = "https://near.example/msh", "https://far.example/msh"
+ORDERS = """\
+id: orders
+agreement: urn:example:agreement
+initiator: {party: "urn:example:buyer", role: Buyer}
+responder: {party: "urn:example:seller", role: Seller}
+legs:
+  - protocol: {address: "https://seller.example/msh", soap_version: "1.2"}
+    business_info: {service: "urn:example:trade", action: Order}
+    security:
+      x509: {sign: true, signature: {certificate: buyer.pem, algorithm: rsa-sha256}}
+      send_receipt: {reply_pattern: response, non_repudiation: true, certificate: seller.pem}
+"""
+REPLY = """\
+  - protocol: {address: "https://buyer.example/msh"}
+    business_info: {action: Confirm}
+    security: {send_receipt: true}
+"""
+TALK = ORDERS.replace("agreement:", "mep: twoWay\nmep_binding: pushAndPush\nagreement:") + REPLY
+
+
+def point_to_point(text: str = ORDERS) -> PMode:
+    result = load_pmodes(text, "orders.yaml")
+    assert result.ok, [str(one) for one in result.problems]
+    return result.pmodes[0]
+
+
+def units(text: str = ORDERS) -> tuple[PMode, PMode]:
+    return derive_units(point_to_point(text), initiator_hub=NEAR, responder_hub=FAR)
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["multihop", *map(str, arguments)])
+
+
+def addresses(pmode: PMode) -> list[str | None]:
+    return [leg.protocol.address if leg.protocol else None for leg in pmode.legs]
+
+
+@pytest.mark.req("P2-2.7.2-01", "P2-2.7.2-02", "P2-2.7.2-03", "P2-2.7.2-05", "P2-2.7.2-13")
+def test_each_end_knows_its_own_hub() -> None:
+    init, resp = units()
+    assert (init.id, resp.id) == ("orders.init", "orders.resp")
+    assert init.public_id == resp.public_id == "orders"
+    assert addresses(init) == [NEAR]
+    assert addresses(resp) == ["https://seller.example/msh"]
+    for unit, hub in ((init, NEAR), (resp, FAR)):
+        [leg] = unit.legs
+        assert leg.protocol is not None
+        assert leg.protocol.add_actor_or_role_attribute is True
+        assert leg.security is not None
+        receipt = leg.security.send_receipt
+        assert receipt is not None
+        assert (receipt.reply_pattern, receipt.reply_to) == ("callback", hub)
+        assert (receipt.non_repudiation, receipt.certificate) == (True, "seller.pem")
+        assert leg.error_handling is not None
+        report = leg.error_handling.report
+        assert report is not None
+        assert report.as_response is False
+        assert report.receiver_errors_to is not None
+        assert report.receiver_errors_to.value == (hub,)
+
+
+def test_a_reply_that_is_pushed_goes_by_the_hub_of_who_replies() -> None:
+    init, resp = units(TALK)
+    assert addresses(init) == [NEAR, "https://buyer.example/msh"]
+    assert addresses(resp) == ["https://seller.example/msh", FAR]
+    reply = resp.legs[1].security
+    assert reply is not None
+    assert reply.send_receipt is not None
+    assert (reply.send_receipt.enabled, reply.send_receipt.reply_to) == (True, FAR)
+
+
+@pytest.mark.req("P2-2.7.2-04")
+@pytest.mark.parametrize("text", [ORDERS, TALK], ids=["one way", "two way"])
+def test_the_two_fit_together_and_no_longer_when_one_is_changed(text: str) -> None:
+    init, resp = map(pmode_yaml, units(text))
+    assert load_sources([("init.yaml", init), ("resp.yaml", resp)]).problems == ()
+    other = resp.replace("action: Order", "action: Invoice")
+    [problem] = load_sources([("init.yaml", init), ("resp.yaml", other)]).errors
+    assert "'Invoice' here and 'Order' in 'orders.init'" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ORDERS.replace("id: orders", "id: orders.init"), "unit already"),
+        (ORDERS.replace("legs:", "mep_binding: pull\nlegs:", 1), "pull does not pass hubs"),
+        (TALK.replace("pushAndPush", "sync"), "sync does not pass hubs"),
+        (
+            ORDERS.replace(
+                "reply_pattern: response",
+                "reply_pattern: pull, addressing: "
+                "{epr: {routing_input: {business_info: {mpc: 'urn:example:r'}}}}",
+            ),
+            "would have to ask the hub",
+        ),
+        (
+            "id: old\nagreement: cpa\ninitiator: {party: urn:a}\nresponder: {party: urn:b}\n"
+            "legs: [{ebxml: {}, business_info: {service: urn:s, action: A}}]\n",
+            "relays of its own",
+        ),
+    ],
+    ids=["a unit", "pulled", "sync", "pulled receipts", "ebXML"],
+)
+def test_what_has_no_units_is_refused(text: str, said: str) -> None:
+    pmode = load_pmodes(text, "p.yaml").pmodes[0]
+    with pytest.raises(ValueError, match=said):
+        derive_units(pmode, initiator_hub=NEAR, responder_hub=FAR)
+
+
+def test_the_command_writes_a_file_for_each_end(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text(ORDERS)
+    done = run(file, "--initiator-hub", NEAR, "--responder-hub", FAR, "--out", tmp_path / "u")
+    assert (done.exit_code, done.stderr) == (0, "")
+    init, resp = tmp_path / "u/orders.init.yaml", tmp_path / "u/orders.resp.yaml"
+    assert done.stdout == f"wrote {init}: 1 P-Mode\nwrote {resp}: 1 P-Mode\n"
+    made = load_sources([(str(one), one.read_text()) for one in (init, resp)])
+    assert made.problems == ()
+    assert made.pmodes == units()
+
+
+def test_several_pmodes_stay_in_one_file_and_one_hub_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(f"{ORDERS}---\n{ORDERS.replace('id: orders', 'id: b').replace('Order', 'B')}")
+    done = run(file, "--initiator-hub", NEAR)
+    assert done.exit_code == 0, done.output
+    made = load_sources([("r", (tmp_path / "all.resp.yaml").read_text())])
+    assert [one.id for one in made.pmodes] == ["orders.resp", "b.resp"]
+    assert NEAR in (tmp_path / "all.resp.yaml").read_text()
+
+
+def test_nothing_is_overwritten_unawares(tmp_path: Path) -> None:
+    file, target = tmp_path / "orders.yaml", tmp_path / "orders.resp.yaml"
+    file.write_text(ORDERS)
+    target.write_text("mine")
+    done = run(file, "--initiator-hub", NEAR)
+    assert done.exit_code == 1
+    assert f"{target}: it exists" in done.stderr
+    assert target.read_text() == "mine"
+    assert not (tmp_path / "orders.init.yaml").exists()
+    assert run(file, "--initiator-hub", NEAR, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "hub", "said"),
+    [
+        ("id: a\nlegs: [{splitting: true}]\n", NEAR, "no P-Mode in it that could be taken"),
+        (ORDERS.replace("id: orders", "id: a.resp"), NEAR, "'a.resp': it is a unit already"),
+        (ORDERS, "not a url", "cannot be the hub"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, text: str, hub: str, said: str) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text(text)
+    done = run(file, "--initiator-hub", hub)
+    assert done.exit_code == 1
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == [file]
+
+
+USER = "initiator: {authorization: {username: u, password: p}, "
+
+
+@pytest.mark.req("P2-2.7.2-13", "P2-2.6.2-10")
+@pytest.mark.parametrize("mpc", ["http://hub.example/buyer", None])
+def test_an_initiator_that_pulls_finds_receipts_and_errors_in_their_channels(
+    tmp_path: Path, mpc: str | None
+) -> None:
+    file = tmp_path / "orders.yaml"
+    info = f"business_info: {{mpc: '{mpc}', " if mpc else "business_info: {"
+    text = ORDERS.replace("initiator: {", USER)
+    file.write_text(text.replace("business_info: {", info))
+    done = run(file, "--initiator-hub", NEAR, "--responder-hub", FAR, "--initiator-pulls")
+    assert (done.exit_code, done.stderr) == (0, "")
+    init, resp = (
+        load_pmodes((tmp_path / f"orders.{unit}.yaml").read_text(), unit).pmodes[0].legs[0]
+        for unit in ("init", "resp")
+    )
+    channel = mpc or DEFAULT_MPC
+    assert signal_channels(init) == (f"{channel}.receipt", f"{channel}.error")
+    assert (receipt_pattern(resp), error_pattern(resp)) == ("callback", "callback")
+    routed = receipt_addressing(resp), error_addressing(resp)
+    assert tuple(map(routed_mpc, routed)) == signal_channels(init)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(ORDERS, "add initiator.authorization"), (TALK.replace("initiator: {", USER), "replies are")],
+)
+def test_who_cannot_pull_is_told_why(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        derive_units(
+            point_to_point(text), initiator_hub=NEAR, responder_hub=FAR, initiator_pulls=True
+        )
