@@ -88,6 +88,11 @@ def test_several_addresses_are_tried_in_order() -> None:
             "relay is for PullRequests",
         ),
         ("routes: [{id: a, to: {relay: []}}]\n", "it leads nowhere"),
+        (
+            "routes: [{id: a, to: {channel: {authorization: {username: a, password: b}, "
+            "parent: {username: c, password: d}}}}]\n",
+            "which has no parent here",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(text: str | bytes, said: str) -> None:

@@ -60,6 +60,13 @@ def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
             yield Breach(path, "it leads nowhere", "add push: with the URL of the next MSH")
 
 
+def only_sub_channels_have_a_parent(file: RoutesFile) -> Iterator[Breach]:
+    for path, to in _destinations(file):
+        if to.channel is not None and to.channel.parent is not None and not to.channel.extension:
+            said = "messages wait in their own channel, which has no parent here"
+            yield Breach((*path, "channel", "parent"), said, "remove it, or add extension")
+
+
 def _relaying(path: Path, to: Destination) -> Iterator[Breach]:
     """PullRequests are passed on while who pulls waits, and once."""
     said = "relay is for PullRequests, which are answered at once"
@@ -197,6 +204,7 @@ def few_rules_are_told_apart_by_xpath_alone(file: RoutesFile) -> Iterator[Breach
 ROUTE_RULES: Final[tuple[RouteRule, ...]] = (
     what_waits_is_stored,
     each_rule_leads_somewhere,
+    only_sub_channels_have_a_parent,
     tls_is_for_https,
     each_channel_is_pulled_once,
     parties_have_an_id_or_a_type,

@@ -96,6 +96,10 @@ class Channel(Group):
     authorization: Authorization = parameter(
         "authorization", "User name and password of who may pull.", REQUIRED
     )
+    parent: Authorization | None = parameter(
+        "parent",
+        "User name and password of who may also pull it from the message's own channel.",
+    )
     digest: bool = parameter(
         "digest", "Whether the password must come as a digest; if not, it may come plainly.", True
     )
