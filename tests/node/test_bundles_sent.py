@@ -1,5 +1,6 @@
 """Bundles that go out: units wait, are planned, packaged, sent and answered."""
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -8,6 +9,7 @@ from lxml import etree
 from postroad.store.records import State
 from postroad.wire.names import EB3
 from tests.node.reliable import (
+    BEGIN,
     BUYER,
     SELLER,
     STORES,
@@ -216,3 +218,63 @@ async def test_a_full_bundle_does_not_wait(world: World) -> None:
     assert all(len(one.body) <= 6 * 1024 for one in posted)
     await world.until(70)
     assert len(await seller.inbox()) == 8
+
+
+@pytest.mark.req("P2-3.2.2-09", "P2-3.10.1-08")
+@played
+async def test_bundles_of_a_series_go_one_after_the_other(world: World) -> None:
+    order = {"ordering": {"policy": "documentorder"}}
+    world.agree(UPDATES, bundling=bundling(**order), retry=RETRY, in_order="pmode")
+    buyer, seller = await world.both()
+    held = Held()
+    world.wire.will(held)
+    await buyer.send(NAMES[0], UPDATES)
+    await buyer.send(NAMES[1], UPDATES)
+    await world.until(6)
+    await buyer.send(NAMES[2], UPDATES)
+    await buyer.send("d@buyer", UPDATES)
+    await world.until(9)
+    held.release(lost)
+    await world.until(60)
+    assert [units(one) for one in world.wire.to(SELLER)] == [
+        list(NAMES[:2]),
+        list(NAMES[:2]),
+        [NAMES[2], "d@buyer"],
+    ]
+    assert await seller.inbox() == [*NAMES, "d@buyer"]
+    assert await buyer.work() == {}
+
+
+@played
+async def test_a_unit_that_fails_alone_does_not_keep_its_neighbours(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling())
+    buyer, seller = await world.both()
+    await buyer.send(NAMES[1], UPDATES, b"first")
+    await world.until(7)
+    with world.elsewhere():
+        other = await world.start(BUYER)
+        for name in NAMES:
+            await other.send(name, UPDATES)
+        world.stations[SELLER] = seller
+        await world.until(14)
+        states = [await other.state(name) for name in NAMES]
+    assert states == [State.ACKNOWLEDGED, State.FAILED, State.ACKNOWLEDGED]
+
+
+@played
+async def test_a_bundle_of_which_a_unit_was_removed_is_not_sent_in_part(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(), retry=RETRY)
+    buyer, _ = await world.both()
+    world.wire.usual[SELLER] = lost
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(400)
+    posted = len(world.wire.to(SELLER))
+    await buyer.node.settle(NAMES[1], "delivered", "operator")
+    long_ago = BEGIN + timedelta(days=1)
+    store = buyer.node.context.store
+    assert await store.run(lambda tx: tx.purge(long_ago, [State.SETTLED], 10))
+    await buyer.node.resend(NAMES[0])
+    await world.until(500)
+    assert len(world.wire.to(SELLER)) == posted
+    assert "was removed" in ((await buyer.message(NAMES[0])).detail or "")

@@ -385,7 +385,7 @@ async def test_a_receipt_that_could_not_be_stored_comes_again_with_the_next_copy
 ) -> None:
     world.agree(receipt="callback", retry=RETRY)
     buyer, seller = await world.both()
-    with failing(buyer.node.context.store, StoreFull("no room"), about="Receiver.hear", times=2):
+    with failing(buyer.node.context.store, StoreFull("no room"), about="_written", times=2):
         await buyer.send(M)
         await world.until(1)
         assert await buyer.state(M) is State.WAITING

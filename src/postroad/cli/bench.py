@@ -111,6 +111,20 @@ def pull(
 
 
 @app.command()
+def bundle(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long each side runs.")] = 8.0,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
+    ] = None,
+) -> None:
+    """Send 1 KiB messages, signed, in bundles of a hundred and one by one; keep maxdelay."""
+    from postroad.cli.bench_bundle import bundle_measures
+
+    _tell(bundle_measures(seconds=seconds, folder=folder), as_json)
+
+
+@app.command()
 def hub(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     only: Annotated[

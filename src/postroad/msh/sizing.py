@@ -23,6 +23,7 @@ _SEALED: Final = 1400
 """More than encryption says of an attachment beside its name and type, and adds to its content."""
 _OCTETS: Final = "application/octet-stream"
 _NOTHING: Final = BytesContent(b"")
+_FRAME: Final = wire_form(SoapVersion.SOAP_12, b"", (), _BOUNDARY).length
 
 
 def added_size(unit: PackedUnit, primary: Leg) -> int:
@@ -51,8 +52,7 @@ def _head_size(part: PackedPart) -> int:
     """What MIME needs for a part beside its content."""
     name, kind = part.payload.content_id, part.wire_type
     outgoing = WirePart(name, kind, _NOTHING, part.payload.file_name)
-    frame = wire_form(SoapVersion.SOAP_12, b"", (), _BOUNDARY).length
-    return wire_form(SoapVersion.SOAP_12, b"", (outgoing,), _BOUNDARY).length - frame
+    return wire_form(SoapVersion.SOAP_12, b"", (outgoing,), _BOUNDARY).length - _FRAME
 
 
 def _reference(name: str, leg: Leg) -> Reference:

@@ -5,6 +5,7 @@ The row stays as long as a unit needs it: `Message.timer` names it as long as th
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from postroad.msh.answers import sent_messages
 from postroad.node.context import Context
@@ -24,7 +25,9 @@ from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.content import read_all
 
-AT_WORK = (State.READY, State.WAITING, State.SUSPENDED)
+_AT_WORK: Final = (State.READY, State.WAITING, State.SUSPENDED)
+_AT_REST: Final = (State.ACKNOWLEDGED, State.SENT, State.FAILED)
+"""Nobody waits for what is so."""
 
 
 def unit_ids(context: Context, message: Message) -> tuple[str, ...]:
@@ -59,7 +62,10 @@ def attempt_all(
     def step(tx: Transaction) -> Done | None:
         keep = Shared(tx).keep
         done = [one for each in steps if (one := each(tx, keep)) is not None]
-        settle_row(tx, units, work, sending)
+        if len(done) == len(units) and all(one.state in _AT_REST for one in done):
+            tx.finish_work(work.id, work.owner)
+        else:
+            settle_row(tx, units, work, sending)
         return done[0] if done else None
 
     return step
@@ -71,7 +77,7 @@ def give_up_all(
     """The step that ends those units whose retries or time are over."""
     steps = []
     for unit in units:
-        decision = due(unit, sending.policy, now) if unit.state in AT_WORK else None
+        decision = due(unit, sending.policy, now) if unit.state in _AT_WORK else None
         if decision is not None:
             steps.append(give_up(context, unit, work, decision, now))
 

@@ -65,6 +65,8 @@ class Arrival:
     """The request of ours whose response it is."""
     ride: Callable[[Riding], None] | None = None
     """Takes its receipt along with the next PullRequest."""
+    bundle: str | None = None
+    """The primary unit, where there are several."""
 
 
 class Given(Struct, frozen=True):
@@ -217,7 +219,7 @@ def _taken(
             kept,
             "received",
             now,
-            envelope=user_message_of(arrival.found).message_info.message_id,
+            envelope=arrival.bundle or message_id,
             wire_bytes=arrival.size,
             peer=arrival.peer,
             evidence=signed(kept),
@@ -342,18 +344,12 @@ def kept_message(
         wire_bytes=arrival.size,
         payload_digests=tuple([f"sha256:{one.sha256}" for one in parts]),
         envelope=(keep or tx.keep)(capture.envelope),
-        bundle=_bundle(arrival.found),
+        bundle=arrival.bundle,
         soap=version.number,
         parts=parts,
         peer=arrival.peer,
         **_header_fields(arrival, message),
     )
-
-
-def _bundle(found: Inspection) -> str | None:
-    """The primary unit, where there are several."""
-    messages = found.messaging.user_messages if found.messaging is not None else ()
-    return messages[0].message_info.message_id if len(messages) > 1 else None
 
 
 def _refused(

@@ -394,6 +394,7 @@ class Receiver:
         """The units of a bundle: each taken over, known or refused; all answered together."""
         context = self._context
         arrival = await self._persisted(arrival)
+        arrival.bundle = bundle.units[0].message.message_info.message_id
         later: dict[int, EbmsError] = {}
         hows: list[Answering | None] = []
         signals: list[SignalMessage | None] = []
@@ -405,7 +406,7 @@ class Receiver:
             how, signal = await self._unit_answering(arrival, unit, primary, references[number])
             hows.append(how)
             signals.append(signal)
-        taken = await Unbundling(context, arrival, bundle, hows, later).take()
+        taken = await Unbundling(context, arrival, bundle, hows, later, references).take()
         for number, given in taken.given.items():
             message, how, signal = bundle.units[number].message, hows[number], signals[number]
             assert how is not None

@@ -79,6 +79,8 @@ class Outgoing(Struct, frozen=True):
     """It goes out to a partner who is paused, to see whether it can be reached again."""
     units: tuple[Message, ...] = ()
     """All units of a bundle, the primary first, in the order of the envelope."""
+    lacks_units: bool = False
+    """Retention removed some of them."""
     sent_units: Mapping[str, SentMessage] | None = None
     """What was sent of each of them, while that is in memory."""
 
@@ -212,6 +214,10 @@ class Sender:
         lead = next((one for one in units if one.state in _SENDABLE), None)
         if lead is None:
             return _none_due(work)
+        if outgoing.lacks_units:
+            said = "a message of its bundle was removed since: submit it under another id"
+            never = _never(said, lead.peer, reached=True)
+            return attempt_all(context, units, work, None, [never] * len(units), began, False)
         try:
             sending = self._sending(units[0])
         except Refused as refused:
@@ -233,7 +239,8 @@ class Sender:
             never = _never(f"it cannot be read: {lost}", address, reached=True)
             return self._all(outgoing, sending, [never] * len(units), began)
         outcomes = await self._attempt_all(outgoing, sending, form, address)
-        told = [changed(one, peer=address, wire_bytes=form.length) for one in outcomes]
+        length = form.length
+        told = [changed(one, peer=address, wire_bytes=length) for one in outcomes]
         return self._all(outgoing, sending, told, began, sending.later)
 
     def _all(
@@ -255,7 +262,7 @@ class Sender:
         context = self._context
         ids = unit_ids(context, outgoing.message)
         units = await context.store.look(lambda reader: units_of(reader, ids))
-        return changed(outgoing, units=units)
+        return changed(outgoing, units=units, lacks_units=len(units) < len(ids))
 
     async def _attempt_all(
         self, outgoing: Outgoing, sending: Sending, form: WireForm, address: str

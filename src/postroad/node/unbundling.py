@@ -82,8 +82,13 @@ class Unbundling:
         bundle: Unbundled,
         hows: Sequence[Answering | None],
         later: Mapping[int, EbmsError],
+        references: Sequence[Sequence[Reference]],
     ) -> None:
-        """`hows` says how units are answered, `later` what else is wrong with some."""
+        """`hows` says how units are answered, `later` what else is wrong with some.
+
+        `references` are those of the signature that are about each unit.
+        """
+        self._references = references
         self._context = context
         self._arrival = arrival
         self._bundle = bundle
@@ -188,7 +193,6 @@ class Unbundling:
     ) -> dict[int, SignalMessage]:
         """What is said on the connection, in the order of the units. [P2-3.8-03] [P2-3.5-01]"""
         said: dict[int, SignalMessage] = {}
-        references = bundle_references(self._arrival.found, self._bundle)
         for number, unit in enumerate(self._bundle.units):
             if number in failed:
                 if self._errors_respond:
@@ -205,7 +209,7 @@ class Unbundling:
                     unit.match,
                     signal_id=self._ids[number],
                     now=self._arrival.now,
-                    references=references[number],
+                    references=self._references[number],
                 )
         return said
 
