@@ -255,3 +255,38 @@ async def test_what_waits_without_its_rule_is_told(world: World) -> None:
     far = await world.start_again(FAR)
     [problem] = (await far.process.ask(far.node.health())).problems
     assert problem.startswith("1 wait to be pulled with route seller")
+
+
+WARDEN = {"username": "warden", "password": "a third secret"}
+
+
+@pytest.mark.req("P2-2.5.4-03", "P2-2.5.4-04")
+@played
+async def test_a_sub_channel_is_pulled_from_its_parent_by_who_may(world: World) -> None:
+    last_pull(world, parent=WARDEN)
+    buyer, far, seller = await start(world)
+    await buyer.send(M)
+    await world.wait(2)
+    [sent] = world.wire.to(NEAR)
+    for user, mpc, said in (
+        (USER, "unset", ["EBMS:0006"]),
+        (WARDEN, "seller", ["EBMS:0006"]),
+        (WARDEN | {"password": "wrong"}, "unset", ["EBMS:0101"]),
+    ):
+        await _pulls_as(world, seller, user, mpc)
+        assert errors(await far.receive(SOAP, request(seller))) == said
+    await _pulls_as(world, seller, WARDEN, "unset")
+    answer = await far.receive(SOAP, request(seller))
+    assert answer.body == sent.body
+
+
+async def _pulls_as(world: World, seller: Station, user: dict[str, str], extension: str) -> None:
+    """From now on the seller shows this, and asks for a sub-channel or for none."""
+    [pmode] = world._pmodes[SELLER]
+    [leg] = pmode["legs"]
+    pmode["initiator"]["authorization"] = user
+    leg["business_info"].pop("sub_mpc_ext", None)
+    if extension != "unset":
+        leg["business_info"]["sub_mpc_ext"] = extension
+    world._write(SELLER)
+    assert (await seller.node.reload()).ok

@@ -82,6 +82,17 @@ def test_several_addresses_are_tried_in_order() -> None:
             f"routes: [{{id: a, to: {{channel: {CHANNEL}, forward: sync}}}}]\n",
             "messages in a channel wait",
         ),
+        (PLAIN.replace("msh'", "msh', relay: 'http://a.example/'"), "relay is for PullRequests"),
+        (
+            "routes: [{id: a, to: {relay: 'http://a.example/', forward: sync}}]\n",
+            "relay is for PullRequests",
+        ),
+        ("routes: [{id: a, to: {relay: []}}]\n", "it leads nowhere"),
+        (
+            "routes: [{id: a, to: {channel: {authorization: {username: a, password: b}, "
+            "parent: {username: c, password: d}}}}]\n",
+            "which has no parent here",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(text: str | bytes, said: str) -> None:

@@ -46,6 +46,9 @@ def what_waits_is_stored(file: RoutesFile) -> Iterator[Breach]:
 def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
     """A rule says how its messages go on: by push or into a channel. [P2-2.5.3-01]"""
     for path, to in _destinations(file):
+        if to.relay is not None:
+            yield from _relaying(path, to)
+            continue
         if to.push is not None and to.channel is not None:
             said = "messages cannot both be pushed and wait to be pulled"
             yield Breach((*path, "channel"), said, "keep push or channel")
@@ -57,8 +60,27 @@ def each_rule_leads_somewhere(file: RoutesFile) -> Iterator[Breach]:
             yield Breach(path, "it leads nowhere", "add push: with the URL of the next MSH")
 
 
+def only_sub_channels_have_a_parent(file: RoutesFile) -> Iterator[Breach]:
+    for path, to in _destinations(file):
+        if to.channel is not None and to.channel.parent is not None and not to.channel.extension:
+            said = "messages wait in their own channel, which has no parent here"
+            yield Breach((*path, "channel", "parent"), said, "remove it, or add extension")
+
+
+def _relaying(path: Path, to: Destination) -> Iterator[Breach]:
+    """PullRequests are passed on while who pulls waits, and once."""
+    said = "relay is for PullRequests, which are answered at once"
+    for key in ("push", "channel", "retry"):
+        if getattr(to, key) is not None:
+            yield Breach((*path, key), said, f"remove it, or give {key} a rule of its own")
+    if to.forward != "store":
+        yield Breach((*path, "forward"), said, "remove it")
+    if not to.relay:
+        yield Breach((*path, "relay"), "it leads nowhere", "write the URL of the next MSH")
+
+
 def tls_is_for_https(file: RoutesFile) -> Iterator[Breach]:
-    used = [(path, to.tls, to.push or ()) for path, to in _destinations(file)]
+    used = [(path, to.tls, to.push or to.relay or ()) for path, to in _destinations(file)]
     used += [(("pull", n), one.tls, (one.address,)) for n, one in enumerate(file.pull)]
     for path, tls, addresses in used:
         plain = [one for one in addresses if one.lower().startswith("http://")]
@@ -182,6 +204,7 @@ def few_rules_are_told_apart_by_xpath_alone(file: RoutesFile) -> Iterator[Breach
 ROUTE_RULES: Final[tuple[RouteRule, ...]] = (
     what_waits_is_stored,
     each_rule_leads_somewhere,
+    only_sub_channels_have_a_parent,
     tls_is_for_https,
     each_channel_is_pulled_once,
     parties_have_an_id_or_a_type,

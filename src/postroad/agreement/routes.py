@@ -96,6 +96,10 @@ class Channel(Group):
     authorization: Authorization = parameter(
         "authorization", "User name and password of who may pull.", REQUIRED
     )
+    parent: Authorization | None = parameter(
+        "parent",
+        "User name and password of who may also pull it from the message's own channel.",
+    )
     digest: bool = parameter(
         "digest", "Whether the password must come as a digest; if not, it may come plainly.", True
     )
@@ -121,6 +125,9 @@ class Destination(Group):
         "push", "URLs of the next MSH, tried in this order."
     )
     channel: Channel | None = parameter("channel", "The channel that they wait in.")
+    relay: Annotated[tuple[WebAddress, ...], one_or_many] | None = parameter(
+        "relay", "URLs of the next MSH, to which PullRequests for the channel are passed on."
+    )
     forward: Literal["store", "stream", "sync"] = parameter(
         "forward", "store and forward, asynchronous streaming, synchronous streaming.", "store"
     )

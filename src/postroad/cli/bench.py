@@ -129,7 +129,7 @@ def hub(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="One of store_and_forward, rules; several times; else all."),
+        typer.Option(help="One of store_and_forward, streaming, rules; several times; else all."),
     ] = None,
     rules: Annotated[int, typer.Option(min=100, max=1_000_000, help="Rules of the hub.")] = 10_000,
     messages: Annotated[

@@ -2,7 +2,7 @@
 
 `store_and_forward`: messages of 10 KiB over HTTP through a hub, until all of them are at the next
 MSH, against as many that an endpoint takes which verifies nothing; by turns. `rules`: the routing
-function over ten thousand rules, against ten.
+function over ten thousand rules, against ten. `streaming` is in `cli.bench_streaming`.
 """
 
 import asyncio
@@ -57,10 +57,10 @@ from postroad.wire.multihop import routing_user_message
 from postroad.wire.names import NEXT_MSH
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
 
-MEASURES: Final = ("store_and_forward", "rules")
+MEASURES: Final = ("store_and_forward", "streaming", "rules")
 GOALS: Final = {"store_and_forward": 0.5, "rules": 0.8}
 _MODULE: Final = "postroad.cli.bench_hub"
-_PMODE: Final = "buyer-to-seller-plain"
+PMODE: Final = "buyer-to-seller-plain"
 _CONNECTIONS: Final = 32
 _ORDER: Final = ("seller", "hub", "hub", "seller")
 _FEW: Final = 10
@@ -78,6 +78,13 @@ def hub_measures(
             carried, received, memory = _carried(work, messages)
         goal = GOALS["store_and_forward"]
         found["store_and_forward"] = Measure(carried, received, "messages/s", goal, memory)
+    if "streaming" in wanted:
+        from postroad.cli.bench_streaming import streamed
+
+        with work_folder(folder) as work:
+            added, direct, after, before = streamed(work, messages // 4)
+        found["streaming"] = Measure(added, direct, "ms")
+        found["streaming_memory"] = Measure(after, before, "MiB", peak_rss_mib=after)
     if "rules" in wanted:
         many, few = _matched(rules)
         found["rules"] = Measure(many, few, "messages/s", GOALS["rules"], None)
@@ -136,7 +143,7 @@ def _carried(work: Path, messages: int) -> tuple[float, float, float]:
     processes = [sink]
     took = {"hub": 0.0, "seller": 0.0}
     try:
-        _found_hub(work, answer_of(sink)["port"])
+        found_hub(work, answer_of(sink)["port"])
         nodes = {name: in_process(_MODULE, "node", str(work / name)) for name in took}
         processes += nodes.values()
         ports = {name: answer_of(node)["port"] for name, node in nodes.items()}
@@ -162,11 +169,11 @@ def _carried(work: Path, messages: int) -> tuple[float, float, float]:
     return 2 * some / took["hub"], 2 * some / took["seller"], memory
 
 
-def _found_hub(work: Path, port: int) -> None:
+def found_hub(work: Path, port: int, forward: str = "store") -> None:
     """A hub that knows where the seller's messages go, and nothing else."""
     (work / "hub").mkdir()
     settings = {"node": "hub", "party": "urn:example:hub", "listen": [{"address": "127.0.0.1:0"}]}
-    there = {"push": f"http://127.0.0.1:{port}/msh"}
+    there = {"push": f"http://127.0.0.1:{port}/msh", "forward": forward}
     rule = {"id": "seller", "match": {"to_party": "urn:example:seller"}, "to": there}
     (work / "hub" / "postroad.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     (work / "hub" / "routes.yaml").write_text(yaml.safe_dump({"routes": [rule]}), encoding="utf-8")
@@ -212,10 +219,10 @@ async def _run_load(folder: Path, url: str, some: int) -> None:
         config := load_config(folder / "postroad.yaml"),
         await open_sqlite(folder.parent / f"load-{os.getpid()}", config.node),
     )
-    match = node.context.in_force.match(_PMODE, 1)
+    match = node.context.in_force.match(PMODE, 1)
     assert match is not None
     said, now = header(match.pmode, 1), datetime.now(UTC)
-    waiting = [_letter(said, f"{number}@{os.getpid()}", now) for number in range(some)]
+    waiting = [letter(said, f"{number}@{os.getpid()}", now) for number in range(some)]
     client = HttpClient()
     taken = 0
 
@@ -233,7 +240,7 @@ async def _run_load(folder: Path, url: str, some: int) -> None:
     tell({"taken": taken})
 
 
-def _letter(said: Any, name: str, now: datetime) -> WireForm:
+def letter(said: Any, name: str, now: datetime) -> WireForm:
     info = CollaborationInfo(said.service, said.action, name, said.agreement_ref)
     message = UserMessage(
         MessageInfo(now, name),

@@ -58,6 +58,12 @@ class Routable(Struct, frozen=True):
         return next(iter(self.messaging.user_messages), None) if self.messaging else None
 
     @property
+    def pulls(self) -> bool:
+        """Whether it is a PullRequest, whatever it is routed by."""
+        signals = self.messaging.signals if self.messaging is not None else ()
+        return any(one.pull_request is not None for one in signals)
+
+    @property
     def version(self) -> SoapVersion:
         return self.envelope.version if self.envelope is not None else SoapVersion.SOAP_12
 
@@ -234,6 +240,8 @@ def destinations(to: Destination) -> tuple[str, ...]:
     if to.channel is not None:
         below = f"/{to.channel.extension}" if to.channel.extension else ""
         return (f"channel of its mpc{below}, pulled by {to.channel.authorization.username}",)
+    if to.relay is not None:
+        return tuple(f"relay PullRequests to {url}" for url in to.relay)
     return tuple(f"push {url}" for url in to.push or ())
 
 

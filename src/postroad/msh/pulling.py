@@ -41,6 +41,7 @@ from postroad.security.username import (
 from postroad.wire.ebms3 import MessageInfo, Messaging, PullRequest, Selection, SignalMessage
 from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.names import NEXT_MSH
 from postroad.wire.soap import SoapVersion
 
 EBMS_ROLE: Final = "ebms"
@@ -102,8 +103,9 @@ def pull_request(
     request = PullRequest(channel.mpc, selection)
     signal = SignalMessage(MessageInfo(now, signal_id), pull_request=request)
     units = (signal,) if riding is None else (signal, riding)
-    block = write_messaging(Messaging(units, id=MESSAGING_ID), version)
-    blocks = [Block(MESSAGING_ID, block)]
+    routed = leg.protocol is not None and leg.protocol.add_actor_or_role_attribute
+    messaging = Messaging(units, id=MESSAGING_ID, role=NEXT_MSH if routed else None)
+    blocks = [Block(MESSAGING_ID, write_messaging(messaging, version))]
     agreed = token_asked(match.pmode, leg)
     if agreed is not None:
         token = write_username_token(

@@ -10,8 +10,9 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
-from postroad.agreement.waiting import wait_after
+from postroad.agreement.waiting import Policy, wait_after
 from postroad.msh.capture import Incoming
+from postroad.msh.expiry import expires_at
 from postroad.msh.forwarding import read_routable
 from postroad.node.context import Context
 from postroad.node.hearing import Heard, Hearing, Reported, told_by
@@ -59,7 +60,7 @@ class Carrying:
         except Refused as refused:
             never = _never(refused.detail, message.peer)
             return attempt(context, message, work, None, never, began, hope=False)
-        over = due(message, road.policy, began)
+        over = due(message, self._until_expiry(message, road.policy), began)
         if over is not None:
             return give_up(context, message, work, over, began)
         if message.channel is not None:
@@ -118,6 +119,24 @@ class Carrying:
         if route is None:
             raise Refused(422, f"the rule {message.route} is gone, and no other leads it anywhere")
         return context.in_force.road(route)
+
+    def _until_expiry(self, message: Message, policy: Policy) -> Policy:
+        """What expires by its own headers is not tried again after that. [P2-2.5.6-20]"""
+        if not message.attempts or message.envelope is None:
+            return policy
+        try:
+            envelope = read_all(
+                self._context.store.content(message.envelope), message.envelope.size
+            )
+            found = read_routable(envelope, self._context.limits).envelope
+        except (EbmsError, StoreError):
+            return policy
+        end = expires_at(found) if found is not None else None
+        if end is None:
+            return policy
+        left = end + self._context.config.clock_skew - message.created_at
+        lives = left if policy.time_to_live is None else min(left, policy.time_to_live)
+        return changed(policy, time_to_live=lives)
 
     def _body(self, message: Message) -> Body:
         [part] = message.parts

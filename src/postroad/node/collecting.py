@@ -8,7 +8,6 @@ import logging
 from datetime import datetime, timedelta
 from typing import Final
 
-from postroad.agreement.routes import Route
 from postroad.agreement.waiting import Policy
 from postroad.msh.lens import Inspection
 from postroad.msh.selecting import items_asked
@@ -17,7 +16,7 @@ from postroad.node.forwarding import place_of
 from postroad.node.journaling import about, signed
 from postroad.node.outcome import Reason, apply, life_of
 from postroad.node.requests import Response
-from postroad.node.routes import Routing
+from postroad.node.routes import Puller, Routing
 from postroad.reliability.delivery import Input, attempted, heard
 from postroad.security.username import UsernameTokenRefused, check_username_token
 from postroad.store.interface import Transaction
@@ -47,11 +46,11 @@ class Collecting:
         assert request.pull_request is not None
         if any(one.severity is Severity.FAILURE for one in found.problems):
             return False
-        routes, nonces = self._allowed(found, now)
-        if not routes:
+        pullers, nonces = self._allowed(found, now)
+        if not pullers:
             return False
         channel = request.pull_request.effective_mpc
-        places = [(channel, place_of(one)) for one in routes]
+        places = [(one.place(channel), place_of(one.route)) for one in pullers]
         items = items_asked(request.pull_request.selection)
 
         def step(tx: Transaction) -> Message | bool:
@@ -76,14 +75,14 @@ class Collecting:
 
     def _allowed(
         self, found: Inspection, now: datetime
-    ) -> tuple[list[Route], list[tuple[str, datetime]]]:
+    ) -> tuple[list[Puller], list[tuple[str, datetime]]]:
         """The rules whose user name and password are shown. [P2-2.5.3-02] [P2-2.4.4-02]"""
         routing: Routing = self._context.in_force.routing
         tokens = found.username_tokens
         nonces: dict[str, datetime] = {}
-        routes: list[Route] = []
+        pullers: list[Puller] = []
         for one in routing.pulled_by(tokens[0].username) if len(tokens) == 1 else ():
-            to = one.to.channel
+            to = one.route.to.channel
             assert to is not None
 
             def seen(nonce: bytes, until: datetime) -> bool:
@@ -93,8 +92,8 @@ class Collecting:
             try:
                 check_username_token(
                     tokens[0],
-                    username=to.authorization.username,
-                    password=to.authorization.password.get_secret_value(),
+                    username=one.authorization.username,
+                    password=one.authorization.password.get_secret_value(),
                     now=now,
                     skew=self._context.config.clock_skew,
                     seen=seen,
@@ -102,8 +101,8 @@ class Collecting:
                 )
             except (EbmsError, UsernameTokenRefused):
                 continue
-            routes.append(one)
-        return routes, list(nonces.items())
+            pullers.append(one)
+        return pullers, list(nonces.items())
 
     def _handed(
         self, tx: Transaction, message_id: str, now: datetime, peer: str | None

@@ -18,6 +18,7 @@ from msgspec.structs import replace as changed
 from postroad.agreement.routes import Route
 from postroad.msh.answers import error, write_answer
 from postroad.msh.capture import Capture
+from postroad.msh.expiry import expires_at
 from postroad.msh.forwarding import (
     ROUTING_FAILURE,
     Routable,
@@ -121,6 +122,9 @@ class Forwarding:
             return None
         if await self.is_for_us(found):
             return None
+        return self.letter(found, capture, body, request)
+
+    def letter(self, found: Routable, capture: Capture, body: Body, request: Request) -> Letter:
         return Letter(
             found,
             capture,
@@ -139,7 +143,7 @@ class Forwarding:
             return problem
         assert found.source is not None
         route = context.in_force.routing.table.route(found.source)
-        if route is None:
+        if route is None or route.to.relay is not None:
             return no_route(found)
         content = await context.store.persist(letter.body.content)
         letter = changed(letter, body=changed(letter.body, content=content))
@@ -186,7 +190,14 @@ class Forwarding:
         if len(letter.stations) > _MOST_STATIONS:
             said = f"it passed {len(letter.stations)} intermediaries; that must be a circle"
             return EbmsError(ROUTING_FAILURE, said)
-        return None
+        return self._expired(found, letter.now)
+
+    def _expired(self, found: Routable, now: datetime) -> EbmsError | None:
+        """EBMS:0023 for what its receiver would not take any more. [P2-2.5.6-23] [P2-2.5.6-24]"""
+        end = expires_at(found.envelope) if found.envelope is not None else None
+        if end is None or now - end <= self._context.config.clock_skew:
+            return None
+        return EbmsError("EBMS:0023", f"it expired at {end.isoformat()}")
 
     def _step(
         self, letter: Letter, made: Message, route: Route

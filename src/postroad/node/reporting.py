@@ -124,6 +124,8 @@ def problem_of(message: Message) -> EbmsError:
     code = message.error_code
     if message.channel is not None and message.state is State.EXPIRED:
         return EbmsError("EBMS:0022", f"nobody pulled it from {message.channel} in time")
+    if message.state is State.EXPIRED:
+        return EbmsError("EBMS:0023", "its time was over before the next MSH took it")
     if code is None or code == MISSING_RECEIPT or code not in ERRORS:
         code = CONNECTION_FAILURE
     return EbmsError(code, message.detail or "the next MSH cannot be reached")

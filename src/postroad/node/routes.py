@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from postroad.agreement.pmode import Authorization
 from postroad.agreement.retrying import retries_by
 from postroad.agreement.route_loading import RoutesResult, load_routes
 from postroad.agreement.routes import Route, RoutesFile
@@ -35,20 +36,42 @@ class Routing:
     @cached_property
     def streams(self) -> bool:
         """Whether some rule passes messages on while they come."""
-        return any(one.to.forward != "store" for one in self.file.routes)
+        rules = (one.to for one in self.file.routes)
+        return any(to.forward != "store" or to.relay is not None for to in rules)
 
-    def pulled_by(self, username: str) -> tuple[Route, ...]:
+    def pulled_by(self, username: str) -> tuple["Puller", ...]:
         """The rules whose messages wait for somebody to pull them."""
         return self._pullers.get(username, ())
 
     @cached_property
-    def _pullers(self) -> dict[str, tuple[Route, ...]]:
-        found: dict[str, tuple[Route, ...]] = {}
+    def _pullers(self) -> dict[str, tuple["Puller", ...]]:
+        found: dict[str, tuple[Puller, ...]] = {}
         for one in self.file.routes:
-            if one.to.channel is not None:
-                name = one.to.channel.authorization.username
-                found[name] = (*found.get(name, ()), one)
+            to = one.to.channel
+            if to is None:
+                continue
+            may = [Puller(one, to.authorization)]
+            if to.parent is not None:
+                may.append(Puller(one, to.parent, from_parent=True))
+            for puller in may:
+                name = puller.authorization.username
+                found[name] = (*found.get(name, ()), puller)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Puller:
+    """Who may pull messages of a rule."""
+
+    route: Route
+    authorization: Authorization
+    from_parent: bool = False
+    """From the message's own channel instead of its sub-channel. [P2-2.5.4-03]"""
+
+    def place(self, mpc: str) -> str:
+        """The channel in which messages wait for a PullRequest that names this one."""
+        to = self.route.to.channel
+        return to.of(mpc) if self.from_parent and to is not None else mpc
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +91,9 @@ def road(route: Route, folder: Path, key_password: str | None = None) -> Road:
     if to.channel is not None:
         policy = Policy(retries=None, time_to_live=to.channel.keep)
     return Road(
-        to.push or (), profile_from_pmode(to.tls, folder, key_password=key_password), policy
+        to.push or to.relay or (),
+        profile_from_pmode(to.tls, folder, key_password=key_password),
+        policy,
     )
 
 

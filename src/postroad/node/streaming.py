@@ -8,26 +8,21 @@ reported.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.agreement.routes import Route
 from postroad.msh.capture import Capture, Incoming
-from postroad.msh.forwarding import contradictions
+from postroad.msh.forwarding import read_routable
 from postroad.node.carrying import Carrying
 from postroad.node.context import Context
-from postroad.node.forwarding import Forwarding, Letter, body_of, station_of
-from postroad.node.journaling import about
+from postroad.node.forwarding import Forwarding, body_of, station_of
 from postroad.node.outcome import Outcome
+from postroad.node.passing import Journey, Source, Way
+from postroad.node.pull_relaying import Relayed
 from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import NO_CONTENT, STATIONS, Flowing, Request, Response
 from postroad.reliability.delivery import Input
-from postroad.store.interface import StoreError
-from postroad.store.records import Event, Message
 from postroad.transport.http_client import Client, HttpClient
 from postroad.transport.http_outgoing import Flow, Outgoing, Reply, Timeouts, TransportFailure
 from postroad.transport.http_passage import Passage
@@ -39,7 +34,6 @@ _AT_ONCE: Final = 256
 """Messages that are passed on at the same time; each has a connection of its own."""
 _PASSED_BACK: Final = ("content-encoding", "retry-after")
 """What matters of an answer beside status, Content-Type and length."""
-_log = logging.getLogger("postroad.forward")
 
 
 class _Nothing:
@@ -53,44 +47,6 @@ class _Nothing:
 
     def discard(self) -> None:
         pass
-
-
-class _Source:
-    """The body of a request: what came of it before it was known where to, then the rest."""
-
-    def __init__(self, begin: Content, rest: AsyncIterator[bytes]) -> None:
-        self._begin = begin
-        self._rest = rest
-        self.size = 0
-        self.error: Exception | None = None
-        """What kept the rest from coming."""
-        self.ended = asyncio.Event()
-        self.at_end: Callable[[], None] | None = None
-
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
-        self.size = 0
-        try:
-            for piece in self._begin.chunks():
-                self.size += len(piece)
-                yield piece
-            async for piece in self._rest:
-                self.size += len(piece)
-                yield piece
-        except Exception as error:
-            self.error = error
-            raise
-        self.ended.set()
-        if self.at_end is not None:
-            self.at_end()
-
-
-class _Way(Struct, frozen=True):
-    """A message that is to be streamed, and the rule that says so."""
-
-    letter: Letter
-    route: Route
-    made: Message
-    source: _Source
 
 
 class Streaming:
@@ -142,7 +98,7 @@ class Streaming:
                 self._under_way -= 1
         return response
 
-    async def _begin(self, request: Request) -> tuple[bytes | None, _Source]:
+    async def _begin(self, request: Request) -> tuple[bytes | None, Source]:
         """Read until the envelope is there; None where there is none that could be read."""
         context = self._context
         held = context.store.new_sink()
@@ -166,32 +122,41 @@ class Streaming:
         except BaseException:
             held.discard()
             raise
-        return envelope, _Source(held.finish(), request.body)
+        return envelope, Source(held.finish(), request.body)
 
-    async def _way(self, envelope: bytes, source: _Source, request: Request) -> _Way | None:
+    async def _way(self, envelope: bytes, source: Source, request: Request) -> Way | None:
         """The rule that has it streamed; None: it is not for others, or not to be streamed."""
         context, kind = self._context, parse_content_type(request.content_type or "")
         capture = Capture(None, kind, kind, envelope, (), False, ())
         try:
-            letter = await self._forwarding.read(capture, body_of(b""), request)
+            found = read_routable(envelope, context.limits)
         except EbmsError:
             return None
-        if letter is None or letter.found.source is None or self._forwarding.wrong(letter):
+        if found.source is None or not (found.pulls or not await self._forwarding.is_for_us(found)):
             return None
-        route = context.in_force.routing.table.route(letter.found.source)
-        if route is None or route.to.forward == "store":
+        letter = self._forwarding.letter(found, capture, body_of(b""), request)
+        route = context.in_force.routing.table.route(found.source)
+        if route is None or self._forwarding.wrong(letter) is not None:
             return None
-        return _Way(letter, route, self._forwarding.message_of(letter, route), source)
+        streams = route.to.relay is not None if found.pulls else route.to.forward != "store"
+        if not streams:
+            return None
+        return Way(letter, route, self._forwarding.message_of(letter, route), source)
 
-    async def _pass_on(self, way: _Way, request: Request) -> Response:
+    async def _pass_on(self, way: Way, request: Request) -> Response:
         """To the first address that takes a connection: what left cannot be sent to another."""
         silent: list[str] = []
         for address in self._context.in_force.road(way.route).addresses:
             passage = Passage(self._client, self._outgoing(way, request, address))
-            journey = _Journey(self._context, way, address, passage)
+            kind = Relayed if way.letter.found.pulls else Journey
+            journey = kind(self._context, way, address, passage)
             try:
                 reply = await self._first(way, passage)
-                await journey.left()
+                if way.synchronous:
+                    journey.leaves()
+                else:
+                    # The answer is this node's own.
+                    await journey.left()
             except TransportFailure as failure:
                 await journey.close()
                 if way.source.error is not None:
@@ -206,14 +171,14 @@ class Streaming:
                 if reply is None:
                     self._listen(way, journey)
                     return NO_CONTENT
-                if way.route.to.forward == "stream":
+                if not way.synchronous:
                     return await self._early(way, journey, reply)
                 return await self._answer(way, journey, reply)
         problem = EbmsError("EBMS:0005", "; ".join(silent) or "the rule names no address")
         return await self._forwarding.refuse(way.letter, problem)
 
-    def _outgoing(self, way: _Way, request: Request, address: str) -> Outgoing:
-        synchronous, limits = way.route.to.forward == "sync", self._context.limits
+    def _outgoing(self, way: Way, request: Request, address: str) -> Outgoing:
+        limits = self._context.limits
         stations = ", ".join((*way.letter.stations, self._station))
         headers: tuple[tuple[str, str], ...] = ((STATIONS, stations),)
         if request.soap_action is not None:
@@ -225,12 +190,12 @@ class Streaming:
             headers,
             self._context.in_force.road(way.route).tls,
             self._timeouts,
-            reply_bytes=limits.message_bytes if synchronous else limits.envelope_bytes,
+            reply_bytes=limits.message_bytes if way.synchronous else limits.envelope_bytes,
         )
 
-    async def _first(self, way: _Way, passage: Passage) -> Reply | None:
+    async def _first(self, way: Way, passage: Passage) -> Reply | None:
         """The head of the answer; with asynchronous streaming None, if all left before."""
-        if way.route.to.forward == "sync":
+        if way.synchronous:
             return await passage.head()
         head = asyncio.create_task(passage.head())
         ended = asyncio.create_task(way.source.ended.wait())
@@ -242,7 +207,7 @@ class Streaming:
                 task.cancel()
             await asyncio.gather(head, ended, return_exceptions=True)
 
-    async def _answer(self, way: _Way, journey: "_Journey", reply: Reply) -> Response:
+    async def _answer(self, way: Way, journey: Journey, reply: Reply) -> Response:
         """What the next MSH says is what the sender hears. [P2-2.5.2-03] [P2-2.5.6-27]"""
         if not 200 <= reply.status < 600 or 300 <= reply.status < 400:
             await journey.close()
@@ -262,7 +227,7 @@ class Streaming:
         )
         return Response(reply.status, reply.content_type or None, flow=flow)
 
-    async def _early(self, way: _Way, journey: "_Journey", reply: Reply) -> Response:
+    async def _early(self, way: Way, journey: Journey, reply: Reply) -> Response:
         """The next MSH answered before it had all: that can only be a refusal, told at once."""
         try:
             outcome = self._carrying.heard(way.made, await journey.whole(reply))
@@ -274,13 +239,13 @@ class Streaming:
         problem = EbmsError(outcome.error_code or "EBMS:0004", said)
         return await self._forwarding.refuse(way.letter, problem)
 
-    def _listen(self, way: _Way, journey: "_Journey") -> None:
+    def _listen(self, way: Way, journey: Journey) -> None:
         """What the next MSH says is heard when the sender has gone."""
         task = asyncio.create_task(self._heard(way, journey))
         self._listening.add(task)
         task.add_done_callback(self._listening.discard)
 
-    async def _heard(self, way: _Way, journey: "_Journey") -> None:
+    async def _heard(self, way: Way, journey: Journey) -> None:
         """Journal what came back; the sender is told what is against it. [P2-2.5.6-01]"""
         try:
             outcome = self._carrying.heard(way.made, await journey.whole())
@@ -295,7 +260,7 @@ class Streaming:
             problem = EbmsError(outcome.error_code or "EBMS:0004", outcome.detail or "")
             await self._reports.report(changed(way.letter, now=self._context.clock()), problem)
 
-    async def _in_doubt(self, way: _Way, journey: "_Journey", reason: str) -> Response:
+    async def _in_doubt(self, way: Way, journey: Journey, reason: str) -> Response:
         """Something left and nobody knows what became of it, so no error says that it is lost.
 
         EBMS:0005 is for connections that could not be made. [P2-2.5.6-08]
@@ -304,89 +269,3 @@ class Streaming:
         said = f"it is not known whether the next MSH has it: {reason}"
         response = await self._forwarding.refuse(way.letter, EbmsError("EBMS:0004", said))
         return changed(response, status=502)
-
-
-class _Journey:
-    """One message on its way to one address, and what comes back."""
-
-    def __init__(self, context: Context, way: _Way, address: str, passage: Passage) -> None:
-        self._context = context
-        self._way = way
-        self._address = address
-        self._passage = passage
-        self._leaving: asyncio.Task[None] | None = None
-        self.said = ""
-        self.taken = False
-        way.source.at_end = self.leaves
-
-    def leaves(self) -> None:
-        """All of it was given to the network.
-
-        Its events become durable while the next MSH works on it: nobody waits for the disk.
-        """
-        if self._leaving is None:
-            self._leaving = asyncio.create_task(self._record(*self._events()))
-
-    async def left(self) -> None:
-        """It is durable that the message came and left."""
-        self.leaves()
-        assert self._leaving is not None
-        await self._leaving
-
-    async def passed_back(self, reply: Reply) -> AsyncGenerator[bytes, None]:
-        """The body of the answer as it comes."""
-        size = 0
-        self.said = f"the next MSH answered HTTP {reply.status}, and its answer broke off"
-        async for piece in self._passage.pieces():
-            size += len(piece)
-            yield piece
-        self.taken = reply.status < 400
-        self.said = f"the next MSH answered HTTP {reply.status}; {size} bytes were passed back"
-
-    async def whole(self, head: Reply | None = None) -> Reply:
-        """An answer that goes no further."""
-        head = head or await self._passage.head()
-        body = b"".join([piece async for piece in self._passage.pieces()])
-        return Reply(head.status, head.content_type, head.headers, body)
-
-    async def end(self, taken: bool, said: str) -> None:
-        """The answer came, or nobody wants more of it."""
-        await self.close()
-        event = "hop_acked" if taken else "send_failed"
-        told = about(
-            self._way.made, event, self._context.clock(), peer=self._address, detail=said[:2000]
-        )
-        await self._record(told)
-
-    async def close(self) -> None:
-        """Nothing of it is under way any more."""
-        await self._passage.close()
-        if self._leaving is not None:
-            await self._leaving
-
-    async def _record(self, *events: Event) -> None:
-        """The message has left, whatever becomes of its events."""
-        try:
-            await self._context.store.run(lambda tx: tx.record(events))
-        except StoreError as full:
-            _log.error("not recorded", extra={"detail": str(full)})
-
-    def _events(self) -> tuple[Event, Event]:
-        """That it came, and that it left."""
-        way, made, now = self._way, self._way.made, self._context.clock()
-        letter = way.letter
-        said = f"by the rule {way.route.id}, passed on as it came"
-        common = {"envelope": made.message_id, "wire_bytes": way.source.size}
-        received = about(
-            made,
-            "received",
-            letter.now,
-            peer=letter.peer,
-            detail="; ".join((said, *contradictions(letter.found)))[:2000],
-            **common,
-        )
-        forwarded = about(made, "forwarded", now, peer=self._address, attempt=1, **common)
-        self._context.count("messages", side="forwarding", event="received")
-        self._context.count("send_attempts", outcome="streamed")
-        _log.info("streamed", extra={"message_id": made.message_id, "peer": self._address})
-        return received, forwarded
