@@ -7,12 +7,14 @@ from tests.sim.run import Result, Smaller
 MOST_RUNS = 60
 
 
-def shrink(failed: Result, again: Callable[[Smaller], Result]) -> tuple[Smaller, Result]:
-    """The smallest history found that still fails, and how to get it."""
+def shrink(
+    failed: Result, again: Callable[[Smaller], Result], most: int = MOST_RUNS
+) -> tuple[Smaller, Result]:
+    """The smallest history found that still fails, and how to get it, in so many runs."""
     best, smaller = failed, Smaller()
     runs = 0
     progress = True
-    while progress and runs < MOST_RUNS:
+    while progress and runs < most:
         progress = False
         for candidate in _candidates(best, smaller):
             runs += 1
@@ -20,7 +22,7 @@ def shrink(failed: Result, again: Callable[[Smaller], Result]) -> tuple[Smaller,
             if result.broken is not None:
                 best, smaller, progress = result, candidate, True
                 break
-            if runs >= MOST_RUNS:
+            if runs >= most:
                 break
     return smaller, best
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -87,10 +88,13 @@ def test_without_faults_everything_is_acknowledged(parties: Mapping[str, Party])
 
 
 def _found(
-    parties: Mapping[str, Party], said: str = "", seeds: Iterable[int] = range(MANY)
+    parties: Mapping[str, Party],
+    said: str = "",
+    seeds: Iterable[int] = range(MANY),
+    likely: int = 0,
 ) -> Result:
-    """The first seed that fails with these words."""
-    for seed in seeds:
+    """The first seed that fails with these words; the likely one is tried before the others."""
+    for seed in chain((likely,), seeds):
         result = simulate(seed, parties)
         if result.broken is not None and said in str(result.broken):
             return result
@@ -108,7 +112,7 @@ def test_a_sender_that_takes_trouble_for_a_refusal_is_found(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ANSWERS, Answer.TROUBLE, Input.REFUSED)
-    assert _found(parties, "says failed, but").broken
+    assert _found(parties, "says failed, but", likely=13).broken
 
 
 def test_attempts_that_a_crash_hides_are_found(
@@ -145,7 +149,7 @@ def test_a_receipt_that_proves_nothing_and_is_believed_is_found(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ANSWERS, Answer.BAD_RECEIPT, Input.ACKNOWLEDGED)
-    assert "acknowledged" in str(_found(parties).broken)
+    assert "acknowledged" in str(_found(parties, likely=50).broken)
 
 
 def test_a_partner_who_is_never_left_alone_is_found(
@@ -166,7 +170,7 @@ def test_a_relay_that_gives_up_and_tells_nobody_is_found(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ebxml_relaying.Reporting, "_notice", lambda *_: None)
-    assert _found(parties, "was not told", EBXML).broken
+    assert _found(parties, "was not told", EBXML, likely=165).broken
 
 
 def test_a_copy_that_gets_another_acknowledgment_is_found(
@@ -214,8 +218,8 @@ def test_a_failing_history_is_made_smaller(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ANSWERS, Answer.TROUBLE, Input.REFUSED)
-    failed = _found(parties)
-    smaller, result = shrink(failed, lambda less: simulate(failed.seed, parties, less))
+    failed = _found(parties, likely=13)
+    smaller, result = shrink(failed, lambda less: simulate(failed.seed, parties, less), most=12)
     assert result.broken is not None
     assert result.messages < failed.messages
     assert len(result.faults) < len(failed.faults)
