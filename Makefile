@@ -44,6 +44,9 @@ bench: setup
 	$(BIN)/postroad bench wire
 	$(BIN)/postroad bench push
 	$(BIN)/postroad bench retry
+	$(BIN)/postroad bench pull
+	$(BIN)/postroad bench hub
+	$(BIN)/postroad bench bundle
 	$(BIN)/postroad bench pipeline
 
 clean:

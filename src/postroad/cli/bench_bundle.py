@@ -16,7 +16,14 @@ from typing import Any, Final
 import yaml
 
 from postroad.api.running import run_in_loop
-from postroad.cli.bench_processes import answer_of, begin, in_process, make_parties, receiving, tell
+from postroad.cli.bench_processes import (
+    answer_of,
+    in_process,
+    make_parties,
+    receiving,
+    tell,
+    told_by_both,
+)
 from postroad.cli.bench_push import work_folder
 from postroad.cli.bench_wire import Measure
 from postroad.node.config import load_config
@@ -60,17 +67,7 @@ def _run(work: Path, seconds: float, *, bundled: bool, late: bool = False) -> fl
         answer_of(receiver)
         role = "late" if late else "sender"
         sender = in_process(_MODULE, role, str(work / "buyer"), str(seconds))
-        try:
-            sent = answer_of(sender)
-            begin(receiver)
-            received = answer_of(receiver)
-        finally:
-            sender.terminate()
-            sender.wait()
-    if sent["acknowledged"] != received["delivered"]:
-        raise RuntimeError(
-            f"{sent['acknowledged']} messages were acknowledged, {received['delivered']} delivered"
-        )
+        sent, _ = told_by_both(sender, receiver)
     return float(sent["result"])
 
 

@@ -72,5 +72,23 @@ def receiving(work: Path, stored: int = 0) -> "Iterator[subprocess.Popen[str]]":
         receiver.wait()
 
 
+def told_by_both(
+    sender: "subprocess.Popen[str]", receiver: "subprocess.Popen[str]"
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What sender and receiver say once all is sent; the same number arrived, or it is an error."""
+    try:
+        sent = answer_of(sender)
+        begin(receiver)
+        received = answer_of(receiver)
+    finally:
+        sender.terminate()
+        sender.wait()
+    if sent["acknowledged"] != received["delivered"]:
+        raise RuntimeError(
+            f"{sent['acknowledged']} messages were acknowledged, {received['delivered']} delivered"
+        )
+    return sent, received
+
+
 def peak_rss() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -30,6 +30,7 @@ from postroad.cli.bench_processes import (
     peak_rss,
     receiving,
     tell,
+    told_by_both,
     until_begun,
 )
 from postroad.cli.bench_wire import Measure
@@ -140,17 +141,7 @@ def _product(work: Path, kind: str, seconds: float, *, mib: int = 0, stored: int
         answer_of(receiver)
         arguments = (kind, str(seconds), str(mib), str(stored))
         sender = in_process(_MODULE, "sender", str(work / "buyer"), *arguments)
-        try:
-            sent = answer_of(sender)
-            begin(receiver)
-            received = answer_of(receiver)
-        finally:
-            sender.terminate()
-            sender.wait()
-    if sent["acknowledged"] != received["delivered"]:
-        raise RuntimeError(
-            f"{sent['acknowledged']} messages were acknowledged, {received['delivered']} delivered"
-        )
+        sent, received = told_by_both(sender, receiver)
     return Run(sent["per_second"], max(sent["peak_rss_mib"], received["peak_rss_mib"]))
 
 

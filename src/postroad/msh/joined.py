@@ -162,7 +162,7 @@ class _Passed(Struct, frozen=True):
     size: int
 
     def chunks(self) -> Iterator[bytes]:
-        raise NotImplementedError
+        raise NotImplementedError("this content is read where it stands in the fragments")
 
 
 class _Nowhere:
