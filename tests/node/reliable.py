@@ -371,6 +371,7 @@ class World:
         report: dict[str, Any] | None = None,
         binding: str | dict[str, Any] = "push",
         bundling: dict[str, Any] | None = None,
+        splitting: dict[str, Any] | None = None,
         **awareness: Any,
     ) -> None:
         """A P-Mode of the buyer's with somebody.
@@ -395,6 +396,8 @@ class World:
             leg["error_handling"]["report"] |= report or {}
             if bundling is not None:
                 leg["bundling"] = bundling
+            if splitting is not None:
+                leg["splitting"] = splitting
             aware = dict(awareness)
             if retry is not None:
                 aware["retry"] = {"parameters": retry, "enabled": retry_enabled}

@@ -485,6 +485,12 @@ class SqliteTransaction(SqliteReader):
         self._cursor.execute(_ADD_FILE, (stored.place, size))
         return stored
 
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        removed = self.fragment_messages(side, part_of, 0, limit)
+        for message in removed:
+            self._remove(message)
+        return removed
+
     def forget_fragment_groups(self, before: datetime, limit: int) -> int:
         gone = fragment_rows.forget_groups(self._cursor, before, limit)
         self._group.changed |= gone > 0

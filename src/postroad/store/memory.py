@@ -163,6 +163,9 @@ class _MemoryReader:
         messages = self._tables.messages.values()
         return [one for one in messages if one.side is side and one.part_of == part_of]
 
+    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
+        return any(one.state in states for one in self._fragments_of(side, part_of))
+
     def bytes_to_come(self) -> int:
         return sum(group.to_come for group in self._tables.groups.values())
 
@@ -532,25 +535,34 @@ class _MemoryTransaction(_MemoryReader):
         for message in old:
             removed += with_fragments(self, message, limit - len(removed))
         for message in removed:
-            key = (message.side, message.message_id)
-            contents = [part.stored for part in message.parts]
-            for signal in self.signals(*key):
-                contents.append(signal.envelope)
-                if not signal.incoming:
-                    self.remove_offer(signal.signal_id)
-            contents += [message.envelope] if message.envelope else []
-            if message.split is not None and message.split.stored is not None:
-                contents.append(message.split.stored)
-            for stored in dict.fromkeys(contents):
-                self.drop(stored)
-            self._pop(self._tables.signals, key)
-            self._pop(self._tables.messages, key)
-            if message.state in INBOX:
-                self._put(self._tables.purged, None, max(message.key, self._purged()))
-            for id, notice in list(self._tables.notices.items()):
-                if message.side is Side.SENDING and notice.message_id == message.message_id:
-                    self._pop(self._tables.notices, id)
+            self._remove(message)
         return removed
+
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        removed = self.fragment_messages(side, part_of, 0, limit)
+        for message in removed:
+            self._remove(message)
+        return removed
+
+    def _remove(self, message: Message) -> None:
+        key = (message.side, message.message_id)
+        contents = [part.stored for part in message.parts]
+        for signal in self.signals(*key):
+            contents.append(signal.envelope)
+            if not signal.incoming:
+                self.remove_offer(signal.signal_id)
+        contents += [message.envelope] if message.envelope else []
+        if message.split is not None and message.split.stored is not None:
+            contents.append(message.split.stored)
+        for stored in dict.fromkeys(contents):
+            self.drop(stored)
+        self._pop(self._tables.signals, key)
+        self._pop(self._tables.messages, key)
+        if message.state in INBOX:
+            self._put(self._tables.purged, None, max(message.key, self._purged()))
+        for id, notice in list(self._tables.notices.items()):
+            if message.side is Side.SENDING and notice.message_id == message.message_id:
+                self._pop(self._tables.notices, id)
 
 
 class MemoryStore:

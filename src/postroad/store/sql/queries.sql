@@ -123,6 +123,10 @@ ORDER BY updated_at LIMIT ?
 SELECT key, details FROM messages
 WHERE side = ? AND part_of = ? AND key > ? ORDER BY key LIMIT ?
 
+-- name: fragment_in_state
+-- One of these that is in a state.
+SELECT key FROM messages WHERE side = ? AND part_of = ? AND state = ? LIMIT 1
+
 -- name: fragment_states
 -- How many of these are in which state.
 SELECT state, count(*) FROM messages WHERE side = ? AND part_of = ? GROUP BY state
