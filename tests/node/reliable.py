@@ -372,6 +372,8 @@ class World:
         binding: str | dict[str, Any] = "push",
         bundling: dict[str, Any] | None = None,
         splitting: dict[str, Any] | None = None,
+        receipts: bool = True,
+        soap: str = "1.2",
         **awareness: Any,
     ) -> None:
         """A P-Mode of the buyer's with somebody.
@@ -379,7 +381,7 @@ class World:
         `retry` are its parameters, `awareness` what else stands in reception_awareness.
         """
         for at in (BUYER, to):
-            answer: dict[str, Any] = {"reply_pattern": receipt}
+            answer: dict[str, Any] = {"reply_pattern": receipt, "enabled": receipts}
             if receipt == "callback":
                 answer["reply_to"] = address(BUYER)
             security: dict[str, Any] = {"send_receipt": answer}
@@ -388,7 +390,7 @@ class World:
                 security |= _signature(at)
                 answer |= {"non_repudiation": True, "certificate": f"../keys/{to}.pem"}
             leg: dict[str, Any] = {
-                "protocol": {"address": address(to), "soap_version": "1.2"},
+                "protocol": {"address": address(to), "soap_version": soap},
                 "business_info": {"service": "urn:example:trade", "action": name},
                 "error_handling": {"report": {"as_response": receipt == "response"}},
                 "security": security,

@@ -33,7 +33,7 @@ def splitting(size: str = "30000 B", **more: Any) -> dict[str, Any]:
 
 
 def agree(world: World, name: str = ORDERS, size: str = "30000 B", **terms: Any) -> None:
-    """Messages are split, and their receipts call back."""
+    """Messages are split, and their receipts call back; without `receipts` there are none."""
     given = {"receipt": "callback", "retry": RETRY} | terms
     world.agree(name, splitting=given.pop("splitting", splitting(size)), **given)
 

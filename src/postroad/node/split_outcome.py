@@ -79,7 +79,8 @@ def following(
         return None
     if stage in _FOLLOWS:
         said = f"fragment {fragment.fragment} of {fragment.fragments}: {detail or stage.value}"
-        return Following(whole, _FOLLOWS[stage], said)
+        never_left = stage is Stage.EXPIRED and not whole.split.left
+        return Following(whole, Input.OUT_OF_TIME if never_left else _FOLLOWS[stage], said)
     if stage not in _ARRIVED or whole.split.written < whole.split.count:
         return None
     if tx.any_fragment(Side.SENDING, whole.message_id, _UNFINISHED):

@@ -336,7 +336,8 @@ def cut_anew(context: Context, tx: Transaction, whole: Message, now: datetime) -
 
 
 def resume_fragments(tx: Transaction, whole: Message, now: datetime) -> None:
-    """Those that were suspended with their partner go on with it."""
+    """Those that were suspended with their partner go on with it, and are waited for."""
+    tx.change_message(Side.SENDING, whole.message_id, AT_WORK, due_at=None, decided_by=None)
     after = 0
     while found := tx.fragment_messages(Side.SENDING, whole.message_id, after, AT_ONCE):
         for one in found:
