@@ -19,6 +19,8 @@ legs:
 TWO_WAY = "mep: twoWay\nmep_binding: sync\n"
 SIGNED = "x509: {sign: true, signature: {pins: a.pem}}"
 EPR = "{address: icloud, epr: {routing_input: {business_info: {mpc: urn:m}}}}"
+ANSWERED = HEAD.replace("urn:acme", "urn:acme, addressing: {address: http://acme.example/msh}")
+"""The same, and it is said where the Initiator is answered."""
 PULLS = HEAD.replace("urn:acme", "urn:acme, authorization: {username: u, password: p}")
 """The same, and it is said who may pull."""
 
@@ -488,7 +490,7 @@ def test_a_synchronous_request_should_not_be_bundled() -> None:
     ],
 )
 def test_a_message_that_is_split_is_not_answered_in_the_response(parameter: str, name: str) -> None:
-    line, said = breach(leg(f"splitting: true\n{parameter}"))
+    line, said = breach(leg(f"splitting: true\n{parameter}", ANSWERED))
     assert line == 6
     assert said.startswith(f"{name}: ")
     assert broken(leg(f"splitting: false\n{parameter}")) == []
@@ -496,23 +498,32 @@ def test_a_message_that_is_split_is_not_answered_in_the_response(parameter: str,
 
 @pytest.mark.req("P2-4.4.2-16")
 def test_a_message_that_is_split_does_not_use_sync() -> None:
-    line, said = breach(HEAD + TWO_WAY + "legs: [{splitting: true}, {}]\n")
+    line, said = breach(ANSWERED + TWO_WAY + "legs: [{splitting: true}, {}]\n")
     assert (line, said) == (5, "PMode.MEPbinding: a message that is split cannot use sync")
 
 
 def test_a_message_is_split_into_something() -> None:
-    line, said = breach(leg("splitting:\n  fragment_size: 0 B"))
+    line, said = breach(leg("splitting:\n  fragment_size: 0 B", ANSWERED))
     assert line == 6
     assert said == "PMode[1].Splitting.FragmentSize: a fragment holds at least one byte"
-    assert broken(leg("splitting: {fragment_size: 1 B}")) == []
+    assert broken(leg("splitting: {fragment_size: 1 B}", ANSWERED)) == []
 
 
 def test_a_message_is_compressed_before_it_is_split_by_a_coding_of_http() -> None:
-    line, said = breach(leg("splitting:\n  compression:\n    algorithm: zstd"))
+    line, said = breach(leg("splitting:\n  compression:\n    algorithm: zstd", ANSWERED))
     assert line == 7
     assert "'zstd' is no compression" in said
     for known in COMPRESSION_ALGORITHMS:
-        assert broken(leg(f"splitting: {{compression: {{algorithm: {known}}}}}")) == []
+        coded = f"splitting: {{compression: {{algorithm: {known}}}}}"
+        assert broken(leg(coded, ANSWERED)) == []
+
+
+def test_what_is_said_about_split_messages_needs_a_way_back() -> None:
+    _, said = breach(leg("splitting: true"), Level.WARNING)
+    assert "errors have no way back" in said
+    way = "error_handling: {report: {receiver_errors_to: http://acme.example/msh}}"
+    _, said = breach(leg(f"splitting: true\nsecurity: {{send_receipt: true}}\n{way}"))
+    assert said.endswith("callback needs SendReceipt.ReplyTo")
 
 
 def test_non_repudiation_needs_a_signature() -> None:

@@ -26,6 +26,7 @@ from postroad.agreement.reply_patterns import (
     receipt_addressing,
     routed_mpc,
 )
+from postroad.agreement.splitting import splitting_terms
 from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.names import I_CLOUD, SYNC, WSR, WSRM
 
@@ -58,10 +59,11 @@ def called_back_errors_have_an_address(pmode: PMode) -> Iterator[Breach]:
         fetched = is_pulled(pmode, index) or is_response(pmode, index)
         if error_pattern(leg) == "callback" and not named and not fetched:
             said = "receiver_errors" if report.receiver_errors else "as_response"
+            hint = "add receiver_errors_to, or write as_response: true"
             yield warning(
                 (*path, "error_handling", "report", said),
                 "errors have no way back: neither ReceiverErrorsTo nor SendReceipt.ReplyTo is set",
-                "add receiver_errors_to, or write as_response: true",
+                hint if splitting_terms(leg) is None else "add error_handling.receiver_errors_to",
             )
 
 

@@ -2,12 +2,18 @@
 
 from postroad.agreement.addressing import Addressing
 from postroad.agreement.pmode import Leg
+from postroad.agreement.splitting import splitting_terms
 
 
 def receipt_pattern(leg: Leg) -> str:
     """How receipts come back; on the response where nothing is said."""
     asked = leg.security.send_receipt if leg.security else None
-    return (asked.reply_pattern if asked else None) or "response"
+    return (asked.reply_pattern if asked else None) or _usual(leg)
+
+
+def _usual(leg: Leg) -> str:
+    """Fragments are answered later, never on the response. [P2-4.4.2-17] [P2-4.4.2-19]"""
+    return "response" if splitting_terms(leg) is None else "callback"
 
 
 def error_pattern(leg: Leg) -> str:
@@ -16,7 +22,7 @@ def error_pattern(leg: Leg) -> str:
     said = report.receiver_errors.reply_pattern if report and report.receiver_errors else None
     if said is not None:
         return said
-    return "callback" if report is not None and report.as_response is False else "response"
+    return "callback" if report is not None and report.as_response is False else _usual(leg)
 
 
 def answers_are_response(leg: Leg) -> bool:

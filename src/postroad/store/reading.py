@@ -150,6 +150,9 @@ class SqliteReader:
     def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
         return fragment_rows.fragments_of(self._cursor, sender, group_id)
 
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        return fragment_rows.gathering(self._cursor, sender, limit)
+
     def bytes_to_come(self) -> int:
         return self._count_of(TO_COME_COUNT)
 
