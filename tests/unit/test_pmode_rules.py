@@ -19,8 +19,6 @@ legs:
 TWO_WAY = "mep: twoWay\nmep_binding: sync\n"
 SIGNED = "x509: {sign: true, signature: {pins: a.pem}}"
 EPR = "{address: icloud, epr: {routing_input: {business_info: {mpc: urn:m}}}}"
-ANSWERED = HEAD.replace("urn:acme", "urn:acme, addressing: {address: http://acme.example/msh}")
-"""The same, and it is said where the Initiator is answered."""
 PULLS = HEAD.replace("urn:acme", "urn:acme, authorization: {username: u, password: p}")
 """The same, and it is said who may pull."""
 
@@ -490,40 +488,42 @@ def test_a_synchronous_request_should_not_be_bundled() -> None:
     ],
 )
 def test_a_message_that_is_split_is_not_answered_in_the_response(parameter: str, name: str) -> None:
-    line, said = breach(leg(f"splitting: true\n{parameter}", ANSWERED))
+    line, said = breach(leg(f"splitting: true\n{parameter}"))
     assert line == 6
     assert said.startswith(f"{name}: ")
     assert broken(leg(f"splitting: false\n{parameter}")) == []
 
 
+def test_receipts_of_messages_that_are_split_call_back_and_need_an_address() -> None:
+    line, said = breach(leg("splitting: true\nsecurity:\n  send_receipt: true"))
+    assert (line, said) == (
+        7,
+        "PMode[1].Security.SendReceipt: receipts of messages that are split call back, which needs "
+        "SendReceipt.ReplyTo",
+    )
+    receipt = "security: {send_receipt: {reply_to: 'https://acme.example/msh'}}"
+    assert broken(leg(f"splitting: true\n{receipt}")) == []
+
+
 @pytest.mark.req("P2-4.4.2-16")
 def test_a_message_that_is_split_does_not_use_sync() -> None:
-    line, said = breach(ANSWERED + TWO_WAY + "legs: [{splitting: true}, {}]\n")
+    line, said = breach(HEAD + TWO_WAY + "legs: [{splitting: true}, {}]\n")
     assert (line, said) == (5, "PMode.MEPbinding: a message that is split cannot use sync")
 
 
 def test_a_message_is_split_into_something() -> None:
-    line, said = breach(leg("splitting:\n  fragment_size: 0 B", ANSWERED))
+    line, said = breach(leg("splitting:\n  fragment_size: 0 B"))
     assert line == 6
     assert said == "PMode[1].Splitting.FragmentSize: a fragment holds at least one byte"
-    assert broken(leg("splitting: {fragment_size: 1 B}", ANSWERED)) == []
+    assert broken(leg("splitting: {fragment_size: 1 B}")) == []
 
 
 def test_a_message_is_compressed_before_it_is_split_by_a_coding_of_http() -> None:
-    line, said = breach(leg("splitting:\n  compression:\n    algorithm: zstd", ANSWERED))
+    line, said = breach(leg("splitting:\n  compression:\n    algorithm: zstd"))
     assert line == 7
     assert "'zstd' is no compression" in said
     for known in COMPRESSION_ALGORITHMS:
-        coded = f"splitting: {{compression: {{algorithm: {known}}}}}"
-        assert broken(leg(coded, ANSWERED)) == []
-
-
-def test_what_is_said_about_split_messages_needs_a_way_back() -> None:
-    _, said = breach(leg("splitting: true"), Level.WARNING)
-    assert "errors have no way back" in said
-    way = "error_handling: {report: {receiver_errors_to: http://acme.example/msh}}"
-    _, said = breach(leg(f"splitting: true\nsecurity: {{send_receipt: true}}\n{way}"))
-    assert said.endswith("callback needs SendReceipt.ReplyTo")
+        assert broken(leg(f"splitting: {{compression: {{algorithm: {known}}}}}")) == []
 
 
 def test_non_repudiation_needs_a_signature() -> None:

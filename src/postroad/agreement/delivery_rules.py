@@ -26,7 +26,6 @@ from postroad.agreement.reply_patterns import (
     receipt_addressing,
     routed_mpc,
 )
-from postroad.agreement.splitting import splitting_terms
 from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.names import I_CLOUD, SYNC, WSR, WSRM
 
@@ -57,13 +56,13 @@ def called_back_errors_have_an_address(pmode: PMode) -> Iterator[Breach]:
         to = report.receiver_errors_to
         named = (to and to.value) or (receipt and receipt.reply_to) or direct_address(pmode, index)
         fetched = is_pulled(pmode, index) or is_response(pmode, index)
-        if error_pattern(leg) == "callback" and not named and not fetched:
-            said = "receiver_errors" if report.receiver_errors else "as_response"
-            hint = "add receiver_errors_to, or write as_response: true"
+        said = "receiver_errors" if report.receiver_errors else "as_response"
+        asked = report.receiver_errors or report.as_response is not None
+        if asked and error_pattern(leg) == "callback" and not named and not fetched:
             yield warning(
                 (*path, "error_handling", "report", said),
                 "errors have no way back: neither ReceiverErrorsTo nor SendReceipt.ReplyTo is set",
-                hint if splitting_terms(leg) is None else "add error_handling.receiver_errors_to",
+                "add receiver_errors_to, or write as_response: true",
             )
 
 

@@ -97,9 +97,12 @@ def called_back_receipts_have_an_address(pmode: PMode) -> Iterator[Breach]:
         fetched = is_pulled(pmode, index) or is_response(pmode, index)
         named = receipt.reply_to or fetched or direct_address(pmode, index)
         if receipt.enabled and receipt_pattern(leg) == "callback" and not named:
+            splits = receipt.reply_pattern is None
             yield Breach(
-                (*path, "reply_pattern"),
-                "callback needs SendReceipt.ReplyTo",
+                path if splits else (*path, "reply_pattern"),
+                "receipts of messages that are split call back, which needs SendReceipt.ReplyTo"
+                if splits
+                else "callback needs SendReceipt.ReplyTo",
                 "add reply_to with the URL that the sender takes receipts at",
             )
 

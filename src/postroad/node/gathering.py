@@ -177,9 +177,11 @@ class Gathering:
             kind=FRAGMENT,
             bytes=came.size,
             payload_digests=_digests(data),
+            part_of=group.group_id,
+            fragment=number,
+            fragments=group.count,
         )
-        more = {"group_id": group.group_id, "fragment": number, "fragments": group.count}
-        given = put(context, tx, arrival, kept, self._how, before, **more)
+        given = put(context, tx, arrival, kept, self._how, before)
         if verdict.errors and group.first_message_id == came.message_id:
             # All fragments of a group have the same properties: the first is told of them.
             self._warned(tx, kept, verdict.errors)

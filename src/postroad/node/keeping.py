@@ -236,9 +236,8 @@ def put(
     kept: Message,
     how: Answering,
     before: Message | None,
-    **more: Any,
 ) -> Given:
-    """Take a message over in the place of what was rejected before; `more` tells the journal."""
+    """Take a message over, in the place of what was rejected before if there is something."""
     now, checked = arrival.now, context.clock()
     message_id, state = kept.message_id, kept.state
     if before is None:
@@ -257,7 +256,6 @@ def put(
             wire_bytes=arrival.size,
             peer=arrival.peer,
             evidence=signed(kept),
-            **more,
         )
     ]
     if arrival.pulled is not None:
@@ -463,6 +461,8 @@ _CHANGED: Final = (
     "payload_digests",
     "envelope",
     "bundle",
+    "fragment",
+    "fragments",
     "soap",
     "parts",
     "peer",

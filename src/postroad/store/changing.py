@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 
 from postroad.store import fragment_rows
 from postroad.store.contents import Batch
-from postroad.store.fragments import StoredFragment, StoredGroup
+from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.interface import Place
 from postroad.store.queries import query
 from postroad.store.reading import (
@@ -495,9 +495,13 @@ class SqliteTransaction(SqliteReader):
         for state in dict.fromkeys(states):
             values = (state._value_, microseconds(before), limit - len(old))
             old += [message_of(row) for row in self._rows(_TO_PURGE, values)]
+        removed: list[Message] = []
         for message in old:
-            self._remove(message)
-        return old
+            going = with_fragments(self, message, limit - len(removed))
+            for one in going:
+                self._remove(one)
+            removed += going
+        return removed
 
     def _remove(self, message: Message) -> None:
         about = (message.message_id, message.side._value_)
@@ -508,6 +512,8 @@ class SqliteTransaction(SqliteReader):
                 self.remove_offer(signal.signal_id)
         if message.envelope is not None:
             contents.append(message.envelope)
+        if message.split is not None and message.split.stored is not None:
+            contents.append(message.split.stored)
         self._group.changed = True
         self._cursor.execute(_REMOVE_SIGNALS, about)
         if message.side is Side.SENDING:

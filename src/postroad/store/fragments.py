@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from postroad.store.records import Stored
+from postroad.store.records import Message, Side, State, Stored
 
 
 class StoredGroup(Struct, frozen=True):
@@ -42,6 +42,17 @@ class FragmentReader(Protocol):
 
     def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
         """By number."""
+        ...
+
+    def fragment_messages(self, side: Side, part_of: str, after: int, limit: int) -> list[Message]:
+        """The messages that are fragments of one, with a key greater than `after`, by their keys.
+
+        Those that are sent are added by number, so this is their order too.
+        """
+        ...
+
+    def fragment_states(self, side: Side, part_of: str) -> dict[State, int]:
+        """How many of these are in which state."""
         ...
 
     def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
@@ -79,3 +90,11 @@ class FragmentSteps(Protocol):
     def forget_fragment_groups(self, before: datetime, limit: int) -> int:
         """Forget groups that ended before a time; how many there were."""
         ...
+
+
+def with_fragments(reader: FragmentReader, message: Message, limit: int) -> list[Message]:
+    """What of a message goes next: so many of its fragments, and itself when no other is left."""
+    if message.split is None:
+        return [message][:limit]
+    fragments = reader.fragment_messages(message.side, message.message_id, 0, limit)
+    return [*fragments, message] if len(fragments) < limit else fragments

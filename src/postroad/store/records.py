@@ -85,6 +85,23 @@ class StoredPart(Struct, frozen=True):
     file_name: str | None = None
 
 
+class Split(Struct, frozen=True, omit_defaults=True):
+    """How an outgoing message was cut: beside its parts, all that fragments are made of."""
+
+    group_id: str
+    fragment_size: int
+    count: int
+    size: int
+    """Of what is cut: compressed, if it is."""
+    message_size: int
+    """Before compression."""
+    algorithm: str | None = None
+    stored: Stored | None = None
+    """The compressed form; None: the message is cut as it is."""
+    written: int = 0
+    """How many fragments are messages of their own by now; the others are still to be written."""
+
+
 class Message(Struct, frozen=True, omit_defaults=True):
     """One message on one side. What lists are filtered by is a field, the rest is in `parts`."""
 
@@ -164,6 +181,15 @@ class Message(Struct, frozen=True, omit_defaults=True):
     alternate binding."""
     bundle: str | None = None
     """The primary unit of the bundle that it is a unit of, which may be itself; None: of none."""
+    part_of: str | None = None
+    """Of a fragment that is sent: the message that it is a part of. Of one that was received: its
+    GroupId, since more is not known. Lists of messages leave it out."""
+    fragment: int | None = None
+    """Its number, from 1."""
+    fragments: int | None = None
+    """How many there are; of one that was received None where it does not say so."""
+    split: Split | None = None
+    """Of a message that goes out in fragments."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
