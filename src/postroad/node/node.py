@@ -34,6 +34,7 @@ from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
 from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import Request, Response
+from postroad.node.restarting import Restarting
 from postroad.node.route_explaining import explain_message
 from postroad.node.sending import Sender
 from postroad.node.service import (
@@ -121,6 +122,7 @@ class Node:
         self._bundling = Bundling(self.context, self._sender)
         self._submitting = Submitting(self.context, self._sender, self._bundling)
         self._receiver = Receiver(self.context)
+        self._restarting = Restarting(self.context, self._receiver.receive)
         self._streaming = self._receiver.streaming = Streaming(self.context, client)
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
@@ -212,7 +214,7 @@ class Node:
         await self.context.look_at_partners()
 
     async def receive(self, request: Request) -> Response:
-        return await self._receiver.receive(request)
+        return await self._restarting.receive(request)
 
     async def note(self, code: str, detail: str, peer: str | None) -> None:
         await self._receiver.note(code, detail, peer)
