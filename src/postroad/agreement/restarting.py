@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from postroad.agreement.breach import Breach
 from postroad.agreement.places import numbered
 from postroad.agreement.pmode import Leg, PMode, Restart
+from postroad.wire.names import PUSH
 
 
 def restart_of(leg: Leg) -> Restart | None:
@@ -18,7 +19,7 @@ def restart_needs_a_signature(pmode: PMode) -> Iterator[Breach]:
     for path, leg in numbered(pmode):
         x509 = leg.security.x509 if leg.security else None
         signed = x509 is not None and x509.sign is not None and x509.sign.enabled
-        if restart_of(leg) is not None and not signed:
+        if restart_of(leg) is not None and not signed and pmode.binding == PUSH:
             yield Breach(
                 (*path, "protocol", "restart"),
                 "a broken upload goes on only where messages are signed",
