@@ -155,3 +155,16 @@ def test_only_the_last_that_are_done_are_remembered(tell: Tell) -> None:
         assert await known(store) is not None
 
     tell(story)
+
+
+def test_what_somebody_wrote_to_who_is_gone_is_free(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        mine = replace(BEGUN, owner="n/1-a#1", open_until=after(9))
+        theirs = replace(BEGUN, name="t2", owner="n/2-b#1", open_until=after(9))
+        await store.run(lambda tx: tx.set_transfer(mine))
+        await store.run(lambda tx: tx.set_transfer(theirs))
+        await store.run(lambda tx: tx.release_transfers("n/1-a"))
+        assert await known(store) == BEGUN
+        assert await known(store, theirs) == theirs
+
+    tell(story)

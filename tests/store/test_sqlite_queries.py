@@ -24,6 +24,7 @@ ALLOWED = {
     "partners_served": {"SCAN served"},
     "first_selected_offer": {"SCAN other VIRTUAL TABLE INDEX 1:"},
     "held_transfers": {"SCAN transfers USING INDEX transfer_by_partner"},
+    "release_transfers": {"SCAN transfers"},
     "transfers_done": {"SCAN transfers USING INDEX transfer_done"},
 }
 """Scans of what is claimed at the moment, sorting of what was claimed by those who are gone, what

@@ -202,6 +202,8 @@ class Node:
             last = tx.journal(tx.figures().last_seq - 1, 1) if self._leads else []
             if last and last[0].event.at - now > JUMP:
                 set_back(tx, last[0].event.at - now)
+            for owner in self._left_by:
+                tx.release_transfers(owner)
             for work in (one for owner in self._left_by for one in tx.release_work(owner)):
                 side = SIDES.get(work.kind)
                 message = tx.message(side, work.message_id) if side is not None else None

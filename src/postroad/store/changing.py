@@ -500,6 +500,9 @@ class SqliteTransaction(SqliteReader):
         pieces = transfer_rows.remove_transfer(self._cursor, sender, path, name)
         self._forget_pieces([pieces] if pieces is not None else [])
 
+    def release_transfers(self, owner_prefix: str) -> None:
+        self._group.changed |= transfer_rows.release(self._cursor, owner_prefix) > 0
+
     def forget_transfers(self, now: datetime, limit: int) -> int:
         gone = transfer_rows.forget(self._cursor, now, limit)
         self._forget_pieces(gone)

@@ -537,6 +537,11 @@ class _MemoryTransaction(_MemoryReader):
         for piece in known.pieces if known is not None else ():
             self.drop(piece)
 
+    def release_transfers(self, owner_prefix: str) -> None:
+        for key, one in list(self._tables.transfers.items()):
+            if one.owner is not None and one.owner.startswith(owner_prefix):
+                self._put(self._tables.transfers, key, changed(one, owner=None, open_until=None))
+
     def forget_transfers(self, now: datetime, limit: int) -> int:
         known = self._tables.transfers.items()
         old = [key for key, one in known if one.expires_at <= now][:limit]

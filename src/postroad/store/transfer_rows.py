@@ -17,6 +17,7 @@ _SET: Final = query("set_transfer")
 _REMOVE: Final = query("remove_transfer")
 _HELD: Final = query("held_transfers")
 _HELD_OF: Final = query("held_transfers_of")
+_RELEASE: Final = query("release_transfers")
 _OVER: Final = query("transfers_over")
 _DONE: Final = query("transfers_done")
 _encode: Final = msgspec.json.Encoder().encode
@@ -65,6 +66,10 @@ def remove_transfer(
     """Its pieces; None when there is none."""
     rows = cursor.execute(_REMOVE, (sender, path, name)).fetchall()
     return _decode(rows[0][0]) if rows else None
+
+
+def release(cursor: sqlite3.Cursor, owner_prefix: str) -> int:
+    return cursor.execute(_RELEASE, {"prefix": owner_prefix}).rowcount
 
 
 def forget(cursor: sqlite3.Cursor, now: datetime, limit: int) -> list[tuple[Stored, ...]]:

@@ -68,6 +68,10 @@ class TransferSteps(Protocol):
         """Forget it, with all that came of it."""
         ...
 
+    def release_transfers(self, owner_prefix: str) -> None:
+        """Who wrote to them is gone: others may go on."""
+        ...
+
     def forget_transfers(self, now: datetime, limit: int) -> int:
         """Forget those whose time is over; how many there were."""
         ...

@@ -547,6 +547,11 @@ SELECT COUNT(*), SUM(size) FROM transfers WHERE NOT done
 -- The same of one partner.
 SELECT COUNT(*), SUM(size) FROM transfers WHERE NOT done AND partner = ?
 
+-- name: release_transfers
+-- Those who wrote to uploads are gone.
+UPDATE transfers SET owner = NULL, open_until = NULL
+WHERE substr(owner, 1, length(:prefix)) = :prefix
+
 -- name: transfers_over
 -- Uploads whose time is over go, each with its pieces.
 DELETE FROM transfers WHERE id IN (
