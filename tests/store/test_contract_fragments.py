@@ -205,7 +205,7 @@ def test_a_message_whose_parts_lie_in_joined_data_is_purged_with_it(tell: Tell) 
             message = full_message(envelope, parts[0])
             first, *_ = message.parts
             with_both = (first, replace(first, content_id="p2@here", stored=parts[1]))
-            tx.add_message(replace(message, parts=with_both))
+            tx.add_message(replace(message, parts=with_both, part_of=None))
             return joined
 
         joined = await store.run(deliver)

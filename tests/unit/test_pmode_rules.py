@@ -503,6 +503,17 @@ def test_a_message_that_is_split_is_not_answered_in_the_response(parameter: str,
     assert broken(leg(f"splitting: false\n{parameter}")) == []
 
 
+def test_receipts_of_messages_that_are_split_call_back_and_need_an_address() -> None:
+    line, said = breach(leg("splitting: true\nsecurity:\n  send_receipt: true"))
+    assert (line, said) == (
+        7,
+        "PMode[1].Security.SendReceipt: receipts of messages that are split call back, which needs "
+        "SendReceipt.ReplyTo",
+    )
+    receipt = "security: {send_receipt: {reply_to: 'https://acme.example/msh'}}"
+    assert broken(leg(f"splitting: true\n{receipt}")) == []
+
+
 @pytest.mark.req("P2-4.4.2-16")
 def test_a_message_that_is_split_does_not_use_sync() -> None:
     line, said = breach(HEAD + TWO_WAY + "legs: [{splitting: true}, {}]\n")

@@ -26,6 +26,7 @@ from postroad.agreement.reply_patterns import answers_are_response, signal_chann
 from postroad.agreement.restarting import restart_of
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.routes import Route
+from postroad.agreement.splitting import SplittingTerms, splitting_terms
 from postroad.agreement.waiting import Policy
 from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -87,6 +88,8 @@ class Sending:
     """A message may go before earlier ones are answered."""
     bundling: BundlingTerms | None = None
     """They wait for others to go with; None: they go alone."""
+    splitting: SplittingTerms | None = None
+    """Large ones go in fragments; None: they go whole."""
     restarts: bool = False
     """An upload that breaks off goes on where it ended."""
 
@@ -323,6 +326,7 @@ class InForce:
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
             not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
             _bundling(match) if not fetched else None,
+            splitting_terms(leg) if leg.ebxml is None and not answers else None,
             restart_of(leg) is not None and not fetched,
         )
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
+from msgspec.structs import replace as changed
+
 from postroad.msh.answers import SentMessage, sent_messages
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
@@ -47,7 +49,7 @@ async def listen(
         detail = f"a signal about {name or 'no message'}, which was not sent from here"
         await note(context, "EBMS:0003", detail, now, peer)
     for message in known:
-        context.settled.tell(message.message_id)
+        context.settled.tell(message.part_of or message.message_id)
     if known:
         context.told()
     if any(one.channel is None for one in known):
@@ -138,7 +140,16 @@ def _sent(context: Context, messages: list[Message]) -> list[SentMessage]:
         if stored not in read:
             kept = read_all(context.store.content(stored), stored.size)
             read[stored] = sent_messages(kept, context.limits)
-    return [read[one.envelope][one.message_id] for one in messages if one.envelope is not None]
+    return [
+        _as_sent(one, read[one.envelope][one.message_id])
+        for one in messages
+        if one.envelope is not None
+    ]
+
+
+def _as_sent(message: Message, sent: SentMessage) -> SentMessage:
+    """Of a message that went in fragments nothing was signed: its receipt names its parts."""
+    return sent if message.split is None else changed(sent, references=message.split.references)
 
 
 def by_reference(found: Inspection) -> dict[str | None, list[SignalMessage]]:

@@ -50,6 +50,7 @@ from postroad.node.service import (
     Submitted,
 )
 from postroad.node.shipping import Shipping
+from postroad.node.splitting import Splitting, cut_anew, resume_fragments
 from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep, stranded
@@ -140,6 +141,7 @@ class Node:
             self._sender,
             {
                 "package": Packaging(self.context).perform,
+                "split": Splitting(self.context).perform,
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
                 "inform": ForwardingReports(self.context).perform,
@@ -367,6 +369,8 @@ class Node:
                 return message, False
             if message.envelope is None:
                 raise Refused(422, f"{message_id} was never packaged: {message.detail}")
+            if message.part_of is not None:
+                raise Refused(409, f"{message_id} is a fragment: resend {message.part_of}")
             if message.sequence_number is not None and message.state in _NEVER_ARRIVED:
                 said = "its number in the conversation was given back; submit it under another id"
                 raise Refused(409, f"{message_id} is {message.state.value}: {said}")
@@ -376,6 +380,8 @@ class Node:
                 raise Refused(
                     409, f"the time of {message_id} was over at {over}; submit it under another id"
                 )
+            if message.split is not None:
+                return message, cut_anew(self.context, tx, message, now)
             return message, begin_anew(tx, message, Input.RESENT, now, work)
 
         message, begun = await self.context.store.run(step)
@@ -405,6 +411,8 @@ class Node:
             message = tx.message(Side.SENDING, message_id)
             if message is None:
                 return None, False
+            if message.part_of is not None:
+                raise Refused(409, f"{message_id} is a fragment: settle {message.part_of}")
             return message, settle(context, tx, message, answer, who, now)
 
         message, done = await context.store.run(step)
@@ -480,6 +488,8 @@ class Node:
                 for message in tx.messages(wanted)[: _AT_ONCE - begun]:
                     work = Work(kind, message.message_id, now, partner=partner)
                     begun += begin_anew(tx, message, Input.RESUMED, now, work)
+                    if message.split is not None:
+                        resume_fragments(tx, message, now)
             return lifted, begun
 
         lifted, begun = await context.store.run(step)

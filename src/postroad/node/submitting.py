@@ -34,6 +34,7 @@ from postroad.node.packaging import (
 from postroad.node.replying import Riding, for_request, riding
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.node.splitting import may_be_cut
 from postroad.node.together import Together
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
@@ -87,7 +88,8 @@ class Submitting:
             message = changed(message, late=request.late)
         if sending.bundling is not None and not sending.asks:
             return await self._keep_waiting(message, draft, sending, now)
-        if message.bytes > AT_ONCE or sending.numbered or sending.linked:
+        later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
+        if later or sending.numbered or sending.linked:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)

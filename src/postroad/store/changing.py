@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 
 from postroad.store import fragment_rows, transfer_rows
 from postroad.store.contents import Batch
-from postroad.store.fragments import StoredFragment, StoredGroup
+from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.interface import Place
 from postroad.store.queries import query
 from postroad.store.reading import (
@@ -486,6 +486,12 @@ class SqliteTransaction(SqliteReader):
         self._cursor.execute(_ADD_FILE, (stored.place, size))
         return stored
 
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        removed = self.fragment_messages(side, part_of, 0, limit)
+        for message in removed:
+            self._remove(message)
+        return removed
+
     def forget_fragment_groups(self, before: datetime, limit: int) -> int:
         gone = fragment_rows.forget_groups(self._cursor, before, limit)
         self._group.changed |= gone > 0
@@ -522,9 +528,13 @@ class SqliteTransaction(SqliteReader):
         for state in dict.fromkeys(states):
             values = (state._value_, microseconds(before), limit - len(old))
             old += [message_of(row) for row in self._rows(_TO_PURGE, values)]
+        removed: list[Message] = []
         for message in old:
-            self._remove(message)
-        return old
+            going = with_fragments(self, message, limit - len(removed))
+            for one in going:
+                self._remove(one)
+            removed += going
+        return removed
 
     def _remove(self, message: Message) -> None:
         about = (message.message_id, message.side._value_)
@@ -535,6 +545,8 @@ class SqliteTransaction(SqliteReader):
                 self.remove_offer(signal.signal_id)
         if message.envelope is not None:
             contents.append(message.envelope)
+        if message.split is not None and message.split.stored is not None:
+            contents.append(message.split.stored)
         self._group.changed = True
         self._cursor.execute(_REMOVE_SIGNALS, about)
         if message.side is Side.SENDING:

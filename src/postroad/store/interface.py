@@ -59,7 +59,9 @@ class Reader(FragmentReader, TransferReader, Protocol):
 
     def message(self, side: Side, message_id: str) -> Message | None: ...
 
-    def messages(self, wanted: Wanted) -> list[Message]: ...
+    def messages(self, wanted: Wanted) -> list[Message]:
+        """Those that fit; fragments are not among them (`fragment_messages`)."""
+        ...
 
     def inbox(self) -> Extent:
         """How far the inbox is; what comes to it later has a greater key."""
@@ -284,7 +286,11 @@ class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
         ...
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
-        """Remove messages (rows, signals, contents) last changed before a time; those removed."""
+        """Remove messages (rows, signals, contents) last changed before a time; those removed.
+
+        The fragments of a message that is sent go with it, whatever became of each of them: those
+        first, so many at a time, then the message.
+        """
         ...
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace as changed
 
 from postroad.store.failures import lost
-from postroad.store.fragments import StoredFragment, StoredGroup
+from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.interface import Place, Reader, StoreError, Transaction
 from postroad.store.records import (
     INBOX,
@@ -164,6 +164,20 @@ class _MemoryReader:
     def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
         found = sorted(self._tables.fragments.items())
         return [fragment for key, fragment in found if key[:2] == (sender, group_id)]
+
+    def fragment_messages(self, side: Side, part_of: str, after: int, limit: int) -> list[Message]:
+        found = [one for one in self._fragments_of(side, part_of) if one.key > after]
+        return sorted(found, key=lambda one: one.key)[:limit]
+
+    def fragment_states(self, side: Side, part_of: str) -> dict[State, int]:
+        return Counter(one.state for one in self._fragments_of(side, part_of))
+
+    def _fragments_of(self, side: Side, part_of: str) -> list[Message]:
+        messages = self._tables.messages.values()
+        return [one for one in messages if one.side is side and one.part_of == part_of]
+
+    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
+        return any(one.state in states for one in self._fragments_of(side, part_of))
 
     def bytes_to_come(self) -> int:
         return sum(group.to_come for group in self._tables.groups.values())
@@ -560,25 +574,40 @@ class _MemoryTransaction(_MemoryReader):
             for state in dict.fromkeys(states)
             for message in sorted(self._tables.messages.values(), key=lambda one: one.updated_at)
             if message.state is state and message.updated_at < before
+            if message.part_of is None or message.side is not Side.SENDING
         ][:limit]
+        removed: list[Message] = []
         for message in old:
-            key = (message.side, message.message_id)
-            contents = [part.stored for part in message.parts]
-            for signal in self.signals(*key):
-                contents.append(signal.envelope)
-                if not signal.incoming:
-                    self.remove_offer(signal.signal_id)
-            contents += [message.envelope] if message.envelope else []
-            for stored in dict.fromkeys(contents):
-                self.drop(stored)
-            self._pop(self._tables.signals, key)
-            self._pop(self._tables.messages, key)
-            if message.state in INBOX:
-                self._put(self._tables.purged, None, max(message.key, self._purged()))
-            for id, notice in list(self._tables.notices.items()):
-                if message.side is Side.SENDING and notice.message_id == message.message_id:
-                    self._pop(self._tables.notices, id)
-        return old
+            removed += with_fragments(self, message, limit - len(removed))
+        for message in removed:
+            self._remove(message)
+        return removed
+
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        removed = self.fragment_messages(side, part_of, 0, limit)
+        for message in removed:
+            self._remove(message)
+        return removed
+
+    def _remove(self, message: Message) -> None:
+        key = (message.side, message.message_id)
+        contents = [part.stored for part in message.parts]
+        for signal in self.signals(*key):
+            contents.append(signal.envelope)
+            if not signal.incoming:
+                self.remove_offer(signal.signal_id)
+        contents += [message.envelope] if message.envelope else []
+        if message.split is not None and message.split.stored is not None:
+            contents.append(message.split.stored)
+        for stored in dict.fromkeys(contents):
+            self.drop(stored)
+        self._pop(self._tables.signals, key)
+        self._pop(self._tables.messages, key)
+        if message.state in INBOX:
+            self._put(self._tables.purged, None, max(message.key, self._purged()))
+        for id, notice in list(self._tables.notices.items()):
+            if message.side is Side.SENDING and notice.message_id == message.message_id:
+                self._pop(self._tables.notices, id)
 
 
 class MemoryStore:
@@ -634,6 +663,7 @@ def _fits(message: Message, wanted: Wanted) -> bool:
     exact = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
     return (
         all(getattr(wanted, name) in (None, getattr(message, name)) for name in exact)
+        and message.part_of is None
         and (not wanted.states or message.state in wanted.states)
         and (wanted.since is None or message.created_at >= wanted.since)
         and (wanted.until is None or message.created_at < wanted.until)

@@ -73,6 +73,9 @@ _OFFER: Final = query("offer")
 _OLDEST_OFFER: Final = query("oldest_offer")
 _COUNT_OF: Final = query("count_of")
 _OLDEST_LEASED: Final = query("oldest_leased")
+_FRAGMENT_MESSAGES: Final = query("fragment_messages")
+_FRAGMENT_IN_STATE: Final = query("fragment_in_state")
+_FRAGMENT_STATES: Final = query("fragment_states")
 _LISTS: Final = {
     (one_state, newest_first): query(
         "messages" + ("_of_state" if one_state else "") + ("_newest_first" if newest_first else "")
@@ -156,6 +159,18 @@ class SqliteReader:
 
     def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
         return fragment_rows.fragments_of(self._cursor, sender, group_id)
+
+    def fragment_messages(self, side: Side, part_of: str, after: int, limit: int) -> list[Message]:
+        values = (side._value_, part_of, after, limit)
+        return [message_of(row) for row in self._rows(_FRAGMENT_MESSAGES, values)]
+
+    def fragment_states(self, side: Side, part_of: str) -> dict[State, int]:
+        rows = self._rows(_FRAGMENT_STATES, (side._value_, part_of))
+        return {State(state): count for state, count in rows}
+
+    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
+        values = [(side._value_, part_of, state._value_) for state in states]
+        return any(self._rows(_FRAGMENT_IN_STATE, one) for one in values)
 
     def bytes_to_come(self) -> int:
         return self._count_of(TO_COME_COUNT)

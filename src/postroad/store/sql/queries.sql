@@ -43,9 +43,9 @@ UPDATE node SET checked_at = ?
 -- name: add_message
 -- A new message; nothing happens when side and id are taken.
 INSERT INTO messages (
-    side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service, action,
-    conversation_id, details
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    side, message_id, part_of, state, created_at, updated_at, pmode, from_party, to_party, service,
+    action, conversation_id, details
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (side, message_id) DO NOTHING
 
 -- name: message
@@ -62,7 +62,7 @@ WHERE key = ?
 -- name: messages_of_state
 -- Messages of one side in one state that fit, oldest first.
 SELECT key, details FROM messages
-WHERE side = :side AND state = :state AND key > :after AND key < :before
+WHERE side = :side AND state = :state AND part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
     AND (:from_party IS NULL OR from_party = :from_party)
@@ -75,7 +75,7 @@ ORDER BY key LIMIT :limit
 -- name: messages_of_state_newest_first
 -- Messages of one side in one state that fit, newest first.
 SELECT key, details FROM messages
-WHERE side = :side AND state = :state AND key > :after AND key < :before
+WHERE side = :side AND state = :state AND part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
     AND (:from_party IS NULL OR from_party = :from_party)
@@ -88,7 +88,7 @@ ORDER BY key DESC LIMIT :limit
 -- name: messages
 -- Messages of any side and state that fit, oldest first.
 SELECT key, details FROM messages
-WHERE key > :after AND key < :before
+WHERE part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
     AND (:from_party IS NULL OR from_party = :from_party)
@@ -101,7 +101,7 @@ ORDER BY key LIMIT :limit
 -- name: messages_newest_first
 -- Messages of any side and state that fit, newest first.
 SELECT key, details FROM messages
-WHERE key > :after AND key < :before
+WHERE part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
     AND (:from_party IS NULL OR from_party = :from_party)
@@ -113,7 +113,23 @@ ORDER BY key DESC LIMIT :limit
 
 -- name: messages_to_purge
 -- Messages in one state that were last changed before a time, those first that wait longest.
-SELECT key, details FROM messages WHERE state = ? AND updated_at < ? ORDER BY updated_at LIMIT ?
+-- A fragment that was sent goes with its message.
+SELECT key, details FROM messages
+WHERE state = ? AND updated_at < ? AND (part_of IS NULL OR side <> 'sending')
+ORDER BY updated_at LIMIT ?
+
+-- name: fragment_messages
+-- The messages that are fragments of one, by their keys.
+SELECT key, details FROM messages
+WHERE side = ? AND part_of = ? AND key > ? ORDER BY key LIMIT ?
+
+-- name: fragment_in_state
+-- One of these that is in a state.
+SELECT key FROM messages WHERE side = ? AND part_of = ? AND state = ? LIMIT 1
+
+-- name: fragment_states
+-- How many of these are in which state.
+SELECT state, count(*) FROM messages WHERE side = ? AND part_of = ? GROUP BY state
 
 -- name: remove_message
 -- A message that was purged.
