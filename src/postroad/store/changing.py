@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
-from postroad.store import fragment_rows
+from postroad.store import fragment_rows, transfer_rows
 from postroad.store.contents import Batch
 from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.interface import Place
@@ -58,6 +58,7 @@ from postroad.store.rows import (
     work_of,
     work_row,
 )
+from postroad.store.transfers import StoredTransfer
 from postroad.wire.content import Content
 
 _ADD_MESSAGE: Final = query("add_message")
@@ -495,6 +496,32 @@ class SqliteTransaction(SqliteReader):
         gone = fragment_rows.forget_groups(self._cursor, before, limit)
         self._group.changed |= gone > 0
         return gone
+
+    def set_transfer(self, transfer: StoredTransfer) -> None:
+        self._group.changed = True
+        for piece in transfer_rows.set_transfer(self._cursor, transfer):
+            self.drop(piece)
+
+    def remove_transfer(self, sender: str, path: str, name: str) -> None:
+        pieces = transfer_rows.remove_transfer(self._cursor, sender, path, name)
+        self._forget_pieces([pieces] if pieces is not None else [])
+
+    def release_transfers(self, owner_prefix: str) -> None:
+        self._group.changed |= transfer_rows.release(self._cursor, owner_prefix) > 0
+
+    def forget_transfers(self, now: datetime, limit: int) -> int:
+        gone = transfer_rows.forget(self._cursor, now, limit)
+        self._forget_pieces(gone)
+        return len(gone)
+
+    def forget_done_transfers(self, most: int) -> None:
+        self._forget_pieces(transfer_rows.forget_done(self._cursor, most))
+
+    def _forget_pieces(self, gone: Sequence[Sequence[Stored]]) -> None:
+        self._group.changed |= bool(gone)
+        for pieces in gone:
+            for piece in pieces:
+                self.drop(piece)
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
         old: list[Message] = []

@@ -29,6 +29,7 @@ from postroad.store.records import (
     Wanted,
     Work,
 )
+from postroad.store.transfers import TransferReader, TransferSteps
 from postroad.wire.content import Content, Sink
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class StoreDamaged(StoreError):
     """The database or a content is not what was written."""
 
 
-class Reader(FragmentReader, Protocol):
+class Reader(FragmentReader, TransferReader, Protocol):
     """What can be asked."""
 
     def message(self, side: Side, message_id: str) -> Message | None: ...
@@ -118,7 +119,7 @@ class Reader(FragmentReader, Protocol):
     def figures(self) -> Figures: ...
 
 
-class Transaction(Reader, FragmentSteps, Protocol):
+class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
     """One step."""
 
     def add_message(self, message: Message) -> bool:

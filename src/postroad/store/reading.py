@@ -7,7 +7,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from postroad.store import fragment_rows
+from postroad.store import fragment_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.queries import query
 from postroad.store.records import (
@@ -41,6 +41,7 @@ from postroad.store.rows import (
     time_of,
     work_of,
 )
+from postroad.store.transfers import Held, StoredTransfer
 
 MESSAGE_COUNT: Final = "message."
 WORK_COUNT: Final = "work."
@@ -146,6 +147,12 @@ class SqliteReader:
 
     def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
         return fragment_rows.group_of(self._cursor, sender, group_id)
+
+    def transfer(self, sender: str, path: str, name: str) -> StoredTransfer | None:
+        return transfer_rows.transfer_of(self._cursor, sender, path, name)
+
+    def held(self, partner: str | None = None) -> Held:
+        return transfer_rows.held(self._cursor, partner)
 
     def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
         return fragment_rows.fragment_of(self._cursor, sender, group_id, number)

@@ -536,3 +536,60 @@ DELETE FROM fragments WHERE fragment_group = (
 DELETE FROM fragment_groups WHERE id IN (
     SELECT id FROM fragment_groups WHERE ended_at < ? LIMIT ?
 )
+
+-- name: transfer
+-- One upload that may go on, or that is done.
+SELECT sender, path, name, partner, stored, total, touched_at, expires_at, owner, open_until, done,
+    pieces, details
+FROM transfers WHERE sender = ? AND path = ? AND name = ?
+
+-- name: set_transfer
+-- What is known of an upload from now on.
+INSERT INTO transfers (
+    sender, path, name, partner, stored, total, size, touched_at, expires_at, owner, open_until,
+    done, pieces, details
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name, path, sender) DO UPDATE SET
+    partner = excluded.partner,
+    stored = excluded.stored,
+    total = excluded.total,
+    size = excluded.size,
+    touched_at = excluded.touched_at,
+    expires_at = excluded.expires_at,
+    owner = excluded.owner,
+    open_until = excluded.open_until,
+    done = excluded.done,
+    pieces = excluded.pieces,
+    details = excluded.details
+
+-- name: remove_transfer
+-- An upload that nobody needs any more, with the pieces that go with it.
+DELETE FROM transfers WHERE sender = ? AND path = ? AND name = ? RETURNING pieces
+
+-- name: held_transfers
+-- How many uploads are not done, and for how many bytes.
+SELECT COUNT(*), SUM(size) FROM transfers WHERE NOT done
+
+-- name: held_transfers_of
+-- The same of one partner.
+SELECT COUNT(*), SUM(size) FROM transfers WHERE NOT done AND partner = ?
+
+-- name: release_transfers
+-- Those who wrote to uploads are gone.
+UPDATE transfers SET owner = NULL, open_until = NULL
+WHERE substr(owner, 1, length(:prefix)) = :prefix
+
+-- name: transfers_over
+-- Uploads whose time is over go, each with its pieces.
+DELETE FROM transfers WHERE id IN (
+    SELECT id FROM transfers WHERE expires_at <= ? LIMIT ?
+)
+RETURNING pieces
+
+-- name: transfers_done
+-- Of those that are done the oldest go, so that not more are remembered than may be.
+DELETE FROM transfers WHERE id IN (
+    SELECT id FROM transfers WHERE done ORDER BY touched_at DESC LIMIT -1 OFFSET ?
+)
+RETURNING pieces
