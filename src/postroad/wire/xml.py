@@ -374,6 +374,12 @@ def canonical(
         ) from None
 
 
+def written(element: etree._Element) -> str:
+    """An element and what is below it as text, escaped where XML has to be."""
+    _own.strict  # noqa: B018
+    return etree.tostring(element, encoding="unicode", with_tail=False)
+
+
 class _Prefixes:
     """The inclusive prefixes that every thread may remember, and about what room they take."""
 
