@@ -223,6 +223,9 @@ class Node:
     async def submit(self, submission: Submission) -> Submitted:
         return await self._submitting.submit(submission)
 
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        return await self._submitting.submit_bundle(submissions)
+
     async def reply(self, message_id: str, submission: Submission) -> Submitted:
         message = await self.message(message_id, Side.RECEIVING)
         if message is None or message.state not in INBOX:

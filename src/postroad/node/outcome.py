@@ -485,10 +485,15 @@ def answered(
     again = said is not None and said.input is Input.REFUSED and _is_known(tx, message, said)
     noted(tx, message, hearing, now, peer, keep)
     moved(context, tx, message, hearing, now)
-    if said is None or again or said.input not in _ENDING:
-        return None
+    return None if said is None or again else ended(context, tx, message, said, now, peer)
+
+
+def ended(
+    context: Context, tx: Transaction, message: Message, said: Said, now: datetime, peer: str | None
+) -> State | None:
+    """What follows for a message from what was said; None: nothing."""
     found = tx.message(message.side, message.message_id)
-    if found is None:
+    if found is None or said.input not in _ENDING:
         return None
     under_way = _is_under_way(tx, found)
     decision = heard(life_of(found), said.input, under_way=under_way)
