@@ -154,12 +154,8 @@ def _user_message(text: str, at: int, like: _Patterns) -> tuple[UserMessage, int
         end = text.index(like.end_of_properties, at)
         properties = _properties(text[at:end], like)
         at = end + len(like.end_of_properties)
-        ended = text.startswith(like.end_of_user, at)
-        at += len(like.end_of_user) if ended else len(like.start_of_payload)
-        if not ended and not text.startswith(
-            like.start_of_payload, at - len(like.start_of_payload)
-        ):
-            raise _Unusual
+        found = _matched(like.after_properties, text, at)
+        ended, at = found[1], found.end()
     if not ended:
         end = text.index(like.end_of_payload, at)
         parts = _payload_info(text[at:end], like)
