@@ -46,6 +46,7 @@ from postroad.reliability.schedule import ends_at
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.ebms3 import Property, UserMessage
+from postroad.wire.ebms3_writer import write_user_message
 from postroad.wire.errors import EbmsError
 from postroad.wire.unit_paths import unit_values, written_unit
 
@@ -461,4 +462,4 @@ def _restored(context: Context, message: Message, work: Work) -> PackedUnit:
         named = tuple(Property(*one) for one in part.properties)
         content = payload.content
         parts.append(PackedPart(payload, content, part.wire_type, part.compressed, named))
-    return PackedUnit(user_message, tuple(parts))
+    return PackedUnit(user_message, tuple(parts), write_user_message(user_message))
