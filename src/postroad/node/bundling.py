@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -349,20 +349,21 @@ class Bundling:
             messages = []
             for unit in units:
                 first = unit is units[0]
-                fields: dict[str, Any] = {
-                    "state": State.READY,
-                    "envelope": keep(made.envelope),
-                    "soap": made.version.number,
-                    "boundary": boundary if first else None,
-                    "seal": made.seal if first else None,
-                    "bundle": bundle,
-                    "updated_at": now,
-                }
-                name = unit.message.message_id
-                if not tx.change_message(Side.SENDING, name, (State.SUBMITTED,), **fields):
-                    raise _Gone
-                messages.append(changed(unit.message, **fields))
-                tx.finish_work(unit.work.id, unit.work.owner)
+                one = changed(
+                    unit.message,
+                    state=State.READY,
+                    envelope=keep(made.envelope),
+                    soap=made.version.number,
+                    boundary=boundary if first else None,
+                    seal=made.seal if first else None,
+                    bundle=bundle,
+                    updated_at=now,
+                )
+                messages.append(one)
+            waited = [unit.message for unit in units]
+            if not tx.replace_messages(list(zip(waited, messages, strict=True))):
+                raise _Gone
+            tx.finish_works([unit.work.id for unit in units], units[0].work.owner)
             if bundle is not None:
                 tx.record([about(one, "bundled", now) for one in messages])
             return tx.add_work(work), tuple(messages)
