@@ -117,8 +117,15 @@ class PackedUnit(Struct, frozen=True):
 
     user_message: UserMessage
     parts: tuple[PackedPart, ...] = ()
-    header: str = ""
-    """The user message as it is written; empty where that is still to be done."""
+    known: tuple[UserMessage, str] | None = None
+    """What was written of which user message."""
+
+    @property
+    def header(self) -> str:
+        """The user message as it is written: once, as long as it is the same."""
+        if self.known is not None and self.known[0] is self.user_message:
+            return self.known[1]
+        return write_user_message(self.user_message)
 
 
 class Package(Struct, frozen=True):
@@ -214,7 +221,7 @@ def pack(
     infos = [_part_info(part) for part in parts]
     said = agreed or header(match.pmode, match.number)
     message = user_message(draft, match, infos, now, said)
-    return PackedUnit(message, parts, write_user_message(message))
+    return PackedUnit(message, parts, (message, write_user_message(message)))
 
 
 def package_units(
@@ -247,8 +254,7 @@ def package_units(
         raise ValueError(f"a message holds at most {limits.units} units")
     role = NEXT_MSH if leg.protocol and leg.protocol.add_actor_or_role_attribute else None
     messaging = Messaging((*signals, *messages), id=MESSAGING_ID, role=role)
-    written = [unit.header or write_user_message(unit.user_message) for unit in units]
-    block = write_messaging(messaging, version, written=written)
+    block = write_messaging(messaging, version, written=[unit.header for unit in units])
     routing = message_routing(match, messages[0])
     blocks = routing.blocks(version) if routing is not None else []
     secured = secure(

@@ -15,7 +15,6 @@ from postroad.security.attachments import CONTENT_TRANSFORM
 from postroad.security.sign import write_reference
 from postroad.wire.content import BytesContent
 from postroad.wire.ebms3 import Reference, Transform
-from postroad.wire.ebms3_writer import write_user_message
 from postroad.wire.mime_headers import cid_url
 from postroad.wire.soap import SoapVersion
 from postroad.wire.xml import escape_attribute
@@ -31,8 +30,7 @@ _FRAME: Final = wire_form(SoapVersion.SOAP_12, b"", (), _BOUNDARY).length
 
 def added_size(unit: PackedUnit, primary: Leg) -> int:
     """What a unit adds at most to a message that is secured by the primary's P-Mode."""
-    header = unit.header or write_user_message(unit.user_message)
-    return len(header.encode()) + sum([_part_size(part, primary) for part in unit.parts])
+    return len(unit.header.encode()) + sum([_part_size(part, primary) for part in unit.parts])
 
 
 def rest_size(whole: int, unit: PackedUnit, leg: Leg) -> int:
