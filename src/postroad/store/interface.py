@@ -320,6 +320,10 @@ class Store(Protocol):
         """What was kept; `StoreDamaged` when it is not there or not whole."""
         ...
 
+    def free(self) -> int | None:
+        """How many more bytes of content there is room for; None: nobody counts."""
+        ...
+
     async def check(self) -> None:
         """Whether the store works: raises the error that a step would meet."""
         ...

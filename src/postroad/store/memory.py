@@ -166,6 +166,11 @@ class _MemoryReader:
     def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
         return any(one.state in states for one in self._fragments_of(side, part_of))
 
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        found = [one for one in self._tables.groups.values() if not one.ended]
+        found.sort(key=lambda one: one.sender)
+        return [one for one in found if sender in (None, one.sender)][:limit]
+
     def bytes_to_come(self) -> int:
         return sum(group.to_come for group in self._tables.groups.values())
 
@@ -599,6 +604,9 @@ class MemoryStore:
         if data is None:
             raise lost(stored.place, "is not there")
         return BytesContent(data[stored.offset : stored.offset + stored.size])
+
+    def free(self) -> int | None:
+        return None
 
     async def check(self) -> None:
         self._must_be_open()

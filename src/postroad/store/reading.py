@@ -165,6 +165,9 @@ class SqliteReader:
         values = [(side._value_, part_of, state._value_) for state in states]
         return any(self._rows(_FRAGMENT_IN_STATE, one) for one in values)
 
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        return fragment_rows.gathering(self._cursor, sender, limit)
+
     def bytes_to_come(self) -> int:
         return self._count_of(TO_COME_COUNT)
 

@@ -485,6 +485,18 @@ DELETE FROM once WHERE until < ?
 SELECT sender, group_id, changed_at, ended_at IS NOT NULL, to_come, details FROM fragment_groups
 WHERE sender = ? AND group_id = ?
 
+-- name: gathering_groups
+-- The groups that did not end yet.
+SELECT sender, group_id, changed_at, 0, to_come, details
+FROM fragment_groups INDEXED BY fragment_group_gathering
+WHERE ended_at IS NULL AND sender > '' ORDER BY sender, id LIMIT ?
+
+-- name: gathering_groups_of
+-- Those of one sender.
+SELECT sender, group_id, changed_at, 0, to_come, details
+FROM fragment_groups INDEXED BY fragment_group_gathering
+WHERE ended_at IS NULL AND sender = ? ORDER BY id LIMIT ?
+
 -- name: set_fragment_group
 -- What is known of a group from now on.
 INSERT INTO fragment_groups (sender, group_id, changed_at, ended_at, to_come, details)
