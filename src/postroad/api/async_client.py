@@ -206,6 +206,16 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         """
         return await self._run(calls.query(message_id, wait, settle))
 
+    async def fragments(self, message_id: str) -> AsyncIterator[Message]:
+        """The fragments in which a message was sent, by number, page after page."""
+        cursor = None
+        while True:
+            page = await self._run(calls.fragments(message_id, cursor))
+            for message in page.items:
+                yield message
+            if (cursor := page.next) is None:
+                return
+
     async def messages(self, **filters: Unpack[MessageFilters]) -> AsyncIterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""
         cursor = filters.get("cursor")

@@ -49,8 +49,10 @@ from postroad.node.service import (
     Reloaded,
     Submission,
     Submitted,
+    Transfer,
 )
 from postroad.node.shipping import Shipping
+from postroad.node.split_outcome import transfer_of
 from postroad.node.splitting import Splitting, cut_anew, resume_fragments
 from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
@@ -261,6 +263,19 @@ class Node:
 
     async def events(self, message_id: str) -> list[Recorded]:
         return await self.context.store.look(lambda reader: reader.events(message_id))
+
+    async def transfer(self, message: Message) -> Transfer | None:
+        if message.split is None:
+            return None
+        states = await self.context.store.look(
+            lambda reader: reader.fragment_states(message.side, message.message_id)
+        )
+        return transfer_of(message.split, states)
+
+    async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
+        return await self.context.store.look(
+            lambda reader: reader.fragment_messages(message.side, message.message_id, after, limit)
+        )
 
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         return await self._once(message_id, timeout, lambda one: one.state not in ON_ITS_WAY)
