@@ -1,5 +1,6 @@
 """Two-way exchanges: a request, and its one reply, in every binding that is not synchronous."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -143,6 +144,20 @@ async def test_a_request_has_one_reply(world: World) -> None:
     assert refusal.value.status == 409
     assert await seller.node.message("r2@seller") is None
     assert (await reply(seller)).created_at == first.created_at, "the same again is the same"
+
+
+@played
+async def test_a_request_has_one_reply_also_when_that_was_removed(world: World) -> None:
+    ask(world, "pushAndPush")
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(2)
+    await reply(seller)
+    await world.wait(2)
+    later, store = seller.node.context.clock() + timedelta(days=1), seller.node.context.store
+    await store.run(lambda tx: tx.purge(later, [State.ACKNOWLEDGED], 10))
+    with pytest.raises(Refused, match="was answered already, by r@seller"):
+        await reply(seller, "other@seller")
 
 
 @played

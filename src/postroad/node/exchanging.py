@@ -116,7 +116,8 @@ def answer(tx: Transaction, reply: Message) -> None:
         raise Refused(404, f"there is no request {ref} any more")
     before = request.reply_message_id
     given = tx.message(Side.SENDING, before) if before is not None else None
-    if given is not None and given.state not in _NOT_SENT:
+    # Of a reply that was removed nobody knows any more how it ended.
+    if before is not None and (given is None or given.state not in _NOT_SENT):
         raise Refused(409, f"{ref} was answered already, by {before}; it has one reply")
     if request.late is not reply.late:
         raise Overtaken
