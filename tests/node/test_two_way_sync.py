@@ -264,6 +264,31 @@ async def test_a_response_that_answers_another_request_is_refused(world: World) 
 
 
 @played
+async def test_a_reply_that_is_there_has_not_failed_when_another_request_gets_it_too(
+    world: World,
+) -> None:
+    ask(world, "sync")
+    said = Recorded()
+    world.wire.will(said, lost)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(1)
+
+    async def replayed(world: World, posted: Posted) -> Reply:
+        return Reply(200, _kind(said.bodies[0]), (), said.bodies[0])
+
+    world.wire.will(replayed)
+    await buyer.send("q2@buyer", PRICES)
+    await world.wait(5)
+    assert await buyer.inbox() == [R]
+    assert await seller.state(R) is State.ACKNOWLEDGED
+    assert "duplicate" in await buyer.story(R)
+    assert (await buyer.message("q2@buyer", Side.SENDING)).reply_message_id is None
+
+
+@played
 async def test_what_is_to_be_the_response_cannot_be_pushed_or_pulled(world: World) -> None:
     ask(world, "sync")
     said = Recorded()

@@ -22,7 +22,8 @@ ALLOWED = {
     "shift_work": {"SCAN work"},
     "shift_offers": {"SCAN offers USING INDEX offer_handed_out"},
     "partners_served": {"SCAN served"},
-    "first_selected_offer": {"SCAN other VIRTUAL TABLE INDEX 1:"},
+    "first_selected_offer": {"SCAN other VIRTUAL TABLE INDEX 1:", "SCAN first"},
+    "combine_offers": {"SCAN other VIRTUAL TABLE INDEX 1:"},
 }
 """Scans of what is claimed at the moment, sorting of what was claimed by those who are gone, what
 the clock does to everything, one row for each partner, and the items of a selection."""
