@@ -133,6 +133,16 @@ async def _unchecked(context: Any, submission: Any) -> Any:
 
 
 @played
+async def test_no_reply_to_a_one_way_message_is_waited_for(world: World) -> None:
+    world.agree("orders")
+    buyer, _ = await world.both()
+    await buyer.send(Q, "orders")
+    found = await buyer.process.ask(buyer.node.replied(Q, 1000))
+    assert found is not None
+    assert "one-way" in (buyer.node.no_reply(found) or "")
+
+
+@played
 async def test_a_request_has_one_reply(world: World) -> None:
     ask(world, "pushAndPush")
     buyer, seller = await world.both()

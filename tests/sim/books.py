@@ -32,7 +32,7 @@ from tests.sim.webhook import Listener
 CERTAIN: Final = (State.FAILED, State.EXPIRED)
 """A sender who says this says that the receiver does not have the message."""
 _AT_WORK: Final = (State.SUBMITTED, State.READY, State.WAITING)
-_OFFERED: Final = (State.READY, State.WAITING)
+_OFFERED: Final = (State.SUBMITTED, State.READY, State.WAITING)
 _OPERATOR: Final = "operator"
 _UNDER_WAY: Final = 60.0
 """Seconds in which what was under way may still reach a partner who is suspended."""
@@ -291,7 +291,7 @@ class Books:
             self._fail(f"{row.state.value}, and nothing will ever be done about it", row.message_id)
 
     def _has_work(self, disk: Disk, row: Message) -> bool:
-        if row.message_id in disk.tables.offers:
+        if row.message_id in disk.tables.offers and row.state is not State.SUBMITTED:
             # Whoever may pull it does, sooner or later.
             return True
         fetched = row.channel is not None or self._is_response(disk.name, row)

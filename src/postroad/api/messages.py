@@ -126,7 +126,8 @@ async def get_message(
         await service.settled(message_id, wait)
     if wait_reply and side in (None, Side.SENDING):
         await service.replied(message_id, wait_reply)
-    return message_view(await _found(service, message_id, side))
+    found = await _found(service, message_id, side)
+    return message_view(found, service.no_reply(found))
 
 
 @router.get("/{message_id}/events", responses=problem_responses(404, 422))

@@ -110,6 +110,10 @@ class MessageView(BaseModel):
     reply_message_id: str | None = Field(
         description="Of a request in a two-way exchange: the message that answers it."
     )
+    no_reply: str | None = Field(
+        default=None,
+        description="Why no reply to it will come; told where one message is asked for.",
+    )
     conversation_id: str | None
     from_party: str | None
     to_party: str | None
@@ -374,8 +378,8 @@ def part_view(number: int, part: StoredPart) -> PartView:
     )
 
 
-def message_view(message: Message) -> MessageView:
-    return MessageView(**_shown(message))
+def message_view(message: Message, no_reply: str | None = None) -> MessageView:
+    return MessageView(**_shown(message), no_reply=no_reply)
 
 
 def submitted_view(message: Message, repeated: bool) -> SubmittedView:
@@ -383,7 +387,7 @@ def submitted_view(message: Message, repeated: bool) -> SubmittedView:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    special = {"severity", "properties", "parts", "cursor"}
+    special = {"severity", "properties", "parts", "cursor", "no_reply"}
     shown = {name: getattr(message, name) for name in MessageView.model_fields.keys() - special}
     return shown | {
         "severity": _SEVERITIES.get(message.state),
