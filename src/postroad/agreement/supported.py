@@ -41,6 +41,8 @@ PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize
 PMode[].BusinessInfo.PayloadProfile[].*
 PMode[].bundling.*
+PMode[].Splitting
+PMode[].Splitting.*
 PMode[].Security.WSSVersion
 PMode[].Security.X509.Sign
 PMode[].Security.X509.Signature.Algorithm

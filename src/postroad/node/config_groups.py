@@ -425,6 +425,19 @@ class Send(Settings):
     breaker: Breaker = setting("When a partner who cannot be reached is left alone.", Breaker())
 
 
+class Joining(Settings):
+    """Fragments of large messages that come in, until all of a message are there."""
+
+    quota: Size | None = setting(
+        "What messages of one partner that are not whole yet may take of the disk; unset: as much "
+        "as there is.",
+        gt=0,
+    )
+    reserve: Size = setting("What is left free of the disk.", 256 * MIB, ge=0)
+    groups: int = setting("Messages of one partner that are not whole yet.", 1000, ge=1, le=10_000)
+    fragments: int = setting("Fragments of one message.", 100_000, ge=1, le=2**31 - 1)
+
+
 class Retention(Settings):
     """How long things are kept; `null`: for ever."""
 

@@ -24,6 +24,7 @@ from postroad.node.exchanging import reply_to
 from postroad.node.fetching import Fetching
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
+from postroad.node.joining import Joining
 from postroad.node.mail_in import MailIn
 from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
@@ -151,6 +152,7 @@ class Node:
                 "offer": self._receiver.offering.perform,
                 "collect": self._puller.perform,
                 "bundle": self._bundling.perform,
+                "join": Joining(self.context).perform,
             },
             leads=leads,
         )
@@ -228,6 +230,9 @@ class Node:
 
     async def submit(self, submission: Submission) -> Submitted:
         return await self._submitting.submit(submission)
+
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        return await self._submitting.submit_bundle(submissions)
 
     async def reply(self, message_id: str, submission: Submission) -> Submitted:
         message = await self.message(message_id, Side.RECEIVING)

@@ -31,6 +31,7 @@ _AT_ONCE: Final = {
     "offer": 16,
     "collect": 16,
     "bundle": 1000,
+    "join": 2,
 }
 """How much of each kind is done at a time: who is slow holds up only his own kind."""
 _ALONE: Final = ("signal",)

@@ -60,6 +60,10 @@ class FragmentReader(Protocol):
         """Whether one of these is in one of some states."""
         ...
 
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        """Those that did not end yet, of one sender or of all, by sender; the oldest first."""
+        ...
+
     def bytes_to_come(self) -> int:
         """For how many bytes all groups together still need room."""
         ...

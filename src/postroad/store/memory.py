@@ -74,6 +74,10 @@ class _MemoryReader:
     def message(self, side: Side, message_id: str) -> Message | None:
         return self._tables.messages.get((side, message_id))
 
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        found = {one: self.message(side, one) for one in ids}
+        return {name: one for name, one in found.items() if one is not None}
+
     def messages(self, wanted: Wanted) -> list[Message]:
         fitting = [message for message in self._tables.messages.values() if _fits(message, wanted)]
         fitting.sort(key=lambda message: message.key, reverse=wanted.newest_first)
@@ -179,6 +183,11 @@ class _MemoryReader:
     def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
         return any(one.state in states for one in self._fragments_of(side, part_of))
 
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        found = [one for one in self._tables.groups.values() if not one.ended]
+        found.sort(key=lambda one: one.sender)
+        return [one for one in found if sender in (None, one.sender)][:limit]
+
     def bytes_to_come(self) -> int:
         return sum(group.to_come for group in self._tables.groups.values())
 
@@ -230,6 +239,22 @@ class _MemoryTransaction(_MemoryReader):
         if key in self._tables.messages:
             return False
         self._put(self._tables.messages, key, changed(message, key=next(self._tables.numbers)))
+        return True
+
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        for one in messages:
+            if not self.add_message(one):
+                raise ValueError("one of the messages is there already")
+
+    def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
+        for before, _ in pairs:
+            there = self.message(before.side, before.message_id)
+            if there is None or changed(there, key=0) != changed(before, key=0):
+                return False
+        for before, after in pairs:
+            name = (before.side, before.message_id)
+            known = self._tables.messages[name]
+            self._put(self._tables.messages, name, changed(after, key=known.key))
         return True
 
     def change_message(
@@ -323,6 +348,10 @@ class _MemoryTransaction(_MemoryReader):
             first = self._first_in(work.lane)
             if first is not None and first > id:
                 self._pop(self._tables.asleep, first)
+
+    def finish_works(self, ids: Collection[int], owner: str | None = None) -> None:
+        for id in ids:
+            self.finish_work(id, owner)
 
     def postpone_work(
         self,
@@ -644,6 +673,9 @@ class MemoryStore:
         if data is None:
             raise lost(stored.place, "is not there")
         return BytesContent(data[stored.offset : stored.offset + stored.size])
+
+    def free(self) -> int | None:
+        return None
 
     async def check(self) -> None:
         self._must_be_open()

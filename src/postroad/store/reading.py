@@ -1,6 +1,7 @@
 """Questions to the SQLite database."""
 
 import heapq
+import json
 import sqlite3
 from collections.abc import Callable, Collection
 from datetime import datetime
@@ -55,6 +56,7 @@ PURGED_MARK: Final = "inbox.purged"
 
 _LARGEST: Final = 2**63 - 1
 _MESSAGE: Final = query("message")
+_MESSAGES_BY_ID: Final = query("messages_by_id")
 _SIGNALS: Final = query("signals")
 _EVENTS: Final = query("events")
 _JOURNAL: Final = query("journal")
@@ -103,6 +105,10 @@ class SqliteReader:
     def message(self, side: Side, message_id: str) -> Message | None:
         rows = self._rows(_MESSAGE, (side._value_, message_id))
         return message_of(rows[0]) if rows else None
+
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        rows = self._rows(_MESSAGES_BY_ID, (side._value_, json.dumps(list(ids))))
+        return {one.message_id: one for one in map(message_of, rows)}
 
     def messages(self, wanted: Wanted) -> list[Message]:
         values = _values(wanted)
@@ -171,6 +177,9 @@ class SqliteReader:
     def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
         values = [(side._value_, part_of, state._value_) for state in states]
         return any(self._rows(_FRAGMENT_IN_STATE, one) for one in values)
+
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        return fragment_rows.gathering(self._cursor, sender, limit)
 
     def bytes_to_come(self) -> int:
         return self._count_of(TO_COME_COUNT)

@@ -52,6 +52,15 @@ ON CONFLICT (side, message_id) DO NOTHING
 -- The message with this side and id.
 SELECT key, details FROM messages WHERE side = ? AND message_id = ?
 
+-- name: messages_by_id
+-- Those messages of a side that have one of these ids.
+SELECT key, details FROM messages
+WHERE side = ? AND message_id IN (SELECT value FROM json_each(?))
+
+-- name: advance_message
+-- What changes of a message in the course of time; what lists are filtered by stays.
+UPDATE messages SET state = ?, updated_at = ?, details = ? WHERE key = ?
+
 -- name: change_message
 -- Everything of a message that can change.
 UPDATE messages SET
@@ -220,6 +229,12 @@ UPDATE work SET owner = ?, lease_until = ? WHERE id = ?
 -- name: finish_work
 -- It is done; the kind tells which count goes down, the lane who is next.
 DELETE FROM work WHERE id = :id AND (:owner IS NULL OR owner = :owner) RETURNING kind, lane
+
+-- name: finish_works
+-- They are done; the kinds tell which counts go down, the lanes who is next.
+DELETE FROM work
+WHERE id IN (SELECT value FROM json_each(:ids)) AND (:owner IS NULL OR owner = :owner)
+RETURNING id, kind, lane
 
 -- name: wake_lane
 -- The first in a lane was finished: the next may begin.
@@ -484,6 +499,18 @@ DELETE FROM once WHERE until < ?
 -- What is known of a group of fragments.
 SELECT sender, group_id, changed_at, ended_at IS NOT NULL, to_come, details FROM fragment_groups
 WHERE sender = ? AND group_id = ?
+
+-- name: gathering_groups
+-- The groups that did not end yet.
+SELECT sender, group_id, changed_at, 0, to_come, details
+FROM fragment_groups INDEXED BY fragment_group_gathering
+WHERE ended_at IS NULL AND sender > '' ORDER BY sender, id LIMIT ?
+
+-- name: gathering_groups_of
+-- Those of one sender.
+SELECT sender, group_id, changed_at, 0, to_come, details
+FROM fragment_groups INDEXED BY fragment_group_gathering
+WHERE ended_at IS NULL AND sender = ? ORDER BY id LIMIT ?
 
 -- name: set_fragment_group
 -- What is known of a group from now on.
