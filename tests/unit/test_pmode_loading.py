@@ -175,11 +175,15 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
             6,
             "PMode[1].ReceptionAwareness.DuplicateDetection.Parameters.maxsize",
         ),
-        ("    reliability: {at_most_once: true}\n", 5, "PMode[1].Reliability.AtMostOnce"),
         (
-            "    security: {conversation: true}\n",
+            "    reliability: {protocol: wsrm, at_least_once: {contract: true}, start_group: true}\n",
             5,
-            "PMode[1].Security.Conversation",
+            "PMode[1].Reliability.StartGroup",
+        ),
+        (
+            "    security: {conversation: {enabled: false, correlation: a}}\n",
+            5,
+            "PMode[1].Security.Conversation.Correlation",
         ),
     ],
 )

@@ -184,18 +184,26 @@ def package(
     entropy: Entropy,
     agreed: Header | None = None,
     rides: SignalMessage | None = None,
+    headers: Sequence[Block] = (),
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
     """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
 
     `agreed` is `header` of the P-Mode's leg, where that is known already; `rides` a signal that
-    stands before the message, under the same signature.
+    stands before the message, and `headers` further blocks, all under the same signature.
     """
     unit = pack(draft, match, now=now, agreed=agreed, new_sink=new_sink)
     signals = () if rides is None else (rides,)
     return package_units(
-        (unit,), match, material, now=now, entropy=entropy, signals=signals, limits=limits
+        (unit,),
+        match,
+        material,
+        now=now,
+        entropy=entropy,
+        signals=signals,
+        headers=headers,
+        limits=limits,
     )
 
 
@@ -222,6 +230,7 @@ def package_units(
     now: datetime,
     entropy: Entropy,
     signals: Sequence[SignalMessage] = (),
+    headers: Sequence[Block] = (),
     limits: Limits = DEFAULT,
 ) -> Package:
     """One message of one or more units, the primary first, and of signals that ride along.
@@ -248,7 +257,7 @@ def package_units(
     blocks = routing.blocks(version) if routing is not None else []
     secured = secure(
         version,
-        [*blocks, Block(MESSAGING_ID, block)],
+        [*blocks, *headers, Block(MESSAGING_ID, block)],
         [_attachment(part) for part in parts],
         signing=signing(leg, material.signing),
         encryption=encryption(leg, material),

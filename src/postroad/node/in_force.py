@@ -21,7 +21,8 @@ from postroad.agreement.channels import (
 from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
-from postroad.agreement.pmode import Partner, PMode
+from postroad.agreement.pmode import Leg, Partner, PMode
+from postroad.agreement.reliable import Reliable, acks_channel, wsrm_of
 from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.routes import Route
@@ -86,6 +87,8 @@ class Sending:
     """A message may go before earlier ones are answered."""
     bundling: BundlingTerms | None = None
     """They wait for others to go with; None: they go alone."""
+    reliable: Reliable | None = None
+    """They are sent in sequences of WS-ReliableMessaging."""
 
     @property
     def address(self) -> str:
@@ -144,9 +147,7 @@ class InForce:
             one.pmode.id: one for one in alternate if self.receives(one)
         }
         """The legs whose late replies this node pulls, by P-Mode."""
-        heard = [
-            Channel(one, mpc, signals=True) for one in legs for mpc in signal_channels(one.leg)
-        ]
+        heard = [Channel(one, mpc, signals=True) for one in legs for mpc in _said_in(one.leg)]
         self.offered_signals = tuple(one for one in heard if self.receives(one.match))
         """Where what this node says about messages that it received is pulled from it."""
         offered = (*map(message_channel, self.offered), *self.offered_signals)
@@ -292,6 +293,9 @@ class InForce:
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
         fetched = pulled or answers
         later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
+        reliable = wsrm_of(leg)
+        if reliable is not None:
+            awaits, later = True, reliable.pattern != "Response"
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         if answers:
             policy = answering_of(pmode)
@@ -318,6 +322,7 @@ class InForce:
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
             not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
             _bundling(match) if not fetched else None,
+            reliable,
         )
 
     def longest_memory(self) -> timedelta | None:
@@ -400,6 +405,13 @@ class InForce:
             or any(one.pmode is pmode for one in self.pulled)
             or any(one.match.pmode is pmode for one in self.pulled_signals),
         )
+
+
+def _said_in(leg: Leg) -> tuple[str, ...]:
+    """The channels from which the sender of a leg's messages pulls what is said about them."""
+    acks = acks_channel(leg) if wsrm_of(leg) is not None else None
+    found = (*signal_channels(leg), *(() if acks is None else (acks,)))
+    return tuple(dict.fromkeys(found))
 
 
 def _acknowledged(ebxml: Ebxml) -> bool:

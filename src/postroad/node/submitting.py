@@ -11,7 +11,14 @@ from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage
 from postroad.msh.ebxml_outbound import check_ebxml_draft
-from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
+from postroad.msh.outbound import (
+    Draft,
+    DraftPayload,
+    Package,
+    check_draft,
+    draft_problems,
+    user_message,
+)
 from postroad.node.bundling import Bundling, Unit, packed_unit
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
@@ -35,6 +42,7 @@ from postroad.node.replying import Riding, for_request, riding
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.together import Together
+from postroad.node.wsrm_source import key_of
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
@@ -87,7 +95,7 @@ class Submitting:
             message = changed(message, late=request.late)
         if sending.bundling is not None and not sending.asks:
             return await self._keep_waiting(message, draft, sending, now)
-        if message.bytes > AT_ONCE or sending.numbered or sending.linked:
+        if message.bytes > AT_ONCE or sending.numbered or sending.linked or sending.reliable:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
@@ -220,12 +228,15 @@ class Submitting:
         payloads = [
             changed(one, content=await context.store.persist(one.content)) for one in draft.payloads
         ]
-        plan = Plan(
-            draft.service, draft.action, draft.test, tuple(one.compress for one in payloads)
-        )
-        work = changed(
-            send_work(context, "package", message, sending), data=msgspec.json.encode(plan)
-        )
+        compress = tuple(one.compress for one in payloads)
+        plan = Plan(draft.service, draft.action, draft.test, compress)
+        work = send_work(context, "package", message, sending)
+        if sending.reliable is not None:
+            # Numbers are given in the order in which messages were submitted.
+            said = user_message(draft, sending.match, (), message.created_at, sending.agreed)
+            plan = dataclasses.replace(plan, sequence=key_of(sending, said))
+            work = changed(work, kind="sequence", lane=f"sequence:{plan.sequence}")
+        work = changed(work, data=msgspec.json.encode(plan))
 
         def step(tx: Transaction) -> Kept:
             kept = changed(message, parts=tuple([unpacked(tx, one) for one in payloads]))

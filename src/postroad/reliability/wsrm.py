@@ -279,6 +279,12 @@ class Destination(Struct, frozen=True):
         return self.stage is DestinationStage.CLOSED
 
 
+def held(destination: Destination) -> Ranges:
+    """Numbers of messages that wait for those before them, where order was promised."""
+    passed = ((1, destination.passed),) if destination.passed else ()
+    return beyond(destination.received, passed)
+
+
 class Arrival(Struct, frozen=True):
     """What becomes of a message."""
 
@@ -301,8 +307,11 @@ def arrive(
         return Arrival(verdict, after, (number,))
     if verdict is Verdict.HOLD:
         return Arrival(verdict, after)
-    top = after.received[0][1]
+    lower, upper = after.received[0]
+    top = max(upper if lower == 1 else 0, destination.passed)
     passed = tuple(range(destination.passed + 1, top + 1))
+    if number <= destination.passed:
+        passed = (number, *passed)
     return Arrival(verdict, changed(after, passed=top), passed)
 
 
@@ -312,8 +321,11 @@ def _place(destination: Destination, number: int, in_order: bool, limits: Limits
         return Place.KNOWN
     if number == (received[0][1] + 1 if received and received[0][0] == 1 else 1):
         return Place.NEXT
-    held = sum(upper - lower + 1 for lower, upper in received if lower > destination.passed)
-    if len(added(received, number)) > limits.holes or (in_order and held >= limits.held):
+    if in_order and number <= destination.passed:
+        # Somebody waited for it no longer.
+        return Place.NEXT
+    waiting = sum(upper - lower + 1 for lower, upper in held(destination)) if in_order else 0
+    if len(added(received, number)) > limits.holes or waiting >= limits.held:
         return Place.TOO_FAR
     return Place.AHEAD
 
@@ -336,10 +348,10 @@ def closed(destination: Destination, last: int | None, *, in_order: bool) -> End
     holes = missing(received, 1, min(top, MOST_NUMBER))[: LIMITS.holes]
     if not in_order:
         return Ended(after, (), holes)
-    held = beyond(received, ((1, destination.passed),) if destination.passed else ())
+    waiting = tuple(numbers(held(destination)))
     if received:
         after = changed(after, passed=max(destination.passed, received[-1][1]))
-    return Ended(after, tuple(numbers(held)), holes)
+    return Ended(after, waiting, holes)
 
 
 def has_expired(destination: Destination, now: datetime) -> bool:

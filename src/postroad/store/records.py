@@ -213,8 +213,8 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, inform, notify, deliver, gap, offer, collect or
-    bundle"""
+    """package, sequence, sequence_end, send, forward, signal, report, inform, notify, deliver, gap,
+    held, offer, collect or bundle"""
     message_id: str
     due_at: datetime
     data: bytes = b""
