@@ -176,8 +176,9 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
             "PMode[1].ReceptionAwareness.DuplicateDetection.Parameters.maxsize",
         ),
         (
-            "    reliability: {protocol: wsrm, at_least_once: {contract: true}, start_group: true}\n",
-            5,
+            "    reliability: {protocol: wsrm, at_least_once: {contract: true},\n"
+            "      start_group: true}\n",
+            6,
             "PMode[1].Reliability.StartGroup",
         ),
         (

@@ -8,9 +8,8 @@ from msgspec import Struct
 from postroad.agreement.addressing import Addressing
 from postroad.agreement.places import contract_of
 from postroad.agreement.pmode import Leg
-from postroad.agreement.reply_patterns import routed_mpc
-from postroad.wire.multihop import RESPONSE
-from postroad.wire.names import DEFAULT_MPC, WSRM
+from postroad.agreement.reply_patterns import acks_channel
+from postroad.wire.names import WSRM
 
 _ROOTS: Final = ("ebint:UserMessage/", "eb3:UserMessage/", "eb:UserMessage/")
 
@@ -62,20 +61,6 @@ def wsrm_of(leg: Leg) -> Reliable | None:
     """The same where the protocol is WS-ReliableMessaging."""
     found = reliable_of(leg)
     return found if found is not None and found.protocol == WSRM else None
-
-
-def acks_channel(leg: Leg) -> str | None:
-    """The channel that acknowledgments are pulled from; None: they are not pulled.
-
-    Where no EPR names one it is inferred. [P2-6.6.3-01] [P2-6.6.3-02] [P2-2.6.2-10]
-    """
-    least = leg.reliability.at_least_once if leg.reliability else None
-    if least is None or least.reply_pattern != "Pull":
-        return None
-    to = least.contract.acks_to if least.contract else None
-    named = routed_mpc(to.addressing if to else None)
-    info = leg.business_info
-    return named or ((info.mpc if info else None) or DEFAULT_MPC) + RESPONSE
 
 
 def _from_unit(expression: str) -> str:

@@ -21,8 +21,8 @@ from postroad.agreement.channels import (
 from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
-from postroad.agreement.pmode import Leg, Partner, PMode
-from postroad.agreement.reliable import Reliable, acks_channel, wsrm_of
+from postroad.agreement.pmode import Partner, PMode
+from postroad.agreement.reliable import Reliable, wsrm_of
 from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.routes import Route
@@ -147,7 +147,9 @@ class InForce:
             one.pmode.id: one for one in alternate if self.receives(one)
         }
         """The legs whose late replies this node pulls, by P-Mode."""
-        heard = [Channel(one, mpc, signals=True) for one in legs for mpc in _said_in(one.leg)]
+        heard = [
+            Channel(one, mpc, signals=True) for one in legs for mpc in signal_channels(one.leg)
+        ]
         self.offered_signals = tuple(one for one in heard if self.receives(one.match))
         """Where what this node says about messages that it received is pulled from it."""
         offered = (*map(message_channel, self.offered), *self.offered_signals)
@@ -405,13 +407,6 @@ class InForce:
             or any(one.pmode is pmode for one in self.pulled)
             or any(one.match.pmode is pmode for one in self.pulled_signals),
         )
-
-
-def _said_in(leg: Leg) -> tuple[str, ...]:
-    """The channels from which the sender of a leg's messages pulls what is said about them."""
-    acks = acks_channel(leg) if wsrm_of(leg) is not None else None
-    found = (*signal_channels(leg), *(() if acks is None else (acks,)))
-    return tuple(dict.fromkeys(found))
 
 
 def _acknowledged(ebxml: Ebxml) -> bool:
