@@ -77,7 +77,7 @@ def test_killed_nodes_deliver_everything_once_and_in_order(
     payload.write_bytes(b"<order/>")
     for number, message_id in enumerate(wanted):
         with ordered.buyer.client() as client:
-            client.send(name, [payload], message_id=message_id)
+            client.send(pmode=name, payloads=[payload], message_id=message_id)
         if number == COUNT // 3:
             _killed(ordered.seller)
         if number == COUNT // 2:
