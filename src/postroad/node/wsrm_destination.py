@@ -34,7 +34,7 @@ from postroad.node.wsrm_states import DestinationRecord
 from postroad.reliability import order, wsrm
 from postroad.reliability.wsrm import Destination, Verdict
 from postroad.security.sign import Signing
-from postroad.store.interface import Transaction
+from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Offer, Side, Signal, State, Work
 from postroad.wire.ebms3 import CollaborationInfo, MessageInfo, UserMessage
 from postroad.wire.errors import EbmsError, Severity
@@ -360,12 +360,12 @@ class Destinations:
         return told or ()
 
     async def _match_of(self, identifier: str) -> Match | None:
-        def ask(reader: Transaction) -> tuple[str, int] | None:
+        def ask(reader: Reader) -> tuple[str, int] | None:
             key = states.key_of(reader, identifier)
             record = states.source_of(reader, key) if key is not None else None
             return None if record is None else (record.pmode, record.leg)
 
-        found = await self._context.store.run(ask)
+        found = await self._context.store.look(ask)
         return None if found is None else self._context.in_force.match(*found)
 
     async def _create(

@@ -254,7 +254,11 @@ class Sequences:
         except TransportFailure as failure:
             raise NoSequence(f"no sequence could be made: {failure.reason}") from None
         if not reply.body:
-            said = f"no sequence could be made: the partner answered HTTP {reply.status}"
+            said = (
+                f"no sequence could be made: the partner answered HTTP {reply.status}, and no more"
+            )
+            if reply.status < 300:
+                said += "; a hub that stores and forwards carries no sequences, let it stream"
             raise NoSequence(said)
         try:
             incoming = Incoming(
