@@ -61,7 +61,6 @@ def test_a_contract_that_can_be_kept_has_no_problem() -> None:
             WSRM_LEG % ("", "") + "\n    security: {send_receipt: true}",
             "would both be the response",
         ),
-        ("security: {conversation: true}", "WS-SecureConversation is not spoken here"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(leg: str, said: str) -> None:
@@ -70,10 +69,6 @@ def test_what_cannot_be_kept_is_refused(leg: str, said: str) -> None:
 
 def test_messages_that_are_pulled_are_not_sent_in_sequences() -> None:
     assert "messages that are pulled" in only(WSRM_LEG % ("", ""), "mep_binding: pull\n")
-
-
-def test_that_conversations_are_not_secured_may_be_said() -> None:
-    assert told("security: {conversation: false}") == []
 
 
 def test_pull_requests_are_reliable_unless_somebody_says_no() -> None:

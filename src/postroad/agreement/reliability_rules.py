@@ -134,22 +134,9 @@ def correlations_are_xpaths(pmode: PMode) -> Iterator[Breach]:
                 )
 
 
-def conversations_are_not_secured(pmode: PMode) -> Iterator[Breach]:
-    """WS-SecureConversation is not spoken; what false says is so. [P2-6.7.2-01]"""
-    for path, leg in numbered(pmode):
-        conversation = leg.security.conversation if leg.security else None
-        if conversation is not None and conversation.enabled:
-            yield Breach(
-                (*path, "security", "conversation"),
-                "WS-SecureConversation is not spoken here",
-                "write false, and sign each message with security.x509.sign",
-            )
-
-
 ABILITY_RULES: Final[tuple[Rule, ...]] = (
     contracts_need_a_protocol,
     reliability_stands_alone,
     acknowledgments_have_a_way,
     correlations_are_xpaths,
-    conversations_are_not_secured,
 )

@@ -231,12 +231,14 @@ def package_units(
     entropy: Entropy,
     signals: Sequence[SignalMessage] = (),
     headers: Sequence[Block] = (),
+    bare: bool = False,
     limits: Limits = DEFAULT,
 ) -> Package:
     """One message of one or more units, the primary first, and of signals that ride along.
 
     `match` and `material` are the primary's: they rule envelope, signature and encryption of all
-    units. Every payload is an attachment. ValueError where units cannot share a message.
+    units. Every payload is an attachment. ValueError where units cannot share a message. `bare`:
+    nothing is signed or encrypted, since it goes in fragments that are. [P2-4.4.2-05]
 
     [P2-3.2.1-01] [P2-3.2.1-04] [P2-3.2.1-06] [P2-3.2.2-01] [P2-3.2.2-02] [P2-3.2.2-03]
     """
@@ -258,12 +260,12 @@ def package_units(
     secured = secure(
         version,
         [*blocks, *headers, Block(MESSAGING_ID, block)],
-        [_attachment(part) for part in parts],
-        signing=signing(leg, material.signing),
-        encryption=encryption(leg, material),
+        [attachment(part) for part in parts],
+        signing=None if bare else signing(leg, material.signing),
+        encryption=None if bare else encryption(leg, material),
         entropy=entropy,
-        lifetime=secured_at(made) if signs(leg) else None,
-        tokens=username_tokens(leg, now, entropy),
+        lifetime=secured_at(made) if signs(leg) and not bare else None,
+        tokens=() if bare else username_tokens(leg, now, entropy),
         limits=limits,
     )
     return Package(
@@ -313,7 +315,8 @@ def _part_info(part: PackedPart) -> PartInfo:
     return PartInfo(cid_url(part.payload.content_id), part.properties)
 
 
-def _attachment(part: PackedPart) -> Attachment:
+def attachment(part: PackedPart) -> Attachment:
+    """A payload as it is signed."""
     known = None if part.compressed else part.payload.sha256
     return Attachment(part.payload.content_id, part.content, part.wire_type, known)
 

@@ -3,12 +3,14 @@
 The row stays as long as a unit needs it: `Message.timer` names it as long as that is so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 from postroad.msh.answers import sent_messages
+from postroad.msh.bundle_rules import BUNDLING_ERROR
 from postroad.node.context import Context
+from postroad.node.hearing import Said
 from postroad.node.in_force import Sending
 from postroad.node.outcome import (
     Done,
@@ -16,6 +18,7 @@ from postroad.node.outcome import (
     Step,
     attempted_unit,
     due,
+    ended,
     give_up,
     left_behind,
 )
@@ -103,6 +106,37 @@ def settle_row(
     if sending is not None:
         ends = [ends_at(sending.policy, one.created_at, one.first_sent_at) for one in staying]
         tx.expire_work(work.id, min((one for one in ends if one is not None), default=None))
+
+
+def rows_of(tx: Transaction, ids: Sequence[str]) -> set[int]:
+    """The rows that units wait for: one that sends them all."""
+    return {one.timer for one in units_of(tx, ids) if one.timer is not None}
+
+
+def refused_whole(
+    context: Context,
+    tx: Transaction,
+    others: Sequence[str],
+    said: Said | None,
+    now: datetime,
+    peer: str | None,
+) -> None:
+    """EBMS:0030 about the primary unit means the others too. [P2-3.5-02]"""
+    if said is not None and said.by_error and said.error_code == BUNDLING_ERROR:
+        for unit in units_of(tx, others):
+            ended(context, tx, unit, said, now, peer)
+
+
+def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None:
+    """After units were answered by call-back: rows that no unit needs any more are done.
+
+    Who is sending a copy right now sees to it afterwards.
+    """
+    units = units_of(tx, ids)
+    for number in rows:
+        work = tx.work(number)
+        if work is not None and work.owner is None:
+            settle_row(tx, units, work, None)
 
 
 def bundle_left_behind(

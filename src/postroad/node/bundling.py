@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.bundling import UNDEFINED, BundlingTerms
 from postroad.msh.answers import sent_units
-from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.msh.bundle_rules import BUNDLING_ERROR, Member
 from postroad.msh.bundling import Waiting, deadline, plan
 from postroad.msh.outbound import (
     Draft,
@@ -185,15 +185,7 @@ class Bundling:
         sending, name = unit.sending, unit.terms.pmode
         known = self._rests.get(name)
         if known is None or known[0] is not sending:
-            made = self._made([unit])
-            contents = [part.content for part in made.parts]
-            if made.seal is not None:
-                contents = list(made.seal.on(contents))
-            parts = [
-                WirePart(part.payload.content_id, part.wire_type, content, part.payload.file_name)
-                for part, content in zip(made.parts, contents, strict=True)
-            ]
-            whole = wire_form(made.version, made.envelope, parts, _BOUNDARY).length
+            whole = whole_size(self._made([unit]))
             known = sending, rest_size(whole, unit.packed, sending.match.leg)
             self._rests[name] = known
         return known[1]
@@ -209,14 +201,17 @@ class Bundling:
         wait = max((at - self._context.clock()).total_seconds(), 0.0)
         self._timers[place] = (at, loop.call_later(wait, self._plan, place))
 
-    def _plan(self, place: str) -> None:
-        self._timers.pop(place, None)
+    def _plan(self, place: str, drain: bool = False) -> None:
+        known = self._timers.pop(place, None)
+        if known is not None:
+            known[1].cancel()
         if not self._open:
             return
         there = self._waiting.get(place, {})
         terms = {unit.terms.pmode: unit.terms for unit, _ in there.values()}
         waiting = [one for _, one in there.values()]
-        found = plan(waiting, terms, self._context.clock(), limits=self._context.limits)
+        now, limits = self._context.clock(), self._context.limits
+        found = plan(waiting, terms, now, limits=limits, drain=drain)
         self._grown[place] = 0
         bundles = [[there.pop(one.id)[0] for one in bundle] for bundle in found.bundles]
         lonely = [there.pop(one.id)[0] for one in found.lonely]
@@ -237,9 +232,9 @@ class Bundling:
 
     async def _send(self, units: Sequence[Unit]) -> None:
         """Package a bundle, make it durable, and hand it to the sender."""
-        context, sender, first = self._context, self._sender, units[0]
+        first = units[0]
         try:
-            made = await self._package(units)
+            made = await self.package(units)
         except (Unsecurable, EbmsError, ValueError) as error:
             if len(units) > 1:
                 for unit in units:
@@ -249,27 +244,62 @@ class Bundling:
                 await self._fail(first.message, first.work, detail, None)
             return
         work = self._send_work(units)
-        taken = work.lane is None and sender.has_room(work.partner)
-        taken = taken and (first.sending.policy.fail_fast or not context.is_paused(work.partner))
-        if taken:
-            work = sender.claimed(work, context.clock())
         step = self._kept(units, made, work)
         done = await self._run([one.work for one in units], step)
-        if done is None:
+        if done is not None:
+            self._hand_over(made, work, *done)
+
+    async def send_at_once(
+        self, units: Sequence[Unit], made: Package, add: Callable[[Transaction, Unit], Unit]
+    ) -> tuple[Message, ...]:
+        """A bundle that an application put together, kept and on its way: what its units became.
+
+        `add` takes a unit over, as the first thing in the same step.
+        """
+        work = self._send_work(units)
+
+        def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
+            return self._kept([add(tx, unit) for unit in units], made, work)(tx)
+
+        number, messages = await self._context.store.run(step)
+        self._hand_over(made, work, number, messages)
+        return messages
+
+    async def let_go_first(self, units: Sequence[Unit]) -> None:
+        """What waits and was promised to arrive before some units leaves now.
+
+        `Refused` when one of them cannot, for want of company. [P2-3.10.1-08]
+        """
+        ordered = [one for one in units if one.terms.in_order]
+        if not ordered:
             return
-        number, messages = done
-        if not taken:
-            context.work_came.set()
+        place = ordered[0].message.partner
+        self._plan(place, drain=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        series = {_waiting(one, 0).series for one in ordered}
+        for _, waiting in self._waiting.get(place, {}).values():
+            if waiting.series in series:
+                said = "goes before these and still waits for company; submit them after it"
+                raise Refused(409, f"{waiting.id} {said}", code=BUNDLING_ERROR)
+
+    def _hand_over(
+        self, made: Package, work: Work, number: int, messages: tuple[Message, ...]
+    ) -> None:
+        """What is durable now goes to the sender, if that claimed it."""
+        if work.owner is None:
+            self._context.work_came.set()
             return
         sent = sent_units((made.user_message, *made.secondaries), made.references)
         outgoing = Outgoing(messages[0], changed(work, id=number), made=made)
-        if len(units) > 1:
+        if len(messages) > 1:
             outgoing = changed(outgoing, units=messages, sent_units=sent)
         else:
             outgoing = changed(outgoing, sent=sent[messages[0].message_id])
-        sender.take(outgoing)
+        self._sender.take(outgoing)
 
-    async def _package(self, units: Sequence[Unit]) -> Package:
+    async def package(self, units: Sequence[Unit]) -> Package:
+        """The units in one message, by the P-Mode of the first; it is not kept yet."""
         size = sum(part.content.size for one in units for part in one.packed.parts)
         if size <= _ASIDE:
             return self._made(units)
@@ -287,20 +317,22 @@ class Bundling:
         )
 
     def _send_work(self, units: Sequence[Unit]) -> Work:
+        """The row that sends a bundle, claimed if the sender takes it at once."""
+        context, sender = self._context, self._sender
         message, sending = units[0].message, units[0].sending
         ends = [ends_at(sending.policy, one.message.created_at, None) for one in units]
         lane = None
         if any(one.terms.in_order for one in units):
             # Units of a series may be in several bundles, which arrive in their order.
             lane = f"send:bundle:{message.partner}"
-        return Work(
-            "send",
-            message.message_id,
-            self._context.clock(),
-            partner=message.partner,
-            lane=lane,
-            expires_at=min((one for one in ends if one is not None), default=None),
+        now, partner = context.clock(), message.partner
+        ends_first = min((one for one in ends if one is not None), default=None)
+        work = Work(
+            "send", message.message_id, now, partner=partner, lane=lane, expires_at=ends_first
         )
+        taken = lane is None and sender.has_room(partner)
+        taken = taken and (sending.policy.fail_fast or not context.is_paused(partner))
+        return sender.claimed(work, now) if taken else work
 
     def _kept(
         self, units: Sequence[Unit], made: Package, work: Work
@@ -371,6 +403,26 @@ class Bundling:
             await doing
         except Exception:
             _log.exception("bundling failed")
+
+
+def whole_size(made: Package) -> int:
+    """How large a message is as it is sent, envelope and attachments."""
+    contents = [part.content for part in made.parts]
+    if made.seal is not None:
+        contents = list(made.seal.on(contents))
+    parts = [
+        WirePart(part.payload.content_id, part.wire_type, content, part.payload.file_name)
+        for part, content in zip(made.parts, contents, strict=True)
+    ]
+    return wire_form(made.version, made.envelope, parts, _BOUNDARY).length
+
+
+def members(units: Sequence[Unit]) -> list[Member]:
+    """Units of a bundle, as its rules see them."""
+    return [
+        Member(one.message.message_id, one.packed.user_message.message_info.timestamp, one.terms)
+        for one in units
+    ]
 
 
 def _waiting(unit: Unit, rest: int) -> Waiting:

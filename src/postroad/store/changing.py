@@ -10,9 +10,9 @@ from typing import Any, Final
 from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
-from postroad.store import fragment_rows
+from postroad.store import fragment_rows, transfer_rows
 from postroad.store.contents import Batch
-from postroad.store.fragments import StoredFragment, StoredGroup
+from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.interface import Place
 from postroad.store.queries import query
 from postroad.store.reading import (
@@ -58,6 +58,7 @@ from postroad.store.rows import (
     work_of,
     work_row,
 )
+from postroad.store.transfers import StoredTransfer
 from postroad.wire.content import Content
 
 _ADD_MESSAGE: Final = query("add_message")
@@ -485,19 +486,55 @@ class SqliteTransaction(SqliteReader):
         self._cursor.execute(_ADD_FILE, (stored.place, size))
         return stored
 
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        removed = self.fragment_messages(side, part_of, 0, limit)
+        for message in removed:
+            self._remove(message)
+        return removed
+
     def forget_fragment_groups(self, before: datetime, limit: int) -> int:
         gone = fragment_rows.forget_groups(self._cursor, before, limit)
         self._group.changed |= gone > 0
         return gone
+
+    def set_transfer(self, transfer: StoredTransfer) -> None:
+        self._group.changed = True
+        for piece in transfer_rows.set_transfer(self._cursor, transfer):
+            self.drop(piece)
+
+    def remove_transfer(self, sender: str, path: str, name: str) -> None:
+        pieces = transfer_rows.remove_transfer(self._cursor, sender, path, name)
+        self._forget_pieces([pieces] if pieces is not None else [])
+
+    def release_transfers(self, owner_prefix: str) -> None:
+        self._group.changed |= transfer_rows.release(self._cursor, owner_prefix) > 0
+
+    def forget_transfers(self, now: datetime, limit: int) -> int:
+        gone = transfer_rows.forget(self._cursor, now, limit)
+        self._forget_pieces(gone)
+        return len(gone)
+
+    def forget_done_transfers(self, most: int) -> None:
+        self._forget_pieces(transfer_rows.forget_done(self._cursor, most))
+
+    def _forget_pieces(self, gone: Sequence[Sequence[Stored]]) -> None:
+        self._group.changed |= bool(gone)
+        for pieces in gone:
+            for piece in pieces:
+                self.drop(piece)
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
         old: list[Message] = []
         for state in dict.fromkeys(states):
             values = (state._value_, microseconds(before), limit - len(old))
             old += [message_of(row) for row in self._rows(_TO_PURGE, values)]
+        removed: list[Message] = []
         for message in old:
-            self._remove(message)
-        return old
+            going = with_fragments(self, message, limit - len(removed))
+            for one in going:
+                self._remove(one)
+            removed += going
+        return removed
 
     def _remove(self, message: Message) -> None:
         about = (message.message_id, message.side._value_)
@@ -508,6 +545,8 @@ class SqliteTransaction(SqliteReader):
                 self.remove_offer(signal.signal_id)
         if message.envelope is not None:
             contents.append(message.envelope)
+        if message.split is not None and message.split.stored is not None:
+            contents.append(message.split.stored)
         self._group.changed = True
         self._cursor.execute(_REMOVE_SIGNALS, about)
         if message.side is Side.SENDING:
