@@ -41,11 +41,11 @@ from postroad.node.outcome import unpackable
 from postroad.node.packaging import new_boundary
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused
-from postroad.node.sharing import Shared
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.ebms3 import Property, UserMessage
+from postroad.wire.ebms3_writer import write_user_message
 from postroad.wire.errors import EbmsError
 from postroad.wire.unit_paths import unit_values, written_unit
 
@@ -250,16 +250,24 @@ class Bundling:
             self._hand_over(made, work, *done)
 
     async def send_at_once(
-        self, units: Sequence[Unit], made: Package, add: Callable[[Transaction, Unit], Unit]
+        self, units: Sequence[Unit], made: Package, take: Callable[[Transaction], list[Message]]
     ) -> tuple[Message, ...]:
         """A bundle that an application put together, kept and on its way: what its units became.
 
-        `add` takes a unit over, as the first thing in the same step.
+        `take` is the first thing in the same step: the messages of the units, with their parts kept
+        and not yet added.
         """
         work = self._send_work(units)
+        now, boundary = self._context.clock(), new_boundary(self._context, made)
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
-            return self._kept([add(tx, unit) for unit in units], made, work)(tx)
+            submitted = take(tx)
+            messages = _ready(tx, submitted, made, boundary, now)
+            tx.add_messages(messages)
+            tx.record([about(one, "submitted", one.created_at) for one in submitted])
+            if len(messages) > 1:
+                tx.record([about(one, "bundled", now) for one in messages])
+            return tx.add_work(work), messages
 
         number, messages = await self._context.store.run(step)
         self._hand_over(made, work, number, messages)
@@ -340,31 +348,16 @@ class Bundling:
         """The step after which the bundle is ready to be sent."""
         context = self._context
         now, boundary = context.clock(), new_boundary(context, made)
-        primary = units[0].message.message_id
-        bundle = primary if len(units) > 1 else None
+        waited = [unit.message for unit in units]
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
-            keep = Shared(tx).keep
-            messages = []
-            for unit in units:
-                first = unit is units[0]
-                fields: dict[str, Any] = {
-                    "state": State.READY,
-                    "envelope": keep(made.envelope),
-                    "soap": made.version.number,
-                    "boundary": boundary if first else None,
-                    "seal": made.seal if first else None,
-                    "bundle": bundle,
-                    "updated_at": now,
-                }
-                name = unit.message.message_id
-                if not tx.change_message(Side.SENDING, name, (State.SUBMITTED,), **fields):
-                    raise _Gone
-                messages.append(changed(unit.message, **fields))
-                tx.finish_work(unit.work.id, unit.work.owner)
-            if bundle is not None:
+            messages = _ready(tx, waited, made, boundary, now)
+            if not tx.replace_messages(list(zip(waited, messages, strict=True))):
+                raise _Gone
+            tx.finish_works([unit.work.id for unit in units], units[0].work.owner)
+            if len(messages) > 1:
                 tx.record([about(one, "bundled", now) for one in messages])
-            return tx.add_work(work), tuple(messages)
+            return tx.add_work(work), messages
 
         return step
 
@@ -403,6 +396,32 @@ class Bundling:
             await doing
         except Exception:
             _log.exception("bundling failed")
+
+
+def _ready(
+    tx: Transaction,
+    messages: Sequence[Message],
+    made: Package,
+    boundary: str | None,
+    now: datetime,
+) -> tuple[Message, ...]:
+    """Units that are packaged: the row of the primary says how to send them."""
+    primary = messages[0]
+    envelope = tx.keep(made.envelope)
+    common: dict[str, Any] = {
+        "state": State.READY,
+        "envelope": envelope,
+        "soap": made.version.number,
+        "boundary": None,
+        "seal": None,
+        "bundle": primary.message_id if len(messages) > 1 else None,
+        "updated_at": now,
+    }
+    ready = [changed(primary, **common | {"boundary": boundary, "seal": made.seal})]
+    for one in messages[1:]:
+        tx.share(envelope)
+        ready.append(changed(one, **common))
+    return tuple(ready)
 
 
 def whole_size(made: Package) -> int:
@@ -461,4 +480,5 @@ def _restored(context: Context, message: Message, work: Work) -> PackedUnit:
         named = tuple(Property(*one) for one in part.properties)
         content = payload.content
         parts.append(PackedPart(payload, content, part.wire_type, part.compressed, named))
-    return PackedUnit(user_message, tuple(parts))
+    known = (user_message, write_user_message(user_message))
+    return PackedUnit(user_message, tuple(parts), known)

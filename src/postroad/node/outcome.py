@@ -156,21 +156,7 @@ def attempted_unit(
     """
     now, dice = context.clock(), context.dice()
     policy = policy or (sending.policy if sending is not None else ONCE)
-    left = outcome.result is not Input.NOT_SENT
     reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
-
-    def event(number: int) -> Event:
-        return about(
-            message,
-            left_as(message, number) if left else "send_failed",
-            began,
-            attempt=number,
-            peer=outcome.peer,
-            envelope=(message.bundle or message.message_id) if left else None,
-            wire_bytes=outcome.wire_bytes if left else None,
-            detail=None if left else outcome.detail,
-            evidence=signed(message) if left else None,
-        )
 
     def decide(found: Message, result: Input) -> Decision | None:
         life = life_of(found)
@@ -195,7 +181,7 @@ def attempted_unit(
         decision = decide(found, result)
 
         def note() -> None:
-            tx.record((event(number),))
+            tx.record((attempt_event(message, outcome, began, number),))
             if outcome.hearing is not None:
                 noted(tx, message, outcome.hearing, now, outcome.peer, keep)
                 moved(context, tx, message, outcome.hearing, now)
@@ -235,6 +221,23 @@ def attempted_unit(
         return outcome_of
 
     return step
+
+
+def attempt_event(message: Message, outcome: Outcome, began: datetime, number: int) -> Event:
+    """What the journal says of an attempt."""
+    if outcome.result is Input.NOT_SENT:
+        more = {"peer": outcome.peer, "detail": outcome.detail}
+        return about(message, "send_failed", began, attempt=number, **more)
+    return about(
+        message,
+        left_as(message, number),
+        began,
+        attempt=number,
+        peer=outcome.peer,
+        envelope=message.bundle or message.message_id,
+        wire_bytes=outcome.wire_bytes,
+        evidence=signed(message),
+    )
 
 
 def left_as(message: Message, number: int) -> str:

@@ -31,7 +31,7 @@ from postroad.node.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
-from postroad.node.offering import check_room, offer, offer_work
+from postroad.node.offering import check_room, offer, offer_work, reserve
 from postroad.node.packaging import (
     AnyPackage,
     Plan,
@@ -134,13 +134,16 @@ class Submitting:
             raise Refused(422, str(error)) from None
         _refuse(bundle_problems(members(units), whole_size(made)))
 
-        def add(tx: Transaction, unit: Unit) -> Unit:
-            kept, number = _waits(tx, unit, now)
-            if number is None:
+        def take(tx: Transaction) -> list[Message]:
+            if tx.messages_by_id(Side.SENDING, [one.message.message_id for one in units]):
                 raise Overtaken
-            return changed(unit, message=kept, work=changed(unit.work, id=number))
+            kept = [_with_parts(tx, one) for one in units]
+            for one in kept:
+                if one.leg == 2:
+                    answer(tx, one)
+            return kept
 
-        taken = await bundling.send_at_once(units, made, add)
+        taken = await bundling.send_at_once(units, made, take)
         for _ in taken:
             context.count("messages", side="sending", event="submitted")
         return [Submitted(one, False) for one in taken]
@@ -327,6 +330,8 @@ class Submitting:
             check_room(tx, sending)
             if kept.leg == 2:
                 answer(tx, kept)
+            if sending.channel is not None:
+                reserve(tx, kept)
             tx.record((about(kept, "submitted", message.created_at),))
             return kept, tx.add_work(work)
 
@@ -396,9 +401,14 @@ class Submitting:
             raise Refused(400, str(error)) from None
 
 
+def _with_parts(tx: Transaction, unit: Unit) -> Message:
+    """The message of a unit, its parts kept in their signed form."""
+    return changed(unit.message, parts=tuple([packed(tx, part) for part in unit.packed.parts]))
+
+
 def _waits(tx: Transaction, unit: Unit, now: datetime) -> Kept:
     """The step after which a unit waits to be bundled."""
-    kept = changed(unit.message, parts=tuple([packed(tx, part) for part in unit.packed.parts]))
+    kept = _with_parts(tx, unit)
     if not tx.add_message(kept):
         for part in kept.parts:
             tx.drop(part.stored)

@@ -74,6 +74,10 @@ class _MemoryReader:
     def message(self, side: Side, message_id: str) -> Message | None:
         return self._tables.messages.get((side, message_id))
 
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        found = {one: self.message(side, one) for one in ids}
+        return {name: one for name, one in found.items() if one is not None}
+
     def messages(self, wanted: Wanted) -> list[Message]:
         fitting = [message for message in self._tables.messages.values() if _fits(message, wanted)]
         fitting.sort(key=lambda message: message.key, reverse=wanted.newest_first)
@@ -237,6 +241,22 @@ class _MemoryTransaction(_MemoryReader):
         self._put(self._tables.messages, key, changed(message, key=next(self._tables.numbers)))
         return True
 
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        for one in messages:
+            if not self.add_message(one):
+                raise ValueError("one of the messages is there already")
+
+    def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
+        for before, _ in pairs:
+            there = self.message(before.side, before.message_id)
+            if there is None or changed(there, key=0) != changed(before, key=0):
+                return False
+        for before, after in pairs:
+            name = (before.side, before.message_id)
+            known = self._tables.messages[name]
+            self._put(self._tables.messages, name, changed(after, key=known.key))
+        return True
+
     def change_message(
         self,
         side: Side,
@@ -328,6 +348,10 @@ class _MemoryTransaction(_MemoryReader):
             first = self._first_in(work.lane)
             if first is not None and first > id:
                 self._pop(self._tables.asleep, first)
+
+    def finish_works(self, ids: Collection[int], owner: str | None = None) -> None:
+        for id in ids:
+            self.finish_work(id, owner)
 
     def postpone_work(
         self,

@@ -1,6 +1,7 @@
 """Questions to the SQLite database."""
 
 import heapq
+import json
 import sqlite3
 from collections.abc import Callable, Collection
 from datetime import datetime
@@ -55,6 +56,7 @@ PURGED_MARK: Final = "inbox.purged"
 
 _LARGEST: Final = 2**63 - 1
 _MESSAGE: Final = query("message")
+_MESSAGES_BY_ID: Final = query("messages_by_id")
 _SIGNALS: Final = query("signals")
 _EVENTS: Final = query("events")
 _JOURNAL: Final = query("journal")
@@ -103,6 +105,10 @@ class SqliteReader:
     def message(self, side: Side, message_id: str) -> Message | None:
         rows = self._rows(_MESSAGE, (side._value_, message_id))
         return message_of(rows[0]) if rows else None
+
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        rows = self._rows(_MESSAGES_BY_ID, (side._value_, json.dumps(list(ids))))
+        return {one.message_id: one for one in map(message_of, rows)}
 
     def messages(self, wanted: Wanted) -> list[Message]:
         values = _values(wanted)
