@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from postroad.wire.soap import Envelope, read_envelope
-from postroad.wire.wsrm import RmHeaders, read_rm_headers
+from postroad.wire.wsrm import RmHeaders
+from postroad.wire.wsrm_reader import read_rm_headers
 from postroad.wire.xml import elements, local, parse
 from tests.node.reliable import BUYER, ORDERS, SELLER, Answering, Posted, World, address, passed
 

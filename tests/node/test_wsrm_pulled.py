@@ -8,7 +8,8 @@ from postroad.store.records import State
 from postroad.wire.multihop import find_routing_input, read_routing_input
 from postroad.wire.names import DEFAULT_MPC
 from postroad.wire.soap import read_envelope
-from postroad.wire.wsrm import CreateSequence, read_lifecycle
+from postroad.wire.wsrm import CreateSequence
+from postroad.wire.wsrm_reader import read_lifecycle
 from postroad.wire.xml import parse
 from tests.node.collecting import USER
 from tests.node.reliable import BUYER, ORDERS, SELLER, STORES, World, played

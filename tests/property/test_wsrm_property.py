@@ -32,14 +32,13 @@ from postroad.wire.wsrm import (
     SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
-    read_lifecycle,
-    read_rm_headers,
     write_ack_requested,
     write_acknowledgement,
     write_lifecycle,
     write_sequence,
 )
 from postroad.wire.wsrm_faults import Code, RmFault, read_rm_fault, written_fault
+from postroad.wire.wsrm_reader import read_lifecycle, read_rm_headers
 from postroad.wire.xml import canonical, parse
 from tests.property.strategies import plain_uris, texts
 

@@ -10,11 +10,10 @@ from postroad.wire.wsrm import (
     CreateSequence,
     SequenceAcknowledgement,
     action_of,
-    read_lifecycle,
-    read_rm_headers,
     write_acknowledgement,
 )
 from postroad.wire.wsrm_faults import ESCALATED, Code
+from postroad.wire.wsrm_reader import read_lifecycle, read_rm_headers
 from postroad.wire.xml import parse
 
 

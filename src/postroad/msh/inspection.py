@@ -46,8 +46,8 @@ from postroad.wire.soap import (
 )
 from postroad.wire.soap_faults import read_fault, version_mismatch_fault
 from postroad.wire.wsa import read_addressing
-from postroad.wire.wsrm import read_rm_headers
 from postroad.wire.wsrm_faults import read_rm_fault
+from postroad.wire.wsrm_reader import read_rm_headers
 
 _SECURITY = f"{{{names.WSSE}}}Security"
 _EVERY_DAY = frozenset((MESSAGING, _SECURITY))

@@ -40,7 +40,6 @@ from postroad.wire.wsrm import (
     Lifecycle,
     SequenceAcknowledgement,
     action_of,
-    read_rm_headers,
     write_ack_requested,
     write_acknowledgement,
     write_lifecycle,
@@ -50,6 +49,7 @@ from postroad.wire.wsrm import (
     Sequence as RmSequence,
 )
 from postroad.wire.wsrm_faults import FAULT_ACTION, RmFault, written_fault
+from postroad.wire.wsrm_reader import read_rm_headers
 from postroad.wire.xml import parse
 
 _SEQUENCE_ID: Final = "_sequence"

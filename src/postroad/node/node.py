@@ -148,7 +148,7 @@ class Node:
                 "package": packaging.perform,
                 "sequence": packaging.perform,
                 "sequence_end": self._sender.sequences.perform,
-                "held": self._receiver.reliable.perform,
+                "held": self._receiver.destinations.perform,
                 "split": Splitting(self.context).perform,
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,

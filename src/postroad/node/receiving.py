@@ -38,6 +38,7 @@ from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.node.streaming import Streaming
 from postroad.node.together import Together
+from postroad.node.wsrm_serving import SequenceRequests
 from postroad.store.interface import StoreBusy, StoreError, StoreFull
 from postroad.store.records import Side, State
 from postroad.transport.http_body import TooLarge, Truncated
@@ -59,7 +60,8 @@ class Receiver:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._accepting = Accepting(context)
-        self.reliable = self._accepting.destinations
+        self.destinations = self._accepting.destinations
+        self.reliable = SequenceRequests(context, self.destinations)
         self.ebxml = EbxmlReceiver(context)
         self.offering = Offering(context)
         self._replying = Replying(context, self.offering)

@@ -49,9 +49,9 @@ from postroad.wire.wsrm import (
     CreateSequenceResponse,
     Lifecycle,
     TerminateSequence,
-    read_lifecycle,
 )
 from postroad.wire.wsrm_faults import ESCALATED, Code
+from postroad.wire.wsrm_reader import read_lifecycle
 
 _AGAIN: Final = timedelta(seconds=30)
 """After which a sequence that could not be ended is tried to be ended again."""
