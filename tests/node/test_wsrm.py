@@ -148,6 +148,25 @@ async def test_a_partner_who_forgot_the_sequence_gets_another_one(world: World) 
 
 
 @played
+async def test_what_an_ended_sequence_left_behind_is_not_overtaken(world: World) -> None:
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    seller.kill()
+    world._memories.pop(SELLER)
+    seller = await world.start(SELLER)
+    await buyer.send(M[1])
+    await world.wait(1)
+    # It was turned away, and waits for its retry; what comes now goes into the next sequence.
+    await buyer.send(M[2])
+    await world.wait(1)
+    assert await seller.inbox() == []
+    await world.wait(20)
+    assert await seller.inbox() == M[1:3]
+
+
+@played
 async def test_nobody_who_makes_a_sequence_fails_the_message_in_time(world: World) -> None:
     agree(world)
     buyer = await world.start(BUYER)
