@@ -49,6 +49,7 @@ from postroad.api.client_values import (
     SentMessage,
     Signal,
     Status,
+    Unit,
 )
 from postroad.api.limits import ASK
 
@@ -74,6 +75,7 @@ __all__ = [
     "SentMessage",
     "Signal",
     "Status",
+    "Unit",
 ]
 
 T = TypeVar("T")
@@ -131,6 +133,13 @@ class Client(Asking[httpx.Client]):
         if wait is None:
             return sent
         return SentMessage(self.wait(sent.message_id, wait), sent.repeated)
+
+    def send_bundle(
+        self, units: Sequence[Unit], *, progress: Progress | None = None
+    ) -> tuple[SentMessage, ...]:
+        """Submit messages that go in one envelope, the primary unit first: all of them, or none."""
+        with Upload({}, (), progress, [calls.unit(one) for one in units]) as upload:
+            return self._run(calls.send_bundle(), upload)
 
     def reply(
         self,

@@ -35,6 +35,7 @@ from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
 from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import Request, Response
+from postroad.node.restarting import Restarting
 from postroad.node.route_explaining import explain_message
 from postroad.node.sending import Sender
 from postroad.node.service import (
@@ -50,6 +51,7 @@ from postroad.node.service import (
     Submitted,
 )
 from postroad.node.shipping import Shipping
+from postroad.node.splitting import Splitting, cut_anew, resume_fragments
 from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep, stranded
@@ -122,6 +124,7 @@ class Node:
         self._bundling = Bundling(self.context, self._sender)
         self._submitting = Submitting(self.context, self._sender, self._bundling)
         self._receiver = Receiver(self.context)
+        self._restarting = Restarting(self.context, self._receiver.receive)
         self._streaming = self._receiver.streaming = Streaming(self.context, client)
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
@@ -139,6 +142,7 @@ class Node:
             self._sender,
             {
                 "package": Packaging(self.context).perform,
+                "split": Splitting(self.context).perform,
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
                 "inform": ForwardingReports(self.context).perform,
@@ -202,6 +206,8 @@ class Node:
             last = tx.journal(tx.figures().last_seq - 1, 1) if self._leads else []
             if last and last[0].event.at - now > JUMP:
                 set_back(tx, last[0].event.at - now)
+            for owner in self._left_by:
+                tx.release_transfers(owner)
             for work in (one for owner in self._left_by for one in tx.release_work(owner)):
                 side = SIDES.get(work.kind)
                 message = tx.message(side, work.message_id) if side is not None else None
@@ -214,7 +220,7 @@ class Node:
         await self.context.look_at_partners()
 
     async def receive(self, request: Request) -> Response:
-        return await self._receiver.receive(request)
+        return await self._restarting.receive(request)
 
     async def note(self, code: str, detail: str, peer: str | None) -> None:
         await self._receiver.note(code, detail, peer)
@@ -224,6 +230,9 @@ class Node:
 
     async def submit(self, submission: Submission) -> Submitted:
         return await self._submitting.submit(submission)
+
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        return await self._submitting.submit_bundle(submissions)
 
     async def reply(self, message_id: str, submission: Submission) -> Submitted:
         message = await self.message(message_id, Side.RECEIVING)
@@ -365,6 +374,8 @@ class Node:
                 return message, False
             if message.envelope is None:
                 raise Refused(422, f"{message_id} was never packaged: {message.detail}")
+            if message.part_of is not None:
+                raise Refused(409, f"{message_id} is a fragment: resend {message.part_of}")
             if message.sequence_number is not None and message.state in _NEVER_ARRIVED:
                 said = "its number in the conversation was given back; submit it under another id"
                 raise Refused(409, f"{message_id} is {message.state.value}: {said}")
@@ -374,6 +385,8 @@ class Node:
                 raise Refused(
                     409, f"the time of {message_id} was over at {over}; submit it under another id"
                 )
+            if message.split is not None:
+                return message, cut_anew(self.context, tx, message, now)
             return message, begin_anew(tx, message, Input.RESENT, now, work)
 
         message, begun = await self.context.store.run(step)
@@ -403,6 +416,8 @@ class Node:
             message = tx.message(Side.SENDING, message_id)
             if message is None:
                 return None, False
+            if message.part_of is not None:
+                raise Refused(409, f"{message_id} is a fragment: settle {message.part_of}")
             return message, settle(context, tx, message, answer, who, now)
 
         message, done = await context.store.run(step)
@@ -478,6 +493,8 @@ class Node:
                 for message in tx.messages(wanted)[: _AT_ONCE - begun]:
                     work = Work(kind, message.message_id, now, partner=partner)
                     begun += begin_anew(tx, message, Input.RESUMED, now, work)
+                    if message.split is not None:
+                        resume_fragments(tx, message, now)
             return lifted, begun
 
         lifted, begun = await context.store.run(step)

@@ -32,6 +32,7 @@ from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
 from postroad.node.exchanging import has_alternate
 from postroad.node.forwarding import station_of
+from postroad.node.fragmenting import Fragmenting
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
@@ -39,6 +40,7 @@ from postroad.node.outcome import Outcome, Step, attempt, due, give_up, on_next_
 from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
+from postroad.node.uploading import posted
 from postroad.reliability.awareness import (
     ANSWERS,
     MISSING_RECEIPT,
@@ -83,6 +85,8 @@ class Outgoing(Struct, frozen=True):
     """Retention removed some of them."""
     sent_units: Mapping[str, SentMessage] | None = None
     """What was sent of each of them, while that is in memory."""
+    whole: Message | None = None
+    """Of a fragment: the message that it is a part of."""
 
 
 class Sender:
@@ -90,6 +94,7 @@ class Sender:
 
     def __init__(self, context: Context, client: Client, mail: Mailing) -> None:
         self._context = context
+        self._fragmenting = Fragmenting(context)
         self._client = client
         self._mail = mail
         http = context.config.http
@@ -271,7 +276,7 @@ class Sender:
         units = outgoing.units
         try:
             request = self._request(outgoing.message, sending, form, address, None)
-            reply = await self._client.post(request)
+            reply = await self._posted(outgoing, sending, form, request)
         except TransportFailure as failure:
             if not failure.transmitted:
                 return [_never(failure.reason)] * len(units)
@@ -315,6 +320,11 @@ class Sender:
             never = _never(f"{message.to_party} cannot be reached", address, reached=True)
             return attempt(context, message, work, sending, never, began, hope=False)
         try:
+            if message.part_of is not None:
+                made = await self._made(outgoing, sending)
+                if made is None:
+                    return _none_due(work)
+                outgoing, message = made, made.message
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = _never(f"it cannot be read: {lost}", address, reached=True)
@@ -325,6 +335,11 @@ class Sender:
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
         probes = outgoing.probes
         return attempt(context, message, work, sending, outcome, began, sending.later, probes)
+
+    async def _made(self, outgoing: Outgoing, sending: Sending) -> Outgoing | None:
+        """A fragment with its source, signed and durable; None: nobody needs it any more."""
+        found = await self._fragmenting.ready(outgoing.message, sending)
+        return None if found is None else changed(outgoing, whole=found[0], message=found[1])
 
     def _sending(self, message: Message) -> Sending:
         in_force = self._context.in_force
@@ -351,7 +366,7 @@ class Sender:
             context.work_came.set()
         context.count("send_attempts", outcome=done.state.value)
         for one in outgoing.units or (message,):
-            context.settled.tell(one.message_id)
+            context.settled.tell(one.part_of or one.message_id)
         context.told()
         _log.info(
             done.state.value,
@@ -364,6 +379,8 @@ class Sender:
         """The message as it goes over the wire."""
         message, store = outgoing.message, self._context.store
         assert message.envelope is not None
+        if outgoing.whole is not None:
+            return self._fragmenting.form(outgoing.whole, message, sending)
         contents: list[Content]
         if outgoing.made is not None:
             envelope = outgoing.made.envelope
@@ -428,7 +445,7 @@ class Sender:
                 await self._mail.send(form, address, message.message_id)
                 return Outcome(Input.UNANSWERED if sending.awaits else Input.LEFT)
             request = self._request(message, sending, form, address, catch)
-            reply = await self._client.post(request)
+            reply = await self._posted(outgoing, sending, form, request)
             if catch is not None and catch.size and _is_soap(reply.content_type):
                 return await self._replied(outgoing, sending, reply, catch)
         except TransportFailure as failure:
@@ -439,6 +456,12 @@ class Sender:
             if catch is not None:
                 catch.drop()
         return await self._answered(outgoing, sending, reply)
+
+    async def _posted(
+        self, outgoing: Outgoing, sending: Sending, form: WireForm, request: Request
+    ) -> Reply:
+        restarts, again = sending.restarts, outgoing.message.attempts > 0
+        return await posted(self._client, request, form, restarts=restarts, began_before=again)
 
     async def _replied(
         self, outgoing: Outgoing, sending: Sending, reply: Reply, catch: Catch

@@ -21,6 +21,7 @@ from postroad.store.records import Message, Side, State, Work
 
 _AT_ONCE: Final = {
     "package": 2,
+    "split": 4,
     "signal": 16,
     "notify": 16,
     "deliver": 16,

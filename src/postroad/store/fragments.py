@@ -5,6 +5,7 @@ a commit did not reach is not there, and the sender comes again with it. When al
 contents are joined, without a copy, into one that parts of the message can lie in.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
@@ -55,6 +56,10 @@ class FragmentReader(Protocol):
         """How many of these are in which state."""
         ...
 
+    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
+        """Whether one of these is in one of some states."""
+        ...
+
     def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
         """Those that did not end yet, of one sender or of all, by sender; the oldest first."""
         ...
@@ -85,6 +90,10 @@ class FragmentSteps(Protocol):
         Parts of a message may lie in it: `Stored` with the same place. Whichever is dropped first
         takes it all along. ValueError when there are no fragments.
         """
+        ...
+
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        """Remove messages that are fragments of one, so many at a time; those removed."""
         ...
 
     def forget_fragment_groups(self, before: datetime, limit: int) -> int:

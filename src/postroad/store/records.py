@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from postroad.reliability.breaker import Partner as Partner
 from postroad.security.encrypt import Seal
+from postroad.wire.ebms3 import Reference
 
 
 class Side(StrEnum):
@@ -100,6 +101,10 @@ class Split(Struct, frozen=True, omit_defaults=True):
     """The compressed form; None: the message is cut as it is."""
     written: int = 0
     """How many fragments are messages of their own by now; the others are still to be written."""
+    left: bool = False
+    """Some fragment left."""
+    references: tuple[Reference, ...] = ()
+    """The digests that a receipt for the whole has to name."""
 
 
 class Message(Struct, frozen=True, omit_defaults=True):
@@ -239,8 +244,8 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, inform, notify, deliver, gap, offer, collect, bundle
-    or join"""
+    """package, split, send, forward, signal, report, inform, notify, deliver, gap, offer, collect,
+    bundle or join"""
     message_id: str
     due_at: datetime
     data: bytes = b""
