@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any, Final
@@ -139,6 +139,10 @@ class MemoryService:
             ),
             repeated=False,
         )
+
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Here a bundle has no terms; a unit that cannot be submitted comes first, or none."""
+        return [await self.submit(one) for one in submissions]
 
     async def reply(self, message_id: str, submission: Submission) -> Submitted:
         found = self._messages.get((Side.RECEIVING, message_id))

@@ -588,7 +588,7 @@ class World:
                     timer = message.timer
                     work = await store.look(functools.partial(_work, timer))
                     assert work is not None, f"nobody looks at {message.message_id}"
-                    assert work.message_id == message.message_id
+                    assert work.message_id in (message.message_id, message.bundle)
 
     def close(self) -> None:
         for opened in self._opened:

@@ -265,9 +265,18 @@ def test_restart_needs_push() -> None:
         7,
         "PMode[1].Protocol.Restart: as2-restart needs the binding push, not pull",
     )
-    pushed = text.replace("binding: pull", "binding: push").replace("callback", "response")
-    assert broken(pushed) == []
     assert broken(text.replace("true", "false")) == []
+
+
+def test_restart_needs_a_signature() -> None:
+    line, said = breach(leg("protocol: {restart: true}"))
+    assert (line, said) == (
+        5,
+        "PMode[1].Protocol.Restart: a broken upload goes on only where messages are signed",
+    )
+    signed = f"protocol: {{restart: true}}\nsecurity: {{{SIGNED}}}"
+    assert broken(leg(signed)) == []
+    assert broken(leg("protocol: {restart: false}")) == []
 
 
 def test_the_test_action_needs_the_test_service() -> None:

@@ -29,6 +29,8 @@ PMode.Responder.Addressing.*
 PMode[].Protocol.Address
 PMode[].Protocol.SOAPVersion
 PMode[].Protocol.AddActorOrRoleAttribute
+PMode[].Protocol.Restart
+PMode[].Protocol.Restart.*
 PMode[].BusinessInfo.Service
 PMode[].BusinessInfo.Service.type
 PMode[].BusinessInfo.Action

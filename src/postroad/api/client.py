@@ -50,6 +50,7 @@ from postroad.api.client_values import (
     Signal,
     Status,
     Transfer,
+    Unit,
 )
 from postroad.api.limits import ASK
 
@@ -76,6 +77,7 @@ __all__ = [
     "Signal",
     "Status",
     "Transfer",
+    "Unit",
 ]
 
 T = TypeVar("T")
@@ -133,6 +135,13 @@ class Client(Asking[httpx.Client]):
         if wait is None:
             return sent
         return SentMessage(self.wait(sent.message_id, wait), sent.repeated)
+
+    def send_bundle(
+        self, units: Sequence[Unit], *, progress: Progress | None = None
+    ) -> tuple[SentMessage, ...]:
+        """Submit messages that go in one envelope, the primary unit first: all of them, or none."""
+        with Upload({}, (), progress, [calls.unit(one) for one in units]) as upload:
+            return self._run(calls.send_bundle(), upload)
 
     def reply(
         self,

@@ -73,6 +73,20 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """A message to be sent in a bundle; what is left out is taken from the P-Mode."""
+
+    pmode: str
+    payloads: Sequence[Content | Payload] = ()
+    message_id: str | None = None
+    conversation_id: str | None = None
+    ref_to_message_id: str | None = None
+    service: str | None = None
+    action: str | None = None
+    properties: Properties = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A payload of a message."""
 

@@ -169,6 +169,12 @@ class SubmittedView(MessageView):
     repeated: bool = Field(description="The same was submitted before; this is what became of it.")
 
 
+class BundleView(BaseModel):
+    """The messages of a bundle that were taken over, the primary unit first."""
+
+    messages: list[SubmittedView]
+
+
 class MessagesView(BaseModel):
     """One page of a list."""
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -21,7 +22,7 @@ from rich.progress import (
 )
 from typer.core import TyperCommand
 
-from postroad.api.client import Client, Message, Payload, Property, SentMessage
+from postroad.api.client import Client, Message, Payload, Property, SentMessage, Unit
 from postroad.cli.file_names import safe_name
 from postroad.cli.node_options import (
     ConfigFile,
@@ -115,6 +116,10 @@ def send(
         bool, typer.Option("--test", help="To the test service: acknowledged, not delivered.")
     ] = False,
     no_compress: NoCompress = False,
+    bundle: Annotated[
+        bool,
+        typer.Option("--bundle", help="Each payload is a message of its own, all in one envelope."),
+    ] = False,
     wait: Wait = None,
     wait_reply: Annotated[
         float | None,
@@ -135,7 +140,7 @@ def send(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Send a message and print its id.
+    """Send a message and print its id; with --bundle several at once, all of them or none.
 
     With --wait the exit code is 0 only when it has arrived: acknowledged, settled as delivered, or
     sent where no receipt was agreed on. Else one line tells how it stands and what to do next.
@@ -148,10 +153,18 @@ def send(
       postroad send --pmode p --payload "a.bin;type=application/pdf;name=a.pdf" --property k=v
 
       postroad send --pmode prices --payload question.xml --wait-reply 30 -o answers/
+
+      postroad send --pmode catalogue-updates --bundle --payload 1.xml --payload 2.xml --wait
     """
     if output is not None and wait_reply is None:
         fail("-o is for the payloads of the reply: add --wait-reply")
+    if bundle and (test or any((message_id, ref_to, wait_reply is not None))):
+        fail("--message-id, --ref-to, --test and --wait-reply are of one message: no --bundle then")
     with node(config, url, token) as client:
+        if bundle:
+            given = {"conversation_id": conversation, "service": service, "action": action}
+            sent_bundle(client, pmode, given, payload, property_, no_compress, wait, as_json)
+            return
         sent = submitted(
             client,
             lambda **given: client.send(
@@ -202,6 +215,41 @@ def submitted(
     if wait is not None:
         _must_have_arrived(client, message, wait)
     return sent.message_id
+
+
+def sent_bundle(
+    client: Client,
+    pmode: str,
+    given: dict[str, str | None],
+    payload: list[str] | None,
+    property_: list[str] | None,
+    no_compress: bool,
+    wait: float | None,
+    as_json: bool,
+) -> None:
+    """Submit each payload as a message, all in one envelope, and show what became of them."""
+    payloads = [_payload(one, False if no_compress else None) for one in payload or ()]
+    properties = [_property(one) for one in property_ or ()]
+    if not payloads:
+        fail("a bundle has a message for each payload: add --payload FILE")
+    units = [Unit(pmode, (one,), properties=properties, **given) for one in payloads]
+    try:
+        with _progress(payloads) as tell:
+            sent = client.send_bundle(units, progress=tell)
+    except OSError as error:
+        fail(f"{error.filename or 'a payload'}: {error.strerror or error}")
+    if not as_json:
+        for one in sent:
+            typer.echo(one.message_id)
+    shown = [one.message for one in sent]
+    if wait is not None:
+        end = time.monotonic() + wait
+        shown = [settled(client, one.message_id, end - time.monotonic()) for one in sent]
+    if as_json:
+        print_json([as_data(one) for one in shown])
+    if wait is not None:
+        for message in shown:
+            _must_have_arrived(client, message, wait)
 
 
 def _show_reply(

@@ -43,6 +43,7 @@ from postroad.node.config_groups import (
     Mail,
     NodeName,
     Part,
+    Restart,
     Retention,
     Send,
     Settings,
@@ -117,6 +118,7 @@ class Config(Settings):
     webhook: Webhook | None = setting("Whom to call when something happened.")
     limits: LimitSettings = setting("What a message may cost.", LimitSettings())
     http: Http = setting("Patience and capacity of HTTP.", Http())
+    restart: Restart = setting("Uploads that broke off and may go on.", Restart())
     mail: Mail | None = setting("Messages that travel by mail.")
     send: Send = setting("Sending.", Send())
     joining: Joining = setting("Large messages that come in fragments.", Joining())

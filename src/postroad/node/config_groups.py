@@ -19,7 +19,7 @@ from pydantic import (
 
 from postroad.agreement.groups import REQUIRED, Group
 from postroad.agreement.values import Duration, Size, Texts, TlsVersion, one_or_many
-from postroad.wire.limits import DEFAULT, MIB, Limits
+from postroad.wire.limits import DEFAULT, GIB, MIB, Limits
 from postroad.wire.mail import is_address
 
 FOLDER: Final = "folder"
@@ -327,6 +327,21 @@ class Http(Settings):
         "For the application to answer a message whose sender waits (Two-Way/Sync, ebXML "
         "syncReply).",
         "PT30S",
+    )
+
+
+class Restart(Settings):
+    """What is kept of uploads that broke off, where a P-Mode lets them go on (Protocol.Restart)."""
+
+    copies: int = setting("Incomplete uploads that are kept at once.", 1000, ge=0, le=100_000)
+    copies_per_partner: int = setting("Those of one partner.", 16, ge=0, le=100_000)
+    bytes: Size = setting("Room for all incomplete uploads together.", 64 * GIB, ge=0)
+    bytes_per_partner: Size = setting("Room for those of one partner.", 16 * GIB, ge=0)
+    longest_interval: Timeout = setting(
+        "How long one is kept at most; a P-Mode's Restart.Interval may say less.", "P1D"
+    )
+    answers: int = setting(
+        "Finished uploads whose answer is remembered, for who missed it.", 1000, ge=0, le=100_000
     )
 
 

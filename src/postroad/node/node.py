@@ -35,6 +35,7 @@ from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
 from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import Request, Response
+from postroad.node.restarting import Restarting
 from postroad.node.route_explaining import explain_message
 from postroad.node.sending import Sender
 from postroad.node.service import (
@@ -125,6 +126,7 @@ class Node:
         self._bundling = Bundling(self.context, self._sender)
         self._submitting = Submitting(self.context, self._sender, self._bundling)
         self._receiver = Receiver(self.context)
+        self._restarting = Restarting(self.context, self._receiver.receive)
         self._streaming = self._receiver.streaming = Streaming(self.context, client)
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
@@ -206,6 +208,8 @@ class Node:
             last = tx.journal(tx.figures().last_seq - 1, 1) if self._leads else []
             if last and last[0].event.at - now > JUMP:
                 set_back(tx, last[0].event.at - now)
+            for owner in self._left_by:
+                tx.release_transfers(owner)
             for work in (one for owner in self._left_by for one in tx.release_work(owner)):
                 side = SIDES.get(work.kind)
                 message = tx.message(side, work.message_id) if side is not None else None
@@ -218,7 +222,7 @@ class Node:
         await self.context.look_at_partners()
 
     async def receive(self, request: Request) -> Response:
-        return await self._receiver.receive(request)
+        return await self._restarting.receive(request)
 
     async def note(self, code: str, detail: str, peer: str | None) -> None:
         await self._receiver.note(code, detail, peer)
@@ -228,6 +232,9 @@ class Node:
 
     async def submit(self, submission: Submission) -> Submitted:
         return await self._submitting.submit(submission)
+
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        return await self._submitting.submit_bundle(submissions)
 
     async def reply(self, message_id: str, submission: Submission) -> Submitted:
         message = await self.message(message_id, Side.RECEIVING)

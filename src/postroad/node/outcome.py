@@ -155,21 +155,7 @@ def attempted_unit(
     """
     now, dice = context.clock(), context.dice()
     policy = policy or (sending.policy if sending is not None else ONCE)
-    left = outcome.result is not Input.NOT_SENT
     reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
-
-    def event(number: int) -> Event:
-        return about(
-            message,
-            left_as(message, number) if left else "send_failed",
-            began,
-            attempt=number,
-            peer=outcome.peer,
-            envelope=(message.bundle or message.message_id) if left else None,
-            wire_bytes=outcome.wire_bytes if left else None,
-            detail=None if left else outcome.detail,
-            evidence=signed(message) if left else None,
-        )
 
     def decide(found: Message, result: Input) -> Decision | None:
         life = life_of(found)
@@ -194,7 +180,7 @@ def attempted_unit(
         decision = decide(found, result)
 
         def note() -> None:
-            tx.record((event(number),))
+            tx.record((attempt_event(message, outcome, began, number),))
             if outcome.hearing is not None:
                 noted(tx, message, outcome.hearing, now, outcome.peer, keep)
                 moved(context, tx, message, outcome.hearing, now)
@@ -234,6 +220,23 @@ def attempted_unit(
         return outcome_of
 
     return step
+
+
+def attempt_event(message: Message, outcome: Outcome, began: datetime, number: int) -> Event:
+    """What the journal says of an attempt."""
+    if outcome.result is Input.NOT_SENT:
+        more = {"peer": outcome.peer, "detail": outcome.detail}
+        return about(message, "send_failed", began, attempt=number, **more)
+    return about(
+        message,
+        left_as(message, number),
+        began,
+        attempt=number,
+        peer=outcome.peer,
+        envelope=message.bundle or message.message_id,
+        wire_bytes=outcome.wire_bytes,
+        evidence=signed(message),
+    )
 
 
 def left_as(message: Message, number: int) -> str:
@@ -516,10 +519,15 @@ def answered(
     again = said is not None and said.input is Input.REFUSED and _is_known(tx, message, said)
     noted(tx, message, hearing, now, peer, keep)
     moved(context, tx, message, hearing, now)
-    if said is None or again or said.input not in _ENDING:
-        return None
+    return None if said is None or again else ended(context, tx, message, said, now, peer)
+
+
+def ended(
+    context: Context, tx: Transaction, message: Message, said: Said, now: datetime, peer: str | None
+) -> State | None:
+    """What follows for a message from what was said; None: nothing."""
     found = tx.message(message.side, message.message_id)
-    if found is None:
+    if found is None or said.input not in _ENDING:
         return None
     under_way = _is_under_way(tx, found)
     decision = heard(life_of(found), said.input, under_way=under_way)

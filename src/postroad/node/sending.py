@@ -40,6 +40,7 @@ from postroad.node.outcome import Outcome, Step, attempt, due, give_up, on_next_
 from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
+from postroad.node.uploading import posted
 from postroad.reliability.awareness import (
     ANSWERS,
     MISSING_RECEIPT,
@@ -284,7 +285,7 @@ class Sender:
         units = outgoing.units
         try:
             request = self._request(outgoing.message, sending, form, address, None)
-            reply = await self._client.post(request)
+            reply = await self._posted(outgoing, sending, form, request)
         except TransportFailure as failure:
             if not failure.transmitted:
                 return [_never(failure.reason)] * len(units)
@@ -453,7 +454,7 @@ class Sender:
                 await self._mail.send(form, address, message.message_id)
                 return Outcome(Input.UNANSWERED if sending.awaits else Input.LEFT)
             request = self._request(message, sending, form, address, catch)
-            reply = await self._client.post(request)
+            reply = await self._posted(outgoing, sending, form, request)
             if catch is not None and catch.size and _is_soap(reply.content_type):
                 return await self._replied(outgoing, sending, reply, catch)
         except TransportFailure as failure:
@@ -464,6 +465,12 @@ class Sender:
             if catch is not None:
                 catch.drop()
         return await self._answered(outgoing, sending, reply)
+
+    async def _posted(
+        self, outgoing: Outgoing, sending: Sending, form: WireForm, request: Request
+    ) -> Reply:
+        restarts, again = sending.restarts, outgoing.message.attempts > 0
+        return await posted(self._client, request, form, restarts=restarts, began_before=again)
 
     async def _replied(
         self, outgoing: Outgoing, sending: Sending, reply: Reply, catch: Catch

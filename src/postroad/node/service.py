@@ -3,7 +3,7 @@
 `Service` is the one door; `postroad.node.node.Node` is behind it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -171,6 +171,10 @@ class Service(Protocol):
 
     async def submit(self, submission: Submission) -> Submitted:
         """Take a message over: durable when this returns. `Refused` when it is not taken."""
+        ...
+
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Take the units of a bundle over, the primary first: all of them, or none (`Refused`)."""
         ...
 
     async def reply(self, message_id: str, submission: Submission) -> Submitted:

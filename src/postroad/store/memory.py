@@ -32,6 +32,7 @@ from postroad.store.records import (
     Wanted,
     Work,
 )
+from postroad.store.transfers import Held, StoredTransfer
 from postroad.wire.content import BytesContent, BytesSink, Content, Sink
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class _Tables:
         self.once: dict[str, datetime] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.fragments: dict[tuple[str, str, int], StoredFragment] = {}
+        self.transfers: dict[tuple[str, str, str], StoredTransfer] = {}
         self.contents: dict[str, bytes] = {}
         self.sharers: dict[str, int] = {}
         """How many own a content beside the first."""
@@ -71,6 +73,10 @@ class _MemoryReader:
 
     def message(self, side: Side, message_id: str) -> Message | None:
         return self._tables.messages.get((side, message_id))
+
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        found = {one: self.message(side, one) for one in ids}
+        return {name: one for name, one in found.items() if one is not None}
 
     def messages(self, wanted: Wanted) -> list[Message]:
         fitting = [message for message in self._tables.messages.values() if _fits(message, wanted)]
@@ -144,6 +150,17 @@ class _MemoryReader:
 
     def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
         return self._tables.groups.get((sender, group_id))
+
+    def transfer(self, sender: str, path: str, name: str) -> StoredTransfer | None:
+        return self._tables.transfers.get((sender, path, name))
+
+    def held(self, partner: str | None = None) -> Held:
+        sizes = [
+            one.size
+            for one in self._tables.transfers.values()
+            if not one.done and partner in (None, one.partner)
+        ]
+        return Held(len(sizes), sum(sizes))
 
     def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
         return self._tables.fragments.get((sender, group_id, number))
@@ -222,6 +239,22 @@ class _MemoryTransaction(_MemoryReader):
         if key in self._tables.messages:
             return False
         self._put(self._tables.messages, key, changed(message, key=next(self._tables.numbers)))
+        return True
+
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        for one in messages:
+            if not self.add_message(one):
+                raise ValueError("one of the messages is there already")
+
+    def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
+        for before, _ in pairs:
+            there = self.message(before.side, before.message_id)
+            if there is None or changed(there, key=0) != changed(before, key=0):
+                return False
+        for before, after in pairs:
+            name = (before.side, before.message_id)
+            known = self._tables.messages[name]
+            self._put(self._tables.messages, name, changed(after, key=known.key))
         return True
 
     def change_message(
@@ -315,6 +348,10 @@ class _MemoryTransaction(_MemoryReader):
             first = self._first_in(work.lane)
             if first is not None and first > id:
                 self._pop(self._tables.asleep, first)
+
+    def finish_works(self, ids: Collection[int], owner: str | None = None) -> None:
+        for id in ids:
+            self.finish_work(id, owner)
 
     def postpone_work(
         self,
@@ -527,6 +564,38 @@ class _MemoryTransaction(_MemoryReader):
         for key in old:
             self._pop(self._tables.groups, key)
         return len(old)
+
+    def set_transfer(self, transfer: StoredTransfer) -> None:
+        key = (transfer.sender, transfer.path, transfer.name)
+        before = self._tables.transfers.get(key)
+        self._put(self._tables.transfers, key, transfer)
+        for piece in before.pieces if before is not None else ():
+            if piece not in transfer.pieces:
+                self.drop(piece)
+
+    def remove_transfer(self, sender: str, path: str, name: str) -> None:
+        key = (sender, path, name)
+        known = self._tables.transfers.get(key)
+        self._pop(self._tables.transfers, key)
+        for piece in known.pieces if known is not None else ():
+            self.drop(piece)
+
+    def release_transfers(self, owner_prefix: str) -> None:
+        for key, one in list(self._tables.transfers.items()):
+            if one.owner is not None and one.owner.startswith(owner_prefix):
+                self._put(self._tables.transfers, key, changed(one, owner=None, open_until=None))
+
+    def forget_transfers(self, now: datetime, limit: int) -> int:
+        known = self._tables.transfers.items()
+        old = [key for key, one in known if one.expires_at <= now][:limit]
+        for key in old:
+            self.remove_transfer(*key)
+        return len(old)
+
+    def forget_done_transfers(self, most: int) -> None:
+        done = [(one.touched_at, key) for key, one in self._tables.transfers.items() if one.done]
+        for _, key in sorted(done, reverse=True)[most:]:
+            self.remove_transfer(*key)
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
         old = [

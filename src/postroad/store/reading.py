@@ -1,13 +1,14 @@
 """Questions to the SQLite database."""
 
 import heapq
+import json
 import sqlite3
 from collections.abc import Callable, Collection
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from postroad.store import fragment_rows
+from postroad.store import fragment_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.queries import query
 from postroad.store.records import (
@@ -41,6 +42,7 @@ from postroad.store.rows import (
     time_of,
     work_of,
 )
+from postroad.store.transfers import Held, StoredTransfer
 
 MESSAGE_COUNT: Final = "message."
 WORK_COUNT: Final = "work."
@@ -54,6 +56,7 @@ PURGED_MARK: Final = "inbox.purged"
 
 _LARGEST: Final = 2**63 - 1
 _MESSAGE: Final = query("message")
+_MESSAGES_BY_ID: Final = query("messages_by_id")
 _SIGNALS: Final = query("signals")
 _EVENTS: Final = query("events")
 _JOURNAL: Final = query("journal")
@@ -103,6 +106,10 @@ class SqliteReader:
         rows = self._rows(_MESSAGE, (side._value_, message_id))
         return message_of(rows[0]) if rows else None
 
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        rows = self._rows(_MESSAGES_BY_ID, (side._value_, json.dumps(list(ids))))
+        return {one.message_id: one for one in map(message_of, rows)}
+
     def messages(self, wanted: Wanted) -> list[Message]:
         values = _values(wanted)
         if wanted.side is None and not wanted.states:
@@ -146,6 +153,12 @@ class SqliteReader:
 
     def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
         return fragment_rows.group_of(self._cursor, sender, group_id)
+
+    def transfer(self, sender: str, path: str, name: str) -> StoredTransfer | None:
+        return transfer_rows.transfer_of(self._cursor, sender, path, name)
+
+    def held(self, partner: str | None = None) -> Held:
+        return transfer_rows.held(self._cursor, partner)
 
     def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
         return fragment_rows.fragment_of(self._cursor, sender, group_id, number)

@@ -52,6 +52,15 @@ ON CONFLICT (side, message_id) DO NOTHING
 -- The message with this side and id.
 SELECT key, details FROM messages WHERE side = ? AND message_id = ?
 
+-- name: messages_by_id
+-- Those messages of a side that have one of these ids.
+SELECT key, details FROM messages
+WHERE side = ? AND message_id IN (SELECT value FROM json_each(?))
+
+-- name: advance_message
+-- What changes of a message in the course of time; what lists are filtered by stays.
+UPDATE messages SET state = ?, updated_at = ?, details = ? WHERE key = ?
+
 -- name: change_message
 -- Everything of a message that can change.
 UPDATE messages SET
@@ -220,6 +229,12 @@ UPDATE work SET owner = ?, lease_until = ? WHERE id = ?
 -- name: finish_work
 -- It is done; the kind tells which count goes down, the lane who is next.
 DELETE FROM work WHERE id = :id AND (:owner IS NULL OR owner = :owner) RETURNING kind, lane
+
+-- name: finish_works
+-- They are done; the kinds tell which counts go down, the lanes who is next.
+DELETE FROM work
+WHERE id IN (SELECT value FROM json_each(:ids)) AND (:owner IS NULL OR owner = :owner)
+RETURNING id, kind, lane
 
 -- name: wake_lane
 -- The first in a lane was finished: the next may begin.
@@ -536,3 +551,60 @@ DELETE FROM fragments WHERE fragment_group = (
 DELETE FROM fragment_groups WHERE id IN (
     SELECT id FROM fragment_groups WHERE ended_at < ? LIMIT ?
 )
+
+-- name: transfer
+-- One upload that may go on, or that is done.
+SELECT sender, path, name, partner, stored, total, touched_at, expires_at, owner, open_until, done,
+    pieces, details
+FROM transfers WHERE sender = ? AND path = ? AND name = ?
+
+-- name: set_transfer
+-- What is known of an upload from now on.
+INSERT INTO transfers (
+    sender, path, name, partner, stored, total, size, touched_at, expires_at, owner, open_until,
+    done, pieces, details
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name, path, sender) DO UPDATE SET
+    partner = excluded.partner,
+    stored = excluded.stored,
+    total = excluded.total,
+    size = excluded.size,
+    touched_at = excluded.touched_at,
+    expires_at = excluded.expires_at,
+    owner = excluded.owner,
+    open_until = excluded.open_until,
+    done = excluded.done,
+    pieces = excluded.pieces,
+    details = excluded.details
+
+-- name: remove_transfer
+-- An upload that nobody needs any more, with the pieces that go with it.
+DELETE FROM transfers WHERE sender = ? AND path = ? AND name = ? RETURNING pieces
+
+-- name: held_transfers
+-- How many uploads are not done, and for how many bytes.
+SELECT COUNT(*), SUM(size) FROM transfers WHERE NOT done
+
+-- name: held_transfers_of
+-- The same of one partner.
+SELECT COUNT(*), SUM(size) FROM transfers WHERE NOT done AND partner = ?
+
+-- name: release_transfers
+-- Those who wrote to uploads are gone.
+UPDATE transfers SET owner = NULL, open_until = NULL
+WHERE substr(owner, 1, length(:prefix)) = :prefix
+
+-- name: transfers_over
+-- Uploads whose time is over go, each with its pieces.
+DELETE FROM transfers WHERE id IN (
+    SELECT id FROM transfers WHERE expires_at <= ? LIMIT ?
+)
+RETURNING pieces
+
+-- name: transfers_done
+-- Of those that are done the oldest go, so that not more are remembered than may be.
+DELETE FROM transfers WHERE id IN (
+    SELECT id FROM transfers WHERE done ORDER BY touched_at DESC LIMIT -1 OFFSET ?
+)
+RETURNING pieces
