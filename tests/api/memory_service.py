@@ -89,6 +89,8 @@ class MemoryService:
         """What was pulled, and how much at most."""
         self.to_pull: list[str] = []
         self.trouble: str | None = None
+        self.unanswerable: str | None = None
+        """Why no reply comes to anything."""
         self.patience: float | None = None
         """For how long the last answer was waited for."""
 
@@ -208,6 +210,7 @@ class MemoryService:
             return (
                 message is None
                 or message.reply_message_id is not None
+                or self.unanswerable is not None
                 or message.state in (State.FAILED, State.EXPIRED)
             )
 
@@ -217,6 +220,9 @@ class MemoryService:
         except TimeoutError:
             pass
         return self._messages.get((Side.SENDING, message_id))
+
+    def no_reply(self, message: Message) -> str | None:
+        return self.unanswerable
 
     def part(self, message: Message, part: StoredPart) -> Content:
         return self._contents[part.stored.place]

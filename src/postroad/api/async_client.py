@@ -162,7 +162,8 @@ class AsyncClient(Asking[httpx.AsyncClient]):
             request = await self._run(calls.status(message_id, wait_reply=seconds))
             if request.reply_message_id is not None:
                 return await self.received(request.reply_message_id)
-            if request.state in calls.NEVER_ARRIVED or left <= seconds:
+            never = request.state in calls.NEVER_ARRIVED or request.no_reply is not None
+            if never or left <= seconds:
                 return None
 
     async def events(self, message_id: str) -> tuple[Event, ...]:

@@ -196,7 +196,8 @@ class Client(Asking[httpx.Client]):
             request = self._run(calls.status(message_id, wait_reply=seconds))
             if request.reply_message_id is not None:
                 return self.received(request.reply_message_id)
-            if request.state in calls.NEVER_ARRIVED or left <= seconds:
+            never = request.state in calls.NEVER_ARRIVED or request.no_reply is not None
+            if never or left <= seconds:
                 return None
 
     def events(self, message_id: str) -> tuple[Event, ...]:

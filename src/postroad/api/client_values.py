@@ -170,6 +170,8 @@ class Message:
     """How far it is, where it goes in fragments; not told in lists."""
     cursor: str
     """Its place in lists: give it as `cursor` to go on after it."""
+    no_reply: str | None = None
+    """Why no reply to it will come; told where one message is asked for."""
 
     @property
     def settled(self) -> bool:

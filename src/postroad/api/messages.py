@@ -127,7 +127,7 @@ async def get_message(
     if wait_reply and side in (None, Side.SENDING):
         await service.replied(message_id, wait_reply)
     message = await _found(service, message_id, side)
-    return message_view(message, await service.transfer(message))
+    return message_view(message, await service.transfer(message), service.no_reply(message))
 
 
 @router.get("/{message_id}/fragments", responses=problem_responses(404, 422))

@@ -122,6 +122,10 @@ class MessageView(BaseModel):
     reply_message_id: str | None = Field(
         description="Of a request in a two-way exchange: the message that answers it."
     )
+    no_reply: str | None = Field(
+        default=None,
+        description="Why no reply to it will come; told where one message is asked for.",
+    )
     conversation_id: str | None
     from_party: str | None
     to_party: str | None
@@ -400,9 +404,11 @@ def part_view(number: int, part: StoredPart) -> PartView:
     )
 
 
-def message_view(message: Message, transfer: Transfer | None = None) -> MessageView:
+def message_view(
+    message: Message, transfer: Transfer | None = None, no_reply: str | None = None
+) -> MessageView:
     shown = None if transfer is None else TransferView(**asdict(transfer))
-    return MessageView(**_shown(message) | {"transfer": shown})
+    return MessageView(**_shown(message) | {"transfer": shown, "no_reply": no_reply})
 
 
 def submitted_view(message: Message, repeated: bool) -> SubmittedView:
@@ -410,7 +416,7 @@ def submitted_view(message: Message, repeated: bool) -> SubmittedView:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    special = {"severity", "properties", "parts", "cursor", "fragments", "transfer"}
+    special = {"severity", "properties", "parts", "cursor", "fragments", "transfer", "no_reply"}
     shown = {name: getattr(message, name) for name in MessageView.model_fields.keys() - special}
     return shown | {
         "severity": _SEVERITIES.get(message.state),

@@ -262,6 +262,8 @@ def _show_reply(
         message = client.status(message_id)
         if message.state in ("failed", "expired"):
             _must_have_arrived(client, message, wait)
+        if message.no_reply is not None:
+            fail(f"no reply to {name} will come: {plain(message.no_reply)}", code=1)
         look = f"look again with: postroad status {shlex.quote(name)}"
         fail(f"no reply to {name} came in {wait:g} s; {look}", code=1)
     saved = save(client, reply, output) if output is not None else []

@@ -20,7 +20,7 @@ from postroad.node.ebxml_asking import Asker
 from postroad.node.ebxml_keeping import Gaps, release
 from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
-from postroad.node.exchanging import reply_to
+from postroad.node.exchanging import no_reply, reply_to
 from postroad.node.fetching import Fetching
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
@@ -284,8 +284,15 @@ class Node:
         return await self._once(
             message_id,
             timeout,
-            lambda one: one.reply_message_id is not None or one.state in _NEVER_ARRIVED,
+            lambda one: (
+                one.reply_message_id is not None
+                or one.state in _NEVER_ARRIVED
+                or no_reply(self.context, one) is not None
+            ),
         )
+
+    def no_reply(self, message: Message) -> str | None:
+        return no_reply(self.context, message) if message.side is Side.SENDING else None
 
     async def _once(
         self, message_id: str, timeout: float, done: Callable[[Message], bool]

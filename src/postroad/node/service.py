@@ -210,6 +210,10 @@ class Service(Protocol):
         """The request once its reply is there or cannot come, or as it is after `timeout`."""
         ...
 
+    def no_reply(self, message: Message) -> str | None:
+        """Why no reply to a message will come; None: one may come, or is there."""
+        ...
+
     def part(self, message: Message, part: StoredPart) -> Content:
         """The payload as the application sees it."""
         ...
