@@ -229,3 +229,17 @@ async def test_the_receipt_for_the_whole_is_evidence_at_both_ends(world: World) 
         assert verdict["holds"] is True
         [receipt] = verdict["receipts"]
         assert [one["equal"] for one in receipt["digests"]] == [True, True]
+
+
+@played
+async def test_a_message_too_large_for_company_goes_in_fragments_at_once(world: World) -> None:
+    company = {"compatibility": {"pmode_list": [ORDERS]}, "max_delay": "PT5S"}
+    agree(world, signed=True, bundling={"policy": "optional", **company})
+    buyer, seller = await world.both()
+    await buyer.send("small@buyer")
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(3)
+    assert await seller.inbox() == [BIG]
+    await world.until(10)
+    assert await seller.inbox() == [BIG, "small@buyer"]
+    assert await buyer.state(BIG) is State.ACKNOWLEDGED
