@@ -166,7 +166,9 @@ class Accepting:
         step = keep(context, arrival, message, match, how)
         given = await arrival.run(context.store, step, _is_taken)
         if given.contradicts:
-            return await self._refuse(arrival, None, [CONTRADICTS])
+            # Who brought fragments proved itself, and has no response to read it in.
+            to = match if arrival.joined is not None else None
+            return await self._refuse(arrival, to, [CONTRADICTS])
         if given.refused is not None:
             proven = match if _proven(arrival) else None
             return await self._refuse(arrival, proven, [given.refused])

@@ -135,7 +135,7 @@ class Sender:
 
     def room(self) -> int:
         """How many more messages could be taken now."""
-        return min(self._turns.room(), self._fragments.room()) if self._open else 0
+        return self._turns.room() if self._open else 0
 
     def full(self) -> tuple[str, ...]:
         """Partners for whom no more is to be fetched now."""

@@ -187,7 +187,7 @@ class Submitting:
     async def _take(self, submission: Submission, mark: str | None) -> Submitted:
         now = self._context.clock()
         message, draft, sending = await self._drafted(submission, mark, now)
-        if sending.bundling is not None and not sending.asks:
+        if sending.bundling is not None and not sending.asks and not _goes_alone(message, sending):
             return await self._keep_waiting(message, draft, sending, now)
         later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
         if later or sending.numbered or sending.linked or sending.reliable:
@@ -444,6 +444,14 @@ def send_work(context: Context, kind: str, message: Message, sending: Sending) -
 def _goes_now(context: Context, work: Work, sending: Sending) -> bool:
     """Whether the sender takes it over at once: not for a partner who is paused."""
     return sending.policy.fail_fast or not context.is_paused(work.partner)
+
+
+def _goes_alone(message: Message, sending: Sending) -> bool:
+    """Whether it is too large for company, which it may have: it goes in fragments at once."""
+    terms, bundling = sending.splitting, sending.bundling
+    if terms is None or bundling is None or bundling.in_order:
+        return False
+    return bundling.policy == "optional" and message.bytes > terms.cut
 
 
 def _refuse(problems: list[EbmsError]) -> None:

@@ -99,7 +99,15 @@ class Upkeep:
         memory = memory if memory is not None else self._context.config.retention.messages
         if memory is None:
             return removed
-        return removed + await self._remove(_RECEIVED, now, max(kept_for, memory))
+        memory = max(kept_for, memory)
+        await self._forget_groups(now - memory)
+        return removed + await self._remove(_RECEIVED, now, memory)
+
+    async def _forget_groups(self, before: datetime) -> None:
+        """Who forgets that a group was rejected takes its next fragment for a new one."""
+        store = self._context.store
+        while await store.run(lambda tx: tx.forget_fragment_groups(before, _AT_ONCE)):
+            pass
 
     async def forget_uploads(self) -> None:
         """What broke off and was not gone on with in time goes. [P2-6.4.3-03]"""
