@@ -37,8 +37,10 @@ ONE_REQUEST: Final = ServerLimits(requests_per_connection=1)
 AGAIN: Final = {"max_retries": 8, "period": "PT0.05S"}
 
 
-def agreed(folder: Path, pmode: str, restart: Any, address: str | None = None) -> None:
-    """Write into a party's P-Mode whether uploads go on, and where to."""
+def agreed(
+    folder: Path, pmode: str, restart: Any, address: str | None = None, *, gzip: bool = False
+) -> None:
+    """Write into a party's P-Mode whether uploads go on, where to, and whether compressed."""
     path = folder / "pmodes" / f"{pmode}.yaml"
     said = yaml.safe_load(path.read_text())
     [leg] = said["legs"]
@@ -46,7 +48,8 @@ def agreed(folder: Path, pmode: str, restart: Any, address: str | None = None) -
     if address is not None:
         leg["protocol"]["address"] = address
     leg["reception_awareness"]["retry"]["parameters"] = AGAIN
-    leg.pop("payload_service", None)
+    if not gzip:
+        leg.pop("payload_service", None)
     path.write_text(yaml.safe_dump(said))
 
 
@@ -99,17 +102,18 @@ async def parties(
     at_seller: Any = None,
     store: str = "memory",
     pmode: str = PMODE,
+    gzip: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Parties]:
     """Both nodes, with a line between them; `settings` are the seller's."""
     shutil.copytree(made, folder, dirs_exist_ok=True)
     config = folder / SELLER / "postroad.yaml"
     config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | settings))
-    agreed(folder / SELLER, pmode, restart if at_seller is None else at_seller)
+    agreed(folder / SELLER, pmode, restart if at_seller is None else at_seller, gzip=gzip)
     seller = Node(load_config(config), await a_store(folder, SELLER, store))
     await seller.start()
     async with serving(msh_app(seller), ONE_REQUEST) as server, line(server.port, cuts) as cutting:
-        agreed(folder / BUYER, pmode, restart, f"{cutting.url}/msh")
+        agreed(folder / BUYER, pmode, restart, f"{cutting.url}/msh", gzip=gzip)
         buyer = Node(
             load_config(folder / BUYER / "postroad.yaml"), await a_store(folder, BUYER, store)
         )

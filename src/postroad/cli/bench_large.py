@@ -187,6 +187,9 @@ async def _run_sender(folder: Path, mib: int) -> None:
     seconds = perf_counter() - began
     if message is None or message.state is not State.ACKNOWLEDGED:
         raise RuntimeError(f"the large message is {message and message.state}: {message}")
+    terms = node.context.in_force.sending(_PMODE).splitting
+    if terms is not None and mib * MIB > terms.cut and message.split is None:
+        raise RuntimeError("the large message went whole")
     tell({"seconds": seconds, "peak_rss_mib": peak_resident()})
     await server.close()
     await node.stop()
