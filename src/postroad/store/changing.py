@@ -1,5 +1,6 @@
 """One step in the SQLite database."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
