@@ -5,7 +5,6 @@ from unittest.mock import patch
 
 import pytest
 
-from postroad.agreement import loading
 from postroad.msh import splitting as msh_splitting
 from postroad.node.service import Refused, Submission, SubmittedPayload
 from postroad.store.records import State
@@ -23,11 +22,6 @@ from tests.node.reliable import (
 from tests.node.splitting import BIG, PAYLOAD, RETRY, Partner, agree, fragments, splitting
 
 in_every_store = pytest.mark.parametrize("kept_in", STORES)
-
-
-@pytest.fixture(autouse=True)
-def _splitting_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "unsupported", lambda *_: [])
 
 
 @in_every_store

@@ -5,7 +5,6 @@ from unittest.mock import patch
 
 import pytest
 
-from postroad.agreement import loading
 from postroad.node import splitting as node_splitting
 from postroad.node.fragmenting import Fragmenting
 from postroad.node.splitting import Splitting
@@ -15,11 +14,6 @@ from tests.node.reliable import BUYER, SELLER, STORES, Held, Station, World, fai
 from tests.node.splitting import BIG, PAYLOAD, RETRY, Partner, agree, fragments
 
 in_every_store = pytest.mark.parametrize("kept_in", STORES)
-
-
-@pytest.fixture(autouse=True)
-def _splitting_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "unsupported", lambda *_: [])
 
 
 async def ends_well(world: World, partner: Partner) -> None:

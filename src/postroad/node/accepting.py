@@ -52,7 +52,7 @@ from postroad.node.unbundling import (
 )
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreFull, Transaction
-from postroad.store.records import INBOX, Offer, Side, Signal, Work
+from postroad.store.records import INBOX, Offer, Side, Signal, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
@@ -98,6 +98,9 @@ class Accepting:
             problems = _way(arrival, match)
             if problems and arrival.pulled is None:
                 return await self._refuse(arrival, None, problems)
+            if problems and await self._is_taken(messages):
+                # Somebody on the way gave it to another request as well: a copy is no failure.
+                problems = []
         if not problems and match is not None and len(messages) == 1:
             problems = self._too_old(messages[0], arrival.now)
         if not problems and match is not None and arrival.on_connection:
@@ -127,6 +130,12 @@ class Accepting:
     def _not_for_us(self, message: UserMessage) -> EbmsError:
         said = f"this is {self._context.party}, not the receiver {message.to_party}"
         return EbmsError("EBMS:0010", said, location="eb:To")
+
+    async def _is_taken(self, messages: Sequence[UserMessage]) -> bool:
+        """Whether there is a message under the same id already."""
+        name = messages[0].message_info.message_id
+        known = await self._context.store.look(lambda reader: reader.message(Side.RECEIVING, name))
+        return len(messages) == 1 and known is not None and known.state is not State.REJECTED
 
     def _too_old(self, message: UserMessage, now: datetime) -> list[EbmsError]:
         """What is older than our memory may be a copy of a message that was removed since."""

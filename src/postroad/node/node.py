@@ -20,7 +20,7 @@ from postroad.node.ebxml_asking import Asker
 from postroad.node.ebxml_keeping import Gaps, release
 from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
-from postroad.node.exchanging import reply_to
+from postroad.node.exchanging import no_reply, reply_to
 from postroad.node.fetching import Fetching
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
@@ -49,8 +49,10 @@ from postroad.node.service import (
     Reloaded,
     Submission,
     Submitted,
+    Transfer,
 )
 from postroad.node.shipping import Shipping
+from postroad.node.split_outcome import transfer_of
 from postroad.node.splitting import Splitting, cut_anew, resume_fragments
 from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
@@ -262,6 +264,19 @@ class Node:
     async def events(self, message_id: str) -> list[Recorded]:
         return await self.context.store.look(lambda reader: reader.events(message_id))
 
+    async def transfer(self, message: Message) -> Transfer | None:
+        if message.split is None:
+            return None
+        states = await self.context.store.look(
+            lambda reader: reader.fragment_states(message.side, message.message_id)
+        )
+        return transfer_of(message.split, states)
+
+    async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
+        return await self.context.store.look(
+            lambda reader: reader.fragment_messages(message.side, message.message_id, after, limit)
+        )
+
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         return await self._once(message_id, timeout, lambda one: one.state not in ON_ITS_WAY)
 
@@ -269,8 +284,15 @@ class Node:
         return await self._once(
             message_id,
             timeout,
-            lambda one: one.reply_message_id is not None or one.state in _NEVER_ARRIVED,
+            lambda one: (
+                one.reply_message_id is not None
+                or one.state in _NEVER_ARRIVED
+                or no_reply(self.context, one) is not None
+            ),
         )
+
+    def no_reply(self, message: Message) -> str | None:
+        return no_reply(self.context, message) if message.side is Side.SENDING else None
 
     async def _once(
         self, message_id: str, timeout: float, done: Callable[[Message], bool]

@@ -6,7 +6,7 @@ offered again when none came in time, with the same bytes.
 """
 
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
@@ -43,6 +43,7 @@ _IN_ONE_PIECE: Final = 256 * 1024
 _SEALED_TYPE: Final = "application/octet-stream"
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
+_NOT_YET: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _LATER: Final = timedelta(hours=1)
 """How soon a message without its P-Mode is looked at again."""
 _AT_ONCE: Final = 100
@@ -60,6 +61,18 @@ def offer(tx: Transaction, message: Message, sent: UserMessage, now: datetime) -
         return False
     tx.record((about(message, "queued", now),))
     return True
+
+
+def reserve(tx: Transaction, message: Message) -> None:
+    """A message that is still packaged takes its room in the channel, and nobody gets it yet."""
+    assert message.channel is not None
+    room = (message.channel, message.pmode or "", message.message_id, message.created_at)
+    tx.add_offer(Offer(*room, due_at=_NOT_YET))
+
+
+def _is_reserved(offer: Offer, message: Message) -> bool:
+    """Whether only the room is taken: it is not offered, and never was."""
+    return offer.due_at is not None and message.attempts == 0
 
 
 def check_room(tx: Transaction, sending: Sending) -> None:
@@ -126,6 +139,7 @@ class Offering:
                 tx.finish_work(work.id, work.owner)
                 return
             if sent is not None:
+                tx.remove_offer(work.message_id)
                 offer(tx, found, sent, now)
             # Of a reply that was the response the receipt is waited for.
             due_at = found.due_at if found.channel is None else None
@@ -150,7 +164,8 @@ class Offering:
     async def _unoffered(self, message: Message) -> UserMessage | None:
         """The header of a message that is to be put into its channel; None: it is there."""
         store, stored = self._context.store, message.envelope
-        if await store.look(lambda reader: reader.offer(message.message_id)) is not None:
+        there = await store.look(lambda reader: reader.offer(message.message_id))
+        if there is not None and not _is_reserved(there, message):
             return None
         assert stored is not None
         try:

@@ -63,6 +63,8 @@ from postroad.wire.soap import SoapVersion
 _LEAST_WAIT: Final = 1.0
 """Seconds for an answer, however quickly a message is to be sent again."""
 IN_ONE_PIECE: Final = 256 * 1024
+_FRAGMENTS: Final = 4
+"""Fragments on their way to a partner at once: each fills the line by itself."""
 _SEALED_TYPE: Final = "application/octet-stream"
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
 VERSIONS: Final = {version.number: version for version in SoapVersion}
@@ -106,7 +108,9 @@ class Sender:
             lambda given: self._form(*given)
         )
         self._carrying = Carrying(context, client, self._timeouts, station_of(context))
-        self._turns: Turns[Outgoing] = Turns(context.config.send.parallel)
+        parallel = context.config.send.parallel
+        self._turns: Turns[Outgoing] = Turns(parallel)
+        self._fragments: Turns[Outgoing] = Turns(min(parallel, _FRAGMENTS))
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = False
 
@@ -124,11 +128,11 @@ class Sender:
 
     def room(self) -> int:
         """How many more messages could be taken now."""
-        return self._turns.room() if self._open else 0
+        return min(self._turns.room(), self._fragments.room()) if self._open else 0
 
     def full(self) -> tuple[str, ...]:
         """Partners for whom no more is to be fetched now."""
-        return self._turns.full()
+        return self._turns.full() + self._fragments.full()
 
     def claimed(self, work: Work, now: datetime) -> Work:
         """The work as this process has it."""
@@ -137,22 +141,27 @@ class Sender:
     def take(self, outgoing: Outgoing) -> None:
         """Send it as soon as there is a place on the wire."""
         self._context.in_hand.add(outgoing.work.id)
-        partner = outgoing.message.partner
-        self._turns.add(partner, outgoing)
-        self._begin(partner)
+        message, turns = outgoing.message, self._turns_of(outgoing)
+        turns.add(message.partner, outgoing)
+        self._begin(turns, message.partner)
 
-    def _begin(self, partner: str) -> None:
-        while self._open and (outgoing := self._turns.next(partner)) is not None:
+    def _turns_of(self, outgoing: Outgoing) -> Turns[Outgoing]:
+        """Fragments take turns among themselves, so that they hold up no other message."""
+        return self._turns if outgoing.message.part_of is None else self._fragments
+
+    def _begin(self, turns: Turns[Outgoing], partner: str) -> None:
+        while self._open and (outgoing := turns.next(partner)) is not None:
             task = asyncio.create_task(self._send(outgoing))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _end(self, partner: str) -> None:
+    def _end(self, outgoing: Outgoing) -> None:
         """A place is free: for the same partner, or whoever waits for one."""
-        self._turns.done(partner)
-        self._begin(partner)
-        for other in self._turns.ready():
-            self._begin(other)
+        turns, partner = self._turns_of(outgoing), outgoing.message.partner
+        turns.done(partner)
+        self._begin(turns, partner)
+        for other in turns.ready():
+            self._begin(turns, other)
 
     async def _send(self, outgoing: Outgoing) -> None:
         """One message: the place on the wire is free again before the outcome is durable."""
@@ -165,7 +174,7 @@ class Sender:
                 _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
                 step = self._unexpected(outgoing)
             finally:
-                self._end(outgoing.message.partner)
+                self._end(outgoing)
             await self._settle(outgoing, step)
         except StoreError as error:
             _log.error(

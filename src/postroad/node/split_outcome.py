@@ -5,6 +5,7 @@ when one of them did, because it cannot be joined any more; when all arrived its
 waited for, where one was agreed on. When it comes to rest, so do the fragments that are left.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,16 +17,18 @@ from postroad.agreement.waiting import Policy
 from postroad.node.context import Context
 from postroad.node.fragmenting import AT_WORK
 from postroad.node.journaling import about
-from postroad.node.service import Refused
+from postroad.node.service import Refused, Transfer
 from postroad.reliability.delivery import Input, Life, Stage
 from postroad.reliability.schedule import ONCE
 from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, State, Work
+from postroad.store.records import Message, Side, Split, State, Work
 
 AT_ONCE: Final = 200
 """Fragments that one step writes or ends: more would hold up the others."""
 _ARRIVED: Final = (Stage.ACKNOWLEDGED, Stage.SETTLED, Stage.SENT)
-_UNFINISHED: Final = tuple(set(State) - {State.ACKNOWLEDGED, State.SETTLED, State.SENT})
+ARRIVED: Final = (State.ACKNOWLEDGED, State.SETTLED, State.SENT)
+_UNFINISHED: Final = tuple(state for state in State if state not in ARRIVED)
+_NEVER_LEFT: Final = (State.READY, State.FAILED, State.EXPIRED)
 _FOLLOWS: Final = {
     Stage.FAILED: Input.REFUSED,
     Stage.EXPIRED: Input.REFUSED,
@@ -145,6 +148,19 @@ def _close(tx: Transaction, fragment: Message, stage: Stage, now: datetime) -> N
     if fragment.channel is not None:
         tx.remove_offer(fragment.message_id)
     tx.record((about(fragment, event, now, detail=detail),))
+
+
+def transfer_of(cut: Split, states: Mapping[State, int]) -> Transfer:
+    """How far a message is, from the states of its fragments."""
+    never = sum(states.get(one, 0) for one in _NEVER_LEFT)
+    arrived = sum(states.get(one, 0) for one in ARRIVED)
+    return Transfer(
+        cut.count,
+        sum(states.values()) - never,
+        arrived,
+        cut.size,
+        cut.size if arrived == cut.count else arrived * cut.fragment_size,
+    )
 
 
 def _whole(tx: Transaction, fragment: Message) -> Message | None:

@@ -24,7 +24,7 @@ from postroad.node.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
-from postroad.node.offering import check_room, offer, offer_work
+from postroad.node.offering import check_room, offer, offer_work, reserve
 from postroad.node.packaging import (
     AnyPackage,
     Plan,
@@ -319,6 +319,8 @@ class Submitting:
             check_room(tx, sending)
             if kept.leg == 2:
                 answer(tx, kept)
+            if sending.channel is not None:
+                reserve(tx, kept)
             tx.record((about(kept, "submitted", message.created_at),))
             return kept, tx.add_work(work)
 

@@ -450,10 +450,12 @@ WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT 1
 SELECT offer FROM offer_items WHERE item = ? LIMIT 1 OFFSET ?
 
 -- name: first_selected_offer
--- The same of that which has one item, and all others of a JSON array.
+-- The same of that which has one item, and all others of a JSON array, among so many that have it.
+-- These come in their order.
 SELECT offers.id, channel, pmode, message_id, added_at, due_at, about
-FROM offer_items AS first CROSS JOIN offers ON offers.id = first.offer
-WHERE first.item = :item AND due_at = 0
+FROM (SELECT offer FROM offer_items WHERE item = :item ORDER BY offer LIMIT :most) AS first
+CROSS JOIN offers ON offers.id = first.offer
+WHERE due_at = 0
     AND NOT EXISTS (
         SELECT 1 FROM json_each(:others) AS other
         WHERE NOT EXISTS (
@@ -461,7 +463,36 @@ WHERE first.item = :item AND due_at = 0
             WHERE held.item = other.value AND held.offer = first.offer
         )
     )
-ORDER BY first.offer LIMIT 1
+LIMIT 1
+
+-- name: combinations
+-- The selections of a place for which there is an index, those that were asked for first before.
+SELECT item, items FROM combinations WHERE place = ? ORDER BY id
+
+-- name: add_combination
+-- From now on what is put into a place has an item for this selection, if it fits.
+INSERT INTO combinations (item, place, items) VALUES (?, ?, ?)
+
+-- name: combine_offers
+-- What is in it already gets that item.
+INSERT OR IGNORE INTO offer_items (item, offer)
+SELECT :combined, first.offer FROM offer_items AS first
+WHERE first.item = :item
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(:others) AS other
+        WHERE NOT EXISTS (
+            SELECT 1 FROM offer_items AS held
+            WHERE held.item = other.value AND held.offer = first.offer
+        )
+    )
+
+-- name: remove_combination
+-- The index of a selection that others have pushed out.
+DELETE FROM combinations WHERE item = ?
+
+-- name: remove_combined
+-- The same: its items.
+DELETE FROM offer_items WHERE item = ?
 
 -- name: postpone_offer
 -- It was handed out: it is offered again then.
