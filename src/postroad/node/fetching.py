@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from postroad.agreement.routes import Inbound
 from postroad.msh.capture import Capture, Incoming
@@ -168,7 +169,8 @@ class Fetching:
         letter = await self._forwarding.read(fetched.capture, fetched.body, came)
         if letter is None:
             return await self._nothing(fetched, url)
-        problem = await self._forwarding.keep(letter)
+        # Nobody forces anything on who asks for it: no quota counts it.
+        problem = await self._forwarding.keep(changed(letter, accounts=()))
         if problem is not None:
             _log.warning("not passed on", extra={"peer": url, "detail": str(problem)})
             await self._reports.report(letter, problem)
