@@ -9,13 +9,26 @@ from postroad.agreement.units import derive_units
 from postroad.agreement.writing import pmode_data
 from postroad.store.records import State
 from postroad.wire.multihop import find_routing_input, read_routing_input
-from postroad.wire.names import I_CLOUD, NEXT_MSH
+from postroad.wire.names import EB3, EBINT, I_CLOUD, NEXT_MSH, WSA
 from postroad.wire.soap import read_envelope
 from postroad.wire.wsa import read_addressing
 from postroad.wire.xml import parse
 from tests.node.asking import PRICES, Q, R, ask, reply
 from tests.node.hubs import FAR, NEAR, hub, rule, there_and_back
-from tests.node.reliable import BUYER, SELLER, Posted, Station, World, address, party, played
+from tests.node.reliable import (
+    BUYER,
+    CARRIER,
+    LARGE,
+    SELLER,
+    Posted,
+    Station,
+    World,
+    address,
+    lost,
+    party,
+    played,
+    status,
+)
 
 M = "m@buyer"
 
@@ -218,3 +231,101 @@ async def test_a_buyer_that_nobody_can_reach_pulls_its_receipt_from_its_hub(worl
     pulled = await buyer.process.ask(buyer.node.pull("orders.init"))
     assert pulled.answered == (M,)
     assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+def reply_to(place: str) -> bytes:
+    """wsa:ReplyTo with routing input to a party of another name."""
+    named = (
+        f'<ebint:RoutingInput xmlns:ebint="{EBINT}"><ebint:UserMessage xmlns:eb="{EB3}">'
+        f"<eb:PartyInfo><eb:From><eb:PartyId>{party(SELLER)}</eb:PartyId>"
+        "<eb:Role>urn:example:answers</eb:Role></eb:From>"
+        f"<eb:To><eb:PartyId>{place}</eb:PartyId><eb:Role>urn:example:asks</eb:Role></eb:To>"
+        "</eb:PartyInfo><eb:CollaborationInfo><eb:Service>urn:example:post</eb:Service>"
+        "<eb:Action>back</eb:Action><eb:ConversationId>1</eb:ConversationId>"
+        "</eb:CollaborationInfo></ebint:UserMessage></ebint:RoutingInput>"
+    )
+    return (
+        f'<wsa:ReplyTo xmlns:wsa="{WSA}"><wsa:Address>{I_CLOUD}</wsa:Address>'
+        f"<wsa:ReferenceParameters>{named}</wsa:ReferenceParameters></wsa:ReplyTo>"
+    ).encode()
+
+
+@pytest.mark.req("P2-2.6.2-01", "P2-2.4.5-06")
+@pytest.mark.parametrize("payload", [b"12 a piece", LARGE], ids=["small", "large"])
+@played
+async def test_a_reply_is_routed_to_where_its_request_says(world: World, payload: bytes) -> None:
+    ask(world, "pushAndPush")
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place))]
+    hub(world, FAR, rule("over", NEAR, to_party="urn:example:box"))
+    hub(world, NEAR, rule("over", SELLER, to_party=party(SELLER)), rule("home", BUYER))
+    buyer, seller = await started(world)
+    world.wire.will(lost, at=NEAR)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(1)
+    [first] = world.wire.to(NEAR)
+    named = first.body.replace(b"</S12:Header>", reply_to("urn:example:box") + b"</S12:Header>", 1)
+    assert (await seller.receive(first.content_type, named)).status < 300
+    await reply(seller, pmode=f"{PRICES}.resp", payload=payload)
+    await world.wait(5)
+    [sent] = [one for one in world.wire.to(FAR, R) if one.content_type.startswith("multipart")]
+    box = (party(SELLER), "urn:example:box", "urn:example:post", "back", None)
+    assert routed(sent.body) == box
+    assert sent.body.count(NEXT_MSH.encode()) == 2, "wsa:To and the RoutingInput alone"
+    assert await buyer.inbox() == [R]
+
+
+@played
+async def test_a_reply_whose_request_names_nothing_is_routed_by_its_header(world: World) -> None:
+    ask(world, "pushAndPush")
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(1)
+    [sent] = world.wire.to(BUYER, R)
+    assert b"RoutingInput" not in sent.body
+    assert await buyer.inbox() == [R]
+
+
+@pytest.mark.req("P2-2.7.1.4-02")
+@pytest.mark.parametrize("named", [True, False])
+@played
+async def test_the_senders_errors_are_routed_whither_the_p_mode_says(
+    world: World, named: bool
+) -> None:
+    retry = {"max_retries": 0, "timeout": "PT10S"}
+    there_and_back(world, retry=retry)
+    for at in (BUYER, SELLER):
+        to: dict[str, Any] = {"value": [address(CARRIER)]} if named else {}
+        epr = {"routing_input": {"initiator": {"party": "urn:example:desk"}}}
+        to["addressing"] = {"epr": epr}
+        world._pmodes[at][0]["legs"][0]["error_handling"]["report"]["sender_errors_to"] = to
+    world.wire.usual[NEAR] = lost
+    world.wire.usual[CARRIER] = status(202)
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(3)
+    world.wire.usual[NEAR] = status(202)
+    await world.wait(30)
+    assert await buyer.state(M) is State.IN_DOUBT
+    [told] = world.wire.to(CARRIER if named else NEAR, "EBMS:0301")
+    expected = (party(SELLER), "urn:example:desk", "urn:example:trade", "orders.error", None)
+    assert routed(told.body) == expected
+    assert b"<ds:Signature" in told.body
+
+
+@played
+async def test_what_the_partner_said_itself_is_not_told_again(world: World) -> None:
+    there_and_back(world, retry={"max_retries": 0, "timeout": "PT10S"})
+    for at in (BUYER, SELLER):
+        report = world._pmodes[at][0]["legs"][0]["error_handling"]["report"]
+        report["sender_errors_to"] = [address(CARRIER)]
+    world._pmodes[SELLER][0]["legs"][0]["business_info"]["payload_profile"] = {"max_size": "1 B"}
+    world.wire.usual[CARRIER] = status(202)
+    buyer, _ = await started(world)
+    await buyer.send(M)
+    await world.wait(60)
+    assert await buyer.state(M) is State.FAILED
+    assert world.wire.to(CARRIER) == []

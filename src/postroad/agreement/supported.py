@@ -38,6 +38,7 @@ PMode[].BusinessInfo.subMPCext
 PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize
 PMode[].BusinessInfo.PayloadProfile[].*
+PMode[].Addressing.*
 PMode[].bundling.*
 PMode[].Security.WSSVersion
 PMode[].Security.X509.Sign
@@ -72,6 +73,8 @@ PMode[].Security.SendReceipt.ReplyPattern
 PMode[].Security.SendReceipt.ReplyTo
 PMode[].Security.SendReceipt.Addressing.*
 PMode[].ErrorHandling.Report.AsResponse
+PMode[].ErrorHandling.Report.SenderErrorsTo
+PMode[].ErrorHandling.Report.SenderErrorsTo.Addressing.*
 PMode[].ErrorHandling.Report.ReceiverErrorsTo
 PMode[].ErrorHandling.Report.ReceiverErrorsTo.Addressing.*
 PMode[].ErrorHandling.Report.ReceiverErrors.ReplyPattern

@@ -424,9 +424,10 @@ class Look:
 
     def _facts(self, payloads: tuple[Payload, ...]) -> Facts:
         found, messaging = self._found, self._found.messaging
+        aimed = messaging is not None and messaging.role == names.NEXT_MSH
         return Facts(
             soap_version=self._envelope.version.number,
-            for_next_msh=messaging is not None and messaging.role == names.NEXT_MSH,
+            for_next_msh=aimed if found.routing is None or aimed else None,
             request=self._capture.http.start_line if self._capture.http else None,
             payloads=payloads,
             attachments=tuple(found.attachments),

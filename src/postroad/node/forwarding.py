@@ -208,10 +208,15 @@ class Forwarding:
 
     def _expired(self, found: Routable, now: datetime) -> EbmsError | None:
         """EBMS:0023 for what its receiver would not take any more. [P2-2.5.6-23] [P2-2.5.6-24]"""
-        end = expires_at(found.envelope) if found.envelope is not None else None
-        if end is None or now - end <= self._context.config.clock_skew:
+        end = self._end(found)
+        if end is None or now <= end:
             return None
         return EbmsError("EBMS:0023", f"it expired at {end.isoformat()}")
+
+    def _end(self, found: Routable) -> datetime | None:
+        """Until when it is passed on; clocks need not agree to the second."""
+        end = expires_at(found.envelope) if found.envelope is not None else None
+        return None if end is None else end + self._context.config.clock_skew
 
     def _step(
         self, letter: Letter, made: Message, route: Route
@@ -281,6 +286,7 @@ class Forwarding:
             channel=_channel(found, route),
             stations=letter.stations,
             copies=1,
+            expires_at=self._end(found),
             accounts=tuple(one.name for one in letter.accounts),
             **said,
         )
@@ -372,6 +378,7 @@ def _again(tx: Transaction, letter: Letter, before: Message, made: Message, rout
         "copies": before.copies + 1,
         "wire_bytes": made.wire_bytes,
         "accounts": made.accounts,
+        "expires_at": made.expires_at,
         **_contents(tx, letter),
     }
     tx.change_message(Side.FORWARDING, before.message_id, (fresh.state,), **changes)
@@ -393,9 +400,11 @@ def queue(tx: Transaction, message: Message, found: Routable, route: Route, now:
     tx.add_offer(Offer(message.channel, place_of(route), message.message_id, now, items))
     tx.record((about(message, "queued", now),))
     keep = route.to.channel.keep if route.to.channel is not None else None
+    kept_until = None if keep is None else now + keep
+    ends = [one for one in (kept_until, message.expires_at) if one is not None]
     timer = None
-    if keep is not None:
-        timer = tx.add_work(Work("forward", message.message_id, now + keep))
+    if ends:
+        timer = tx.add_work(Work("forward", message.message_id, min(ends)))
     tx.change_message(Side.FORWARDING, message.message_id, (message.state,), timer=timer)
 
 

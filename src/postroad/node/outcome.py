@@ -21,6 +21,7 @@ from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
+from postroad.node.sender_errors import is_told
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.reliability.delivery import (
     AT_WORK,
@@ -434,6 +435,8 @@ def _tell(
     if message.side is Side.FORWARDING:
         _passed_on(tx, message, stage, now)
         return
+    if stage in GIVEN_UP and is_told(context, message, reason.error_code):
+        tx.add_work(Work("complain", message.message_id, now))
     # Who was told of a failure before somebody began anew is told of the good end too.
     good_end = stage is Stage.ACKNOWLEDGED and message.anew
     if (good_end or state in NOTICED) and may_be_told(context, message, state):

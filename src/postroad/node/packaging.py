@@ -29,7 +29,7 @@ from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import numbered
 from postroad.node.in_force import Sending
 from postroad.node.outcome import unpackable
-from postroad.node.replying import Riding, riding
+from postroad.node.replying import Riding, riding, routed_by
 from postroad.node.service import Refused
 from postroad.reliability.ebxml_terms import EbxmlError, agree
 from postroad.reliability.order import SequenceNumber
@@ -42,6 +42,7 @@ from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 from postroad.wire.soap import SoapVersion
+from postroad.wire.wsa import EndpointReference
 
 AnyPackage = Package | EbxmlPackage
 
@@ -220,6 +221,8 @@ class Packaging:
         try:
             sending = context.in_force.sending_of(message)
             draft = _draft(message, msgspec.json.decode(work.data, type=Plan), context)
+            if message.leg == 2 and sending.dialect is None:
+                draft = changed(draft, routed_by=await self._routed_by(message))
             number = await self._number(message, sending)
             rides = await riding(context, message, sending) if sending.answers else None
             made = await asyncio.to_thread(
@@ -233,6 +236,12 @@ class Packaging:
         if sending.answers:
             context.settled.tell(awaits_name(message.ref_to_message_id or ""))
         context.work_came.set()
+
+    async def _routed_by(self, message: Message) -> EndpointReference | None:
+        ref = message.ref_to_message_id or ""
+        look = self._context.store.look
+        request = await look(lambda reader: reader.message(Side.RECEIVING, ref))
+        return routed_by(self._context, request)
 
     async def _number(self, message: Message, sending: Sending) -> SequenceNumber | None:
         """The number of a message where its P-Mode has some, durable before it is used."""

@@ -157,6 +157,8 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """The intermediaries that it passed before."""
     copies: int = 0
     """How often it came to be passed on."""
+    expires_at: datetime | None = None
+    """When it is passed on no more, as its own headers say."""
     accounts: tuple[str, ...] = ()
     """In whose names it counts as long as it waits to be passed on (`agreement.quotas`)."""
     reply_message_id: str | None = None
@@ -217,8 +219,8 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, inform, notify, deliver, gap, offer, collect or
-    bundle"""
+    """package, send, forward, signal, report, inform, complain, notify, deliver, gap, offer,
+    collect or bundle"""
     message_id: str
     due_at: datetime
     data: bytes = b""
