@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from postroad.agreement.places import is_pulled
 from postroad.agreement.pmode import PMode
+from postroad.agreement.reply_patterns import signal_channels
 from postroad.agreement.units import derive_units
 from postroad.agreement.writing import pmode_data
 from postroad.store.records import State
@@ -14,6 +16,7 @@ from postroad.wire.soap import read_envelope
 from postroad.wire.wsa import read_addressing
 from postroad.wire.xml import parse
 from tests.node.asking import PRICES, Q, R, ask, reply
+from tests.node.collecting import MPC, USER, collect
 from tests.node.hubs import FAR, NEAR, hub, rule, there_and_back
 from tests.node.reliable import (
     BUYER,
@@ -329,3 +332,130 @@ async def test_what_the_partner_said_itself_is_not_told_again(world: World) -> N
     await world.wait(60)
     assert await buyer.state(M) is State.FAILED
     assert world.wire.to(CARRIER) == []
+
+
+def divided(world: World, **pulls: bool) -> None:
+    """Each end has the unit that is derived from what the two agreed on."""
+    users = {
+        BUYER: {"username": "buyer", "password": "a secret of ours"},
+        SELLER: {"username": "seller", "password": "another secret"},
+    }
+    for at in (BUYER, SELLER):
+        [pmode] = world._pmodes[at]
+        for side, who in (("initiator", BUYER), ("responder", SELLER)):
+            if pulls.get(f"{side}_pulls"):
+                pmode[side]["authorization"] = users[who]
+        buys = pmode["initiator"]["party"] == party(BUYER)
+        first, last = (NEAR, FAR) if buys else (FAR, NEAR)
+        hubs = {"initiator_hub": address(first), "responder_hub": address(last)}
+        made = derive_units(PMode.model_validate(pmode), **hubs, **pulls)  # type: ignore[arg-type]
+        unit = made[0 if (at == BUYER) == buys else 1]
+        data = pmode_data(unit)
+        for index, leg in enumerate(data["legs"]):
+            if is_pulled(unit, index) or signal_channels(unit.legs[index]):
+                leg["pulling"] = {"scheduled": False}
+        world._pmodes[at] = [data]
+
+
+def box(name: str, who: str, user: str, password: str) -> dict[str, Any]:
+    to = {"channel": {"authorization": {"username": user, "password": password}}}
+    return {"id": name, "match": {"to_party": party(who)}, "to": to}
+
+
+@pytest.mark.req("P2-2.4.7.1-02", "P2-2.7.2-06")
+@played
+async def test_a_responder_that_nobody_can_reach_pulls_from_its_hub(world: World) -> None:
+    """First-push-last-pull by derived units."""
+    there_and_back(world)
+    divided(world, responder_pulls=True)
+    home = box("home", SELLER, "seller", "another secret")
+    hub(world, FAR, home, rule("over", NEAR, to_party=party(BUYER)))
+    buyer, seller = await started(world)
+    await buyer.send(M, "orders.init")
+    await world.wait(3)
+    pulled = await seller.process.ask(seller.node.pull("orders.resp"))
+    assert pulled.messages == (M,)
+    await world.wait(3)
+    assert world.wire.to(SELLER) == []
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@pytest.mark.req("P2-2.4.8.1-02", "P2-2.7.2-06")
+@played
+async def test_a_request_and_its_reply_between_two_that_nobody_can_reach(world: World) -> None:
+    """Request-push-last-pull and Reply-push-last-pull: both ends pull all from their hubs."""
+    ask(world, "pushAndPush", signed=True)
+    divided(world, initiator_pulls=True, responder_pulls=True)
+    home = box("home", SELLER, "seller", "another secret")
+    hub(world, FAR, home, rule("over", NEAR, to_party=party(BUYER)))
+    home = box("home", BUYER, "buyer", "a secret of ours")
+    hub(world, NEAR, home, rule("over", FAR, to_party=party(SELLER)))
+    buyer, seller = await started(world)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(3)
+    await seller.process.ask(seller.node.pull(f"{PRICES}.resp"))
+    assert await seller.inbox() == [Q]
+    await reply(seller, pmode=f"{PRICES}.resp")
+    await world.wait(3)
+    for _ in range(2):
+        await buyer.process.ask(buyer.node.pull(f"{PRICES}.init"))
+        await world.wait(3)
+        await seller.process.ask(seller.node.pull(f"{PRICES}.resp"))
+    assert await buyer.inbox() == [R]
+    assert await buyer.state(Q) is State.ACKNOWLEDGED
+    assert await seller.state(R) is State.ACKNOWLEDGED
+    assert world.wire.to(BUYER) == world.wire.to(SELLER) == []
+
+
+@pytest.mark.req("P2-2.4.8.2-02")
+@played
+async def test_a_response_comes_back_through_hubs_that_stream(world: World) -> None:
+    """First-sync-last-sync."""
+    ask(world, "sync", signed=True)
+    divided(world)
+    for name, over, home in ((NEAR, FAR, BUYER), (FAR, SELLER, NEAR)):
+        there = rule("there", over, to_party=party(SELLER))
+        there["to"] = {"push": address(over), "forward": "sync"}
+        hub(world, name, there, rule("back", home, to_party=party(BUYER)))
+    buyer, seller = await started(world)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(1)
+    assert await seller.inbox() == [Q]
+    await reply(seller, pmode=f"{PRICES}.resp")
+    await world.wait(5)
+    assert await buyer.inbox() == [R]
+    assert await buyer.state(Q) is State.ACKNOWLEDGED
+    assert await seller.state(R) is State.ACKNOWLEDGED
+    assert [one.receiver for one in world.wire.to(BUYER)] == []
+
+
+@pytest.mark.req("P2-2.4.7.2-03", "P2-2.4.7.2-04")
+@pytest.mark.parametrize("last", ["pulled", "pushed"])
+@played
+async def test_a_sender_that_is_pulled_from_by_its_hub(world: World, last: str) -> None:
+    """Case 3b: each hop is pulled with other credentials; case 4: the last hop is pushed."""
+    collect(world, mpc=MPC)
+    divided(world)
+    [sender] = world._pmodes[BUYER]
+    sender["initiator"]["authorization"] = {"username": "hub", "password": "hub to buyer"}
+    inbound = {"mpc": MPC, "address": address(BUYER), "interval": "PT5S"}
+    inbound |= {"authorization": sender["initiator"]["authorization"]}
+    home = box("home", SELLER, *USER.values())
+    if last == "pushed":
+        home = rule("home", SELLER, to_party=party(SELLER))
+        [receiver] = world._pmodes[SELLER]
+        receiver["initiator"].pop("authorization")
+        receiver["initiator"], receiver["responder"] = receiver["responder"], receiver["initiator"]
+        receiver["mep_binding"] = "push"
+        del receiver["legs"][0]["pulling"]
+    there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
+    hub(world, NEAR, rule("over", FAR, **there), rule("home", BUYER, **back), pull=[inbound])
+    hub(world, FAR, home, rule("over", NEAR, **back))
+    buyer, seller = await started(world)
+    await buyer.send(M, "orders.resp")
+    await world.wait(10)
+    if last == "pulled":
+        await seller.process.ask(seller.node.pull("orders.init"))
+        await world.wait(3)
+    assert await seller.inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED

@@ -12,12 +12,12 @@ from postroad.agreement.places import (
     addressings,
     contract_of,
     direct_address,
-    initiator_sends,
     is_pulled,
     is_response,
     numbered,
     partners,
     report_of,
+    sender_pulls,
 )
 from postroad.agreement.pmode import PMode
 from postroad.agreement.reply_patterns import (
@@ -78,7 +78,7 @@ def pulled_errors_have_a_channel(pmode: PMode) -> Iterator[Breach]:
                 "pull needs ReceiverErrorsTo.Addressing.EPR with the channel to pull errors from",
                 "add receiver_errors_to.addressing.epr.routing_input.business_info.mpc",
             )
-        if is_pulled(pmode, index) or not initiator_sends(pmode, index):
+        if not sender_pulls(pmode, index):
             yield Breach(
                 place,
                 "only the Initiator pulls, so only errors about what it pushes can be pulled",

@@ -16,6 +16,7 @@ PMode.MEP
 PMode.MEPbinding
 PMode.MEPbinding.Alternate
 PMode.MEPbinding.Pipelining
+PMode.MEPbinding.PulledBy
 PMode.Initiator.Party[]
 PMode.Initiator.Party[].type
 PMode.Initiator.Role
