@@ -1,5 +1,6 @@
 """Two hubs in a row between real nodes, over real sockets."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from tests.e2e.hub_road import (
 )
 from tests.e2e.nodes import Served, until
 from tests.e2e.taps import Tap, misbehaving
+
+ROAD = ("buyer", "near", "far", "seller")
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +79,18 @@ def test_both_hubs_carry_the_message_and_its_receipt(road: Road, tmp_path: Path)
     until(lambda: road.acknowledged(name), "the receipt is there")
     for hub in (road.near, road.far):
         until(partial(_carried_both, hub, name), "message and receipt passed it")
+    others = [value for one in road.nodes[1:] for value in ("--also", one.config)]
+    told = json.loads(road.pair.buyer.run("trace", name, "--json", *others).stdout)
+    stations = [one["node"] for one in told["events"]]
+    assert set(stations) == {"buyer", "near", "far", "seller"}
+    shown = road.pair.buyer.run("trace", name, *others).stdout.splitlines()
+    heads = ["time", "after", "node", "side", "event", "what"]
+    assert shown[1].split() == heads
+    first = [next(n for n, line in enumerate(shown) if f" {one} " in line) for one in ROAD]
+    assert first == sorted(first), "in the order of the road"
+    elsewhere = road.pair.buyer.run("trace", "order-none@buyer.example", *others)
+    assert elsewhere.exit_code == 1
+    assert "There is no message" in elsewhere.stderr
 
 
 def test_a_hub_that_is_killed_with_a_message_in_hand_brings_it_there(

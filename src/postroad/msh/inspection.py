@@ -99,8 +99,10 @@ def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
 class Look:
     """One message under the lens: `read` it, find its terms, then `judge` it by these."""
 
-    def __init__(self, capture: Capture, lens: Lens) -> None:
+    def __init__(self, capture: Capture, lens: Lens, root: etree._Element | None = None) -> None:
+        """`root` is the envelope, where somebody parsed it in this thread already."""
         self.found = self._found = Inspection(capture=capture)
+        self._root = root
         self._lens = lens
         self._capture = capture
         self._problems = self._found.problems
@@ -114,9 +116,10 @@ class Look:
     def read(self) -> bool:
         """What the message says of itself; False when it cannot be read."""
         self._problems += self._capture.problems
-        root: etree._Element | None = None
+        root = self._root
         try:
-            root = xml.parse(self._capture.envelope, self._lens.limits)
+            if root is None:
+                root = xml.parse(self._capture.envelope, self._lens.limits)
             self._envelope = self._found.envelope = read_envelope(root)
         except EbmsError as error:
             self._problems.append(error)

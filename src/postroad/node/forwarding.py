@@ -117,13 +117,17 @@ class Forwarding:
         problem = await self.keep(letter)
         return NO_CONTENT if problem is None else await self.refuse(letter, problem)
 
-    async def read(self, capture: Capture, body: Body, request: Request) -> Letter | None:
-        """A message that is for others; None: it is for this node, or for nobody."""
+    def found(self, capture: Capture) -> Routable | None:
+        """What a message says for an intermediary; None: nobody can read it."""
         try:
-            found = read_routable(capture.envelope, self._context.limits)
+            return read_routable(capture.envelope, self._context.limits)
         except EbmsError:
             return None
-        if await self.is_for_us(found):
+
+    async def read(self, capture: Capture, body: Body, request: Request) -> Letter | None:
+        """A message that is for others; None: it is for this node, or for nobody."""
+        found = request.found or self.found(capture)
+        if found is None or await self.is_for_us(found):
             return None
         return self.letter(found, capture, body, request)
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from postroad.msh.forwarding import Routable
 from postroad.transport.http_outgoing import Pieces
 
 STATIONS: Final = "Postroad-Stations"
@@ -29,6 +30,8 @@ class Request(Struct, frozen=True):
     """The intermediaries that a message passed before, as the last of them tells."""
     length: int | None = None
     """Of the body, where that is known before it comes."""
+    found: Routable | None = None
+    """What its envelope says for an intermediary, where somebody looked at it before."""
 
     @property
     def speaks_ebxml(self) -> bool:

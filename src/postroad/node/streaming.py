@@ -84,9 +84,12 @@ class Streaming:
         if not request.synchronous:
             return request
         envelope, source = await self._begin(request)
-        way = await self._way(envelope, source, request) if envelope is not None else None
+        found = self._found(envelope) if envelope is not None else None
+        way = None
+        if envelope is not None and found is not None:
+            way = await self._way(found, envelope, source, request)
         if way is None:
-            return changed(request, body=source.pieces())
+            return changed(request, body=source.pieces(), found=found)
         if self._under_way >= _AT_ONCE:
             said = "as many messages as can be are passed on at the moment; come again"
             return await self._forwarding.refuse(way.letter, EbmsError("EBMS:0202", said))
@@ -125,14 +128,18 @@ class Streaming:
             raise
         return envelope, Source(held.finish(), request.body)
 
-    async def _way(self, envelope: bytes, source: Source, request: Request) -> Way | None:
+    def _found(self, envelope: bytes) -> Routable | None:
+        try:
+            return read_routable(envelope, self._context.limits)
+        except EbmsError:
+            return None
+
+    async def _way(
+        self, found: Routable, envelope: bytes, source: Source, request: Request
+    ) -> Way | None:
         """The rule that has it streamed; None: it is not for others, or not to be streamed."""
         context, kind = self._context, parse_content_type(request.content_type or "")
         capture = Capture(None, kind, kind, envelope, (), False, ())
-        try:
-            found = read_routable(envelope, context.limits)
-        except EbmsError:
-            return None
         if found.source is None or await self._is_for_us(found):
             return None
         letter = self._forwarding.letter(found, capture, body_of(b""), request)
