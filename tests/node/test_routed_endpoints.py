@@ -459,3 +459,29 @@ async def test_a_sender_that_is_pulled_from_by_its_hub(world: World, last: str) 
         await world.wait(3)
     assert await seller.inbox() == [M]
     assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@pytest.mark.req("P2-2.4.8.2-01")
+@played
+async def test_a_reply_that_is_the_response_at_the_last_hop_waits_at_the_first(
+    world: World,
+) -> None:
+    """Request-push-last-sync and Reply-last-pull: hubs store and forward both."""
+    ask(world, "pushAndPush", receipts=(None, None), retry=None)
+    divided(world, initiator_pulls=True)
+    [resp] = world._pmodes[SELLER]
+    resp["mep_binding"] = {"value": "sync"}
+    del resp["legs"][1]["protocol"]["address"]
+    there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
+    home = box("home", BUYER, "buyer", "a secret of ours")
+    hub(world, NEAR, rule("over", FAR, **there), home)
+    hub(world, FAR, rule("home", SELLER, **there), rule("over", NEAR, **back))
+    buyer, seller = await started(world)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(1)
+    assert await seller.inbox() == [Q]
+    await reply(seller, pmode=f"{PRICES}.resp")
+    await world.wait(5)
+    assert world.wire.to(SELLER, R) == world.wire.to(BUYER) == []
+    await buyer.process.ask(buyer.node.pull(f"{PRICES}.init"))
+    assert await buyer.inbox() == [R]

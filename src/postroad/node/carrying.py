@@ -14,9 +14,11 @@ from postroad.agreement.waiting import Policy, wait_after
 from postroad.msh.capture import Incoming
 from postroad.msh.forwarding import read_routable
 from postroad.node.context import Context
+from postroad.node.forwarding import Forwarding, body_of
 from postroad.node.hearing import Heard, Hearing, Reported, told_by
 from postroad.node.outcome import Outcome, Step, attempt, due, give_up
-from postroad.node.requests import STATIONS
+from postroad.node.reporting import ForwardingReports
+from postroad.node.requests import STATIONS, Request, nothing
 from postroad.node.routes import Road
 from postroad.node.service import Refused
 from postroad.reliability.awareness import ANSWERS, Answer, error_said, fault_said, status_said
@@ -50,6 +52,8 @@ class Carrying:
         self._client = client
         self._timeouts = timeouts
         self._station = station
+        self._forwarding = Forwarding(context)
+        self._reports = ForwardingReports(context)
 
     async def step(self, message: Message, work: Work, *, probes: bool) -> Step:
         """What is to be committed: after an attempt, or because none is due."""
@@ -146,8 +150,35 @@ class Carrying:
                 continue
             outcome = changed(self.heard(message, reply), peer=address)
             if outcome.result is not Input.TURNED_AWAY:
+                await self._pass_back(reply, address)
                 return outcome
         return outcome
+
+    async def _pass_back(self, reply: Reply, address: str) -> None:
+        """A reply that is the response goes its own way, as if it had been pushed here.
+
+        [P2-2.4.8.2-01]
+        """
+        if b"UserMessage" not in reply.body:
+            return
+        context = self._context
+        try:
+            incoming = Incoming(
+                reply.content_type, new_sink=context.store.new_sink, limits=context.limits
+            )
+            incoming.feed(reply.body)
+            capture = incoming.close()
+        except EbmsError:
+            return
+        came = Request(reply.content_type, address, nothing())
+        letter = await self._forwarding.read(capture, body_of(reply.body), came)
+        if letter is None or letter.found.user_message is None:
+            return
+        letter = changed(letter, accounts=())
+        problem = await self._forwarding.keep(letter)
+        if problem is not None:
+            _log.warning("not passed on", extra={"peer": address, "detail": str(problem)})
+            await self._reports.report(letter, problem)
 
     def _request(self, message: Message, road: Road, body: Body, url: str) -> Outgoing:
         stations = ", ".join((*message.stations, self._station))

@@ -7,7 +7,6 @@ nobody who waits for the response, so what cannot be passed on is reported like 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
 from typing import Final
 
 from msgspec import Struct
@@ -21,7 +20,7 @@ from postroad.node.context import Context
 from postroad.node.forwarding import Body, Forwarding, Recording
 from postroad.node.hearing import told_by
 from postroad.node.reporting import ForwardingReports
-from postroad.node.requests import STATIONS, Request
+from postroad.node.requests import STATIONS, Request, nothing
 from postroad.store.interface import StoreError
 from postroad.store.records import Event
 from postroad.transport.http_client import Client
@@ -161,7 +160,7 @@ class Fetching:
             return await self._trouble(wrong.code, wrong.detail, url)
         stations = dict(reply.headers).get(STATIONS.lower())
         return await self._take(
-            fetched, Request(catch.content_type, url, _none(), stations=stations)
+            fetched, Request(catch.content_type, url, nothing(), stations=stations)
         )
 
     async def _take(self, fetched: Fetched, came: Request) -> bool:
@@ -204,8 +203,3 @@ class Fetching:
         await context.store.run(lambda tx: tx.record((event,)))
         _log.warning("not pulled", extra={"peer": url, "detail": said})
         return False
-
-
-async def _none() -> AsyncIterator[bytes]:
-    return
-    yield b""

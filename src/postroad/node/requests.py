@@ -67,4 +67,10 @@ class Flowing(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
+async def nothing() -> AsyncIterator[bytes]:
+    """The body of what came whole."""
+    return
+    yield b""
+
+
 NO_CONTENT: Final = Response(202)
