@@ -33,6 +33,7 @@ from tests.node.reliable import (
 M = "m@buyer"
 
 
+@pytest.mark.req("P2-2.2-01", "P2-7.1-01", "P2-7.1-02", "P2-7.1-03")
 @pytest.mark.req("P2-2.4.1-01", "P2-2.4.3-01", "P2-2.4.3-05", "P2-2.4.5-01", "P2-2.4.5-03")
 @pytest.mark.req("P2-2.5.1-01", "P2-2.5.5-13")
 @pytest.mark.parametrize("payload", [b"<order/>", LARGE], ids=["small", "large"])
@@ -135,6 +136,7 @@ async def test_after_a_silent_address_the_next_attempt_begins_with_another(world
     assert await seller.inbox() == [M]
 
 
+@pytest.mark.req("P2-7.1-05")
 @pytest.mark.req("P2-2.5.1-05", "P2-2.5.6-01", "P2-2.5.6-12", "P2-2.5.6-13", "P2-2.5.6-14")
 @pytest.mark.req("P2-2.5.6-15")
 @played
@@ -153,7 +155,7 @@ async def test_what_no_rule_matches_is_refused_at_once_with_a_routing_failure(
     assert await seller.inbox() == []
 
 
-@pytest.mark.req("P2-2.5.6-07", "P2-2.5.6-08", "P2-2.5.6-05")
+@pytest.mark.req("P2-2.5.6-07", "P2-2.5.6-08", "P2-2.5.6-05", "P2-7.1-05")
 @played
 async def test_a_next_msh_that_stays_away_is_told_to_the_sender_through_the_hubs(
     world: World,

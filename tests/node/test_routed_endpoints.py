@@ -64,6 +64,7 @@ def routed(body: bytes) -> tuple[str, str, str, str, str | None]:
     return *sides, str(info.service), info.action, message.mpc
 
 
+@pytest.mark.req("P2-2.6-03", "P2-2.6.3-01", "P2-2.6.3.1-01", "P2-7.1-07", "P2-7.1-08", "P2-7.1-09")
 @pytest.mark.req("P2-2.6-02", "P2-2.6.2-07", "P2-2.6.2-08", "P2-2.6.2-11", "P2-2.6.3.1-04")
 @played
 async def test_the_signed_receipt_finds_its_way_back_through_both_hubs(world: World) -> None:
@@ -181,6 +182,7 @@ def unit_of(pmode: dict[str, Any], place: int, *, initiator_pulls: bool = False)
     )[place]
 
 
+@pytest.mark.req("P2-2.6-03", "P2-7.1-07", "P2-7.1-08")
 @pytest.mark.req("P2-2.7.2-03", "P2-2.7.2-13", "P2-2.6.3.2-03")
 @played
 async def test_the_derived_units_carry_a_request_and_its_reply_through_both_hubs(
