@@ -161,7 +161,11 @@ def test_nothing_is_overwritten_unawares(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "hub", "said"),
     [
-        ("id: a\nlegs: [{splitting: true}]\n", NEAR, "no P-Mode in it that could be taken"),
+        (
+            "id: a\nlegs: [{nonsense: true}]\n",
+            NEAR,
+            "no P-Mode in it that could be taken",
+        ),
         (ORDERS.replace("id: orders", "id: a.resp"), NEAR, "'a.resp': it is a unit already"),
         (ORDERS, "not a url", "cannot be the hub"),
     ],

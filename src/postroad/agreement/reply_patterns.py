@@ -1,13 +1,22 @@
-"""How receipts and errors about messages of a leg come back: response, callback or pull."""
+"""How receipts and errors about messages of a leg come back: response, callback or pull.
+
+Where nothing is said they are the response; where messages are split they call back, because what
+is said about fragments must not be the response (Part 2, 4.4.2).
+"""
 
 from postroad.agreement.addressing import Addressing
 from postroad.agreement.pmode import Leg
 
 
+def _usual(leg: Leg) -> str:
+    """[P2-4.4.2-17] [P2-4.4.2-19]"""
+    return "callback" if leg.splitting is not None and leg.splitting.enabled else "response"
+
+
 def receipt_pattern(leg: Leg) -> str:
-    """How receipts come back; on the response where nothing is said."""
+    """How receipts come back."""
     asked = leg.security.send_receipt if leg.security else None
-    return (asked.reply_pattern if asked else None) or "response"
+    return (asked.reply_pattern if asked else None) or _usual(leg)
 
 
 def error_pattern(leg: Leg) -> str:
@@ -16,7 +25,9 @@ def error_pattern(leg: Leg) -> str:
     said = report.receiver_errors.reply_pattern if report and report.receiver_errors else None
     if said is not None:
         return said
-    return "callback" if report is not None and report.as_response is False else "response"
+    if report is not None and report.as_response is not None:
+        return "response" if report.as_response else "callback"
+    return _usual(leg)
 
 
 def answers_are_response(leg: Leg) -> bool:

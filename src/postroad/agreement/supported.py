@@ -30,6 +30,8 @@ PMode.Responder.Addressing.*
 PMode[].Protocol.Address
 PMode[].Protocol.SOAPVersion
 PMode[].Protocol.AddActorOrRoleAttribute
+PMode[].Protocol.Restart
+PMode[].Protocol.Restart.*
 PMode[].BusinessInfo.Service
 PMode[].BusinessInfo.Service.type
 PMode[].BusinessInfo.Action
@@ -41,6 +43,8 @@ PMode[].BusinessInfo.PayloadProfile.maxSize
 PMode[].BusinessInfo.PayloadProfile[].*
 PMode[].Addressing.*
 PMode[].bundling.*
+PMode[].Splitting
+PMode[].Splitting.*
 PMode[].Security.WSSVersion
 PMode[].Security.X509.Sign
 PMode[].Security.X509.Signature.Algorithm

@@ -41,14 +41,14 @@ from postroad.wire.ebms3 import (
     SignalMessage,
     UserMessage,
 )
-from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.ebms3_writer import write_messaging, write_user_message
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime import (
     OutgoingPart,
     multipart_content_type,
-    multipart_length,
-    write_multipart,
+    multipart_heads,
+    multipart_pieces,
 )
 from postroad.wire.mime_headers import cid_url
 from postroad.wire.mime_writer import XOP, multipart_content
@@ -120,7 +120,16 @@ class PackedUnit(Struct, frozen=True):
 
     user_message: UserMessage
     parts: tuple[PackedPart, ...] = ()
+    known: tuple[UserMessage, str] | None = None
+    """What was written of which user message."""
     routed_by: EndpointReference | None = None
+
+    @property
+    def header(self) -> str:
+        """The user message as it is written: once, as long as it is the same."""
+        if self.known is not None and self.known[0] is self.user_message:
+            return self.known[1]
+        return write_user_message(self.user_message)
 
 
 class Package(Struct, frozen=True):
@@ -215,7 +224,9 @@ def pack(
     parts = tuple([_compress(payload, match.leg, new_sink) for payload in draft.payloads])
     infos = [_part_info(part) for part in parts]
     said = agreed or header(match.pmode, match.number)
-    return PackedUnit(user_message(draft, match, infos, now, said), parts, draft.routed_by)
+    message = user_message(draft, match, infos, now, said)
+    known = message, write_user_message(message)
+    return PackedUnit(message, parts, known, draft.routed_by)
 
 
 def package_units(
@@ -226,12 +237,14 @@ def package_units(
     now: datetime,
     entropy: Entropy,
     signals: Sequence[SignalMessage] = (),
+    bare: bool = False,
     limits: Limits = DEFAULT,
 ) -> Package:
     """One message of one or more units, the primary first, and of signals that ride along.
 
     `match` and `material` are the primary's: they rule envelope, signature and encryption of all
-    units. Every payload is an attachment. ValueError where units cannot share a message.
+    units. Every payload is an attachment. ValueError where units cannot share a message. `bare`:
+    nothing is signed or encrypted, since it goes in fragments that are. [P2-4.4.2-05]
 
     [P2-3.2.1-01] [P2-3.2.1-04] [P2-3.2.1-06] [P2-3.2.2-01] [P2-3.2.2-02] [P2-3.2.2-03]
     """
@@ -251,17 +264,18 @@ def package_units(
     if routing is None and leg.protocol and leg.protocol.add_actor_or_role_attribute:
         # Where there is routing input, that alone is for intermediaries. [P2-2.4.5-06]
         role = NEXT_MSH
-    block = write_messaging(Messaging((*signals, *messages), id=MESSAGING_ID, role=role), version)
+    messaging = Messaging((*signals, *messages), id=MESSAGING_ID, role=role)
+    block = write_messaging(messaging, version, written=[unit.header for unit in units])
     blocks = routing.blocks(version) if routing is not None else []
     secured = secure(
         version,
         [*blocks, Block(MESSAGING_ID, block)],
-        [_attachment(part) for part in parts],
-        signing=signing(leg, material.signing),
-        encryption=encryption(leg, material),
+        [attachment(part) for part in parts],
+        signing=None if bare else signing(leg, material.signing),
+        encryption=None if bare else encryption(leg, material),
         entropy=entropy,
-        lifetime=secured_at(made) if signs(leg) else None,
-        tokens=username_tokens(leg, now, entropy),
+        lifetime=secured_at(made) if signs(leg) and not bare else None,
+        tokens=() if bare else username_tokens(leg, now, entropy),
         limits=limits,
     )
     return Package(
@@ -311,7 +325,8 @@ def _part_info(part: PackedPart) -> PartInfo:
     return PartInfo(cid_url(part.payload.content_id), part.properties)
 
 
-def _attachment(part: PackedPart) -> Attachment:
+def attachment(part: PackedPart) -> Attachment:
+    """A payload as it is signed."""
     known = None if part.compressed else part.payload.sha256
     return Attachment(part.payload.content_id, part.content, part.wire_type, known)
 
@@ -342,16 +357,18 @@ class WireForm(Struct, frozen=True):
     start_info: str | None = None
     """In a package of MTOM: the media type of the SOAP version."""
 
+    heads: tuple[bytes, ...] = ()
+    """What stands before each part of the package, and after the last."""
+
     @property
     def length(self) -> int:
-        if self.boundary is None:
-            return len(self.envelope)
-        return multipart_length(self.envelope, self.parts, **self._frame())
+        contents = sum([part.content.size for part in self.parts])
+        return len(self.envelope) + contents + sum(map(len, self.heads))
 
     def pieces(self) -> Iterator[bytes]:
         if self.boundary is None:
             return iter((self.envelope,))
-        return write_multipart(self.envelope, self.parts, **self._frame())
+        return multipart_pieces(self.heads, self.envelope, self.parts)
 
     def content(self) -> Content:
         """The same bytes, to be read from their middle too."""
@@ -397,7 +414,10 @@ def wire_form(
         OutgoingPart(one.content_id, one.media_type, one.content, _disposition(one.file_name))
         for one in parts
     )
-    return WireForm(kind, envelope, outgoing, boundary, media_type, root_id, start_info)
+    heads = multipart_heads(
+        outgoing, boundary=boundary, root_id=root_id, root_type=media_type, start_info=start_info
+    )
+    return WireForm(kind, envelope, outgoing, boundary, media_type, root_id, start_info, heads)
 
 
 def _disposition(file_name: str | None) -> tuple[tuple[str, str], ...]:

@@ -23,8 +23,10 @@ from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
 from postroad.agreement.pmode import Partner, PMode
 from postroad.agreement.reply_patterns import answers_are_response, signal_channels
+from postroad.agreement.restarting import restart_of
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.routes import Route
+from postroad.agreement.splitting import SplittingTerms, splitting_terms
 from postroad.agreement.waiting import Policy
 from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -86,6 +88,10 @@ class Sending:
     """A message may go before earlier ones are answered."""
     bundling: BundlingTerms | None = None
     """They wait for others to go with; None: they go alone."""
+    splitting: SplittingTerms | None = None
+    """Large ones go in fragments; None: they go whole."""
+    restarts: bool = False
+    """An upload that breaks off goes on where it ended."""
 
     @property
     def address(self) -> str:
@@ -126,6 +132,8 @@ class InForce:
             for one in self.expectation.pmodes.legs
             if one.leg.ebxml is None
         ]
+        self.restarts = any(restart_of(one.leg) and self.receives(one) for one in legs)
+        """Whether uploads of some partner go on after they broke off."""
         pulled = [one for one in legs if is_pulled(one.pmode, one.number - 1)]
         alternate = [
             Match(one.pmode, alternate_leg(one.pmode), 2)
@@ -318,6 +326,8 @@ class InForce:
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
             not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
             _bundling(match) if not fetched else None,
+            splitting_terms(leg) if leg.ebxml is None and not answers else None,
+            restart_of(leg) is not None and not fetched,
         )
 
     def longest_memory(self) -> timedelta | None:

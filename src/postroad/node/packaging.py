@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace as changed
@@ -24,13 +25,16 @@ from postroad.msh.outbound import (
     soap_version,
 )
 from postroad.msh.securing import Unsecurable
+from postroad.msh.splitting import Unsplittable
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import numbered
 from postroad.node.in_force import Sending
+from postroad.node.journaling import about
 from postroad.node.outcome import unpackable
 from postroad.node.replying import Riding, riding, routed_by
 from postroad.node.service import Refused
+from postroad.node.splitting import Cut, may_be_cut, package_or_cut
 from postroad.reliability.ebxml_terms import EbxmlError, agree
 from postroad.reliability.order import SequenceNumber
 from postroad.reliability.schedule import ends_at
@@ -224,10 +228,17 @@ class Packaging:
             if message.leg == 2 and sending.dialect is None:
                 draft = changed(draft, routed_by=await self._routed_by(message))
             number = await self._number(message, sending)
-            rides = await riding(context, message, sending) if sending.answers else None
-            made = await asyncio.to_thread(
-                make_package, context, draft, sending, message.created_at, number, rides
-            )
+            if may_be_cut(sending, message.bytes):
+                cut = await asyncio.to_thread(_cut, context, draft, sending, message)
+                if isinstance(cut, Cut):
+                    await self._keep_cut(work, message, cut)
+                    return
+                made: AnyPackage = cut
+            else:
+                rides = await riding(context, message, sending) if sending.answers else None
+                made = await asyncio.to_thread(
+                    make_package, context, draft, sending, message.created_at, number, rides
+                )
         except Refused as refused:
             await context.store.run(_given_up(context, work, message, refused.detail))
             return
@@ -262,6 +273,31 @@ class Packaging:
         ]
         return changed(made, parts=tuple(parts))
 
+    async def _keep_cut(self, work: Work, message: Message, cut: Cut) -> None:
+        """The message is a source from now on; its fragments are written next."""
+        context, store = self._context, self._context.store
+        made, now = await self._persisted(cut.made), context.clock()
+        data = None if cut.data is None else await store.persist(cut.data)
+
+        def step(tx: Transaction) -> None:
+            fields: dict[str, Any] = {
+                "state": State.READY,
+                "envelope": tx.keep(made.envelope),
+                "parts": _kept(tx, message, made),
+                "boundary": cut.boundary,
+                "split": changed(cut.split, stored=None if data is None else tx.keep(data)),
+                "timer": work.id,
+                "updated_at": now,
+            }
+            if tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), **fields):
+                tx.record((about(message, "split", now, fragments=cut.split.count),))
+                tx.turn_work(work.id, "split", now)
+            else:
+                tx.finish_work(work.id, work.owner)
+
+        await store.run(step)
+        context.work_came.set()
+
     def _keep(
         self, work: Work, message: Message, made: AnyPackage, sending: Sending
     ) -> Callable[[Transaction], None]:
@@ -269,21 +305,13 @@ class Packaging:
         boundary = new_boundary(context, made)
 
         def step(tx: Transaction) -> None:
-            kept = []
-            for part, before in zip(made.parts, message.parts, strict=True):
-                if part.compressed:
-                    kept.append(packed(tx, part))
-                    tx.drop(before.stored)
-                else:
-                    named = tuple((one.name, one.value, one.type) for one in part.properties)
-                    kept.append(changed(before, properties=named))
             is_ours = tx.change_message(
                 Side.SENDING,
                 message.message_id,
                 (State.SUBMITTED,),
                 state=State.READY,
                 envelope=tx.keep(made.envelope),
-                parts=tuple(kept),
+                parts=_kept(tx, message, made),
                 seal=made.seal,
                 boundary=boundary,
                 updated_at=context.clock(),
@@ -297,6 +325,32 @@ class Packaging:
                 tx.finish_work(work.id, work.owner)
 
         return step
+
+
+def _kept(tx: Transaction, message: Message, made: AnyPackage) -> tuple[StoredPart, ...]:
+    """The payloads of a message that was kept as it came, once it is packaged."""
+    kept = []
+    for part, before in zip(made.parts, message.parts, strict=True):
+        if part.compressed:
+            kept.append(packed(tx, part))
+            tx.drop(before.stored)
+        else:
+            named = tuple((one.name, one.value, one.type) for one in part.properties)
+            kept.append(changed(before, properties=named))
+    return tuple(kept)
+
+
+def _cut(context: Context, draft: Draft, sending: Sending, message: Message) -> Package | Cut:
+    """A message that may be too large to go whole; `Refused` when it cannot go."""
+    made_here = message.fingerprint is None
+    try:
+        return package_or_cut(context, draft, sending, message.created_at, made_here)
+    except Unsplittable as error:
+        raise Refused(422, f"{error}: agree on larger fragments") from None
+    except EbmsError as error:
+        raise Refused(422, error.detail, code=error.code) from None
+    except ValueError as error:
+        raise Refused(422, str(error)) from None
 
 
 def _draft(message: Message, plan: Plan, context: Context) -> Draft:

@@ -24,7 +24,8 @@ from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import riding_on
-from postroad.node.accepting import AT_ONCE, Accepting, written
+from postroad.node.accepting import AT_ONCE, Accepting
+from postroad.node.answering import written
 from postroad.node.calling import Riding
 from postroad.node.collecting import Collecting
 from postroad.node.context import Context

@@ -7,12 +7,24 @@ from msgspec import Struct
 
 from postroad.msh.forwarding import Routable
 from postroad.transport.http_outgoing import Pieces
+from postroad.wire.restart import ContentRange
 
 STATIONS: Final = "Postroad-Stations"
 """The HTTP header in which intermediaries tell where a message was, so that no circle is endless.
 
 It is beside the message, which no intermediary changes.
 """
+
+
+class Upload(Struct, frozen=True):
+    """What a request says of the upload that it is of, which may have broken off before."""
+
+    path: str
+    name: str
+    range: ContentRange | None = None
+    """The bytes that it brings; None: all of them."""
+    probe: bool = False
+    """It brings none, and asks how much is there."""
 
 
 class Request(Struct, frozen=True):
@@ -32,6 +44,8 @@ class Request(Struct, frozen=True):
     """Of the body, where that is known before it comes."""
     found: Routable | None = None
     """What its envelope says for an intermediary, where somebody looked at it before."""
+    upload: Upload | None = None
+    """Where it may go on after it broke off."""
 
     @property
     def speaks_ebxml(self) -> bool:
@@ -54,6 +68,9 @@ class Response(Struct, frozen=True):
     """The body, where it is too large to be held in memory."""
     flow: "Flowing | None" = None
     """The answer of another MSH, passed back as it comes."""
+    headers: tuple[tuple[str, str], ...] = ()
+    length: int | None = None
+    """What is told in the place of the body's length, to who asked for nothing else."""
     awaits: str | None = None
     """It is what the application says to this message: nobody has it yet (`node.replying`)."""
 

@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import re
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -10,9 +12,11 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage
+from postroad.msh.bundle_rules import BUNDLING_ERROR, bundle_problems
 from postroad.msh.ebxml_outbound import check_ebxml_draft
 from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
-from postroad.node.bundling import Bundling, Unit, packed_unit
+from postroad.msh.securing import Unsecurable
+from postroad.node.bundling import Bundling, Unit, members, packed_unit, whole_size
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import conversation_of, link_of
@@ -20,7 +24,7 @@ from postroad.node.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
-from postroad.node.offering import check_room, offer, offer_work
+from postroad.node.offering import check_room, offer, offer_work, reserve
 from postroad.node.packaging import (
     AnyPackage,
     Plan,
@@ -34,6 +38,7 @@ from postroad.node.packaging import (
 from postroad.node.replying import Riding, for_request, riding, routed_by
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.node.splitting import may_be_cut
 from postroad.node.together import Together
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
@@ -76,8 +81,92 @@ class Submitting:
         except Overtaken:
             return await self._take(submission, mark)
 
-    async def _take(self, submission: Submission, mark: str | None) -> Submitted:
-        now = self._context.clock()
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Take the units of a bundle over, the primary first: all or none, and sent at once.
+
+        [P2-3.1.3-04] [P2-3.4-01]
+        """
+        if len(submissions) > self._context.limits.units:
+            raise Refused(413, f"a bundle has at most {self._context.limits.units} units here")
+        while True:
+            known = await self._bundle_before(submissions)
+            if known:
+                return known
+            try:
+                return await self._take_bundle(submissions)
+            except Overtaken:
+                continue
+
+    async def _bundle_before(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """What became of a bundle that was submitted before; nothing when it was not."""
+        names = [one.message_id for one in submissions if one.message_id]
+        twin = next((one for one, count in Counter(names).items() if count > 1), None)
+        if twin is not None:
+            raise Refused(400, f"two units have the id {twin}; give each its own")
+        found = []
+        for one in submissions:
+            before = await self._before(one.message_id) if one.message_id else None
+            if before is not None:
+                found.append(_again(before, fingerprint(one)))
+        if found and len(found) < len(submissions):
+            said = "was submitted before, and others of this bundle were not; leave it out"
+            raise Refused(409, f"{found[0].message.message_id} {said}")
+        return found
+
+    async def _take_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        context, bundling = self._context, self._bundling
+        now = context.clock()
+        units = [await self._unit(one, now) for one in submissions]
+        self._check_company(units)
+        _refuse(bundle_problems(members(units), 0))
+        await bundling.let_go_first(units)
+        try:
+            made = await bundling.package(units)
+        except (Unsecurable, ValueError) as error:
+            raise Refused(422, str(error)) from None
+        _refuse(bundle_problems(members(units), whole_size(made)))
+
+        def take(tx: Transaction) -> list[Message]:
+            if tx.messages_by_id(Side.SENDING, [one.message.message_id for one in units]):
+                raise Overtaken
+            kept = [_with_parts(tx, one) for one in units]
+            for one in kept:
+                if one.leg == 2:
+                    answer(tx, one)
+            return kept
+
+        taken = await bundling.send_at_once(units, made, take)
+        for _ in taken:
+            context.count("messages", side="sending", event="submitted")
+        return [Submitted(one, False) for one in taken]
+
+    async def _unit(self, submission: Submission, now: datetime) -> Unit:
+        """A unit of a bundle that an application put together."""
+        mark = fingerprint(submission) if submission.message_id else None
+        message, draft, sending = await self._drafted(submission, mark, now)
+        if sending.bundling is None or sending.asks:
+            said = f"messages of P-Mode {submission.pmode!r} go alone: submit it by itself"
+            raise Refused(422, f"{message.message_id}: {said}", code=BUNDLING_ERROR)
+        packed = await packed_unit(self._context, draft, sending, now)
+        _refuse(draft_problems(draft, sending.match, packed.user_message))
+        return Unit(message, self._bundling.work(message, packed), packed, sending)
+
+    def _check_company(self, units: Sequence[Unit]) -> None:
+        """What of a bundle no P-Mode says, and no message can hold."""
+        first, most = units[0], self._context.limits.parts
+        if len(units) == 1 and first.terms.policy == "always":
+            said = "is always bundled: submit others with it"
+            raise Refused(422, f"{first.message.message_id} {said}", code=BUNDLING_ERROR)
+        for one in units:
+            if one.message.partner != first.message.partner:
+                said = f"goes to {one.message.partner}, the primary to {first.message.partner}"
+                raise Refused(422, f"{one.message.message_id} {said}", code=BUNDLING_ERROR)
+        if sum(len(one.packed.parts) for one in units) >= most:
+            raise Refused(413, f"there are more than {most - 1} payloads in the bundle")
+
+    async def _drafted(
+        self, submission: Submission, mark: str | None, now: datetime
+    ) -> tuple[Message, Draft, Sending]:
         sending, request = await leg_of(self._context, submission)
         draft = self._draft(submission, now)
         if request is not None:
@@ -85,9 +174,15 @@ class Submitting:
         message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
         if request is not None:
             message = changed(message, late=request.late)
+        return message, draft, sending
+
+    async def _take(self, submission: Submission, mark: str | None) -> Submitted:
+        now = self._context.clock()
+        message, draft, sending = await self._drafted(submission, mark, now)
         if sending.bundling is not None and not sending.asks:
             return await self._keep_waiting(message, draft, sending, now)
-        if message.bytes > AT_ONCE or sending.numbered or sending.linked:
+        later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
+        if later or sending.numbered or sending.linked:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
@@ -166,24 +261,12 @@ class Submitting:
         context, bundling = self._context, self._bundling
         unit = await packed_unit(context, draft, sending, now)
         _refuse(draft_problems(draft, sending.match, unit.user_message))
-        work = bundling.work(message, unit)
-
-        def step(tx: Transaction) -> Kept:
-            kept = changed(message, parts=tuple([packed(tx, part) for part in unit.parts]))
-            if not tx.add_message(kept):
-                for part in kept.parts:
-                    tx.drop(part.stored)
-                return _there(tx, message), None
-            if kept.leg == 2:
-                answer(tx, kept)
-            tx.record((about(kept, "submitted", now),))
-            return kept, tx.add_work(work)
-
-        kept, number = await context.store.run(step)
+        given = Unit(message, bundling.work(message, unit), unit, sending)
+        kept, number = await context.store.run(lambda tx: _waits(tx, given, now))
         if number is None:
             return _again(kept, message.fingerprint)
         context.count("messages", side="sending", event="submitted")
-        bundling.take(Unit(kept, changed(work, id=number), unit, sending))
+        bundling.take(changed(given, message=kept, work=changed(given.work, id=number)))
         return Submitted(kept, False)
 
     async def _keep_offered(
@@ -240,6 +323,8 @@ class Submitting:
             check_room(tx, sending)
             if kept.leg == 2:
                 answer(tx, kept)
+            if sending.channel is not None:
+                reserve(tx, kept)
             tx.record((about(kept, "submitted", message.created_at),))
             return kept, tx.add_work(work)
 
@@ -307,6 +392,24 @@ class Submitting:
             _refuse(check(draft, sending.match, now, sending.agreed))
         except ValueError as error:
             raise Refused(400, str(error)) from None
+
+
+def _with_parts(tx: Transaction, unit: Unit) -> Message:
+    """The message of a unit, its parts kept in their signed form."""
+    return changed(unit.message, parts=tuple([packed(tx, part) for part in unit.packed.parts]))
+
+
+def _waits(tx: Transaction, unit: Unit, now: datetime) -> Kept:
+    """The step after which a unit waits to be bundled."""
+    kept = _with_parts(tx, unit)
+    if not tx.add_message(kept):
+        for part in kept.parts:
+            tx.drop(part.stored)
+        return _there(tx, unit.message), None
+    if kept.leg == 2:
+        answer(tx, kept)
+    tx.record((about(kept, "submitted", now),))
+    return kept, tx.add_work(unit.work)
 
 
 def send_work(context: Context, kind: str, message: Message, sending: Sending) -> Work:
