@@ -5,7 +5,8 @@ import dataclasses
 import hashlib
 import itertools
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any, Final
@@ -25,7 +26,9 @@ from postroad.node.service import (
     Reloaded,
     Submission,
     Submitted,
+    Transfer,
 )
+from postroad.node.split_outcome import transfer_of
 from postroad.reliability.breaker import halted, resumed
 from postroad.reliability.delivery import KINDS, Input, begun_anew, settled
 from postroad.store.records import (
@@ -139,6 +142,10 @@ class MemoryService:
             repeated=False,
         )
 
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Here a bundle has no terms; a unit that cannot be submitted comes first, or none."""
+        return [await self.submit(one) for one in submissions]
+
     async def reply(self, message_id: str, submission: Submission) -> Submitted:
         found = self._messages.get((Side.RECEIVING, message_id))
         if found is None or found.state not in INBOX:
@@ -170,6 +177,20 @@ class MemoryService:
 
     async def events(self, message_id: str) -> list[Recorded]:
         return [one for one in self._events if one.event.message_id == message_id]
+
+    async def transfer(self, message: Message) -> Transfer | None:
+        if message.split is None:
+            return None
+        states = Counter(one.state for one in await self.fragments(message, limit=10_000))
+        return transfer_of(message.split, states)
+
+    async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
+        found = [
+            one
+            for one in self._messages.values()
+            if (one.side, one.part_of) == (message.side, message.message_id) and one.key > after
+        ]
+        return sorted(found, key=lambda one: one.key)[:limit]
 
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         def is_settled() -> bool:

@@ -36,6 +36,26 @@ def run(ask: Run) -> Run:
 # send
 
 
+def test_a_bundle_has_a_message_for_each_payload(
+    run: Run, site: Site, world: MemoryWorld, order: Path
+) -> None:
+    other = order.with_name("other.xml")
+    other.write_bytes(b"<other>1</other>")
+    files = ("--payload", str(order), "--payload", str(other))
+    sent = run("send", "--pmode", ORDERS, "--bundle", *files, "--conversation", "c-1")
+    assert sent.exit_code == 0
+    for name, many in zip(sent.stdout.split(), (8, 16), strict=True):
+        message = site.run(world.service.message(name))
+        assert message is not None
+        assert (message.conversation_id, message.parts[0].size) == ("c-1", many)
+
+
+def test_a_bundle_has_payloads_and_no_option_that_is_of_one_message(run: Run, order: Path) -> None:
+    assert "--payload FILE" in one_line(run("send", "--pmode", ORDERS, "--bundle"))
+    given = ("--bundle", "--payload", order, "--message-id", "m@b")
+    assert "no --bundle" in one_line(run("send", "--pmode", ORDERS, *given))
+
+
 def test_sending_prints_the_id(run: Run, site: Site, world: MemoryWorld, order: Path) -> None:
     sent = run(
         "send",

@@ -51,6 +51,7 @@ def test_units_are_received_as_if_each_had_come_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("P2-3.1.3-05", "P2-3.10.3-01", "P2-3.10.3-02", "P2-3.10.3-03", "P2-3.10.3-04")
+@pytest.mark.req("P2-3.5-01", "P2-7.2-05")
 def test_the_example_of_the_specification_to_the_letter(tmp_path: Path) -> None:
     async def scenario() -> None:
         bundles = await parties(tmp_path, CONVERSATIONS)
@@ -133,7 +134,7 @@ def test_another_message_under_a_known_id_fails_alone(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.req("P2-3.8-02", "P2-3.8-05")
+@pytest.mark.req("P2-3.8-02", "P2-3.8-05", "P2-7.2-05")
 def test_receipts_that_are_not_the_response_call_back_where_the_primary_says(
     tmp_path: Path,
 ) -> None:

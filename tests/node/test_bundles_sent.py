@@ -17,6 +17,7 @@ from tests.node.reliable import (
     Posted,
     World,
     lost,
+    passed,
     played,
     refused,
     reply_lost,
@@ -75,7 +76,7 @@ async def test_what_is_submitted_within_the_delay_goes_in_one_envelope(
     assert await buyer.work() == {}
 
 
-@pytest.mark.req("P2-3.3-03", "P2-3.5-06", "P2-7.2-02")
+@pytest.mark.req("P2-3.1.3-03", "P2-3.3-03", "P2-3.5-06", "P2-7.2-02")
 @played
 async def test_who_must_have_company_and_finds_none_has_failed(world: World) -> None:
     world.agree(UPDATES, bundling=bundling("always"))
@@ -197,15 +198,51 @@ async def test_receipts_that_come_later_acknowledge_each_unit(world: World) -> N
     buyer, seller = await world.both()
     for name in NAMES:
         await buyer.send(name, UPDATES)
-    await world.until(40)
+    await world.until(8)
     assert await seller.inbox() == list(NAMES)
     for name in NAMES:
         assert await buyer.state(name) is State.ACKNOWLEDGED
+    # The row that would send it again is done with the last receipt, and not when it is due.
+    assert await buyer.work() == {}
+    await world.until(60)
     assert len(world.wire.to(SELLER)) == 1
+
+
+@played
+async def test_receipts_of_some_units_leave_the_row_for_the_others(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(), receipt="callback", retry=RETRY)
+    buyer, _ = await world.both()
+    held = Held()
+    world.wire.will(passed, held, passed, at=BUYER)
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(8)
+    states = sorted([await buyer.state(name) for name in NAMES])
+    assert states == [State.ACKNOWLEDGED, State.ACKNOWLEDGED, State.WAITING]
+    assert await buyer.work() == {"send": 1}
+    held.release()
+    await world.until(9)
+    assert [await buyer.state(name) for name in NAMES] == 3 * [State.ACKNOWLEDGED]
     assert await buyer.work() == {}
 
 
-@pytest.mark.req("P2-3.3-08", "P2-3.4-03")
+@pytest.mark.req("P2-3.5-02")
+@played
+async def test_a_bundling_error_that_comes_later_fails_all_units(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(max_size="1 MiB"), receipt="callback", retry=RETRY)
+    buyer = await world.start(BUYER)
+    world._pmodes[SELLER][0]["legs"][0]["bundling"]["max_size"] = "1 KiB"
+    await world.start(SELLER)
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(8)
+    for name in NAMES:
+        message = await buyer.message(name)
+        assert (message.state, message.error_code) == (State.FAILED, "EBMS:0030")
+    assert await buyer.work() == {}
+
+
+@pytest.mark.req("P2-3.1.3-03", "P2-3.3-08", "P2-3.4-03", "P2-7.2-06")
 @played
 async def test_a_full_bundle_does_not_wait(world: World) -> None:
     world.agree(UPDATES, bundling=bundling(max_size="6 KiB", max_delay="PT60S"))

@@ -273,6 +273,7 @@ def test_the_example_of_section_3_10_3() -> None:
     assert len({one.envelope for one in written}) == 1
 
 
+@pytest.mark.req("P2-7.2-07")
 def test_without_an_order_a_failure_stops_nobody() -> None:
     world = World(invoices=pmode_text("invoices", "Invoice", BUNDLING))
     trouble = EbmsError("EBMS:0004", "the application could not take it", ref="m1@x")

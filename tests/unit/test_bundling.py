@@ -218,6 +218,7 @@ def test_what_a_pmode_leaves_open_has_its_default() -> None:
     assert (leg("{}").policy, leg("{}").ordering) == ("never", "undefined")
 
 
+@pytest.mark.req("P2-7.2-06")
 def test_the_terms_are_those_of_the_pmode() -> None:
     found = leg(
         "{policy: always, compatibility: {pmode_list: 'a, b'}, max_size: 1 MiB, max_delay: PT5S, "

@@ -10,6 +10,7 @@ from postroad import __version__
 from postroad.api import (
     admin,
     asking,
+    bundles,
     inbox,
     messages,
     notices,
@@ -50,7 +51,10 @@ def create_app(
     app.state.service = service
     app.state.limits = limits or ApiLimits()
     # Notices before the inbox: the first that fits a path gets it.
-    for room in (messages, routing, notices, inbox, partners, admin, asking, pulling, operations):
+    for room in (
+        *(messages, bundles, routing, notices, inbox),
+        *(partners, admin, asking, pulling, operations),
+    ):
         app.include_router(room.router)
     app.include_router(_documentation(app))
     tell_problems(app)

@@ -41,6 +41,7 @@ from postroad.api.client_values import (
     SentMessage,
     Signal,
     Status,
+    Unit,
 )
 from postroad.api.limits import ASK
 
@@ -99,6 +100,14 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         if wait is None:
             return sent
         return SentMessage(await self.wait(sent.message_id, wait), sent.repeated)
+
+    async def send_bundle(
+        self, units: Sequence[Unit], *, progress: Progress | None = None
+    ) -> tuple[SentMessage, ...]:
+        """Submit messages that go in one envelope, the primary unit first: all of them, or none."""
+        given = [calls.unit(one) for one in units]
+        with await asyncio.to_thread(Upload, {}, (), progress, given) as upload:
+            return await self._run(calls.send_bundle(), upload)
 
     async def reply(
         self,
@@ -197,6 +206,16 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         With `settle` a definite answer is written down, as `settle` does.
         """
         return await self._run(calls.query(message_id, wait, settle))
+
+    async def fragments(self, message_id: str) -> AsyncIterator[Message]:
+        """The fragments in which a message was sent, by number, page after page."""
+        cursor = None
+        while True:
+            page = await self._run(calls.fragments(message_id, cursor))
+            for message in page.items:
+                yield message
+            if (cursor := page.next) is None:
+                return
 
     async def messages(self, **filters: Unpack[MessageFilters]) -> AsyncIterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""

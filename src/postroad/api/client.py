@@ -49,6 +49,8 @@ from postroad.api.client_values import (
     SentMessage,
     Signal,
     Status,
+    Transfer,
+    Unit,
 )
 from postroad.api.limits import ASK
 
@@ -74,6 +76,8 @@ __all__ = [
     "SentMessage",
     "Signal",
     "Status",
+    "Transfer",
+    "Unit",
 ]
 
 T = TypeVar("T")
@@ -131,6 +135,13 @@ class Client(Asking[httpx.Client]):
         if wait is None:
             return sent
         return SentMessage(self.wait(sent.message_id, wait), sent.repeated)
+
+    def send_bundle(
+        self, units: Sequence[Unit], *, progress: Progress | None = None
+    ) -> tuple[SentMessage, ...]:
+        """Submit messages that go in one envelope, the primary unit first: all of them, or none."""
+        with Upload({}, (), progress, [calls.unit(one) for one in units]) as upload:
+            return self._run(calls.send_bundle(), upload)
 
     def reply(
         self,
@@ -227,6 +238,15 @@ class Client(Asking[httpx.Client]):
         With `settle` a definite answer is written down, as `settle` does.
         """
         return self._run(calls.query(message_id, wait, settle))
+
+    def fragments(self, message_id: str) -> Iterator[Message]:
+        """The fragments in which a message was sent, by number, page after page."""
+        cursor = None
+        while True:
+            page = self._run(calls.fragments(message_id, cursor))
+            yield from page.items
+            if (cursor := page.next) is None:
+                return
 
     def messages(self, **filters: Unpack[MessageFilters]) -> Iterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""

@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Any, Final, Generic, TypedDict, TypeVar
@@ -13,9 +13,10 @@ from urllib.parse import urlencode
 import httpx
 
 from postroad.api import client_values as values
-from postroad.api.client_upload import plain_properties
+from postroad.api.client_upload import new_message_id, plain_properties
 from postroad.api.client_values import (
     ApiError,
+    Content,
     Event,
     Extent,
     Health,
@@ -23,6 +24,7 @@ from postroad.api.client_values import (
     Notice,
     Page,
     Partner,
+    Payload,
     PingAnswer,
     PMode,
     Properties,
@@ -32,6 +34,7 @@ from postroad.api.client_values import (
     SentMessage,
     Signal,
     Status,
+    Unit,
 )
 from postroad.api.segments import segment_of
 
@@ -140,12 +143,33 @@ def send() -> Call[SentMessage]:
     return Call("POST", f"{API}/messages", _sent)
 
 
+def unit(given: Unit) -> tuple[dict[str, Any], Sequence[Content | Payload]]:
+    """Metadata and payloads of a unit of a bundle."""
+    metadata = submission(
+        pmode=given.pmode,
+        message_id=given.message_id or new_message_id(),
+        conversation_id=given.conversation_id,
+        ref_to_message_id=given.ref_to_message_id,
+        service=given.service,
+        action=given.action,
+        properties=given.properties,
+    )
+    return metadata, given.payloads
+
+
+def send_bundle() -> Call[tuple[SentMessage, ...]]:
+    return Call("POST", f"{API}/bundles", _many("messages", _sent_message))
+
+
 def reply(message_id: str) -> Call[SentMessage]:
     return Call("POST", f"{API}/inbox/{segment_of(message_id)}/reply", _sent)
 
 
 def _sent(answer: httpx.Response) -> SentMessage:
-    data = answer.json()
+    return _sent_message(answer.json())
+
+
+def _sent_message(data: Mapping[str, Any]) -> SentMessage:
     return SentMessage(values.message(data), bool(data["repeated"]))
 
 
@@ -191,6 +215,11 @@ def settle(message_id: str, answer: str, who: str | None) -> Call[Message]:
 def query(message_id: str, wait: float, settle: bool) -> Call[QueryAnswer]:
     path = _message(message_id, "/query", {"wait": wait, "settle": "true" if settle else None})
     return Call("POST", path, lambda answer: values.query_answer(answer.json()), extra_time=wait)
+
+
+def fragments(message_id: str, cursor: str | None) -> Call[Page[Message]]:
+    path = _message(message_id, "/fragments", {"cursor": cursor})
+    return Call("GET", path, _page("messages", values.message))
 
 
 def messages(filters: MessageFilters, cursor: str | None) -> Call[Page[Message]]:

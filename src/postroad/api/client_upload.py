@@ -49,17 +49,21 @@ class Upload(AbstractContextManager["Upload"]):
         metadata: Mapping[str, Any],
         payloads: Sequence[Content | Payload],
         progress: Progress | None = None,
+        units: Sequence[tuple[Mapping[str, Any], Sequence[Content | Payload]]] = (),
     ) -> None:
+        """One message, or with `units` a bundle: the metadata and payloads of each."""
         self._opened = ExitStack()
         self._progress = progress
         self._boundary = f"postroad-{secrets.token_hex(16)}"
         self._sources: list[_Source] = []
         try:
-            described = [self._add(number, one) for number, one in enumerate(payloads, 1)]
+            given: dict[str, Any] = self._described(metadata, payloads)
+            if units:
+                given = {"messages": [self._described(*one) for one in units]}
         except BaseException:
             self._opened.close()
             raise
-        told = json.dumps({**metadata, "payloads": described}).encode()
+        told = json.dumps(given).encode()
         self._begin = self._head('name="metadata"', "application/json")[2:] + told
         self._end = f"\r\n--{self._boundary}--\r\n".encode()
 
@@ -112,7 +116,12 @@ class Upload(AbstractContextManager["Upload"]):
                 yield piece
         yield self._end
 
-    def _add(self, number: int, given: Content | Payload) -> dict[str, Any]:
+    def _described(
+        self, metadata: Mapping[str, Any], payloads: Sequence[Content | Payload]
+    ) -> dict[str, Any]:
+        return {**metadata, "payloads": [self._add(one) for one in payloads]}
+
+    def _add(self, given: Content | Payload) -> dict[str, Any]:
         """Open a payload and tell what its description in the metadata says."""
         payload = given if isinstance(given, Payload) else Payload(given)
         file, own_name = self._open(payload.content)
@@ -120,7 +129,7 @@ class Upload(AbstractContextManager["Upload"]):
         size = file.seek(0, os.SEEK_END) - start
         name = payload.file_name or own_name
         kind = payload.media_type or (mimetypes.guess_type(name)[0] if name else None)
-        part = f"payload-{number}"
+        part = f"payload-{len(self._sources) + 1}"
         head = self._head(f'name="{part}"', "application/octet-stream")
         self._sources.append(_Source(file, start, size, head))
         told = {

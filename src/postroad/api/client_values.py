@@ -73,6 +73,20 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """A message to be sent in a bundle; what is left out is taken from the P-Mode."""
+
+    pmode: str
+    payloads: Sequence[Content | Payload] = ()
+    message_id: str | None = None
+    conversation_id: str | None = None
+    ref_to_message_id: str | None = None
+    service: str | None = None
+    action: str | None = None
+    properties: Properties = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A payload of a message."""
 
@@ -86,6 +100,20 @@ class Part:
     properties: tuple[Property, ...]
     file_name: str | None
     """As the sender says; do not trust it as a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How far a message is that goes in fragments."""
+
+    fragments: int
+    sent: int
+    """Those that left, at least once."""
+    arrived: int
+    """Those that were acknowledged, or sent where no receipts are agreed on."""
+    bytes: int
+    """Of all fragments together, without their envelopes."""
+    arrived_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +161,13 @@ class Message:
     peer: str | None
     error_code: str | None
     detail: str | None
+    part_of: str | None
+    """Of a fragment: the message that it is a part of, or its group."""
+    fragment: int | None
+    fragments: int | None
+    """How many fragments there are, where that is known."""
+    transfer: Transfer | None
+    """How far it is, where it goes in fragments; not told in lists."""
     cursor: str
     """Its place in lists: give it as `cursor` to go on after it."""
     no_reply: str | None = None
@@ -394,6 +429,8 @@ def message(data: Mapping[str, Any]) -> Message:
         for part in data.get("parts", ())
     )
     shown = {**data, "parts": parts, "properties": _properties(data.get("properties", ()))}
+    if (transfer := data.get("transfer")) is not None:
+        shown["transfer"] = _value(Transfer, transfer)
     return _value(Message, shown)
 
 

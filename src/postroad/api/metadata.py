@@ -1,7 +1,7 @@
 """What an application says about a message that it submits: the part `metadata`."""
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -164,7 +164,21 @@ class ReplyMetadata(Metadata):
     ref_to_message_id: Word | None = Field(default=None, description="Always that message.")
 
 
-def read_metadata(data: bytes, kind: type[Metadata] = Metadata) -> Metadata:
+class BundleMetadata(_Given):
+    """Messages that go in one envelope, as a bundle."""
+
+    messages: list[Metadata] = Field(
+        min_length=1,
+        max_length=10_000,
+        description="The first is the primary unit, whose P-Mode rules the bundle. Each names the "
+        "uploaded parts that are its payloads; no part is left over.",
+    )
+
+
+G = TypeVar("G", Metadata, BundleMetadata)
+
+
+def read_metadata(data: bytes, kind: type[G]) -> G:
     """The metadata from their JSON; 422 with the path of each field that is wrong."""
     try:
         return kind.model_validate_json(data)

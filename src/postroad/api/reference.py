@@ -11,7 +11,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from postroad.api.metadata import Metadata, ReplyMetadata
+from postroad.api.metadata import BundleMetadata, Metadata, ReplyMetadata
 from postroad.api.problems import Problem
 
 _SCHEMAS: Final = "#/components/schemas/{model}"
@@ -45,7 +45,7 @@ def openapi(app: FastAPI, version: str) -> dict[str, Any]:
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"token": []}]
     schemas = components.setdefault("schemas", {})
-    for model in (Problem, Metadata, ReplyMetadata):
+    for model in (Problem, Metadata, BundleMetadata, ReplyMetadata):
         own = model.model_json_schema(ref_template=_SCHEMAS)
         schemas |= own.pop("$defs", {})
         schemas[model.__name__] = own

@@ -9,8 +9,8 @@ def submission_body(metadata: str, example: dict[str, Any]) -> dict[str, Any]:
         "requestBody": {
             "required": True,
             "description": "The part `metadata` comes first, then the payloads, each a part with a "
-            "name of its own. A part that the metadata do not describe is taken with its "
-            "Content-Type and file name. Payloads of any size are streamed.",
+            "name of its own. A part of a single message that the metadata do not describe is "
+            "taken with its Content-Type and file name. Payloads of any size are streamed.",
             "content": {
                 "multipart/form-data": {
                     "schema": {

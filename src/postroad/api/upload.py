@@ -7,20 +7,29 @@ import asyncio
 import errno
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from postroad.api.limits import ApiLimits
-from postroad.api.metadata import GivenPayload, Metadata, read_metadata, triples
+from postroad.api.metadata import (
+    BundleMetadata,
+    G,
+    GivenPayload,
+    Metadata,
+    read_metadata,
+    triples,
+)
 from postroad.api.multipart import Cutter, PartBegins, PartEnds, Piece
 from postroad.api.problems import ApiProblem, field_problem
 from postroad.node.service import Submission, SubmittedPayload
 from postroad.wire.content import Content, NewSink
 from postroad.wire.limits import KIB, MIB
+
+T = TypeVar("T")
 
 METADATA: Final = "metadata"
 _BATCH: Final = 1 * MIB
@@ -37,13 +46,29 @@ async def read_submission(
     request: Request, new_sink: NewSink, limits: ApiLimits, kind: type[Metadata] = Metadata
 ) -> Submission:
     """The submission in a request; `ApiProblem` when there is none."""
+    return await _read(request, _Upload(new_sink, limits, kind), limits, _one)
+
+
+async def read_bundle(
+    request: Request, new_sink: NewSink, limits: ApiLimits
+) -> tuple[Submission, ...]:
+    """The submissions of a bundle in a request."""
+    return await _read(request, _Upload(new_sink, limits, BundleMetadata), limits, _many)
+
+
+async def _read(
+    request: Request,
+    upload: "_Upload[G]",
+    limits: ApiLimits,
+    put: "Callable[[G, list[_Uploaded]], T]",
+) -> T:
+    """What came, put together."""
     if request.headers.get("content-encoding", "identity") != "identity":
         raise ApiProblem(415, "Send the body without Content-Encoding.")
     cutter = Cutter(request.headers.get("content-type", ""), limits)
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) > limits.upload_bytes:
         raise _too_large(limits)
-    upload = _Upload(new_sink, limits, kind)
     try:
         async for chunk in _chunks(request, limits):
             for piece in cutter.cut(chunk):
@@ -52,7 +77,7 @@ async def read_submission(
             raise ApiProblem(
                 400, "The body ends before its closing boundary; nothing of it was kept."
             )
-        return upload.submission()
+        return put(upload.metadata, upload.uploaded)
     except OSError as error:
         upload.discard()
         if error.errno not in _DISK_FULL:
@@ -102,18 +127,24 @@ class _Uploaded:
     sha256: bytes
 
 
-class _Upload:
+class _Upload(Generic[G]):
     """What came of a submission so far."""
 
-    def __init__(self, new_sink: NewSink, limits: ApiLimits, kind: type[Metadata]) -> None:
+    def __init__(self, new_sink: NewSink, limits: ApiLimits, kind: type[G]) -> None:
         self._new_sink = new_sink
         self._limits = limits
-        self._kind = kind
-        self._metadata: Metadata | None = None
+        self._kind: type[G] = kind
+        self._metadata: G | None = None
         self._metadata_bytes: bytearray | None = None
         self._incoming: _Incoming | None = None
         self._all: list[_Incoming] = []
-        self._uploaded: list[_Uploaded] = []
+        self.uploaded: list[_Uploaded] = []
+
+    @property
+    def metadata(self) -> G:
+        if self._metadata is None:
+            raise _metadata_first()
+        return self._metadata
 
     async def take(self, piece: Piece) -> None:
         if isinstance(piece, PartBegins):
@@ -142,7 +173,7 @@ class _Upload:
 
     async def _end(self) -> None:
         if self._incoming:
-            self._uploaded.append(await self._incoming.finish())
+            self.uploaded.append(await self._incoming.finish())
             self._incoming = None
         elif self._metadata_bytes is not None:
             self._metadata = read_metadata(bytes(self._metadata_bytes), self._kind)
@@ -151,23 +182,6 @@ class _Upload:
     def discard(self) -> None:
         for incoming in self._all:
             incoming.discard()
-
-    def submission(self) -> Submission:
-        """All that came, put together."""
-        given = self._metadata
-        if given is None:
-            raise _metadata_first()
-        return Submission(
-            pmode=given.pmode,
-            payloads=tuple(_ordered(given.payloads, self._uploaded)),
-            message_id=given.message_id,
-            conversation_id=given.conversation_id,
-            ref_to_message_id=given.ref_to_message_id,
-            service=given.service,
-            action=given.action,
-            properties=triples(given.properties),
-            test=given.test,
-        )
 
 
 class _Incoming:
@@ -210,28 +224,77 @@ def _metadata_first() -> ApiProblem:
     return field_problem([(METADATA, "send a part of this name with JSON before all payloads")])
 
 
-def _ordered(given: list[GivenPayload], uploaded: list[_Uploaded]) -> list[SubmittedPayload]:
-    """Payloads as they are described, then the others as they came.
+def _one(given: Metadata, uploaded: list[_Uploaded]) -> Submission:
+    """Payloads as they are described, then the others as they came."""
+    parts = _Parts(uploaded)
+    payloads = parts.described(given.payloads, METADATA)
+    parts.check()
+    return _submission(given, payloads + [_payload(one, _UNDESCRIBED) for one in parts.left()])
+
+
+def _many(given: BundleMetadata, uploaded: list[_Uploaded]) -> tuple[Submission, ...]:
+    """Each message with the payloads that it names."""
+    parts = _Parts(uploaded)
+    found = [
+        _submission(one, parts.described(one.payloads, f"{METADATA}.messages[{number}]"))
+        for number, one in enumerate(given.messages)
+    ]
+    parts.check()
+    for over in parts.left():
+        said = f"no message of the bundle names the part {over.head.name!r} among its payloads"
+        raise field_problem([(f"{METADATA}.messages", said)])
+    return tuple(found)
+
+
+def _submission(given: Metadata, payloads: list[SubmittedPayload]) -> Submission:
+    return Submission(
+        pmode=given.pmode,
+        payloads=tuple(payloads),
+        message_id=given.message_id,
+        conversation_id=given.conversation_id,
+        ref_to_message_id=given.ref_to_message_id,
+        service=given.service,
+        action=given.action,
+        properties=triples(given.properties),
+        test=given.test,
+    )
+
+
+class _Parts:
+    """What was uploaded, by the names under which it is described.
 
     Of parts with one name the first belongs to the first description, and so on.
     """
-    by_name: defaultdict[str, deque[int]] = defaultdict(deque)
-    for number, one in enumerate(uploaded):
-        by_name[one.head.name].append(number)
-    missing = []
-    payloads = []
-    rest = set(range(len(uploaded)))
-    for number, described in enumerate(given):
-        if by_name[described.part]:
-            found = by_name[described.part].popleft()
-            rest.remove(found)
-            payloads.append(_payload(uploaded[found], described))
-        else:
-            path = f"{METADATA}.payloads[{number}].part"
-            missing.append((path, f"no part {described.part!r} was uploaded"))
-    if missing:
-        raise field_problem(missing)
-    return payloads + [_payload(uploaded[number], _UNDESCRIBED) for number in sorted(rest)]
+
+    def __init__(self, uploaded: list[_Uploaded]) -> None:
+        self._uploaded = uploaded
+        self._rest = set(range(len(uploaded)))
+        self._by_name: defaultdict[str, deque[int]] = defaultdict(deque)
+        self._missing: list[tuple[str, str]] = []
+        for number, one in enumerate(uploaded):
+            self._by_name[one.head.name].append(number)
+
+    def described(self, given: list[GivenPayload], path: str) -> list[SubmittedPayload]:
+        """The payloads that are described there, in the order of their descriptions."""
+        payloads = []
+        for number, one in enumerate(given):
+            if self._by_name[one.part]:
+                found = self._by_name[one.part].popleft()
+                self._rest.remove(found)
+                payloads.append(_payload(self._uploaded[found], one))
+            else:
+                said = f"no part {one.part!r} was uploaded"
+                self._missing.append((f"{path}.payloads[{number}].part", said))
+        return payloads
+
+    def check(self) -> None:
+        """Whether all was uploaded that is described."""
+        if self._missing:
+            raise field_problem(self._missing)
+
+    def left(self) -> list[_Uploaded]:
+        """What nobody described."""
+        return [self._uploaded[number] for number in sorted(self._rest)]
 
 
 def _payload(uploaded: _Uploaded, given: GivenPayload) -> SubmittedPayload:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from typer.core import TyperCommand
 
-from postroad.api.client import ApiError, Client, Message, Payload, Property, SentMessage
+from postroad.api.client import Client, Message, Payload, Property, SentMessage, Unit
 from postroad.cli.file_names import safe_name
 from postroad.cli.node_options import (
     ConfigFile,
@@ -31,16 +31,14 @@ from postroad.cli.node_options import (
     SideName,
     Token,
     Url,
-    is_away,
     node,
 )
 from postroad.cli.problems import fail
 from postroad.cli.saving import save, writing
 from postroad.cli.showing import as_data, moment, plain, print_json, print_table, size, state
 from postroad.cli.standing import has_arrived, in_words, outlook, partner_of, to_do, why
+from postroad.cli.waiting import patiently, settled
 from postroad.wire.limits import MIB
-
-T = TypeVar("T")
 
 PATIENCE: Final = 300.0
 """Seconds that --wait waits without a number."""
@@ -51,8 +49,6 @@ _INCOMING: Final = "received, held, delivered, consumed, rejected"
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 _PART: Final = re.compile(r";(type|name)=([^;]*)$")
 _LARGE: Final = 8 * MIB
-_PAUSE: Final = 0.5
-"""Seconds between two looks for a node that is away."""
 
 
 class Answer(StrEnum):
@@ -120,6 +116,10 @@ def send(
         bool, typer.Option("--test", help="To the test service: acknowledged, not delivered.")
     ] = False,
     no_compress: NoCompress = False,
+    bundle: Annotated[
+        bool,
+        typer.Option("--bundle", help="Each payload is a message of its own, all in one envelope."),
+    ] = False,
     wait: Wait = None,
     wait_reply: Annotated[
         float | None,
@@ -140,7 +140,7 @@ def send(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Send a message and print its id.
+    """Send a message and print its id; with --bundle several at once, all of them or none.
 
     With --wait the exit code is 0 only when it has arrived: acknowledged, settled as delivered, or
     sent where no receipt was agreed on. Else one line tells how it stands and what to do next.
@@ -153,10 +153,18 @@ def send(
       postroad send --pmode p --payload "a.bin;type=application/pdf;name=a.pdf" --property k=v
 
       postroad send --pmode prices --payload question.xml --wait-reply 30 -o answers/
+
+      postroad send --pmode catalogue-updates --bundle --payload 1.xml --payload 2.xml --wait
     """
     if output is not None and wait_reply is None:
         fail("-o is for the payloads of the reply: add --wait-reply")
+    if bundle and (test or any((message_id, ref_to, wait_reply is not None))):
+        fail("--message-id, --ref-to, --test and --wait-reply are of one message: no --bundle then")
     with node(config, url, token) as client:
+        if bundle:
+            given = {"conversation_id": conversation, "service": service, "action": action}
+            sent_bundle(client, pmode, given, payload, property_, no_compress, wait, as_json)
+            return
         sent = submitted(
             client,
             lambda **given: client.send(
@@ -201,7 +209,7 @@ def submitted(
         fail(f"{error.filename or 'a payload'}: {error.strerror or error}")
     if not as_json:
         typer.echo(sent.message_id)
-    message = sent.message if wait is None else _settled(client, sent.message_id, wait)
+    message = sent.message if wait is None else settled(client, sent.message_id, wait)
     if as_json:
         print_json({**as_data(message), "repeated": sent.repeated})
     if wait is not None:
@@ -209,11 +217,46 @@ def submitted(
     return sent.message_id
 
 
+def sent_bundle(
+    client: Client,
+    pmode: str,
+    given: dict[str, str | None],
+    payload: list[str] | None,
+    property_: list[str] | None,
+    no_compress: bool,
+    wait: float | None,
+    as_json: bool,
+) -> None:
+    """Submit each payload as a message, all in one envelope, and show what became of them."""
+    payloads = [_payload(one, False if no_compress else None) for one in payload or ()]
+    properties = [_property(one) for one in property_ or ()]
+    if not payloads:
+        fail("a bundle has a message for each payload: add --payload FILE")
+    units = [Unit(pmode, (one,), properties=properties, **given) for one in payloads]
+    try:
+        with _progress(payloads) as tell:
+            sent = client.send_bundle(units, progress=tell)
+    except OSError as error:
+        fail(f"{error.filename or 'a payload'}: {error.strerror or error}")
+    if not as_json:
+        for one in sent:
+            typer.echo(one.message_id)
+    shown = [one.message for one in sent]
+    if wait is not None:
+        end = time.monotonic() + wait
+        shown = [settled(client, one.message_id, end - time.monotonic()) for one in sent]
+    if as_json:
+        print_json([as_data(one) for one in shown])
+    if wait is not None:
+        for message in shown:
+            _must_have_arrived(client, message, wait)
+
+
 def _show_reply(
     client: Client, message_id: str, wait: float, output: str | None, as_json: bool
 ) -> None:
     """Wait for the reply; its id, or its files."""
-    reply = _patiently(lambda left: client.wait_reply(message_id, left), wait)
+    reply = patiently(lambda left: client.wait_reply(message_id, left), wait)
     if reply is None:
         name = plain(message_id)
         message = client.status(message_id)
@@ -310,7 +353,7 @@ def resend(
     with node(config, url, token) as client:
         message = client.resend(message_id)
         if wait is not None:
-            message = _settled(client, message_id, wait)
+            message = settled(client, message_id, wait)
         if as_json:
             print_json(as_data(message))
         else:
@@ -399,23 +442,6 @@ def _row(message: Message) -> tuple[Any, ...]:
 
 def _short(party: str | None) -> str:
     return (party or "").rpartition("::")[2]
-
-
-def _settled(client: Client, message_id: str, wait: float) -> Message:
-    """The message once it is no longer on its way."""
-    return _patiently(lambda left: client.wait(message_id, left), wait)
-
-
-def _patiently(waiting: Callable[[float], T], wait: float) -> T:
-    """What is waited for; a node that restarts meanwhile is waited for too."""
-    end = time.monotonic() + wait
-    while True:
-        try:
-            return waiting(max(0.0, end - time.monotonic()))
-        except ApiError as error:
-            if not is_away(error) or time.monotonic() > end:
-                raise
-            time.sleep(_PAUSE)
 
 
 def _must_have_arrived(client: Client, message: Message, wait: float) -> None:

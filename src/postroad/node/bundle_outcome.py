@@ -3,12 +3,15 @@
 The row stays as long as a unit needs it: `Message.timer` names it as long as that is so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 from postroad.msh.answers import sent_messages
+from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.node.bundle_end import GoodEnd
 from postroad.node.context import Context
+from postroad.node.hearing import Said
 from postroad.node.in_force import Sending
 from postroad.node.outcome import (
     Done,
@@ -16,11 +19,12 @@ from postroad.node.outcome import (
     Step,
     attempted_unit,
     due,
+    ended,
     give_up,
     left_behind,
 )
 from postroad.node.sharing import Shared
-from postroad.reliability.schedule import ends_at
+from postroad.reliability.schedule import ONCE, ends_at
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.content import read_all
@@ -39,8 +43,8 @@ def unit_ids(context: Context, message: Message) -> tuple[str, ...]:
 
 def units_of(reader: Reader, ids: Sequence[str]) -> tuple[Message, ...]:
     """Those of them that are still kept."""
-    found = [reader.message(Side.SENDING, one) for one in ids]
-    return tuple([one for one in found if one is not None])
+    found = reader.messages_by_id(Side.SENDING, ids)
+    return tuple([found[one] for one in ids if one in found])
 
 
 def attempt_all(
@@ -54,14 +58,21 @@ def attempt_all(
     probe: bool = False,
 ) -> Step:
     """The step after an attempt with a bundle, which counts for each of its units."""
-    steps = [
-        attempted_unit(context, unit, work, sending, one, began, hope, probe, alone=False)
-        for unit, one in zip(units, outcomes, strict=True)
-    ]
+    now = context.clock()
+    policy = sending.policy if sending is not None else ONCE
+    good = GoodEnd(context, units, outcomes, policy, began, now)
 
     def step(tx: Transaction) -> Done | None:
+        if good.is_for_all and good.write(tx):
+            tx.finish_work(work.id, work.owner)
+            return Done(State.ACKNOWLEDGED, outcomes[0].peer)
         keep = Shared(tx).keep
-        done = [one for each in steps if (one := each(tx, keep)) is not None]
+        done = []
+        for unit, one in zip(units, outcomes, strict=True):
+            args = (context, unit, work, sending, one, began, hope, probe)
+            became = attempted_unit(*args, alone=False)(tx, keep)
+            if became is not None:
+                done.append(became)
         if len(done) == len(units) and all(one.state in _AT_REST for one in done):
             tx.finish_work(work.id, work.owner)
         else:
@@ -103,6 +114,37 @@ def settle_row(
     if sending is not None:
         ends = [ends_at(sending.policy, one.created_at, one.first_sent_at) for one in staying]
         tx.expire_work(work.id, min((one for one in ends if one is not None), default=None))
+
+
+def rows_of(tx: Transaction, ids: Sequence[str]) -> set[int]:
+    """The rows that units wait for: one that sends them all."""
+    return {one.timer for one in units_of(tx, ids) if one.timer is not None}
+
+
+def refused_whole(
+    context: Context,
+    tx: Transaction,
+    others: Sequence[str],
+    said: Said | None,
+    now: datetime,
+    peer: str | None,
+) -> None:
+    """EBMS:0030 about the primary unit means the others too. [P2-3.5-02]"""
+    if said is not None and said.by_error and said.error_code == BUNDLING_ERROR:
+        for unit in units_of(tx, others):
+            ended(context, tx, unit, said, now, peer)
+
+
+def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None:
+    """After units were answered by call-back: rows that no unit needs any more are done.
+
+    Who is sending a copy right now sees to it afterwards.
+    """
+    units = units_of(tx, ids)
+    for number in rows:
+        work = tx.work(number)
+        if work is not None and work.owner is None:
+            settle_row(tx, units, work, None)
 
 
 def bundle_left_behind(

@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.bundling import UNDEFINED, BundlingTerms
 from postroad.msh.answers import sent_units
-from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.msh.bundle_rules import BUNDLING_ERROR, Member
 from postroad.msh.bundling import Waiting, deadline, plan
 from postroad.msh.outbound import (
     Draft,
@@ -41,11 +41,11 @@ from postroad.node.outcome import unpackable
 from postroad.node.packaging import new_boundary
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused
-from postroad.node.sharing import Shared
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.ebms3 import Property, UserMessage
+from postroad.wire.ebms3_writer import write_user_message
 from postroad.wire.errors import EbmsError
 from postroad.wire.unit_paths import unit_values, written_unit
 
@@ -185,15 +185,7 @@ class Bundling:
         sending, name = unit.sending, unit.terms.pmode
         known = self._rests.get(name)
         if known is None or known[0] is not sending:
-            made = self._made([unit])
-            contents = [part.content for part in made.parts]
-            if made.seal is not None:
-                contents = list(made.seal.on(contents))
-            parts = [
-                WirePart(part.payload.content_id, part.wire_type, content, part.payload.file_name)
-                for part, content in zip(made.parts, contents, strict=True)
-            ]
-            whole = wire_form(made.version, made.envelope, parts, _BOUNDARY).length
+            whole = whole_size(self._made([unit]))
             known = sending, rest_size(whole, unit.packed, sending.match.leg)
             self._rests[name] = known
         return known[1]
@@ -209,14 +201,17 @@ class Bundling:
         wait = max((at - self._context.clock()).total_seconds(), 0.0)
         self._timers[place] = (at, loop.call_later(wait, self._plan, place))
 
-    def _plan(self, place: str) -> None:
-        self._timers.pop(place, None)
+    def _plan(self, place: str, drain: bool = False) -> None:
+        known = self._timers.pop(place, None)
+        if known is not None:
+            known[1].cancel()
         if not self._open:
             return
         there = self._waiting.get(place, {})
         terms = {unit.terms.pmode: unit.terms for unit, _ in there.values()}
         waiting = [one for _, one in there.values()]
-        found = plan(waiting, terms, self._context.clock(), limits=self._context.limits)
+        now, limits = self._context.clock(), self._context.limits
+        found = plan(waiting, terms, now, limits=limits, drain=drain)
         self._grown[place] = 0
         bundles = [[there.pop(one.id)[0] for one in bundle] for bundle in found.bundles]
         lonely = [there.pop(one.id)[0] for one in found.lonely]
@@ -237,9 +232,9 @@ class Bundling:
 
     async def _send(self, units: Sequence[Unit]) -> None:
         """Package a bundle, make it durable, and hand it to the sender."""
-        context, sender, first = self._context, self._sender, units[0]
+        first = units[0]
         try:
-            made = await self._package(units)
+            made = await self.package(units)
         except (Unsecurable, EbmsError, ValueError) as error:
             if len(units) > 1:
                 for unit in units:
@@ -249,27 +244,70 @@ class Bundling:
                 await self._fail(first.message, first.work, detail, None)
             return
         work = self._send_work(units)
-        taken = work.lane is None and sender.has_room(work.partner)
-        taken = taken and (first.sending.policy.fail_fast or not context.is_paused(work.partner))
-        if taken:
-            work = sender.claimed(work, context.clock())
         step = self._kept(units, made, work)
         done = await self._run([one.work for one in units], step)
-        if done is None:
+        if done is not None:
+            self._hand_over(made, work, *done)
+
+    async def send_at_once(
+        self, units: Sequence[Unit], made: Package, take: Callable[[Transaction], list[Message]]
+    ) -> tuple[Message, ...]:
+        """A bundle that an application put together, kept and on its way: what its units became.
+
+        `take` is the first thing in the same step: the messages of the units, with their parts kept
+        and not yet added.
+        """
+        work = self._send_work(units)
+        now, boundary = self._context.clock(), new_boundary(self._context, made)
+
+        def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
+            submitted = take(tx)
+            messages = _ready(tx, submitted, made, boundary, now)
+            tx.add_messages(messages)
+            tx.record([about(one, "submitted", one.created_at) for one in submitted])
+            if len(messages) > 1:
+                tx.record([about(one, "bundled", now) for one in messages])
+            return tx.add_work(work), messages
+
+        number, messages = await self._context.store.run(step)
+        self._hand_over(made, work, number, messages)
+        return messages
+
+    async def let_go_first(self, units: Sequence[Unit]) -> None:
+        """What waits and was promised to arrive before some units leaves now.
+
+        `Refused` when one of them cannot, for want of company. [P2-3.10.1-08]
+        """
+        ordered = [one for one in units if one.terms.in_order]
+        if not ordered:
             return
-        number, messages = done
-        if not taken:
-            context.work_came.set()
+        place = ordered[0].message.partner
+        self._plan(place, drain=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        series = {_waiting(one, 0).series for one in ordered}
+        for _, waiting in self._waiting.get(place, {}).values():
+            if waiting.series in series:
+                said = "goes before these and still waits for company; submit them after it"
+                raise Refused(409, f"{waiting.id} {said}", code=BUNDLING_ERROR)
+
+    def _hand_over(
+        self, made: Package, work: Work, number: int, messages: tuple[Message, ...]
+    ) -> None:
+        """What is durable now goes to the sender, if that claimed it."""
+        if work.owner is None:
+            self._context.work_came.set()
             return
         sent = sent_units((made.user_message, *made.secondaries), made.references)
         outgoing = Outgoing(messages[0], changed(work, id=number), made=made)
-        if len(units) > 1:
+        if len(messages) > 1:
             outgoing = changed(outgoing, units=messages, sent_units=sent)
         else:
             outgoing = changed(outgoing, sent=sent[messages[0].message_id])
-        sender.take(outgoing)
+        self._sender.take(outgoing)
 
-    async def _package(self, units: Sequence[Unit]) -> Package:
+    async def package(self, units: Sequence[Unit]) -> Package:
+        """The units in one message, by the P-Mode of the first; it is not kept yet."""
         size = sum(part.content.size for one in units for part in one.packed.parts)
         if size <= _ASIDE:
             return self._made(units)
@@ -287,20 +325,22 @@ class Bundling:
         )
 
     def _send_work(self, units: Sequence[Unit]) -> Work:
+        """The row that sends a bundle, claimed if the sender takes it at once."""
+        context, sender = self._context, self._sender
         message, sending = units[0].message, units[0].sending
         ends = [ends_at(sending.policy, one.message.created_at, None) for one in units]
         lane = None
         if any(one.terms.in_order for one in units):
             # Units of a series may be in several bundles, which arrive in their order.
             lane = f"send:bundle:{message.partner}"
-        return Work(
-            "send",
-            message.message_id,
-            self._context.clock(),
-            partner=message.partner,
-            lane=lane,
-            expires_at=min((one for one in ends if one is not None), default=None),
+        now, partner = context.clock(), message.partner
+        ends_first = min((one for one in ends if one is not None), default=None)
+        work = Work(
+            "send", message.message_id, now, partner=partner, lane=lane, expires_at=ends_first
         )
+        taken = lane is None and sender.has_room(partner)
+        taken = taken and (sending.policy.fail_fast or not context.is_paused(partner))
+        return sender.claimed(work, now) if taken else work
 
     def _kept(
         self, units: Sequence[Unit], made: Package, work: Work
@@ -308,31 +348,16 @@ class Bundling:
         """The step after which the bundle is ready to be sent."""
         context = self._context
         now, boundary = context.clock(), new_boundary(context, made)
-        primary = units[0].message.message_id
-        bundle = primary if len(units) > 1 else None
+        waited = [unit.message for unit in units]
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
-            keep = Shared(tx).keep
-            messages = []
-            for unit in units:
-                first = unit is units[0]
-                fields: dict[str, Any] = {
-                    "state": State.READY,
-                    "envelope": keep(made.envelope),
-                    "soap": made.version.number,
-                    "boundary": boundary if first else None,
-                    "seal": made.seal if first else None,
-                    "bundle": bundle,
-                    "updated_at": now,
-                }
-                name = unit.message.message_id
-                if not tx.change_message(Side.SENDING, name, (State.SUBMITTED,), **fields):
-                    raise _Gone
-                messages.append(changed(unit.message, **fields))
-                tx.finish_work(unit.work.id, unit.work.owner)
-            if bundle is not None:
+            messages = _ready(tx, waited, made, boundary, now)
+            if not tx.replace_messages(list(zip(waited, messages, strict=True))):
+                raise _Gone
+            tx.finish_works([unit.work.id for unit in units], units[0].work.owner)
+            if len(messages) > 1:
                 tx.record([about(one, "bundled", now) for one in messages])
-            return tx.add_work(work), tuple(messages)
+            return tx.add_work(work), messages
 
         return step
 
@@ -373,6 +398,52 @@ class Bundling:
             _log.exception("bundling failed")
 
 
+def _ready(
+    tx: Transaction,
+    messages: Sequence[Message],
+    made: Package,
+    boundary: str | None,
+    now: datetime,
+) -> tuple[Message, ...]:
+    """Units that are packaged: the row of the primary says how to send them."""
+    primary = messages[0]
+    envelope = tx.keep(made.envelope)
+    common: dict[str, Any] = {
+        "state": State.READY,
+        "envelope": envelope,
+        "soap": made.version.number,
+        "boundary": None,
+        "seal": None,
+        "bundle": primary.message_id if len(messages) > 1 else None,
+        "updated_at": now,
+    }
+    ready = [changed(primary, **common | {"boundary": boundary, "seal": made.seal})]
+    for one in messages[1:]:
+        tx.share(envelope)
+        ready.append(changed(one, **common))
+    return tuple(ready)
+
+
+def whole_size(made: Package) -> int:
+    """How large a message is as it is sent, envelope and attachments."""
+    contents = [part.content for part in made.parts]
+    if made.seal is not None:
+        contents = list(made.seal.on(contents))
+    parts = [
+        WirePart(part.payload.content_id, part.wire_type, content, part.payload.file_name)
+        for part, content in zip(made.parts, contents, strict=True)
+    ]
+    return wire_form(made.version, made.envelope, parts, _BOUNDARY).length
+
+
+def members(units: Sequence[Unit]) -> list[Member]:
+    """Units of a bundle, as its rules see them."""
+    return [
+        Member(one.message.message_id, one.packed.user_message.message_info.timestamp, one.terms)
+        for one in units
+    ]
+
+
 def _waiting(unit: Unit, rest: int) -> Waiting:
     """A unit as the planner sees it."""
     message, packed, leg = unit.message, unit.packed, unit.sending.match.leg
@@ -409,4 +480,5 @@ def _restored(context: Context, message: Message, work: Work) -> PackedUnit:
         named = tuple(Property(*one) for one in part.properties)
         content = payload.content
         parts.append(PackedPart(payload, content, part.wire_type, part.compressed, named))
-    return PackedUnit(user_message, tuple(parts))
+    known = (user_message, write_user_message(user_message))
+    return PackedUnit(user_message, tuple(parts), known)

@@ -185,8 +185,10 @@ def moved(
 
     [P2-5.2-07] [P2-5.2-08]
     """
+    if message.side is not Side.SENDING or not hearing.moves_reply:
+        return
     request = tx.message(message.side, message.message_id)
-    if message.side is not Side.SENDING or request is None or not hearing.moves_reply:
+    if request is None:
         return
     if request.late or request.reply_message_id is not None or not has_alternate(context, request):
         return

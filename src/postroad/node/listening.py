@@ -5,15 +5,18 @@ message that it is about, and all that is heard is written down in one step.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
+
+from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage, sent_messages
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
+from postroad.node.bundle_outcome import close_rows, refused_whole, rows_of
 from postroad.node.context import Context
 from postroad.node.hearing import Hearing, judged
 from postroad.node.noting import note
@@ -27,6 +30,7 @@ from postroad.wire.ebms3 import SignalMessage
 _AT_ONCE: Final = 16 * 1024
 """Bytes of attachments up to which an envelope is judged on the loop."""
 Refs = tuple[str | None, ...]
+Ids = tuple[str, ...]
 
 
 async def listen(
@@ -47,7 +51,7 @@ async def listen(
         detail = f"a signal about {name or 'no message'}, which was not sent from here"
         await note(context, "EBMS:0003", detail, now, peer)
     for message in known:
-        context.settled.tell(message.message_id)
+        context.settled.tell(message.part_of or message.message_id)
     if known:
         context.told()
     if any(one.channel is None for one in known):
@@ -76,6 +80,7 @@ async def hear_all(
     for message in known:
         legs.setdefault((message.pmode, message.leg), []).append(message)
     hearings: list[tuple[Message, Hearing]] = []
+    bundles: dict[str, tuple[str, ...]] = {}
     for number, messages in enumerate(legs.values()):
         match = context.in_force.match(messages[0].pmode, messages[0].leg)
         if judged_already and look is not None:
@@ -83,12 +88,14 @@ async def hear_all(
         else:
             found = await _judged(context, capture, messages[0], now, None if number else look)
         signals = by_reference(found)
-        for message, sent in zip(messages, _sent(context, messages), strict=True):
+        for message, (sent, ids) in zip(messages, _sent(context, messages), strict=True):
+            if message.bundle is not None:
+                bundles[message.bundle] = ids
             about = signals.get(message.message_id, ())
             hearing = judged(found, capture, match, sent, on_response=False, signals=about)
             hearings.append((message, hearing))
     if hearings:
-        await context.store.run(_written(context, hearings, now, peer))
+        await context.store.run(_written(context, hearings, bundles, now, peer))
     return known, unknown
 
 
@@ -129,8 +136,8 @@ def _looked(look: Look, terms: Terms) -> None:
         look.judge(terms)
 
 
-def _sent(context: Context, messages: list[Message]) -> list[SentMessage]:
-    """What was sent; the envelope of a bundle is read once for all its units."""
+def _sent(context: Context, messages: list[Message]) -> Iterator[tuple[SentMessage, Ids]]:
+    """What was sent of each, with whom; the envelope of a bundle is read once for all its units."""
     read: dict[Stored, dict[str, SentMessage]] = {}
     for message in messages:
         stored = message.envelope
@@ -138,7 +145,13 @@ def _sent(context: Context, messages: list[Message]) -> list[SentMessage]:
         if stored not in read:
             kept = read_all(context.store.content(stored), stored.size)
             read[stored] = sent_messages(kept, context.limits)
-    return [read[one.envelope][one.message_id] for one in messages if one.envelope is not None]
+        sent = read[stored][message.message_id]
+        yield _as_sent(message, sent), tuple(read[stored])
+
+
+def _as_sent(message: Message, sent: SentMessage) -> SentMessage:
+    """Of a message that went in fragments nothing was signed: its receipt names its parts."""
+    return sent if message.split is None else changed(sent, references=message.split.references)
 
 
 def by_reference(found: Inspection) -> dict[str | None, list[SignalMessage]]:
@@ -150,11 +163,22 @@ def by_reference(found: Inspection) -> dict[str | None, list[SignalMessage]]:
 
 
 def _written(
-    context: Context, hearings: list[tuple[Message, Hearing]], now: datetime, peer: str | None
+    context: Context,
+    hearings: list[tuple[Message, Hearing]],
+    bundles: Mapping[str, Ids],
+    now: datetime,
+    peer: str | None,
 ) -> Callable[[Transaction], None]:
+    """The step that writes down what was heard; `bundles` are the units of some, by the primary."""
+
     def step(tx: Transaction) -> None:
         keep = Shared(tx).keep
+        rows = {name: rows_of(tx, ids) for name, ids in bundles.items()}
         for message, hearing in hearings:
             answered(context, tx, message, hearing, now, peer, keep)
+            if message.message_id in bundles:
+                refused_whole(context, tx, bundles[message.message_id][1:], hearing.said, now, peer)
+        for name, ids in bundles.items():
+            close_rows(tx, ids, rows[name])
 
     return step

@@ -20,7 +20,9 @@ from postroad.msh.lens import Inspection
 from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
 from postroad.msh.selecting import items_asked, items_of
+from postroad.node.calling import SENT
 from postroad.node.context import Context
+from postroad.node.fragmenting import Fragmenting
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, place, signed
 from postroad.node.outcome import Reason, apply, due, give_up, left_as, life_of
@@ -104,6 +106,7 @@ class Offering:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._fragmenting = Fragmenting(context)
 
     async def perform(self, work: Work) -> None:
         """Look at a message whose time has come: given up, or seen to that it is offered."""
@@ -289,9 +292,10 @@ class Offering:
         for signal in tx.signals(Side.RECEIVING, message.message_id):
             if signal.signal_id != offer.message_id:
                 continue
-            if signal.kind == "receipt":
+            event = SENT.get(signal.kind)
+            if event is not None:
                 told = {"signal_id": signal.signal_id, "evidence": place(signal.envelope)}
-                tx.record((about(message, "receipt_sent", now, peer=peer, **told),))
+                tx.record((about(message, event, now, peer=peer, **told),))
             return signal
         return None
 
@@ -314,7 +318,7 @@ class Offering:
         result = Input.UNANSWERED if sending.awaits else Input.LEFT
         reason, form, length = Reason(peer=peer), None, 0
         try:
-            form = self._form(message)
+            form = self._form(message) if message.part_of is None else self._cut(tx, message)
             length = form.length
         except StoreError as lost:
             # It stands in nobody's way: the next one is handed out.
@@ -355,6 +359,14 @@ class Offering:
     def respond(self, message: Message) -> Response:
         """A message as the response: large ones in pieces."""
         return self._response(self._form(message))
+
+    def _cut(self, tx: Transaction, message: Message) -> WireForm:
+        """A fragment as it goes over the wire; `StoreDamaged` when its message is not there."""
+        whole = tx.message(Side.SENDING, message.part_of or "")
+        if whole is None:
+            raise StoreDamaged("the message that it is a part of is not there")
+        sending = self._context.in_force.sending_of(message)
+        return self._fragmenting.form(whole, message, sending)
 
     def _form(self, message: Message) -> WireForm:
         """The message as it goes over the wire: the same bytes each time."""

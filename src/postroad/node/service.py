@@ -3,7 +3,7 @@
 `Service` is the one door; `postroad.node.node.Node` is behind it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -140,6 +140,20 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """How far a message is that goes in fragments."""
+
+    fragments: int
+    sent: int
+    """Those that left, at least once."""
+    arrived: int
+    """Those that were acknowledged, or sent where no receipts are agreed on."""
+    bytes: int
+    """Of all fragments together, without their envelopes."""
+    arrived_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reloaded:
     ok: bool
     pmodes: int
@@ -159,6 +173,10 @@ class Service(Protocol):
         """Take a message over: durable when this returns. `Refused` when it is not taken."""
         ...
 
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Take the units of a bundle over, the primary first: all of them, or none (`Refused`)."""
+        ...
+
     async def reply(self, message_id: str, submission: Submission) -> Submitted:
         """Answer a message of the inbox; without a P-Mode by that of the message, if it is two-way.
 
@@ -175,6 +193,14 @@ class Service(Protocol):
     async def signals(self, message: Message) -> list[Signal]: ...
 
     async def events(self, message_id: str) -> list[Recorded]: ...
+
+    async def transfer(self, message: Message) -> Transfer | None:
+        """How far a message is that goes in fragments; None: it goes whole."""
+        ...
+
+    async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
+        """The fragments of a message that was sent from here, by number."""
+        ...
 
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         """The outgoing message once it is no longer on its way, or as it is after `timeout`."""

@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import re
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -10,9 +12,18 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage
+from postroad.msh.bundle_rules import BUNDLING_ERROR, bundle_problems
 from postroad.msh.ebxml_outbound import check_ebxml_draft
-from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
-from postroad.node.bundling import Bundling, Unit, packed_unit
+from postroad.msh.outbound import (
+    Draft,
+    DraftPayload,
+    Package,
+    check_draft,
+    draft_problems,
+    user_message,
+)
+from postroad.msh.securing import Unsecurable
+from postroad.node.bundling import Bundling, Unit, members, packed_unit, whole_size
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import conversation_of, link_of
@@ -34,7 +45,9 @@ from postroad.node.packaging import (
 from postroad.node.replying import Riding, for_request, riding
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.node.splitting import may_be_cut
 from postroad.node.together import Together
+from postroad.node.wsrm_source import key_of
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
@@ -76,8 +89,92 @@ class Submitting:
         except Overtaken:
             return await self._take(submission, mark)
 
-    async def _take(self, submission: Submission, mark: str | None) -> Submitted:
-        now = self._context.clock()
+    async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Take the units of a bundle over, the primary first: all or none, and sent at once.
+
+        [P2-3.1.3-04] [P2-3.4-01]
+        """
+        if len(submissions) > self._context.limits.units:
+            raise Refused(413, f"a bundle has at most {self._context.limits.units} units here")
+        while True:
+            known = await self._bundle_before(submissions)
+            if known:
+                return known
+            try:
+                return await self._take_bundle(submissions)
+            except Overtaken:
+                continue
+
+    async def _bundle_before(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """What became of a bundle that was submitted before; nothing when it was not."""
+        names = [one.message_id for one in submissions if one.message_id]
+        twin = next((one for one, count in Counter(names).items() if count > 1), None)
+        if twin is not None:
+            raise Refused(400, f"two units have the id {twin}; give each its own")
+        found = []
+        for one in submissions:
+            before = await self._before(one.message_id) if one.message_id else None
+            if before is not None:
+                found.append(_again(before, fingerprint(one)))
+        if found and len(found) < len(submissions):
+            said = "was submitted before, and others of this bundle were not; leave it out"
+            raise Refused(409, f"{found[0].message.message_id} {said}")
+        return found
+
+    async def _take_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        context, bundling = self._context, self._bundling
+        now = context.clock()
+        units = [await self._unit(one, now) for one in submissions]
+        self._check_company(units)
+        _refuse(bundle_problems(members(units), 0))
+        await bundling.let_go_first(units)
+        try:
+            made = await bundling.package(units)
+        except (Unsecurable, ValueError) as error:
+            raise Refused(422, str(error)) from None
+        _refuse(bundle_problems(members(units), whole_size(made)))
+
+        def take(tx: Transaction) -> list[Message]:
+            if tx.messages_by_id(Side.SENDING, [one.message.message_id for one in units]):
+                raise Overtaken
+            kept = [_with_parts(tx, one) for one in units]
+            for one in kept:
+                if one.leg == 2:
+                    answer(tx, one)
+            return kept
+
+        taken = await bundling.send_at_once(units, made, take)
+        for _ in taken:
+            context.count("messages", side="sending", event="submitted")
+        return [Submitted(one, False) for one in taken]
+
+    async def _unit(self, submission: Submission, now: datetime) -> Unit:
+        """A unit of a bundle that an application put together."""
+        mark = fingerprint(submission) if submission.message_id else None
+        message, draft, sending = await self._drafted(submission, mark, now)
+        if sending.bundling is None or sending.asks:
+            said = f"messages of P-Mode {submission.pmode!r} go alone: submit it by itself"
+            raise Refused(422, f"{message.message_id}: {said}", code=BUNDLING_ERROR)
+        packed = await packed_unit(self._context, draft, sending, now)
+        _refuse(draft_problems(draft, sending.match, packed.user_message))
+        return Unit(message, self._bundling.work(message, packed), packed, sending)
+
+    def _check_company(self, units: Sequence[Unit]) -> None:
+        """What of a bundle no P-Mode says, and no message can hold."""
+        first, most = units[0], self._context.limits.parts
+        if len(units) == 1 and first.terms.policy == "always":
+            said = "is always bundled: submit others with it"
+            raise Refused(422, f"{first.message.message_id} {said}", code=BUNDLING_ERROR)
+        for one in units:
+            if one.message.partner != first.message.partner:
+                said = f"goes to {one.message.partner}, the primary to {first.message.partner}"
+                raise Refused(422, f"{one.message.message_id} {said}", code=BUNDLING_ERROR)
+        if sum(len(one.packed.parts) for one in units) >= most:
+            raise Refused(413, f"there are more than {most - 1} payloads in the bundle")
+
+    async def _drafted(
+        self, submission: Submission, mark: str | None, now: datetime
+    ) -> tuple[Message, Draft, Sending]:
         sending, request = await leg_of(self._context, submission)
         draft = self._draft(submission, now)
         if request is not None:
@@ -85,9 +182,15 @@ class Submitting:
         message = changed(drafted(self._context, draft, sending, now), fingerprint=mark)
         if request is not None:
             message = changed(message, late=request.late)
-        if sending.bundling is not None and not sending.asks:
+        return message, draft, sending
+
+    async def _take(self, submission: Submission, mark: str | None) -> Submitted:
+        now = self._context.clock()
+        message, draft, sending = await self._drafted(submission, mark, now)
+        if sending.bundling is not None and not sending.asks and not _goes_alone(message, sending):
             return await self._keep_waiting(message, draft, sending, now)
-        if message.bytes > AT_ONCE or sending.numbered or sending.linked:
+        later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
+        if later or sending.numbered or sending.linked or sending.reliable:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
@@ -162,24 +265,12 @@ class Submitting:
         context, bundling = self._context, self._bundling
         unit = await packed_unit(context, draft, sending, now)
         _refuse(draft_problems(draft, sending.match, unit.user_message))
-        work = bundling.work(message, unit)
-
-        def step(tx: Transaction) -> Kept:
-            kept = changed(message, parts=tuple([packed(tx, part) for part in unit.parts]))
-            if not tx.add_message(kept):
-                for part in kept.parts:
-                    tx.drop(part.stored)
-                return _there(tx, message), None
-            if kept.leg == 2:
-                answer(tx, kept)
-            tx.record((about(kept, "submitted", now),))
-            return kept, tx.add_work(work)
-
-        kept, number = await context.store.run(step)
+        given = Unit(message, bundling.work(message, unit), unit, sending)
+        kept, number = await context.store.run(lambda tx: _waits(tx, given, now))
         if number is None:
             return _again(kept, message.fingerprint)
         context.count("messages", side="sending", event="submitted")
-        bundling.take(Unit(kept, changed(work, id=number), unit, sending))
+        bundling.take(changed(given, message=kept, work=changed(given.work, id=number)))
         return Submitted(kept, False)
 
     async def _keep_offered(
@@ -220,12 +311,15 @@ class Submitting:
         payloads = [
             changed(one, content=await context.store.persist(one.content)) for one in draft.payloads
         ]
-        plan = Plan(
-            draft.service, draft.action, draft.test, tuple(one.compress for one in payloads)
-        )
-        work = changed(
-            send_work(context, "package", message, sending), data=msgspec.json.encode(plan)
-        )
+        compress = tuple(one.compress for one in payloads)
+        plan = Plan(draft.service, draft.action, draft.test, compress)
+        work = send_work(context, "package", message, sending)
+        if sending.reliable is not None:
+            # Numbers are given in the order in which messages were submitted.
+            said = user_message(draft, sending.match, (), message.created_at, sending.agreed)
+            plan = dataclasses.replace(plan, sequence=key_of(sending, said))
+            work = changed(work, kind="sequence", lane=f"sequence:{plan.sequence}")
+        work = changed(work, data=msgspec.json.encode(plan))
 
         def step(tx: Transaction) -> Kept:
             kept = changed(message, parts=tuple([unpacked(tx, one) for one in payloads]))
@@ -307,6 +401,24 @@ class Submitting:
             raise Refused(400, str(error)) from None
 
 
+def _with_parts(tx: Transaction, unit: Unit) -> Message:
+    """The message of a unit, its parts kept in their signed form."""
+    return changed(unit.message, parts=tuple([packed(tx, part) for part in unit.packed.parts]))
+
+
+def _waits(tx: Transaction, unit: Unit, now: datetime) -> Kept:
+    """The step after which a unit waits to be bundled."""
+    kept = _with_parts(tx, unit)
+    if not tx.add_message(kept):
+        for part in kept.parts:
+            tx.drop(part.stored)
+        return _there(tx, unit.message), None
+    if kept.leg == 2:
+        answer(tx, kept)
+    tx.record((about(kept, "submitted", now),))
+    return kept, tx.add_work(unit.work)
+
+
 def send_work(context: Context, kind: str, message: Message, sending: Sending) -> Work:
     """The work of packaging or sending a message, in its lane where order was promised."""
     if (sending.channel is not None or sending.answers) and kind == "send":
@@ -332,6 +444,14 @@ def send_work(context: Context, kind: str, message: Message, sending: Sending) -
 def _goes_now(context: Context, work: Work, sending: Sending) -> bool:
     """Whether the sender takes it over at once: not for a partner who is paused."""
     return sending.policy.fail_fast or not context.is_paused(work.partner)
+
+
+def _goes_alone(message: Message, sending: Sending) -> bool:
+    """Whether it is too large for company, which it may have: it goes in fragments at once."""
+    terms, bundling = sending.splitting, sending.bundling
+    if terms is None or bundling is None or bundling.in_order:
+        return False
+    return bundling.policy == "optional" and message.bytes > terms.cut
 
 
 def _refuse(problems: list[EbmsError]) -> None:
