@@ -1,6 +1,9 @@
 """Large messages from one node to another: cut there, joined here, delivered once."""
 
+import io
+import json
 import random
+import zipfile
 from typing import Any
 
 import pytest
@@ -210,3 +213,33 @@ async def test_how_far_it_is_can_be_asked_all_the_while(world: World) -> None:
     assert (done.sent, done.arrived, done.arrived_bytes) == (4, 4, done.bytes)
     small = Message(Side.SENDING, "x", State.SENT, whole.created_at, whole.created_at)
     assert await buyer.node.transfer(small) is None
+
+
+@pytest.mark.req("P2-4.4.2-20")
+@played
+async def test_the_receipt_for_the_whole_is_evidence_at_both_ends(world: World) -> None:
+    agree(world, signed=True)
+    await (await world.start(BUYER)).send(BIG, payload=PAYLOAD)
+    await world.start(SELLER)
+    await world.until(30)
+    await arrives(world)
+    for station in world.stations.values():
+        zipped = b"".join(await station.node.evidence(BIG))
+        verdict = json.loads(zipfile.ZipFile(io.BytesIO(zipped)).read("verdict.json"))
+        assert verdict["holds"] is True
+        [receipt] = verdict["receipts"]
+        assert [one["equal"] for one in receipt["digests"]] == [True, True]
+
+
+@played
+async def test_a_message_too_large_for_company_goes_in_fragments_at_once(world: World) -> None:
+    company = {"compatibility": {"pmode_list": [ORDERS]}, "max_delay": "PT5S"}
+    agree(world, signed=True, bundling={"policy": "optional", **company})
+    buyer, seller = await world.both()
+    await buyer.send("small@buyer")
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(3)
+    assert await seller.inbox() == [BIG]
+    await world.until(10)
+    assert await seller.inbox() == [BIG, "small@buyer"]
+    assert await buyer.state(BIG) is State.ACKNOWLEDGED

@@ -157,6 +157,18 @@ async def test_the_next_attempt_asks_first_what_the_last_one_brought(
         await arrived(both)
 
 
+@in_loop
+async def test_a_fragment_goes_on_like_any_message(made: Path, tmp_path: Path) -> None:
+    cuts = [Cut(up=700_000)] * 2
+    async with parties(made, tmp_path, cuts, fragment="1200 KiB", store="sqlite") as both:
+        sent = await both.send()
+        assert sent.state is State.ACKNOWLEDGED
+        assert sent.split is not None
+        assert sorted(both.line.methods) == ["HEAD", "POST", "POST", "POST"]
+        assert brought(both) < WIRE + 2 * 8192 + 3 * HEADS
+        await arrived(both)
+
+
 CUTS = st.lists(
     st.one_of(
         st.integers(1, WIRE).map(lambda place: Cut(up=place)),

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,22 +10,30 @@ from typing import Any
 
 import pytest
 
+from postroad.msh.outbound import MESSAGING_ID
+from postroad.msh.restarting import begun
+from postroad.msh.securing import signing
 from postroad.node import reception
 from postroad.node.config_groups import Restart
 from postroad.node.receiving import Receiver
 from postroad.node.requests import Request, Response, Upload
 from postroad.node.restarting import Restarting
 from postroad.node.upkeep import Upkeep
+from postroad.security.secure import secure
+from postroad.security.sign import Block
 from postroad.store.interface import Store
 from postroad.store.memory import MemoryStore
 from postroad.store.records import Side, State
 from postroad.store.sqlite import open_sqlite
 from postroad.transport.http_body import Truncated
+from postroad.wire.content import BytesSink
 from postroad.wire.restart import ContentRange
+from postroad.wire.soap import SoapVersion
 from tests.node.exchange import BEGIN, BUYER, SELLER, Exchange, make_parties
 from tests.node.uploads import PAYLOAD, M, agreed
 from tests.transport.wires import in_loop
 
+MESSAGING = re.compile(rb"<eb:Messaging.*</eb:Messaging>", re.DOTALL)
 NAME = "a-name-that-nobody-would-ever-guess-0001"
 HOME = "192.0.2.1"
 HALF = len(PAYLOAD) // 2
@@ -234,6 +243,22 @@ async def test_a_beginning_that_no_partner_signed_is_not_kept(made: Path) -> Non
 
 
 @in_loop
+async def test_a_signature_beside_the_header_proves_nothing_of_it(made: Path) -> None:
+    world = await opened(made)
+    sending = world.exchange.contexts[BUYER].in_force.sending(PMODE)
+    how = signing(sending.match.leg, sending.material.signing)
+    assert how is not None
+    lens = world.exchange.contexts[SELLER].in_force.lens(BEGIN, BytesSink)
+    envelope = world.body[world.body.index(b"<S12:Envelope") :].partition(b"</S12:Envelope>")[0]
+    header = MESSAGING.search(envelope)
+    assert header is not None
+    for name, known in (("", False), (MESSAGING_ID, True)):
+        block = Block(name, header[0].decode())
+        again = secure(SoapVersion.SOAP_12, [block], [], signing=how)
+        assert (begun(again.envelope, lens) is not None) is known
+
+
+@in_loop
 async def test_before_the_envelope_is_there_nothing_is_kept(made: Path) -> None:
     world = await opened(made)
     await world.begin(1000)
@@ -430,3 +455,35 @@ async def test_what_came_is_kept_from_time_to_time_and_outlives_its_process(
     world.exchange.clock.wait(reception.LEASE.total_seconds() + 1)
     assert await world.there() == HALF
     await again.close()
+
+
+@in_loop
+async def test_who_was_silent_for_long_does_not_spoil_what_another_process_keeps(
+    made: Path,
+) -> None:
+    world = await opened(made)
+    context = world.exchange.contexts[SELLER]
+    await world.begin()
+    taken, cut = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield world.body[HALF : HALF + 500]
+        taken.set()
+        await cut.wait()
+        raise Truncated(500)
+
+    total = len(world.body)
+    upload = Upload("/msh", NAME, ContentRange(HALF, total - 1, total))
+    request = Request(world.kind, HOME, slow(), length=total - HALF, upload=upload)
+    silent = asyncio.create_task(world.restarting.receive(request))
+    await taken.wait()
+    world.exchange.clock.wait(reception.LEASE.total_seconds())
+    other = dataclasses.replace(context, owner="seller/other")
+    world.restarting = Restarting(other, Receiver(other).receive)
+    with pytest.raises(Truncated):
+        await world.ask(world.body[HALF : HALF + 1000], upload.range, breaks=True)
+    cut.set()
+    with pytest.raises(Truncated):
+        await silent
+    assert await world.there() == HALF + 1000
+    assert (await world.rest(HALF + 1000)).status == 200

@@ -5,7 +5,7 @@ import hashlib
 import random
 import shutil
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from postroad.store.interface import Store
 from postroad.store.memory import MemoryStore
 from postroad.store.records import Message, Side, State, Wanted
 from postroad.store.sqlite import open_sqlite
+from postroad.transport.http_body import ASGIApp, Receive, Scope, Send
 from postroad.transport.http_limits import ServerLimits
 from postroad.wire.content import BytesContent
 from postroad.wire.limits import MIB
@@ -38,9 +39,18 @@ AGAIN: Final = {"max_retries": 8, "period": "PT0.05S"}
 
 
 def agreed(
-    folder: Path, pmode: str, restart: Any, address: str | None = None, *, gzip: bool = False
+    folder: Path,
+    pmode: str,
+    restart: Any,
+    address: str | None = None,
+    *,
+    gzip: bool = False,
+    split: tuple[str, str] | None = None,
 ) -> None:
-    """Write into a party's P-Mode whether uploads go on, where to, and whether compressed."""
+    """Write into a party's P-Mode whether uploads go on, where to, and what they are.
+
+    `split`: the size of fragments, and where receipts go.
+    """
     path = folder / "pmodes" / f"{pmode}.yaml"
     said = yaml.safe_load(path.read_text())
     [leg] = said["legs"]
@@ -50,6 +60,11 @@ def agreed(
     leg["reception_awareness"]["retry"]["parameters"] = AGAIN
     if not gzip:
         leg.pop("payload_service", None)
+    if split is not None:
+        size, back = split
+        leg["splitting"] = {"fragment_size": size, "join_interval": "PT10M"}
+        leg["error_handling"]["report"] = {"receiver_errors_to": back}
+        leg["security"]["send_receipt"] |= {"reply_pattern": "callback", "reply_to": back}
     path.write_text(yaml.safe_dump(said))
 
 
@@ -103,20 +118,32 @@ async def parties(
     store: str = "memory",
     pmode: str = PMODE,
     gzip: bool = False,
+    fragment: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Parties]:
     """Both nodes, with a line between them; `settings` are the seller's."""
     shutil.copytree(made, folder, dirs_exist_ok=True)
     config = folder / SELLER / "postroad.yaml"
     config.write_text(yaml.safe_dump(yaml.safe_load(config.read_text()) | settings))
-    agreed(folder / SELLER, pmode, restart if at_seller is None else at_seller, gzip=gzip)
-    seller = Node(load_config(config), await a_store(folder, SELLER, store))
-    await seller.start()
-    async with serving(msh_app(seller), ONE_REQUEST) as server, line(server.port, cuts) as cutting:
-        agreed(folder / BUYER, pmode, restart, f"{cutting.url}/msh", gzip=gzip)
+    doors: dict[str, ASGIApp] = {}
+
+    async def door(scope: Scope, receive: Receive, send: Send) -> None:
+        await doors[BUYER](scope, receive, send)
+
+    async with AsyncExitStack() as stack:
+        back = await stack.enter_async_context(serving(door))
+        split = None if fragment is None else (fragment, f"{back.url}/msh")
+        told = restart if at_seller is None else at_seller
+        agreed(folder / SELLER, pmode, told, gzip=gzip, split=split)
+        seller = Node(load_config(config), await a_store(folder, SELLER, store))
+        await seller.start()
+        server = await stack.enter_async_context(serving(msh_app(seller), ONE_REQUEST))
+        cutting = await stack.enter_async_context(line(server.port, cuts))
+        agreed(folder / BUYER, pmode, restart, f"{cutting.url}/msh", gzip=gzip, split=split)
         buyer = Node(
             load_config(folder / BUYER / "postroad.yaml"), await a_store(folder, BUYER, store)
         )
+        doors[BUYER] = msh_app(buyer)
         await buyer.start()
         try:
             yield Parties(buyer, seller, cutting, server.url)

@@ -167,19 +167,19 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
     ("text", "line", "name"),
     [
         ("    security:\n      conversation: true\n", 6, "PMode[1].Security.Conversation"),
-        ("    reliability: {at_most_once: {}}\n", 5, "PMode[1].Reliability.AtMostOnce"),
         (
             "    security: {send_receipt: true}\n"
             "    reception_awareness: {duplicate_detection: {parameters: {max_size: 1 MiB}}}\n",
             6,
             "PMode[1].ReceptionAwareness.DuplicateDetection.Parameters.maxsize",
         ),
-        ("    reliability: {at_most_once: true}\n", 5, "PMode[1].Reliability.AtMostOnce"),
         (
-            "    security: {conversation: true}\n",
-            5,
-            "PMode[1].Security.Conversation",
+            "    reliability: {protocol: wsrm, at_least_once: {contract: true},\n"
+            "      start_group: true}\n",
+            6,
+            "PMode[1].Reliability.StartGroup",
         ),
+        ("    security: {conversation: {}}\n", 5, "PMode[1].Security.Conversation"),
     ],
 )
 def test_a_parameter_without_behaviour_is_refused_by_name(text: str, line: int, name: str) -> None:

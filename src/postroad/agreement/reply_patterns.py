@@ -6,6 +6,8 @@ is said about fragments must not be the response (Part 2, 4.4.2).
 
 from postroad.agreement.addressing import Addressing
 from postroad.agreement.pmode import Leg
+from postroad.wire.multihop import RESPONSE
+from postroad.wire.names import DEFAULT_MPC
 
 
 def _usual(leg: Leg) -> str:
@@ -66,7 +68,22 @@ def errors_channel(leg: Leg) -> str | None:
     return routed_mpc(error_addressing(leg)) if error_pattern(leg) == "pull" else None
 
 
+def acks_channel(leg: Leg) -> str | None:
+    """The channel that acknowledgments are pulled from; None: they are not pulled.
+
+    Where no EPR names one it is inferred. [P2-6.6.3-01] [P2-6.6.3-02] [P2-2.6.2-10]
+    """
+    agreed = leg.reliability
+    least = agreed.at_least_once if agreed is not None else None
+    if agreed is None or agreed.protocol is None or least is None or least.reply_pattern != "Pull":
+        return None
+    to = least.contract.acks_to if least.contract else None
+    named = routed_mpc(to.addressing if to else None)
+    info = leg.business_info
+    return named or ((info.mpc if info else None) or DEFAULT_MPC) + RESPONSE
+
+
 def signal_channels(leg: Leg) -> tuple[str, ...]:
     """The channels from which the sender of messages pulls what is said about them."""
-    found = (receipts_channel(leg), errors_channel(leg))
+    found = (receipts_channel(leg), errors_channel(leg), acks_channel(leg))
     return tuple(dict.fromkeys(one for one in found if one is not None))

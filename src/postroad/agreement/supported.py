@@ -93,6 +93,17 @@ PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck
 PMode[].ReceptionAwareness.AckAfterDelivery
+PMode[].Reliability.Protocol
+PMode[].Reliability.AtLeastOnce.Contract
+PMode[].Reliability.AtLeastOnce.Contract.AckOnDelivery
+PMode[].Reliability.AtLeastOnce.Contract.AcksTo
+PMode[].Reliability.AtLeastOnce.Contract.AcksTo.Addressing.*
+PMode[].Reliability.AtLeastOnce.ReplyPattern
+PMode[].Reliability.AtMostOnce.Contract
+PMode[].Reliability.InOrder.Contract
+PMode[].Reliability.Correlation
+PMode[].Reliability.Retry.*
+PMode[].Reliability.MaxIdle
 PMode[].Pull.*
 PMode[].ebXML.*
 """

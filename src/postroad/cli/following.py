@@ -18,6 +18,7 @@ from postroad.cli.showing import (
     print_json,
     print_table,
     size,
+    state,
 )
 from postroad.cli.standing import (
     notice_in_words,
@@ -151,7 +152,7 @@ def _fragments(message: Message) -> str:
 def _piece(fragment: Message) -> tuple[str | Text, ...]:
     return (
         str(fragment.fragment),
-        shown_state(fragment),
+        state(fragment.state),
         str(fragment.attempts),
         size(fragment.bytes),
         _at(fragment.last_sent_at),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
-from postroad.msh.joined_receipts import part_references
+from postroad.msh.joined_receipts import received_references
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import problem_facts, report
 from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
@@ -153,19 +153,10 @@ def _meant(found: Inspection, message_id: str | None) -> UserMessage | None:
 
 def _signed_of(message: Inspection, user_message: UserMessage) -> Sequence[Reference]:
     """What of the message's signature is about one of its user messages."""
-    if message.messaging is None:
+    if message.verification is None or message.messaging is None:
         return ()
-    return references_about(message.proof, user_message, message.messaging.user_messages)
-
-
-def _digested(found: Inspection) -> tuple[Reference, ...]:
-    """The digests of what was sent in fragments, which were signed instead of it.
-
-    Its receipt repeats these. [P2-4.4.2-20]
-    """
-    if found.verification is not None or found.envelope is None:
-        return ()
-    return part_references(found.envelope, found.attachments.values())
+    signed = message.verification.signed_references
+    return references_about(signed, user_message, message.messaging.user_messages)
 
 
 def _looked(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
@@ -216,9 +207,9 @@ def _judge_signal(
         return SignalFinding(given, found, tuple(problems))
     if signal.receipt is None:
         return SignalFinding(given, found, tuple(problems))
-    in_parts = message.verification is None and signal.receipt.non_repudiation is not None
-    message.digests = _digested(message) if in_parts else ()
-    sent = _signed_of(message, user_message)
+    units = message.messaging.user_messages if message.messaging else ()
+    known = received_references(message, signal)
+    sent = references_about(known, user_message, units)
     problems += signer_problems(found, message, user_message)
     try:
         check_receipt(
@@ -226,7 +217,7 @@ def _judge_signal(
             sent_message_id=user_message.message_info.message_id,
             sent_references=sent or None,
             sent_user_message=user_message,
-            also_sent=message.proof,
+            also_sent=known,
         )
     except EbmsError as invalid:
         problems.append(invalid)

@@ -29,6 +29,8 @@ from postroad.wire.multihop import RoutingInput
 from postroad.wire.soap import Envelope
 from postroad.wire.soap_faults import Fault
 from postroad.wire.wsa import Addressing
+from postroad.wire.wsrm import RmHeaders
+from postroad.wire.wsrm_faults import RmFault
 
 
 class Lens(Struct, frozen=True):
@@ -81,6 +83,9 @@ class Inspection:
     routing: RoutingInput | None = None
     fragment: MessageFragment | None = None
     fault: Fault | None = None
+    rm: RmHeaders | None = None
+    """The headers of WS-ReliableMessaging."""
+    rm_fault: RmFault | None = None
     attachments: Mapping[str, Attachment] = field(default_factory=dict)
     payloads: dict[int, tuple[Payload, ...]] = field(default_factory=dict)
     """The payloads of each unit, by its place among the units."""

@@ -193,18 +193,26 @@ def package(
     entropy: Entropy,
     agreed: Header | None = None,
     rides: SignalMessage | None = None,
+    headers: Sequence[Block] = (),
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
     """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
 
     `agreed` is `header` of the P-Mode's leg, where that is known already; `rides` a signal that
-    stands before the message, under the same signature.
+    stands before the message, and `headers` further blocks, all under the same signature.
     """
     unit = pack(draft, match, now=now, agreed=agreed, new_sink=new_sink)
     signals = () if rides is None else (rides,)
     return package_units(
-        (unit,), match, material, now=now, entropy=entropy, signals=signals, limits=limits
+        (unit,),
+        match,
+        material,
+        now=now,
+        entropy=entropy,
+        signals=signals,
+        headers=headers,
+        limits=limits,
     )
 
 
@@ -232,6 +240,7 @@ def package_units(
     now: datetime,
     entropy: Entropy,
     signals: Sequence[SignalMessage] = (),
+    headers: Sequence[Block] = (),
     bare: bool = False,
     limits: Limits = DEFAULT,
 ) -> Package:
@@ -261,7 +270,7 @@ def package_units(
     blocks = routing.blocks(version) if routing is not None else []
     secured = secure(
         version,
-        [*blocks, Block(MESSAGING_ID, block)],
+        [*blocks, *headers, Block(MESSAGING_ID, block)],
         [attachment(part) for part in parts],
         signing=None if bare else signing(leg, material.signing),
         encryption=None if bare else encryption(leg, material),

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match
 from postroad.agreement.places import alternate_of, is_pulled, is_response
+from postroad.agreement.reliable import Reliable, wsrm_of
 from postroad.msh.answers import (
     Answer,
     error,
@@ -50,6 +51,8 @@ from postroad.node.unbundling import (
     bundle_references,
     reject_all,
 )
+from postroad.node.wsrm_destination import Destinations, sequence_problems
+from postroad.node.wsrm_hearing import took
 from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreFull, Transaction
 from postroad.store.records import INBOX, Offer, Side, Signal, State, Work
@@ -72,6 +75,7 @@ class Accepting:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._handing = Handing(context)
+        self.destinations = Destinations(context)
         self._write: Together[tuple[Arrival, SignalMessage, Match | None], Answer] = Together(
             lambda given: written(context, *given)
         )
@@ -103,6 +107,8 @@ class Accepting:
                 problems = []
         if not problems and match is not None and len(messages) == 1:
             problems = self._too_old(messages[0], arrival.now)
+        if not problems and match is not None:
+            problems = sequence_problems(found, match)
         if not problems and match is not None and arrival.on_connection:
             expectation, shown = self._context.in_force.expectation, arrival.client_certificate
             problems = expectation.check_client(match, shown, arrival.now)
@@ -147,6 +153,9 @@ class Accepting:
         return [EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:Timestamp")]
 
     async def _accept(self, arrival: Arrival, message: UserMessage, match: Match) -> Response:
+        agreed = wsrm_of(match.leg)
+        if agreed is not None:
+            return await self._accept_in_sequence(arrival, message, match, agreed)
         context, now = self._context, arrival.now
         answer = signal = None
         if wants_receipt(match.leg):
@@ -174,6 +183,37 @@ class Accepting:
         else:
             body = read_all(context.store.content(stored), stored.size)
         return Response(status, content_type, body, self._handed(message, given))
+
+    async def _accept_in_sequence(
+        self, arrival: Arrival, message: UserMessage, match: Match, agreed: Reliable
+    ) -> Response:
+        """A message in a sequence: the sequence is acknowledged, as far as it came."""
+        context, now = self._context, arrival.now
+        answer = signal = None
+        if wants_receipt(match.leg):
+            signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
+            answer = await self._write((arrival, signal, match))
+        arrival = await self._persisted(arrival)
+        how = self._answering(answer, arrival, message, match)
+        step = self.destinations.keep(arrival, message, match, agreed, how)
+        taken = await context.store.run(step)
+        given, proven = taken.given, match if _proven(arrival) else None
+        if taken.problem is not None:
+            return await self._refuse(arrival, proven, [taken.problem])
+        if given is not None and given.contradicts:
+            return await self._refuse(arrival, None, [CONTRADICTS])
+        if given is not None and given.refused is not None:
+            return await self._refuse(arrival, proven, [given.refused])
+        if given is not None:
+            await self._settled(arrival, message, match, how, given, signal)
+        if taken.back is not None and context.begin is not None:
+            context.begin(taken.back)
+        rm = arrival.found.rm
+        if rm is not None and rm.acknowledgements:
+            # What rides along is about messages of ours.
+            speaker = str(message.from_party)
+            await took(context, arrival.found, match, arrival.peer, speaker=speaker)
+        return self.destinations.response(taken, arrival, match)
 
     async def _fragment(
         self,

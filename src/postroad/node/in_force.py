@@ -22,6 +22,7 @@ from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
 from postroad.agreement.pmode import Partner, PMode
+from postroad.agreement.reliable import Reliable, wsrm_of
 from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.restarting import restart_of
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
@@ -92,6 +93,8 @@ class Sending:
     """Large ones go in fragments; None: they go whole."""
     restarts: bool = False
     """An upload that breaks off goes on where it ended."""
+    reliable: Reliable | None = None
+    """They are sent in sequences of WS-ReliableMessaging."""
 
     @property
     def address(self) -> str:
@@ -300,6 +303,9 @@ class InForce:
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
         fetched = pulled or answers
         later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
+        reliable = wsrm_of(leg)
+        if reliable is not None:
+            awaits, later = True, reliable.pattern != "Response"
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         if answers:
             policy = answering_of(pmode)
@@ -328,6 +334,7 @@ class InForce:
             _bundling(match) if not fetched else None,
             splitting_terms(leg) if leg.ebxml is None and not answers else None,
             restart_of(leg) is not None and not fetched,
+            reliable,
         )
 
     def longest_memory(self) -> timedelta | None:

@@ -123,6 +123,10 @@ class Answering(Struct, frozen=True):
     """The message is held until the receipt was handed to the transport."""
     rides: bool = False
     """The receipt goes with the reply: who gives that away writes down that it left."""
+    numbered: bool = False
+    """It came in a sequence, which says when it is delivered."""
+    holds: bool = False
+    """It waits there for those before it."""
 
 
 def user_message_of(found: Inspection) -> UserMessage:
@@ -193,7 +197,8 @@ def take_over(
             return Given(before.state, None, duplicate=True)
         return Given(before.state, None, duplicate=True, again=first)
     shown = _shown(first) if first is not None else None
-    held_by = _held(context, tx, message_id) if before.state is State.HELD else None
+    held = before.state is State.HELD and not how.numbered
+    held_by = _held(context, tx, message_id) if held else None
     return Given(before.state, shown, duplicate=True, held_by=held_by)
 
 
@@ -221,7 +226,7 @@ def _taken(
 ) -> Given:
     """A new message, or one in the place of what was rejected before."""
     state = State.RECEIVED if match.test else State.DELIVERED
-    if how.strict and state is State.DELIVERED:
+    if (how.strict or how.holds) and state is State.DELIVERED:
         state = State.HELD
     kept = kept_message(context, tx, arrival, message, match, state, payloads, keep)
     if is_reply(match):
@@ -262,6 +267,8 @@ def put(
         events.insert(0, about(kept, "pulled", came, peer=arrival.peer))
     if arrival.joined is not None:
         events.append(about(kept, "joined", now, fragments=arrival.joined.kept.group.count))
+    if how.holds and state is State.HELD:
+        events.append(about(kept, "out_of_order", checked))
     if state is not State.RECEIVED:
         events.append(about(kept, state.value, checked))
     given = None
@@ -275,7 +282,8 @@ def put(
     back = _send_back(tx, message_id, how.back, state, how) if how.back is not None else None
     for work in notification(context, kept, state, now):
         tx.add_work(work)
-    held_by = _held(context, tx, message_id) if state is State.HELD else None
+    strictly = state is State.HELD and not how.holds
+    held_by = _held(context, tx, message_id) if strictly else None
     answer = given if how.as_response else None
     return Given(state, answer, held_by=held_by, back=back, kept=kept)
 

@@ -60,6 +60,7 @@ from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep, stranded
 from postroad.node.working import JUMP, SIDES, STOPPED, WorkLoop, set_back
+from postroad.node.wsrm_destination import free
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (
@@ -141,11 +142,15 @@ class Node:
         self._upkeep = Upkeep(self.context, leads=leads)
         target = config.journal.ship_to if leads else None
         self._shipping = None if target is None else Shipping(self.context, target)
+        packaging = Packaging(self.context, self._sender.sequences)
         self._loop = WorkLoop(
             self.context,
             self._sender,
             {
-                "package": Packaging(self.context).perform,
+                "package": packaging.perform,
+                "sequence": packaging.perform,
+                "sequence_end": self._sender.sequences.perform,
+                "held": self._receiver.destinations.perform,
                 "split": Splitting(self.context).perform,
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
@@ -342,7 +347,7 @@ class Node:
             message = tx.message(Side.RECEIVING, message_id)
             if message is None or message.state is not State.HELD:
                 return None
-            if not release(context, tx, message, now):
+            if not (release(context, tx, message, now) or free(context, tx, message, now)):
                 return None
             return tx.message(Side.RECEIVING, message_id)
 

@@ -20,6 +20,7 @@ from postroad.msh.lens import Inspection
 from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
 from postroad.msh.selecting import items_asked, items_of
+from postroad.node.calling import SENT
 from postroad.node.context import Context
 from postroad.node.fragmenting import Fragmenting
 from postroad.node.in_force import Sending
@@ -291,9 +292,10 @@ class Offering:
         for signal in tx.signals(Side.RECEIVING, message.message_id):
             if signal.signal_id != offer.message_id:
                 continue
-            if signal.kind == "receipt":
+            event = SENT.get(signal.kind)
+            if event is not None:
                 told = {"signal_id": signal.signal_id, "evidence": place(signal.envelope)}
-                tx.record((about(message, "receipt_sent", now, peer=peer, **told),))
+                tx.record((about(message, event, now, peer=peer, **told),))
             return signal
         return None
 

@@ -22,6 +22,7 @@ from postroad.node.journaling import about, signed
 from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
 from postroad.node.split_outcome import await_receipt, close_fragments, following, whole_left
+from postroad.node.wsrm_states import rested
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.reliability.delivery import (
     AT_WORK,
@@ -462,6 +463,8 @@ def _tell(
         )
     never_left = decision.life.first_sent_at is None
     given_up(context, tx, message, stage, reason.answer == "not_received", never_left, now)
+    if stage in GIVEN_UP or stage is Stage.SETTLED:
+        rested(tx, message, now)
     if message.side is Side.FORWARDING:
         _passed_on(tx, message, stage, now)
         return

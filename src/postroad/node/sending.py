@@ -23,6 +23,7 @@ from postroad.msh.ebxml_answers import sent_ebxml
 from postroad.msh.ebxml_outbound import EbxmlPackage
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
+from postroad.msh.wsrm import sent_sequence
 from postroad.node.bundle_hearing import hear_units, of_the_whole
 from postroad.node.bundle_outcome import attempt_all, give_up_all, unit_ids, units_of
 from postroad.node.carrying import Carrying
@@ -41,6 +42,11 @@ from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
 from postroad.node.uploading import posted
+from postroad.node.wsrm_hearing import hear_response
+from postroad.node.wsrm_repackaging import repackaged
+from postroad.node.wsrm_source import NoSequence, Sequences, key_of
+from postroad.node.wsrm_states import is_ready
+from postroad.node.wsrm_states import packed as packed_in
 from postroad.reliability.awareness import (
     ANSWERS,
     MISSING_RECEIPT,
@@ -108,6 +114,7 @@ class Sender:
             lambda given: self._form(*given)
         )
         self._carrying = Carrying(context, client, self._timeouts, station_of(context))
+        self.sequences = Sequences(context, client)
         parallel = context.config.send.parallel
         self._turns: Turns[Outgoing] = Turns(parallel)
         self._fragments: Turns[Outgoing] = Turns(min(parallel, _FRAGMENTS))
@@ -128,7 +135,7 @@ class Sender:
 
     def room(self) -> int:
         """How many more messages could be taken now."""
-        return min(self._turns.room(), self._fragments.room()) if self._open else 0
+        return self._turns.room() if self._open else 0
 
     def full(self) -> tuple[str, ...]:
         """Partners for whom no more is to be fetched now."""
@@ -329,6 +336,8 @@ class Sender:
             never = _never(f"{message.to_party} cannot be reached", address, reached=True)
             return attempt(context, message, work, sending, never, began, hope=False)
         try:
+            if sending.reliable is not None:
+                outgoing = await self._in_sequence(outgoing, sending)
             if message.part_of is not None:
                 made = await self._made(outgoing, sending)
                 if made is None:
@@ -338,12 +347,44 @@ class Sender:
         except StoreError as lost:
             never = _never(f"it cannot be read: {lost}", address, reached=True)
             return attempt(context, message, work, sending, never, began, hope=False)
+        except NoSequence as none:
+            never = changed(_never(none.detail, address, reached=True), error_code=none.code)
+            return attempt(context, message, work, sending, never, began, hope=False)
         outcome = await self._attempt(outgoing, sending, form, address)
         if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
             outcome = changed(outcome, result=Input.LEFT)
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
         probes = outgoing.probes
         return attempt(context, message, work, sending, outcome, began, sending.later, probes)
+
+    async def _in_sequence(self, outgoing: Outgoing, sending: Sending) -> Outgoing:
+        """A message whose sequence is gone goes into the next one, under another number."""
+        context, message = self._context, outgoing.message
+        name, now = message.message_id, context.clock()
+        if await context.store.look(lambda reader: is_ready(reader, name, now)):
+            return outgoing
+        sent = self._sent(outgoing).user_message
+        place = await self.sequences.place(name, key_of(sending, sent), sending)
+        if place.packed:
+            return outgoing
+        made = repackaged(context, message, sent, sending, place)
+
+        def step(tx: Transaction) -> Message | None:
+            before, stored = message.envelope, tx.keep(made.envelope)
+            if not tx.change_message(
+                Side.SENDING, name, _SENDABLE, envelope=stored, seal=made.seal
+            ):
+                tx.drop(stored)
+                return None
+            if before is not None:
+                tx.drop(before)
+            packed_in(tx, name, place, now)
+            return tx.message(Side.SENDING, name)
+
+        found = await context.store.run(step)
+        if found is None:
+            return outgoing
+        return changed(outgoing, message=found, sent=None, made=None)
 
     async def _made(self, outgoing: Outgoing, sending: Sending) -> Outgoing | None:
         """A fragment with its source, signed and durable; None: nobody needs it any more."""
@@ -512,8 +553,11 @@ class Sender:
         """What the partner's reply makes of the message."""
         trouble = reply.status >= 500
         if reply.body and _is_soap(reply.content_type):
-            outcome = _spoken(await self._hear(outgoing, sending, reply), reply.status)
-            return changed(outcome, reached=not trouble)
+            hearing = await self._hear(outgoing, sending, reply)
+            outcome = _spoken(hearing, reply.status)
+            # In SOAP 1.1 all faults are a 500.
+            there = sending.reliable is not None and bool(hearing.heard)
+            return changed(outcome, reached=there or not trouble)
         answer = status_said(reply.status)
         if answer is not Answer.NOTHING:
             said = f"the partner answered HTTP {reply.status}"
@@ -537,6 +581,10 @@ class Sender:
 
     async def _heard(self, outgoing: Outgoing, sending: Sending, capture: Capture) -> Hearing:
         context, sent = self._context, self._sent(outgoing)
+        if sending.reliable is not None:
+            sequence = sent_sequence(self._envelope(outgoing), context.limits)
+            args = (capture, sending.match, sent, sequence, sending.address)
+            return await hear_response(context, *args)
         return await hear(context, capture, sending.match, sent, context.clock(), on_response=True)
 
     async def _hear_ebxml(

@@ -21,6 +21,9 @@ from postroad.store.records import Message, Side, State, Work
 
 _AT_ONCE: Final = {
     "package": 2,
+    "sequence": 64,
+    "sequence_end": 16,
+    "held": 4,
     "split": 4,
     "signal": 16,
     "notify": 16,

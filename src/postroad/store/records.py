@@ -244,8 +244,8 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, split, send, forward, signal, report, inform, notify, deliver, gap, offer, collect,
-    bundle or join"""
+    """package, split, sequence, sequence_end, send, forward, signal, report, inform, notify,
+    deliver, gap, held, offer, collect, bundle or join"""
     message_id: str
     due_at: datetime
     data: bytes = b""
