@@ -18,7 +18,7 @@ demo: setup
 	$(BIN)/postroad demo
 
 test: setup
-	$(PYTEST) -n $(JOBS) --dist loadgroup
+	$(PYTEST) -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 check: setup
 	$(BIN)/ruff check src tests pipelines
@@ -27,7 +27,7 @@ check: setup
 	$(BIN)/lint-imports
 
 conformance: setup
-	$(PYTEST) -q -n $(JOBS) --dist loadgroup --conformance=build/conformance.json
+	$(PYTEST) -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder --conformance=build/conformance.json
 
 sim: setup
 	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),200) --jobs $(JOBS)

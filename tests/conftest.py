@@ -86,15 +86,39 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return Demo(place / "demo", done.stdout)
 
 
+LONG: Final = (
+    "tests/docs/",
+    "tests/pipeline/",
+    "tests/crash/",
+    "tests/cli/test_bench",
+    "tests/sim/",
+)
+"""Where tests take long: they are begun first, so that none is left alone at the end."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All that share the session run in one process (`--dist loadgroup`), so there is one.
+    """All that share what is made once run in one process (`--dist loadgroup`), so it is.
 
     First: xdist's own hook, which sees the groups, may come before that of a conftest.
     """
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        group = _shared(item)
+        if group is not None and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _shared(item: pytest.Item) -> str | None:
+    """What a test shares with others: the one Spark, or what its folder or its module has made."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    made = [found[-1] for found in known.values() if found[-1].baseid.startswith("tests/")]
+    wide = sorted(f"{one.baseid}:{one.argname}" for one in made if one.scope == "session")
+    if wide:
+        return wide[0]
+    return item.nodeid.partition("::")[0] if any(one.scope == "module" for one in made) else None
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -5,14 +5,13 @@ only they agree on signatures, and only theirs goes through the carrier where a 
 Times are short: what takes minutes elsewhere takes seconds here.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from postroad.agreement.matching import PModes
 from postroad.msh.expectation import Expectation
@@ -100,8 +99,8 @@ def _make_party(folder: Path, name: str) -> Party:
         for sender, receiver, kind in agreed()
         if name in (sender, receiver) or (kind.relay is not None and name == RELAY)
     ]
-    text = yaml.safe_dump({"pmodes": pmodes}, sort_keys=False)
-    (folder / "pmodes" / "all.yaml").write_text(text)
+    # JSON is YAML, and is written in a hundredth of the time.
+    (folder / "pmodes" / "all.yaml").write_text(json.dumps({"pmodes": pmodes}))
     config = load_config(folder / "postroad.yaml")
     relay = MailRelay(host="mail.example")
     mail = Mail(address=mailbox(name).removeprefix("mailto:"), relay=relay)
