@@ -18,6 +18,7 @@ from postroad.node.outcome import life_of
 from postroad.node.service import (
     ANSWERS,
     ON_ITS_WAY,
+    Arriving,
     Asking,
     Collected,
     Health,
@@ -73,6 +74,7 @@ class MemoryService:
 
     name = "n1"
     party = "buyer"
+    coming: Sequence[Arriving] = ()
 
     def __init__(self) -> None:
         self._messages: dict[tuple[Side, str], Message] = {}
@@ -244,6 +246,9 @@ class MemoryService:
         for message in found:
             await self.acknowledge(message.message_id)
         return len(found)
+
+    async def arriving(self, limit: int = 100) -> list[Arriving]:
+        return self.coming[:limit]
 
     async def inbox(self) -> Extent:
         keys = [one.key for one in self._messages.values() if one.state in INBOX]

@@ -20,8 +20,10 @@ from postroad.cli.showing import size
 from postroad.node.config import load_config
 from postroad.node.initializing import Plan, Station, initialize
 from postroad.node.keyring import load_tls
+from postroad.node.service import Arriving
 from tests.api.site import Site
 from tests.api.world import Given, MemoryWorld
+from tests.changing import replace
 from tests.cli.conftest import NOBODY, TOKEN, Run, one_line
 
 ORDERS = "buyer-to-seller-order"
@@ -271,6 +273,17 @@ def test_the_proof_is_saved_under_a_name_of_ours(
 
 
 # inbox
+
+
+def test_what_comes_in_fragments_is_listed(run: Run, world: MemoryWorld) -> None:
+    began = datetime(2026, 5, 19, 10, tzinfo=UTC)
+    known = Arriving("g-1", "seller", "orders", "c", 9, 3, 9000, 3000, began, began, None)
+    world.service.coming = [known, replace(known, group_id="g-2", fragments=None, bytes=None)]
+    _, one, other = run("inbox", "fragments").stdout.splitlines()
+    assert one.split()[:8] == ["g-1", "seller", "3", "of", "9", "3", "kB", "9"]
+    assert other.split()[:8] == ["g-2", "seller", "3", "of", "?", "3", "kB", "?"]
+    shown = json.loads(run("inbox", "fragments", "--json").stdout)
+    assert [one["arrived"] for one in shown] == [3, 3]
 
 
 @pytest.fixture

@@ -3,12 +3,16 @@
 import asyncio
 from collections.abc import Coroutine
 from datetime import timedelta
+from io import BytesIO
 from typing import Any
 
 import pytest
+from cryptography.x509 import load_pem_x509_certificates
 
 from postroad.msh.joined_receipts import part_references
+from postroad.msh.lens import Lens
 from postroad.msh.outbound import Draft
+from postroad.node.evidence_check import Evidence, check_evidence
 from postroad.node.fragment_groups import group_there
 from postroad.node.joining import Joining
 from postroad.security.attachments import Attachment
@@ -312,3 +316,50 @@ async def test_groups_that_ended_are_forgotten_after_a_while(world: World, kept_
     await seller.process.ask(seller.node.purge())
     store = seller.node.context.store
     assert await store.look(lambda reader: reader.fragment_group(BUYER_NAME, GROUP)) is None
+
+
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_it_is_told_how_far_a_message_is_that_comes_in(world: World, kept_in: str) -> None:
+    world.kept_in = kept_in
+    agree_on_splitting(world)
+    buyer, seller = await world.both()
+    given = large(buyer)
+    await bring(seller, given, 3)
+    [one] = await seller.node.arriving()
+    assert (one.group_id, one.from_party) == (GROUP, "urn:example:buyer")
+    assert (one.arrived, one.fragments, one.bytes) == (1, None, None)
+    await bring(seller, given, 1)
+    [one] = await seller.node.arriving()
+    assert (one.arrived, one.fragments, one.bytes) == (2, 3, given.whole.size)
+    assert one.arrived_bytes == given.whole.size - 4096
+    event = (await seller.events(f"1.{GROUP}@buyer.example"))[0]
+    said = (event.kind, event.group_id, event.fragment, event.fragments)
+    assert said == ("fragment", GROUP, 1, 3)
+    await bring(seller, given, 2)
+    await world.wait(2)
+    assert await seller.node.arriving() == []
+
+
+@pytest.mark.req("P2-4.4.2-20")
+@pytest.mark.parametrize("algorithm", [None, "gzip"])
+@played
+async def test_the_evidence_of_a_joined_message_holds(world: World, algorithm: str | None) -> None:
+    agree_on_splitting(world, signed=True)
+    buyer, seller = await world.both()
+    await bring(seller, large(buyer, DRAWING, b"small", algorithm=algorithm))
+    await world.wait(2)
+    zipped = b"".join(await seller.node.evidence(SOURCE, Side.RECEIVING))
+    evidence = _checked(world, zipped)
+    assert evidence.holds, evidence.findings and evidence.findings.all_problems()
+    assert evidence.findings is not None
+    [receipt] = evidence.findings.signals
+    assert receipt.found.trusted
+    assert len(receipt.digests) == 3
+    assert not _checked(world, zipped.replace(b"small", b"smell")).holds
+
+
+def _checked(world: World, zipped: bytes) -> Evidence:
+    authority = (world.folder / "buyer" / "keys" / "authority.pem").read_bytes()
+    trusted = tuple(load_pem_x509_certificates(authority))
+    return check_evidence(BytesIO(zipped), Lens(world.clock(), trusted=trusted))

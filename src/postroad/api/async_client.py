@@ -23,6 +23,7 @@ from postroad.api.client_calls import (
 from postroad.api.client_connection import PIECE, Asking, Target, whole_file
 from postroad.api.client_upload import Upload, new_message_id
 from postroad.api.client_values import (
+    Arriving,
     Content,
     Event,
     Extent,
@@ -264,6 +265,10 @@ class AsyncClient(Asking[httpx.AsyncClient]):
     async def inbox_extent(self) -> Extent:
         """How far the inbox is, for those who read it by cursor."""
         return await self._run(calls.inbox_extent())
+
+    async def arriving(self, limit: int = 100) -> list[Arriving]:
+        """The messages of which fragments came and more are to come: how far each is."""
+        return await self._run(calls.arriving(limit))
 
     async def notices(
         self, *, limit: int = 100, cursor: str | None = None

@@ -28,6 +28,7 @@ from postroad.api.client_connection import PIECE, Asking, Target, whole_file
 from postroad.api.client_upload import Upload, new_message_id
 from postroad.api.client_values import (
     ApiError,
+    Arriving,
     Content,
     Event,
     Extent,
@@ -56,6 +57,7 @@ from postroad.api.limits import ASK
 
 __all__ = [
     "ApiError",
+    "Arriving",
     "AsyncClient",
     "Client",
     "Event",
@@ -293,6 +295,10 @@ class Client(Asking[httpx.Client]):
     def inbox_extent(self) -> Extent:
         """How far the inbox is, for those who read it by cursor."""
         return self._run(calls.inbox_extent())
+
+    def arriving(self, limit: int = 100) -> list[Arriving]:
+        """The messages of which fragments came and more are to come: how far each is."""
+        return self._run(calls.arriving(limit))
 
     def notices(self, *, limit: int = 100, cursor: str | None = None) -> Iterator[Notice]:
         """What became of messages that were sent and is to be known, page after page."""

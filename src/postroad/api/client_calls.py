@@ -16,6 +16,7 @@ from postroad.api import client_values as values
 from postroad.api.client_upload import new_message_id, plain_properties
 from postroad.api.client_values import (
     ApiError,
+    Arriving,
     Content,
     Event,
     Extent,
@@ -280,6 +281,14 @@ def release(message_id: str) -> Call[Message]:
 def ack_all(through: str, filters: Fitting) -> Call[int]:
     path = f"{API}/inbox/ack{_query(_told(filters) | {'through': through})}"
     return Call("POST", path, _number_of("acknowledged"))
+
+
+def arriving(limit: int) -> Call[list[Arriving]]:
+    return Call(
+        "GET",
+        f"{API}/inbox/fragments?limit={limit}",
+        lambda answer: [values.arriving(one) for one in answer.json()["arriving"]],
+    )
 
 
 def inbox_extent() -> Call[Extent]:

@@ -26,6 +26,7 @@ _TIMES: Final = (
     "decided_by",
     "since",
     "until",
+    "began",
     "oldest_work",
     "timestamp",
 )
@@ -190,6 +191,27 @@ class Extent:
     """The greatest cursor that a message in the inbox has or had."""
     purged: int
     """The greatest cursor of those that retention removed; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """A message that comes in fragments, as far as it is here."""
+
+    group_id: str
+    """Of its fragments; often, not always, its message id."""
+    from_party: str
+    pmode: str
+    conversation_id: str
+    fragments: int | None
+    """How many there are, where one that came says so."""
+    arrived: int
+    bytes: int | None
+    """Of all together, where that is known."""
+    arrived_bytes: int
+    began: datetime
+    until: datetime | None
+    """When it is given up."""
+    peer: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +458,10 @@ def message(data: Mapping[str, Any]) -> Message:
 
 def extent(data: Mapping[str, Any]) -> Extent:
     return Extent(data["node"], int(data["epoch"]), int(data["last"]), int(data["purged"]))
+
+
+def arriving(data: Mapping[str, Any]) -> Arriving:
+    return _value(Arriving, data)
 
 
 def event(data: Mapping[str, Any]) -> Event:

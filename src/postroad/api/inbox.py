@@ -1,5 +1,6 @@
 """The inbox: what was received for the application, until it says that it has it."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -15,6 +16,8 @@ from postroad.api.submission_body import submission_body
 from postroad.api.upload import read_submission
 from postroad.api.views import (
     AcknowledgedView,
+    ArrivingsView,
+    ArrivingView,
     ExtentView,
     MessagesView,
     MessageView,
@@ -51,6 +54,15 @@ async def list_inbox(service: Door, filters: Annotated[InboxFilters, Query()]) -
 async def get_extent(service: Door) -> ExtentView:
     """How far the inbox is, for those who read it by cursor and want to miss nothing."""
     return extent_view(service.name, await service.inbox())
+
+
+@router.get("/fragments", responses=problem_responses(422))
+async def list_arriving(
+    service: Door, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> ArrivingsView:
+    """The messages of which fragments came and more are to come: how far each is."""
+    found = await service.arriving(limit)
+    return ArrivingsView(arriving=[ArrivingView(**asdict(one)) for one in found])
 
 
 @router.post("/ack", responses=problem_responses(422))

@@ -198,6 +198,26 @@ class ExtentView(BaseModel):
     )
 
 
+class ArrivingView(BaseModel):
+    """A message that comes in fragments, as far as it is here."""
+
+    group_id: str = Field(description="Of its fragments; often, not always, its message id.")
+    from_party: str
+    pmode: str
+    conversation_id: str
+    fragments: int | None = Field(description="How many there are, where one that came says so.")
+    arrived: int = Field(description="Those that are here.")
+    bytes: int | None = Field(description="Of all together, without their envelopes, where known.")
+    arrived_bytes: int = Field(description="Of those that are here.")
+    began: datetime
+    until: datetime | None = Field(description="When it is given up.")
+    peer: str | None
+
+
+class ArrivingsView(BaseModel):
+    arriving: list[ArrivingView]
+
+
 class AcknowledgedView(BaseModel):
     acknowledged: int = Field(description="How many the application had not before.")
 

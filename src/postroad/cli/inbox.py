@@ -19,7 +19,7 @@ from postroad.cli.messages import (
 from postroad.cli.node_options import ConfigFile, Json, MessageId, Token, Url, node
 from postroad.cli.problems import fail
 from postroad.cli.saving import save
-from postroad.cli.showing import as_data, moment, plain, print_json, print_table, state
+from postroad.cli.showing import as_data, moment, plain, print_json, print_table, size, state
 
 app = typer.Typer(
     help="What was received and is waiting to be taken, and what became of what was sent.",
@@ -172,6 +172,39 @@ def release(
         print_json(as_data(message))
     else:
         typer.echo(f"{plain(message_id)} {message.state}")
+
+
+@app.command()
+def fragments(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 100,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List the messages that come in fragments and are not whole yet: how far each is.
+
+    Example: postroad inbox fragments
+    """
+    with node(config, url, token) as client:
+        found = client.arriving(limit)
+    if as_json:
+        print_json([as_data(one) for one in found])
+        return
+    print_table(
+        ("GROUP", "FROM", "FRAGMENTS", "HERE", "OF", "GIVEN UP"),
+        [
+            (
+                one.group_id,
+                one.from_party,
+                f"{one.arrived} of {one.fragments or '?'}",
+                size(one.arrived_bytes),
+                "?" if one.bytes is None else size(one.bytes),
+                "" if one.until is None else moment(one.until),
+            )
+            for one in found
+        ],
+    )
 
 
 @app.command()

@@ -10,6 +10,7 @@ from postroad.agreement.matching import Match
 from postroad.agreement.splitting import splitting_terms
 from postroad.msh.fragment_group import Arrival, Group, Standing, Terms
 from postroad.node.context import Context
+from postroad.node.service import Arriving
 from postroad.store.fragments import StoredGroup
 from postroad.store.interface import Reader, Transaction
 
@@ -53,6 +54,28 @@ def kept_group(stored: StoredGroup) -> KeptGroup:
 def group_there(reader: Reader, sender: str, group_id: str) -> KeptGroup | None:
     stored = reader.fragment_group(sender, group_id)
     return None if stored is None else kept_group(stored)
+
+
+def arriving(reader: Reader, limit: int) -> list[Arriving]:
+    """The messages of which some fragments are there."""
+    return [_arriving(kept_group(one)) for one in reader.fragment_groups(None, limit)]
+
+
+def _arriving(kept: KeptGroup) -> Arriving:
+    group, header = kept.group, kept.group.header
+    return Arriving(
+        group.group_id,
+        str(header.from_party) if header is not None else "",
+        kept.pmode,
+        header.collaboration_info.conversation_id if header is not None else "",
+        group.count,
+        group.received,
+        group.compressed_size or group.message_size,
+        group.size,
+        kept.began,
+        group.until,
+        kept.peer,
+    )
 
 
 def keep_group(tx: Transaction, kept: KeptGroup, now: datetime) -> None:

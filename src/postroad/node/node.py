@@ -22,6 +22,7 @@ from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
 from postroad.node.exchanging import no_reply, reply_to
 from postroad.node.fetching import Fetching
+from postroad.node.fragment_groups import arriving
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
 from postroad.node.joining import Joining
@@ -42,6 +43,7 @@ from postroad.node.sending import Sender
 from postroad.node.service import (
     ANSWERS,
     ON_ITS_WAY,
+    Arriving,
     Asking,
     Collected,
     Health,
@@ -379,6 +381,9 @@ class Node:
 
     async def inbox(self) -> Extent:
         return await self.context.store.look(lambda reader: reader.inbox())
+
+    async def arriving(self, limit: int = 100) -> list[Arriving]:
+        return await self.context.store.look(lambda reader: arriving(reader, limit))
 
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
         message = await self.message(message_id, side)

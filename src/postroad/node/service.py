@@ -154,6 +154,28 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
+class Arriving:
+    """A message that comes in fragments, as far as it is here."""
+
+    group_id: str
+    """Of its fragments; often its message id, which is known for sure when all are there."""
+    from_party: str
+    pmode: str
+    conversation_id: str
+    fragments: int | None
+    """How many there are; None: none of those that came says it."""
+    arrived: int
+    bytes: int | None
+    """Of all fragments together, where that was said."""
+    arrived_bytes: int
+    began: datetime
+    until: datetime | None
+    """When it is given up."""
+    peer: str | None
+    """Who brought the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reloaded:
     ok: bool
     pmodes: int
@@ -236,6 +258,10 @@ class Service(Protocol):
 
     async def inbox(self) -> Extent:
         """How far the inbox is."""
+        ...
+
+    async def arriving(self, limit: int = 100) -> list[Arriving]:
+        """The messages of which fragments came and more are to come, by sender."""
         ...
 
     async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
