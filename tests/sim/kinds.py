@@ -41,6 +41,12 @@ class Kind:
     """What the carrier, through whom it goes, does; None: it goes straight."""
     pulling: Mapping[str, Any] | None = None
     """How its receiver pulls; None: it is pushed."""
+    binding: str | None = None
+    """Of a two-way exchange; None: nobody replies."""
+    alternate: str | None = None
+    """The binding of replies that are late."""
+    reply: "Kind | None" = None
+    """How the replies are sent."""
 
     @property
     def order(self) -> str | None:

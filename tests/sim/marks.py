@@ -76,8 +76,20 @@ _PULLED: Final = (
     "pulled by an operator",
     "selected by an operator",
 )
+_ASKED: Final = (
+    "a reply by pushAndPush",
+    "a reply by pushAndPull",
+    "a reply by pullAndPush",
+    "a reply by pullAndPull",
+    "a reply by sync",
+    "a late reply",
+    "a reply too late",
+    "a reply as response",
+    "the same response again",
+    "a second reply refused",
+)
 _FAULTS: Final = tuple(name for name in RATES if name != "drift")
-REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_FAULTS)
+REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_ASKED, *_FAULTS)
 
 
 def missing(reached: Mapping[str, int]) -> list[str]:

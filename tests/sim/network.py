@@ -37,6 +37,10 @@ from tests.sim.store import CAUSE
 UNREACHABLE: Final = "the connection"
 _TEXT: Final = "text/plain"
 _MESSAGE_ID: Final = re.compile(rb"<eb:MessageId>([^<]*)<")
+_GIVEN: Final = re.compile(rb"<eb:UserMessage[ >].*?<eb:MessageId>([^<]*)<", re.DOTALL)
+"""A user message in an answer, which may have a signal before it."""
+_RECEIPT: Final = re.compile(rb"<eb:Receipt[ >].*?</eb:Receipt>", re.DOTALL)
+"""What repeats the message that it is for."""
 _REF_TO: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")
 _MSH: Final = re.compile(rb"<eb:Service[^>]*>[^<]*(messageService|ebxml-msg:service)")
 """The service of ebXML's own signals."""
@@ -63,7 +67,7 @@ class Witness(Protocol):
     def responded(self, sent: "Transmission", body: bytes) -> None: ...
 
     def handed_out(self, sent: "Transmission", message_id: str, body: bytes, times: int) -> None:
-        """A message is the answer to a PullRequest, for so manieth time."""
+        """A message is the answer to a PullRequest or a request, for so manieth time."""
 
 
 class Place(Protocol):
@@ -344,7 +348,7 @@ class Network:
     def _forged(self, sent: Transmission) -> Response | None:
         """Somebody on the way keeps the message, and makes a receipt for it out of another one."""
         _, before = self._last.get((sent.sender, sent.receiver), (None, Response(202)))
-        if sent.is_signal or b":Receipt" not in before.body:
+        if sent.is_signal or b":Receipt" not in before.body or _given(before.body):
             return None
         if not self._faults.hits("forged receipt"):
             return None
@@ -438,11 +442,10 @@ class Network:
         return response
 
     def _hands_out(self, sent: Transmission, response: Response) -> None:
-        """A message leaves as the answer to a PullRequest."""
-        own = _MESSAGE_ID.search(response.body)
-        if not sent.pulls or own is None or b"UserMessage>" not in response.body:
+        """A message leaves as the answer to a PullRequest, or to a request."""
+        message_id = _given(response.body)
+        if message_id is None:
             return
-        message_id = own[1].decode()
         self.posts[sent.receiver, message_id] += 1
         self._history.note(sent.receiver, f"{sent} brings it", message_id)
         times = self.posts[sent.receiver, message_id]
@@ -489,6 +492,12 @@ def _in_one(response: Response) -> Response:
 
 def _failure(kind: Kind, *, transmitted: bool) -> TransportFailure:
     return TransportFailure(kind, f"{UNREACHABLE}: {kind}", transmitted=transmitted)
+
+
+def _given(body: bytes) -> str | None:
+    """The message that an answer is."""
+    found = _GIVEN.search(_RECEIPT.sub(b"", body))
+    return found[1].decode() if found else None
 
 
 def _said(body: bytes) -> str:

@@ -193,18 +193,26 @@ def package(
     entropy: Entropy,
     agreed: Header | None = None,
     rides: SignalMessage | None = None,
+    headers: Sequence[Block] = (),
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
     """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
 
     `agreed` is `header` of the P-Mode's leg, where that is known already; `rides` a signal that
-    stands before the message, under the same signature.
+    stands before the message, and `headers` further blocks, all under the same signature.
     """
     unit = pack(draft, match, now=now, agreed=agreed, new_sink=new_sink)
     signals = () if rides is None else (rides,)
     return package_units(
-        (unit,), match, material, now=now, entropy=entropy, signals=signals, limits=limits
+        (unit,),
+        match,
+        material,
+        now=now,
+        entropy=entropy,
+        signals=signals,
+        headers=headers,
+        limits=limits,
     )
 
 
@@ -232,12 +240,15 @@ def package_units(
     now: datetime,
     entropy: Entropy,
     signals: Sequence[SignalMessage] = (),
+    headers: Sequence[Block] = (),
+    bare: bool = False,
     limits: Limits = DEFAULT,
 ) -> Package:
     """One message of one or more units, the primary first, and of signals that ride along.
 
     `match` and `material` are the primary's: they rule envelope, signature and encryption of all
-    units. Every payload is an attachment. ValueError where units cannot share a message.
+    units. Every payload is an attachment. ValueError where units cannot share a message. `bare`:
+    nothing is signed or encrypted, since it goes in fragments that are. [P2-4.4.2-05]
 
     [P2-3.2.1-01] [P2-3.2.1-04] [P2-3.2.1-06] [P2-3.2.2-01] [P2-3.2.2-02] [P2-3.2.2-03]
     """
@@ -259,13 +270,13 @@ def package_units(
     blocks = routing.blocks(version) if routing is not None else []
     secured = secure(
         version,
-        [*blocks, Block(MESSAGING_ID, block)],
-        [_attachment(part) for part in parts],
-        signing=signing(leg, material.signing),
-        encryption=encryption(leg, material),
+        [*blocks, *headers, Block(MESSAGING_ID, block)],
+        [attachment(part) for part in parts],
+        signing=None if bare else signing(leg, material.signing),
+        encryption=None if bare else encryption(leg, material),
         entropy=entropy,
-        lifetime=secured_at(made) if signs(leg) else None,
-        tokens=username_tokens(leg, now, entropy),
+        lifetime=secured_at(made) if signs(leg) and not bare else None,
+        tokens=() if bare else username_tokens(leg, now, entropy),
         limits=limits,
     )
     return Package(
@@ -315,7 +326,8 @@ def _part_info(part: PackedPart) -> PartInfo:
     return PartInfo(cid_url(part.payload.content_id), part.properties)
 
 
-def _attachment(part: PackedPart) -> Attachment:
+def attachment(part: PackedPart) -> Attachment:
+    """A payload as it is signed."""
     known = None if part.compressed else part.payload.sha256
     return Attachment(part.payload.content_id, part.content, part.wire_type, known)
 

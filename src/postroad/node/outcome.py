@@ -21,6 +21,8 @@ from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
+from postroad.node.split_outcome import await_receipt, close_fragments, following, whole_left
+from postroad.node.wsrm_states import rested
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.reliability.delivery import (
     AT_WORK,
@@ -381,7 +383,34 @@ def apply(
         halt(context, tx, message.partner, now, detail or "")
     if state is not message.state or (stage is Stage.SETTLED and detail != message.detail):
         _tell(context, tx, message, decision, now, Reason(code, detail, reason.peer, reason.answer))
+    if message.part_of is not None:
+        _follow(context, tx, message, decision, now, Reason(code, detail, reason.peer))
+    elif message.split is not None and stage not in AT_WORK and stage is not Stage.SUSPENDED:
+        close_fragments(tx, message, stage, now)
     return True
+
+
+def _follow(
+    context: Context,
+    tx: Transaction,
+    fragment: Message,
+    decision: Decision,
+    now: datetime,
+    reason: Reason,
+) -> None:
+    """What became of a fragment moves the message that it is a part of."""
+    life = decision.life
+    whole_left(tx, fragment, life, now)
+    if life.stage in AT_WORK:
+        return
+    found = following(context, tx, fragment, life.stage, reason.detail)
+    follows = None if found is None else heard(life_of(found.whole), found.said)
+    if found is None or follows is None:
+        await_receipt(context, tx, fragment, now)
+        return
+    whole = found.whole
+    why = Reason(reason.error_code, found.detail, reason.peer)
+    apply(context, tx, whole, follows, now, why, whole.timer)
 
 
 def _offer(tx: Transaction, message: Message, decision: Decision) -> None:
@@ -434,8 +463,13 @@ def _tell(
         )
     never_left = decision.life.first_sent_at is None
     given_up(context, tx, message, stage, reason.answer == "not_received", never_left, now)
+    if stage in GIVEN_UP or stage is Stage.SETTLED:
+        rested(tx, message, now)
     if message.side is Side.FORWARDING:
         _passed_on(tx, message, stage, now)
+        return
+    if message.part_of is not None:
+        # The application knows nothing of fragments.
         return
     # Who was told of a failure before somebody began anew is told of the good end too.
     good_end = stage is Stage.ACKNOWLEDGED and message.anew
@@ -570,6 +604,9 @@ def left_behind(
 
     The message if it is to be sent again, by whoever has the work; None: it is at rest.
     """
+    if message.part_of is not None and message.envelope is None:
+        # A fragment that was not made yet.
+        return message
     number = message.attempts + 1
     tx.record(
         (
@@ -602,6 +639,8 @@ def left_behind(
         last_sent_at=life.last_sent_at,
         timer=work.id,
     )
+    if message.part_of is not None:
+        whole_left(tx, message, life, now)
     return tx.message(message.side, message.message_id)
 
 

@@ -14,7 +14,14 @@ from msgspec.structs import replace as changed
 from postroad.msh.answers import SentMessage
 from postroad.msh.bundle_rules import BUNDLING_ERROR, bundle_problems
 from postroad.msh.ebxml_outbound import check_ebxml_draft
-from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
+from postroad.msh.outbound import (
+    Draft,
+    DraftPayload,
+    Package,
+    check_draft,
+    draft_problems,
+    user_message,
+)
 from postroad.msh.securing import Unsecurable
 from postroad.node.bundling import Bundling, Unit, members, packed_unit, whole_size
 from postroad.node.context import Context
@@ -24,7 +31,7 @@ from postroad.node.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
-from postroad.node.offering import check_room, offer, offer_work
+from postroad.node.offering import check_room, offer, offer_work, reserve
 from postroad.node.packaging import (
     AnyPackage,
     Plan,
@@ -38,7 +45,9 @@ from postroad.node.packaging import (
 from postroad.node.replying import Riding, for_request, riding
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.node.splitting import may_be_cut
 from postroad.node.together import Together
+from postroad.node.wsrm_source import key_of
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
@@ -178,9 +187,10 @@ class Submitting:
     async def _take(self, submission: Submission, mark: str | None) -> Submitted:
         now = self._context.clock()
         message, draft, sending = await self._drafted(submission, mark, now)
-        if sending.bundling is not None and not sending.asks:
+        if sending.bundling is not None and not sending.asks and not _goes_alone(message, sending):
             return await self._keep_waiting(message, draft, sending, now)
-        if message.bytes > AT_ONCE or sending.numbered or sending.linked:
+        later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
+        if later or sending.numbered or sending.linked or sending.reliable:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
@@ -301,12 +311,15 @@ class Submitting:
         payloads = [
             changed(one, content=await context.store.persist(one.content)) for one in draft.payloads
         ]
-        plan = Plan(
-            draft.service, draft.action, draft.test, tuple(one.compress for one in payloads)
-        )
-        work = changed(
-            send_work(context, "package", message, sending), data=msgspec.json.encode(plan)
-        )
+        compress = tuple(one.compress for one in payloads)
+        plan = Plan(draft.service, draft.action, draft.test, compress)
+        work = send_work(context, "package", message, sending)
+        if sending.reliable is not None:
+            # Numbers are given in the order in which messages were submitted.
+            said = user_message(draft, sending.match, (), message.created_at, sending.agreed)
+            plan = dataclasses.replace(plan, sequence=key_of(sending, said))
+            work = changed(work, kind="sequence", lane=f"sequence:{plan.sequence}")
+        work = changed(work, data=msgspec.json.encode(plan))
 
         def step(tx: Transaction) -> Kept:
             kept = changed(message, parts=tuple([unpacked(tx, one) for one in payloads]))
@@ -317,6 +330,8 @@ class Submitting:
             check_room(tx, sending)
             if kept.leg == 2:
                 answer(tx, kept)
+            if sending.channel is not None:
+                reserve(tx, kept)
             tx.record((about(kept, "submitted", message.created_at),))
             return kept, tx.add_work(work)
 
@@ -429,6 +444,14 @@ def send_work(context: Context, kind: str, message: Message, sending: Sending) -
 def _goes_now(context: Context, work: Work, sending: Sending) -> bool:
     """Whether the sender takes it over at once: not for a partner who is paused."""
     return sending.policy.fail_fast or not context.is_paused(work.partner)
+
+
+def _goes_alone(message: Message, sending: Sending) -> bool:
+    """Whether it is too large for company, which it may have: it goes in fragments at once."""
+    terms, bundling = sending.splitting, sending.bundling
+    if terms is None or bundling is None or bundling.in_order:
+        return False
+    return bundling.policy == "optional" and message.bytes > terms.cut
 
 
 def _refuse(problems: list[EbmsError]) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
-from postroad.store import fragment_rows
-from postroad.store.fragments import StoredFragment, StoredGroup
+from postroad.store import fragment_rows, offer_rows, transfer_rows
+from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.group import Group
 from postroad.store.interface import Place
 from postroad.store.queries import query
@@ -53,7 +53,6 @@ from postroad.store.rows import (
     message_row,
     microseconds,
     notice_row,
-    offer_item,
     offer_of,
     offer_row,
     partner_row,
@@ -61,6 +60,7 @@ from postroad.store.rows import (
     work_of,
     work_row,
 )
+from postroad.store.transfers import StoredTransfer
 from postroad.wire.content import Content
 
 _ADD_MESSAGE: Final = query("add_message")
@@ -95,11 +95,6 @@ _SET_STATE: Final = query("set_state")
 _REMOVE_STATE: Final = query("remove_state")
 _FORGET_STATES: Final = query("forget_states")
 _ADD_OFFER: Final = query("add_offer")
-_ADD_OFFER_ITEM: Final = query("add_offer_item")
-_FREE_OFFERS: Final = query("free_offers")
-_FIRST_OFFER: Final = query("first_offer")
-_FIRST_SELECTED_OFFER: Final = query("first_selected_offer")
-_FURTHER_HOLDER: Final = query("further_holder")
 _POSTPONE_OFFER: Final = query("postpone_offer")
 _REMOVE_OFFER: Final = query("remove_offer")
 _REMOVE_OFFER_ITEMS: Final = query("remove_offer_items")
@@ -118,8 +113,6 @@ _LEAVE_FILE: Final = query("leave_file")
 _TOUCH_NODE: Final = query("touch_node")
 
 _FIXED: Final = {"side", "message_id", "key"}
-_FEW: Final = 50
-"""Offers that a selection may look at one by one."""
 
 
 class SqliteTransaction(SqliteReader):
@@ -354,33 +347,21 @@ class SqliteTransaction(SqliteReader):
         self._group.changed = True
         self._group.count(OFFER_COUNT + offer.channel, 1)
         self._group.count(OFFERED_COUNT + offer.pmode, 1)
-        place, id = (offer.channel, offer.pmode), added.lastrowid
-        items = [(offer_item(place, one), id) for one in offer.items]
-        self._cursor.executemany(_ADD_OFFER_ITEM, items)
+        assert added.lastrowid is not None
+        place = (offer.channel, offer.pmode)
+        offer_rows.add_items(self._cursor, place, added.lastrowid, offer.items)
         return True
 
     def first_offer(
         self, places: Collection[Place], now: datetime, items: Sequence[str] = ()
     ) -> Offer | None:
         rows: list[Row] = []
+        before = self._cursor.connection.total_changes
         for place in places:
-            freed = self._cursor.execute(_FREE_OFFERS, (*place, microseconds(now))).rowcount
-            self._group.changed |= freed > 0
-            if not items:
-                rows += self._rows(_FIRST_OFFER, place)
-                continue
-            first, *others = self._rare_first([offer_item(place, one) for one in items])
-            values = {"item": first, "others": json.dumps(others)}
-            rows += self._rows(_FIRST_SELECTED_OFFER, values)
+            offer_rows.free(self._cursor, place, now)
+            rows += offer_rows.first(self._cursor, place, items)
+        self._group.changed |= self._cursor.connection.total_changes > before
         return offer_of(min(rows)) if rows else None
-
-    def _rare_first(self, items: list[str]) -> list[str]:
-        """That first which few offers have, if there is one: those are looked at one by one."""
-        if len(items) > 1:
-            for item in items:
-                if not self._rows(_FURTHER_HOLDER, (item, _FEW)):
-                    return [item, *(one for one in items if one != item)]
-        return items
 
     def postpone_offer(self, message_id: str, due_at: datetime) -> None:
         self._group.changed = True
@@ -498,19 +479,55 @@ class SqliteTransaction(SqliteReader):
         self._cursor.execute(_ADD_FILE, (stored.place, size))
         return stored
 
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        removed = self.fragment_messages(side, part_of, 0, limit)
+        for message in removed:
+            self._remove(message)
+        return removed
+
     def forget_fragment_groups(self, before: datetime, limit: int) -> int:
         gone = fragment_rows.forget_groups(self._cursor, before, limit)
         self._group.changed |= gone > 0
         return gone
+
+    def set_transfer(self, transfer: StoredTransfer) -> None:
+        self._group.changed = True
+        for piece in transfer_rows.set_transfer(self._cursor, transfer):
+            self.drop(piece)
+
+    def remove_transfer(self, sender: str, path: str, name: str) -> None:
+        pieces = transfer_rows.remove_transfer(self._cursor, sender, path, name)
+        self._forget_pieces([pieces] if pieces is not None else [])
+
+    def release_transfers(self, owner_prefix: str) -> None:
+        self._group.changed |= transfer_rows.release(self._cursor, owner_prefix) > 0
+
+    def forget_transfers(self, now: datetime, limit: int) -> int:
+        gone = transfer_rows.forget(self._cursor, now, limit)
+        self._forget_pieces(gone)
+        return len(gone)
+
+    def forget_done_transfers(self, most: int) -> None:
+        self._forget_pieces(transfer_rows.forget_done(self._cursor, most))
+
+    def _forget_pieces(self, gone: Sequence[Sequence[Stored]]) -> None:
+        self._group.changed |= bool(gone)
+        for pieces in gone:
+            for piece in pieces:
+                self.drop(piece)
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
         old: list[Message] = []
         for state in dict.fromkeys(states):
             values = (state._value_, microseconds(before), limit - len(old))
             old += [message_of(row) for row in self._rows(_TO_PURGE, values)]
+        removed: list[Message] = []
         for message in old:
-            self._remove(message)
-        return old
+            going = with_fragments(self, message, limit - len(removed))
+            for one in going:
+                self._remove(one)
+            removed += going
+        return removed
 
     def _remove(self, message: Message) -> None:
         about = (message.message_id, message.side._value_)
@@ -521,6 +538,8 @@ class SqliteTransaction(SqliteReader):
                 self.remove_offer(signal.signal_id)
         if message.envelope is not None:
             contents.append(message.envelope)
+        if message.split is not None and message.split.stored is not None:
+            contents.append(message.split.stored)
         self._group.changed = True
         self._group.flush(self._cursor)
         self._cursor.execute(_REMOVE_SIGNALS, about)

@@ -29,6 +29,7 @@ from postroad.store.records import (
     Wanted,
     Work,
 )
+from postroad.store.transfers import TransferReader, TransferSteps
 from postroad.wire.content import Content, Sink
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class StoreDamaged(StoreError):
     """The database or a content is not what was written."""
 
 
-class Reader(FragmentReader, Protocol):
+class Reader(FragmentReader, TransferReader, Protocol):
     """What can be asked."""
 
     def message(self, side: Side, message_id: str) -> Message | None: ...
@@ -62,7 +63,9 @@ class Reader(FragmentReader, Protocol):
         """Those that there are."""
         ...
 
-    def messages(self, wanted: Wanted) -> list[Message]: ...
+    def messages(self, wanted: Wanted) -> list[Message]:
+        """Those that fit; fragments are not among them (`fragment_messages`)."""
+        ...
 
     def inbox(self) -> Extent:
         """How far the inbox is; what comes to it later has a greater key."""
@@ -120,7 +123,7 @@ class Reader(FragmentReader, Protocol):
     def figures(self) -> Figures: ...
 
 
-class Transaction(Reader, FragmentSteps, Protocol):
+class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
     """One step."""
 
     def add_message(self, message: Message) -> bool:
@@ -303,7 +306,11 @@ class Transaction(Reader, FragmentSteps, Protocol):
         ...
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
-        """Remove messages (rows, signals, contents) last changed before a time; those removed."""
+        """Remove messages (rows, signals, contents) last changed before a time; those removed.
+
+        The fragments of a message that is sent go with it, whatever became of each of them: those
+        first, so many at a time, then the message.
+        """
         ...
 
 
@@ -332,6 +339,10 @@ class Store(Protocol):
 
     def content(self, stored: Stored) -> Content:
         """What was kept; `StoreDamaged` when it is not there or not whole."""
+        ...
+
+    def free(self) -> int | None:
+        """How many more bytes of content there is room for; None: nobody counts."""
         ...
 
     async def check(self) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from postroad.store import fragment_rows
+from postroad.store import fragment_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.queries import query
 from postroad.store.records import (
@@ -42,6 +42,7 @@ from postroad.store.rows import (
     time_of,
     work_of,
 )
+from postroad.store.transfers import Held, StoredTransfer
 
 MESSAGE_COUNT: Final = "message."
 WORK_COUNT: Final = "work."
@@ -74,6 +75,9 @@ _OFFER: Final = query("offer")
 _OLDEST_OFFER: Final = query("oldest_offer")
 _COUNT_OF: Final = query("count_of")
 _OLDEST_LEASED: Final = query("oldest_leased")
+_FRAGMENT_MESSAGES: Final = query("fragment_messages")
+_FRAGMENT_IN_STATE: Final = query("fragment_in_state")
+_FRAGMENT_STATES: Final = query("fragment_states")
 _LISTS: Final = {
     (one_state, newest_first): query(
         "messages" + ("_of_state" if one_state else "") + ("_newest_first" if newest_first else "")
@@ -150,11 +154,32 @@ class SqliteReader:
     def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
         return fragment_rows.group_of(self._cursor, sender, group_id)
 
+    def transfer(self, sender: str, path: str, name: str) -> StoredTransfer | None:
+        return transfer_rows.transfer_of(self._cursor, sender, path, name)
+
+    def held(self, partner: str | None = None) -> Held:
+        return transfer_rows.held(self._cursor, partner)
+
     def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
         return fragment_rows.fragment_of(self._cursor, sender, group_id, number)
 
     def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
         return fragment_rows.fragments_of(self._cursor, sender, group_id)
+
+    def fragment_messages(self, side: Side, part_of: str, after: int, limit: int) -> list[Message]:
+        values = (side._value_, part_of, after, limit)
+        return [message_of(row) for row in self._rows(_FRAGMENT_MESSAGES, values)]
+
+    def fragment_states(self, side: Side, part_of: str) -> dict[State, int]:
+        rows = self._rows(_FRAGMENT_STATES, (side._value_, part_of))
+        return {State(state): count for state, count in rows}
+
+    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
+        values = [(side._value_, part_of, state._value_) for state in states]
+        return any(self._rows(_FRAGMENT_IN_STATE, one) for one in values)
+
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        return fragment_rows.gathering(self._cursor, sender, limit)
 
     def bytes_to_come(self) -> int:
         return self._count_of(TO_COME_COUNT)

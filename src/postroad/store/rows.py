@@ -81,7 +81,10 @@ def ids_by_side(messages: Iterable[Message]) -> dict[Side, list[str]]:
 
 
 def message_changes(message: Message) -> Row:
-    """The columns that can change, in the order of `change_message` and of `add_message`."""
+    """The columns that can change, in the order of `change_message`.
+
+    In `add_message` they stand behind those that cannot.
+    """
     return (
         message.state._value_,
         microseconds(message.created_at),
@@ -97,7 +100,7 @@ def message_changes(message: Message) -> Row:
 
 
 def message_row(message: Message) -> Row:
-    return (message.side._value_, message.message_id, *message_changes(message))
+    return (message.side._value_, message.message_id, message.part_of, *message_changes(message))
 
 
 def message_of(row: Row) -> Message:
