@@ -1,7 +1,9 @@
 """The bundling benchmark: messages in bundles of a hundred against one by one, in the same run.
 
-Two nodes over loopback HTTP, a process each, durable on both sides; every message is signed. Then
-units that come one after the other tell how much longer than maxdelay they waited.
+Two nodes over loopback HTTP, a process each, durable on both sides; every message is signed. For
+`bundle` messages are submitted one by one, as those of the floor are, and the node bundles them;
+for `explicit` the application submits a hundred at once. Then units that come one after the other
+tell how much longer than maxdelay they waited.
 """
 
 import asyncio
@@ -28,7 +30,7 @@ from postroad.cli.bench_push import work_folder
 from postroad.cli.bench_wire import Measure
 from postroad.node.config import load_config
 from postroad.node.node import Node
-from postroad.node.service import Submission, SubmittedPayload
+from postroad.node.service import Submission, Submitted, SubmittedPayload
 from postroad.store.sqlite import open_sqlite
 from postroad.wire.content import BytesContent
 
@@ -52,20 +54,22 @@ def bundle_measures(*, seconds: float, folder: Path | None = None) -> dict[str, 
     with work_folder(folder) as work:
         bundled = _run(work, seconds, bundled=True)
     with work_folder(folder) as work:
-        late = _run(work, seconds, bundled=True, late=True)
+        explicit = _run(work, seconds, bundled=True, role="explicit")
+    with work_folder(folder) as work:
+        late = _run(work, seconds, bundled=True, role="late")
     return {
-        "bundled": Measure(bundled, single, "messages/s", GOAL),
+        "bundle": Measure(bundled, single, "messages/s", GOAL),
+        "explicit": Measure(explicit, single, "messages/s", GOAL),
         "late": Measure(late, LATE, "ms"),
     }
 
 
-def _run(work: Path, seconds: float, *, bundled: bool, late: bool = False) -> float:
+def _run(work: Path, seconds: float, *, bundled: bool, role: str = "sender") -> float:
     make_parties(work)
     if bundled:
         _agree(work)
     with receiving(work, 0) as receiver:
         answer_of(receiver)
-        role = "late" if late else "sender"
         sender = in_process(_MODULE, role, str(work / "buyer"), str(seconds))
         sent, _ = told_by_both(sender, receiver)
     return float(sent["result"])
@@ -102,21 +106,27 @@ def _submission() -> Submission:
     return Submission(_PMODE, (SubmittedPayload(BytesContent(payload), digest, compress=False),))
 
 
-async def _rate(node: Node, seconds: float) -> float:
+async def _rate(node: Node, seconds: float, explicit: bool = False) -> float:
     """So many at once for so long; how many came to rest in a second once it is warm."""
     waiting, submission, done = node.context.settled, _submission(), list[float]()
     began = perf_counter()
 
+    async def submitted() -> list[Submitted]:
+        if explicit:
+            return await node.submit_bundle([submission] * UNITS)
+        return [await node.submit(submission)]
+
     async def send() -> None:
         while perf_counter() - began < _WARM_UP + seconds:
-            message_id = (await node.submit(submission)).message.message_id
-            event = waiting.enter(message_id)
-            await event.wait()
-            waiting.leave(message_id, event)
-            done.append(perf_counter() - began)
+            names = [one.message.message_id for one in await submitted()]
+            for name, event in [(one, waiting.enter(one)) for one in names]:
+                await event.wait()
+                waiting.leave(name, event)
+                done.append(perf_counter() - began)
 
     bundled = node.context.in_force.sending(_PMODE).bundling is not None
-    await asyncio.gather(*(send() for _ in range(_IN_FLIGHT[bundled])))
+    senders = _IN_FLIGHT[bundled] // (UNITS if explicit else 1)
+    await asyncio.gather(*(send() for _ in range(senders)))
     counted = sum(_WARM_UP < at <= _WARM_UP + seconds for at in done)
     return counted / seconds if counted else len(done) / max(done)
 
@@ -141,8 +151,13 @@ async def _late(node: Node, seconds: float) -> float:
 
 def main() -> None:
     role, folder, seconds = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
-    measure = _late if role == "late" else _rate
-    run_in_loop(_run_sender(folder, lambda node: measure(node, seconds)))
+
+    async def measure(node: Node) -> float:
+        if role == "late":
+            return await _late(node, seconds)
+        return await _rate(node, seconds, role == "explicit")
+
+    run_in_loop(_run_sender(folder, measure))
 
 
 if __name__ == "__main__":
