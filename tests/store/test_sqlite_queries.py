@@ -19,12 +19,13 @@ SMALL_TABLES = {"node", "counts", "trash", "migrations", "partners"}
 ALLOWED = {
     "release_work": {"SCAN work USING COVERING INDEX work_leased"},
     "expired_work": {"USE TEMP B-TREE FOR ORDER BY"},
+    "others_work": {"USE TEMP B-TREE FOR ORDER BY"},
     "shift_work": {"SCAN work"},
     "shift_offers": {"SCAN offers USING INDEX offer_handed_out"},
     "partners_served": {"SCAN served"},
-    "first_selected_offer": {"SCAN other VIRTUAL TABLE INDEX 1:"},
+    "first_selected_offers": {"SCAN other VIRTUAL TABLE INDEX 1:"},
 }
-"""Scans of what is claimed at the moment, sorting of what was claimed by those who are gone, what
+"""Scans of what is claimed at the moment, sorting of what others claimed or left behind, what
 the clock does to everything, one row for each partner, and the items of a selection."""
 
 

@@ -58,7 +58,12 @@ def attempt_all(
 ) -> Step:
     """The step after an attempt with a bundle, which counts for each of its units."""
     steps = [
-        attempted_unit(context, unit, work, sending, one, began, hope, probe, alone=False)
+        # Whether the partner was there counts once.
+        attempted_unit(
+            *(context, unit, work, sending, one, began, hope, probe),
+            alone=False,
+            counts=unit is units[0],
+        )
         for unit, one in zip(units, outcomes, strict=True)
     ]
 
@@ -135,7 +140,7 @@ def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None
     units = units_of(tx, ids)
     for number in rows:
         work = tx.work(number)
-        if work is not None and work.owner is None:
+        if work is not None and work.kind == "send" and work.owner is None:
             settle_row(tx, units, work, None)
 
 

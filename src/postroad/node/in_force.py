@@ -317,7 +317,7 @@ class InForce:
             answers,
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
             not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
-            _bundling(match) if not fetched else None,
+            _bundling(match) if not answers else None,
         )
 
     def longest_memory(self) -> timedelta | None:

@@ -11,7 +11,7 @@ from typing import Final
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
-from postroad.node.bundle_outcome import bundle_left_behind
+from postroad.node.bundle_outcome import bundle_left_behind, close_rows, unit_ids
 from postroad.node.bundling import Bundling
 from postroad.node.calling import Calling
 from postroad.node.config import Config
@@ -27,7 +27,7 @@ from postroad.node.in_force import InForce
 from postroad.node.mail_in import MailIn
 from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
-from postroad.node.outcome import begin_anew, left_behind, settle
+from postroad.node.outcome import begin_anew, left_behind, settle, shares_row
 from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
@@ -404,7 +404,10 @@ class Node:
             message = tx.message(Side.SENDING, message_id)
             if message is None:
                 return None, False
-            return message, settle(context, tx, message, answer, who, now)
+            done = settle(context, tx, message, answer, who, now)
+            if done and message.timer is not None and shares_row(message):
+                close_rows(tx, unit_ids(context, message), [message.timer])
+            return message, done
 
         message, done = await context.store.run(step)
         if message is None:

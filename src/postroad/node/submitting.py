@@ -16,7 +16,7 @@ from postroad.msh.bundle_rules import BUNDLING_ERROR, bundle_problems
 from postroad.msh.ebxml_outbound import check_ebxml_draft
 from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
 from postroad.msh.securing import Unsecurable
-from postroad.node.bundling import Bundling, Unit, members, packed_unit, whole_size
+from postroad.node.bundling import Bundling, Unit, members
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import conversation_of, link_of
@@ -39,6 +39,7 @@ from postroad.node.replying import Riding, for_request, riding
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.together import Together
+from postroad.node.units import packed_unit, whole_size
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
@@ -140,6 +141,9 @@ class Submitting:
         """A unit of a bundle that an application put together."""
         mark = fingerprint(submission) if submission.message_id else None
         message, draft, sending = await self._drafted(submission, mark, now)
+        if sending.channel is not None:
+            said = "is pulled, and bundled then with what waits: submit it by itself"
+            raise Refused(422, f"{message.message_id} {said}", code=BUNDLING_ERROR)
         if sending.bundling is None or sending.asks:
             said = f"messages of P-Mode {submission.pmode!r} go alone: submit it by itself"
             raise Refused(422, f"{message.message_id}: {said}", code=BUNDLING_ERROR)
@@ -175,7 +179,7 @@ class Submitting:
     async def _take(self, submission: Submission, mark: str | None) -> Submitted:
         now = self._context.clock()
         message, draft, sending = await self._drafted(submission, mark, now)
-        if sending.bundling is not None and not sending.asks:
+        if sending.bundling is not None and sending.channel is None and not sending.asks:
             return await self._keep_waiting(message, draft, sending, now)
         if message.bytes > AT_ONCE or sending.numbered or sending.linked:
             # What has a number gets it when its turn comes.
@@ -274,7 +278,9 @@ class Submitting:
             check_room(tx, sending)
             if kept.leg == 2:
                 answer(tx, kept)
-            tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
+            # What is pulled in a bundle goes in another envelope.
+            evidence = signed(kept) if sending.bundling is None else None
+            tx.record((about(kept, "submitted", now, evidence=evidence),))
             if sending.channel is not None:
                 offer(tx, kept, made.user_message, now)
             if ends is not None:

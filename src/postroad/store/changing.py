@@ -92,8 +92,8 @@ _FORGET_STATES: Final = query("forget_states")
 _ADD_OFFER: Final = query("add_offer")
 _ADD_OFFER_ITEM: Final = query("add_offer_item")
 _FREE_OFFERS: Final = query("free_offers")
-_FIRST_OFFER: Final = query("first_offer")
-_FIRST_SELECTED_OFFER: Final = query("first_selected_offer")
+_FIRST_OFFERS: Final = query("first_offers")
+_FIRST_SELECTED_OFFERS: Final = query("first_selected_offers")
 _FURTHER_HOLDER: Final = query("further_holder")
 _POSTPONE_OFFER: Final = query("postpone_offer")
 _REMOVE_OFFER: Final = query("remove_offer")
@@ -361,17 +361,22 @@ class SqliteTransaction(SqliteReader):
     def first_offer(
         self, places: Collection[Place], now: datetime, items: Sequence[str] = ()
     ) -> Offer | None:
+        return next(iter(self.first_offers(places, now, items, 1)), None)
+
+    def first_offers(
+        self, places: Collection[Place], now: datetime, items: Sequence[str], most: int
+    ) -> list[Offer]:
         rows: list[Row] = []
         for place in places:
             freed = self._cursor.execute(_FREE_OFFERS, (*place, microseconds(now))).rowcount
             self._group.changed |= freed > 0
             if not items:
-                rows += self._rows(_FIRST_OFFER, place)
+                rows += self._rows(_FIRST_OFFERS, (*place, most))
                 continue
             first, *others = self._rare_first([offer_item(place, one) for one in items])
-            values = {"item": first, "others": json.dumps(others)}
-            rows += self._rows(_FIRST_SELECTED_OFFER, values)
-        return offer_of(min(rows)) if rows else None
+            values = {"item": first, "others": json.dumps(others), "most": most}
+            rows += self._rows(_FIRST_SELECTED_OFFERS, values)
+        return [offer_of(row) for row in sorted(rows)[:most]]
 
     def _rare_first(self, items: list[str]) -> list[str]:
         """That first which few offers have, if there is one: those are looked at one by one."""

@@ -152,6 +152,11 @@ WHERE one.id = ? AND EXISTS (SELECT 1 FROM work WHERE lane = one.lane AND id < o
 SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner, lease_until
 FROM work WHERE id = ?
 
+-- name: others_work
+-- What others have claimed of one kind, in the order in which it was added.
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner, lease_until
+FROM work WHERE kind = ? AND owner IS NOT NULL AND owner <> ? ORDER BY id LIMIT ?
+
 -- name: free_work
 -- Due work that nobody has claimed, oldest first.
 SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner FROM work
@@ -409,16 +414,16 @@ SELECT id, channel, pmode, message_id, added_at, due_at, about FROM offers WHERE
 -- What was handed out and not acknowledged in time is offered again.
 UPDATE offers SET due_at = 0 WHERE channel = ? AND pmode = ? AND due_at > 0 AND due_at <= ?
 
--- name: first_offer
+-- name: first_offers
 -- What came first of that which is offered.
 SELECT id, channel, pmode, message_id, added_at, due_at, about FROM offers
-WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT 1
+WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT ?
 
 -- name: further_holder
 -- An offer that has an item beside so many others.
 SELECT offer FROM offer_items WHERE item = ? LIMIT 1 OFFSET ?
 
--- name: first_selected_offer
+-- name: first_selected_offers
 -- The same of that which has one item, and all others of a JSON array.
 SELECT offers.id, channel, pmode, message_id, added_at, due_at, about
 FROM offer_items AS first CROSS JOIN offers ON offers.id = first.offer
@@ -430,7 +435,7 @@ WHERE first.item = :item AND due_at = 0
             WHERE held.item = other.value AND held.offer = first.offer
         )
     )
-ORDER BY first.offer LIMIT 1
+ORDER BY first.offer LIMIT :most
 
 -- name: postpone_offer
 -- It was handed out: it is offered again then.
