@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import ENOUGH, missing
-from tests.sim.plan import pulls, speaks_ebxml
+from tests.sim.plan import bundles, pulls, speaks_ebxml
 from tests.sim.run import WHOLE, Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
@@ -50,7 +50,11 @@ def main() -> int:
             )
             return _one(console, options.seed, smaller, verbose=options.verbose)
         seeds = range(options.first, options.first + options.seeds)
-        for asked, among in ((options.ebxml, speaks_ebxml), (options.pull, pulls)):
+        for asked, among in (
+            (options.ebxml, speaks_ebxml),
+            (options.pull, pulls),
+            (options.bundle, bundles),
+        ):
             if asked:
                 some = [one for one in seeds if among(one)]
                 return _many(console, some, options.jobs, required=False)
@@ -64,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
     parser.add_argument("--ebxml", action="store_true", help="those in which ebXML is spoken")
     parser.add_argument("--pull", action="store_true", help="those in which messages are pulled")
+    parser.add_argument("--bundle", action="store_true", help="those in which they are bundled")
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--messages", type=int, help="of --seed: only its first messages")
     parser.add_argument("--faults", nargs="*", help="of --seed: only these kinds of faults")

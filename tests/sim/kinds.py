@@ -41,6 +41,8 @@ class Kind:
     """What the carrier, through whom it goes, does; None: it goes straight."""
     pulling: Mapping[str, Any] | None = None
     """How its receiver pulls; None: it is pushed."""
+    bundling: Mapping[str, Any] | None = None
+    """How its messages are bundled with each other; None: each goes alone."""
 
     @property
     def order(self) -> str | None:

@@ -76,8 +76,9 @@ _PULLED: Final = (
     "pulled by an operator",
     "selected by an operator",
 )
+_BUNDLED: Final = ("bundled", "handed out in a bundle", "lonely", "sent in a bundle again")
 _FAULTS: Final = tuple(name for name in RATES if name != "drift")
-REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_FAULTS)
+REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_BUNDLED, *_FAULTS)
 
 
 def missing(reached: Mapping[str, int]) -> list[str]:

@@ -26,7 +26,7 @@ from postroad.store.records import Side
 from tests.conftest import PROJECT
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import REQUIRED, missing
-from tests.sim.plan import pulls, speaks_ebxml
+from tests.sim.plan import bundles, pulls, speaks_ebxml
 from tests.sim.run import Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
@@ -37,6 +37,8 @@ EBXML = tuple(seed for seed in range(5 * AT_A_TIME, 4 * MANY) if speaks_ebxml(se
 """Seeds in which ebXML is spoken, after those that are run anyway."""
 PULLED = tuple(seed for seed in range(4 * MANY) if pulls(seed))
 """Seeds in which messages are pulled."""
+BUNDLED = tuple(seed for seed in range(4 * MANY) if bundles(seed))
+"""Seeds in which messages are bundled."""
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +59,7 @@ def test_whatever_fails_each_message_is_delivered_once_or_told_to_have_failed(
         assert result.broken is None, f"python -m tests.sim --seed {seed}\n{told}"
 
 
-@pytest.mark.parametrize("seed", [3, 7])
+@pytest.mark.parametrize("seed", [7, 59])
 def test_one_seed_gives_one_history(parties: Mapping[str, Party], seed: int) -> None:
     one, other = simulate(seed, parties), simulate(seed, parties)
     assert one.history.entries == other.history.entries
@@ -213,6 +215,20 @@ def test_a_nonce_that_may_be_used_again_is_found(
 ) -> None:
     monkeypatch.setattr(_MemoryTransaction, "first_time", lambda *_: True)
     assert _found(parties, "one PullRequest brings two messages", PULLED).broken
+
+
+def test_without_faults_what_is_bundled_is_acknowledged(parties: Mapping[str, Party]) -> None:
+    result = simulate(BUNDLED[1], parties, Smaller(None, ()))
+    assert result.broken is None
+    assert result.history.marks["bundled"]
+    assert result.history.marks["acknowledged"] <= result.messages
+
+
+def test_a_bundle_that_is_settled_and_still_keeps_others_waiting_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "close_rows", lambda *_: None)
+    assert _found(parties, "not at rest", BUNDLED, likely=61).broken
 
 
 def test_a_failing_history_is_made_smaller(
