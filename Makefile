@@ -47,6 +47,7 @@ bench: setup
 	$(BIN)/postroad bench pull
 	$(BIN)/postroad bench hub
 	$(BIN)/postroad bench bundle
+	$(BIN)/postroad bench large
 	$(BIN)/postroad bench pipeline
 
 clean:

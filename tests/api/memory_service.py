@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import itertools
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from io import BytesIO
@@ -25,7 +26,9 @@ from postroad.node.service import (
     Reloaded,
     Submission,
     Submitted,
+    Transfer,
 )
+from postroad.node.split_outcome import transfer_of
 from postroad.reliability.breaker import halted, resumed
 from postroad.reliability.delivery import KINDS, Input, begun_anew, settled
 from postroad.store.records import (
@@ -86,6 +89,8 @@ class MemoryService:
         """What was pulled, and how much at most."""
         self.to_pull: list[str] = []
         self.trouble: str | None = None
+        self.unanswerable: str | None = None
+        """Why no reply comes to anything."""
         self.patience: float | None = None
         """For how long the last answer was waited for."""
 
@@ -173,6 +178,20 @@ class MemoryService:
     async def events(self, message_id: str) -> list[Recorded]:
         return [one for one in self._events if one.event.message_id == message_id]
 
+    async def transfer(self, message: Message) -> Transfer | None:
+        if message.split is None:
+            return None
+        states = Counter(one.state for one in await self.fragments(message, limit=10_000))
+        return transfer_of(message.split, states)
+
+    async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
+        found = [
+            one
+            for one in self._messages.values()
+            if (one.side, one.part_of) == (message.side, message.message_id) and one.key > after
+        ]
+        return sorted(found, key=lambda one: one.key)[:limit]
+
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         def is_settled() -> bool:
             message = self._messages.get((Side.SENDING, message_id))
@@ -191,6 +210,7 @@ class MemoryService:
             return (
                 message is None
                 or message.reply_message_id is not None
+                or self.unanswerable is not None
                 or message.state in (State.FAILED, State.EXPIRED)
             )
 
@@ -200,6 +220,9 @@ class MemoryService:
         except TimeoutError:
             pass
         return self._messages.get((Side.SENDING, message_id))
+
+    def no_reply(self, message: Message) -> str | None:
+        return self.unanswerable
 
     def part(self, message: Message, part: StoredPart) -> Content:
         return self._contents[part.stored.place]

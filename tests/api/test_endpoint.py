@@ -10,10 +10,11 @@ import pytest
 
 from postroad.api.endpoint import msh_app
 from postroad.node.config import Config
-from postroad.node.receiving import Request, Response
+from postroad.node.requests import Request, Response, Upload
 from postroad.store.interface import StoreFull
 from postroad.transport.http_body import TooLarge
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
+from postroad.wire.restart import ContentRange
 from postroad.wire.soap import read_envelope
 from postroad.wire.xml import parse
 
@@ -119,6 +120,48 @@ def test_only_post_is_known(method: str) -> None:
     assert (done.status, done.answered["allow"]) == (405, "POST")
     assert done.body == b"Messages are sent here with POST.\n"
     assert (node.requests, done.read) == ([], 0)
+
+
+def test_who_asks_about_an_upload_is_told_how_much_is_there() -> None:
+    async def there(request: Request) -> Response:
+        return Response(200, length=4711)
+
+    node = Node(there)
+    done = call(msh_app(node), method="HEAD", headers={"etag": '"t1"'})
+    assert (done.status, done.answered, done.body) == (200, {"content-length": "4711"}, b"")
+    assert node.requests[0].upload == Upload("/msh", "t1", probe=True)
+
+
+def test_where_uploads_do_not_go_on_only_post_is_known() -> None:
+    async def unknown(request: Request) -> Response:
+        return Response(405)
+
+    done = call(msh_app(Node(unknown)), method="HEAD", headers={"etag": '"t1"'})
+    assert (done.status, done.answered["allow"]) == (405, "POST")
+
+
+def test_a_node_that_cannot_look_says_so_to_who_asks() -> None:
+    async def full(request: Request) -> Response:
+        raise StoreFull("no room")
+
+    assert call(msh_app(Node(full)), method="HEAD", headers={"etag": '"t1"'}).status == 503
+
+
+def test_an_upload_is_named_by_its_etag_and_its_range() -> None:
+    node = Node()
+    headers = {"etag": '"t1"', "content-range": "bytes 5-12/13"}
+    call(msh_app(node), headers=headers)
+    assert node.requests[0].upload == Upload("/msh", "t1", ContentRange(5, 12, 13))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"content-range": "bytes 5-12/13"}, {"etag": '"t1"', "content-range": "the last five"}],
+)
+def test_a_range_of_nothing_or_nonsense_is_refused_unread(headers: dict[str, str]) -> None:
+    node = Node()
+    done = call(msh_app(node), headers=headers)
+    assert (done.status, done.read, node.requests) == (400, 0, [])
 
 
 def test_a_compressed_body_is_refused_unread() -> None:

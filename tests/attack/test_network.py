@@ -133,7 +133,7 @@ UNREADABLE: Final[dict[str, tuple[Attack, str]]] = {
     ),
     "another protocol": (
         lambda _: soap(
-            _envelope('<r:Sequence xmlns:r="http://docs.oasis-open.org/ws-rx/wsrm/200702"/>')
+            _envelope('<t:Token xmlns:t="http://docs.oasis-open.org/ws-sx/ws-trust/200512"/>')
         ),
         "EBMS:0009",
     ),

@@ -77,6 +77,17 @@ def test_the_push_benchmark_sends_from_node_to_node_beside_its_floor() -> None:
         assert measure["peak_rss_mib"] < 250
 
 
+def test_the_benchmark_of_large_messages_sends_a_payload_beside_keeping_it() -> None:
+    options = ("--size", "2", "--fragment", "0", "--only", "plain")
+    done = command("bench", "large", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found["measures"]) == {"plain"}
+    for measure in found["measures"].values():
+        assert measure["ratio"] == pytest.approx(measure["product"] / measure["floor"])
+        assert 0 < measure["peak_rss_mib"] < 250
+
+
 @pytest.mark.parametrize("option", [("--seconds", "0"), ("--size", "0")])
 def test_a_benchmark_without_work_is_refused(run: Run, option: tuple[str, str]) -> None:
     assert run("bench", "wire", *option).exit_code == 2

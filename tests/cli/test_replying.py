@@ -65,6 +65,17 @@ def test_no_reply_in_time_is_told_in_one_line(ask: Run, order: Path) -> None:
     )
 
 
+def test_a_reply_that_cannot_come_is_not_waited_for(
+    ask: Run, world: MemoryWorld, order: Path
+) -> None:
+    world.service.unanswerable = "there was none in the response"
+    done = ask(
+        "send", "--pmode", ORDERS, "--payload", order, "--message-id", "q@b", "--wait-reply", "600"
+    )
+    assert done.exit_code == 1
+    assert one_line(done) == ("postroad: no reply to q@b will come: there was none in the response")
+
+
 def test_files_are_for_a_reply(ask: Run, order: Path) -> None:
     done = ask("send", "--pmode", ORDERS, "--payload", order, "-o", "x/")
     assert "add --wait-reply" in one_line(done)

@@ -20,6 +20,7 @@ from postroad.reliability import (
     link,
     link_receiver,
     order,
+    wsrm,
 )
 from postroad.reliability.agreed import policy_of
 from postroad.reliability.delivery import Input, Life, Stage
@@ -98,6 +99,22 @@ def _link_receiver() -> str:
     )
 
 
+def _wsrm_destination() -> str:
+    plain = wsrm.AS_IT_COMES
+    return rows(
+        ("the sequence is", "the number is", "what is done", "without order"),
+        (
+            (stage.value, at.value, done.value, _unlike(plain[stage][at], done))
+            for stage, row in wsrm.IN_ORDER.items()
+            for at, done in row.items()
+        ),
+    )
+
+
+def _unlike(other: wsrm.Verdict, usual: wsrm.Verdict) -> str:
+    return "" if other is usual else other.value
+
+
 def _timeline() -> str:
     """What the example of the page does to a message that is never answered."""
     found = _EXAMPLE.search(PAGE.read_text(encoding="utf-8"))
@@ -130,6 +147,8 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "order": _order,
     "link": lambda: markdown(link.TABLE),
     "link_receiver": _link_receiver,
+    "wsrm_source": lambda: markdown(wsrm.SOURCE),
+    "wsrm_destination": _wsrm_destination,
 }
 
 

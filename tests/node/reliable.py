@@ -371,6 +371,9 @@ class World:
         report: dict[str, Any] | None = None,
         binding: str | dict[str, Any] = "push",
         bundling: dict[str, Any] | None = None,
+        splitting: dict[str, Any] | None = None,
+        receipts: bool = True,
+        soap: str = "1.2",
         **awareness: Any,
     ) -> None:
         """A P-Mode of the buyer's with somebody.
@@ -378,7 +381,7 @@ class World:
         `retry` are its parameters, `awareness` what else stands in reception_awareness.
         """
         for at in (BUYER, to):
-            answer: dict[str, Any] = {"reply_pattern": receipt}
+            answer: dict[str, Any] = {"reply_pattern": receipt, "enabled": receipts}
             if receipt == "callback":
                 answer["reply_to"] = address(BUYER)
             security: dict[str, Any] = {"send_receipt": answer}
@@ -387,7 +390,7 @@ class World:
                 security |= _signature(at)
                 answer |= {"non_repudiation": True, "certificate": f"../keys/{to}.pem"}
             leg: dict[str, Any] = {
-                "protocol": {"address": address(to), "soap_version": "1.2"},
+                "protocol": {"address": address(to), "soap_version": soap},
                 "business_info": {"service": "urn:example:trade", "action": name},
                 "error_handling": {"report": {"as_response": receipt == "response"}},
                 "security": security,
@@ -395,6 +398,8 @@ class World:
             leg["error_handling"]["report"] |= report or {}
             if bundling is not None:
                 leg["bundling"] = bundling
+            if splitting is not None:
+                leg["splitting"] = splitting
             aware = dict(awareness)
             if retry is not None:
                 aware["retry"] = {"parameters": retry, "enabled": retry_enabled}

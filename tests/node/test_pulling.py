@@ -316,6 +316,28 @@ async def test_a_full_channel_takes_no_more(world: World) -> None:
     assert await pull(seller, most=1000) == (N, "third@buyer")
 
 
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_what_is_still_packaged_takes_its_room(world: World, kept_in: str) -> None:
+    world.kept_in = kept_in
+    collect(world, capacity=2)
+    buyer, seller = await world.both()
+    await buyer.send(M, payload=LARGE)
+    await buyer.send(N, payload=LARGE)
+    assert await buyer.state(N) is State.SUBMITTED
+    for payload in (LARGE, b"small"):
+        with pytest.raises(Refused, match="2 messages wait in the channel"):
+            await buyer.send("third@buyer", payload=payload)
+    while {await buyer.state(M), await buyer.state(N)} != {State.READY}:
+        assert await pull(seller) == (), "nobody gets what is not packaged"
+        await world.wait(0.1)
+    await world.wait(2)
+    assert sorted(await pull(seller, most=1000)) == sorted((M, N))
+    await world.wait(2)
+    await buyer.send("third@buyer")
+    assert await pull(seller) == ("third@buyer",)
+
+
 @played
 async def test_a_large_message_is_packaged_first_and_then_offered(world: World) -> None:
     collect(world)

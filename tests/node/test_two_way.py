@@ -1,5 +1,6 @@
 """Two-way exchanges: a request, and its one reply, in every binding that is not synchronous."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -132,6 +133,16 @@ async def _unchecked(context: Any, submission: Any) -> Any:
 
 
 @played
+async def test_no_reply_to_a_one_way_message_is_waited_for(world: World) -> None:
+    world.agree("orders")
+    buyer, _ = await world.both()
+    await buyer.send(Q, "orders")
+    found = await buyer.process.ask(buyer.node.replied(Q, 1000))
+    assert found is not None
+    assert "one-way" in (buyer.node.no_reply(found) or "")
+
+
+@played
 async def test_a_request_has_one_reply(world: World) -> None:
     ask(world, "pushAndPush")
     buyer, seller = await world.both()
@@ -143,6 +154,20 @@ async def test_a_request_has_one_reply(world: World) -> None:
     assert refusal.value.status == 409
     assert await seller.node.message("r2@seller") is None
     assert (await reply(seller)).created_at == first.created_at, "the same again is the same"
+
+
+@played
+async def test_a_request_has_one_reply_also_when_that_was_removed(world: World) -> None:
+    ask(world, "pushAndPush")
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(2)
+    await reply(seller)
+    await world.wait(2)
+    later, store = seller.node.context.clock() + timedelta(days=1), seller.node.context.store
+    await store.run(lambda tx: tx.purge(later, [State.ACKNOWLEDGED], 10))
+    with pytest.raises(Refused, match="was answered already, by r@seller"):
+        await reply(seller, "other@seller")
 
 
 @played

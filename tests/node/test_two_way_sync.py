@@ -240,6 +240,38 @@ async def test_a_reply_that_is_late_is_refused_where_no_alternate_is_agreed_on(
     assert again.status == (200 if receipt else 202)
 
 
+@pytest.mark.parametrize("receipt", ["response", None])
+@played
+async def test_who_gets_no_reply_in_the_response_waits_no_longer(
+    world: World, receipt: str | None
+) -> None:
+    ask(world, "sync", receipts=(receipt, None), retry=None)
+    world.configure(SELLER, http={"reply_timeout": "PT3S"})
+    buyer, _ = await world.both()
+    await buyer.send(Q, PRICES)
+    assert buyer.node.no_reply(await buyer.message(Q, Side.SENDING)) is None
+    found = await buyer.process.ask(buyer.node.replied(Q, 1000))
+    assert asyncio.get_running_loop().time() < 20
+    assert found is not None
+    assert "no alternate" in (buyer.node.no_reply(found) or "")
+
+
+@pytest.mark.parametrize("alternate", ["pushAndPull", "pushAndPush"])
+@played
+async def test_who_is_told_that_the_reply_is_late_waits_on(world: World, alternate: str) -> None:
+    ask(world, "sync", alternate=alternate, scheduled=True)
+    world.configure(SELLER, http={"reply_timeout": "PT3S"})
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    waiting = asyncio.ensure_future(buyer.process.ask(buyer.node.replied(Q, 1000)))
+    await world.wait(10)
+    assert not waiting.done()
+    await reply(seller)
+    found = await waiting
+    assert found is not None
+    assert found.reply_message_id == R
+
+
 @played
 async def test_a_response_that_answers_another_request_is_refused(world: World) -> None:
     ask(world, "sync", receipts=(None, None), retry=None)
@@ -261,6 +293,31 @@ async def test_a_response_that_answers_another_request_is_refused(world: World) 
     assert await buyer.inbox() == [R]
     assert await buyer.state("q2@buyer") is State.IN_DOUBT
     assert (await buyer.message("x@seller")).error_code == "EBMS:0010"
+
+
+@played
+async def test_a_reply_that_is_there_has_not_failed_when_another_request_gets_it_too(
+    world: World,
+) -> None:
+    ask(world, "sync")
+    said = Recorded()
+    world.wire.will(said, lost)
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(1)
+
+    async def replayed(world: World, posted: Posted) -> Reply:
+        return Reply(200, _kind(said.bodies[0]), (), said.bodies[0])
+
+    world.wire.will(replayed)
+    await buyer.send("q2@buyer", PRICES)
+    await world.wait(5)
+    assert await buyer.inbox() == [R]
+    assert await seller.state(R) is State.ACKNOWLEDGED
+    assert "duplicate" in await buyer.story(R)
+    assert (await buyer.message("q2@buyer", Side.SENDING)).reply_message_id is None
 
 
 @played

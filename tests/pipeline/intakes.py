@@ -29,7 +29,7 @@ def events_only(
         )
         left = lake.read("events", days).join(gone, ["node", "epoch", "seq"], "left_anti")
         change.replace("events", left, days)
-    change.add("events", batch.events)
+    batch.add_events(change)
 
 
 def segment(

@@ -21,6 +21,7 @@ from postroad.node.config_groups import Mail, MailRelay
 from postroad.node.in_force import InForce
 from postroad.node.initializing import Plan, Station, initialize
 from postroad.node.service import Reloaded
+from tests.sim.asked_agreements import ASKED_KINDS, asked_pmode
 from tests.sim.bundled_agreements import BUNDLED_KINDS, bundling_terms
 from tests.sim.ebxml_agreements import EBXML_KINDS, address, ebxml_pmode, mailbox, relay_pmode
 from tests.sim.kinds import FEW, FOR_EVER, MANY, PARTIES, RELAY, SERVICE, SIGNERS, Kind
@@ -112,7 +113,7 @@ def _make_party(folder: Path, name: str) -> Party:
 def agreed() -> Iterator[tuple[str, str, Kind]]:
     """Who may send what to whom."""
     for sender, receiver in permutations(PARTIES, 2):
-        for kind in (*KINDS, *EBXML_KINDS, *PULLED_KINDS, *BUNDLED_KINDS):
+        for kind in (*KINDS, *EBXML_KINDS, *PULLED_KINDS, *ASKED_KINDS, *BUNDLED_KINDS):
             if not kind.only_two or {sender, receiver} <= SIGNERS:
                 yield sender, receiver, kind
 
@@ -122,6 +123,23 @@ def _pmode(sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]
     if kind.ebxml is not None:
         make = ebxml_pmode if at in (sender, receiver) else relay_pmode
         return make(name, sender, receiver, kind)
+    if kind.reply is not None:
+        return _asked(name, sender, receiver, kind, at=at)
+    leg = _leg(sender, receiver, kind, at=at)
+    if kind.pulling is not None:
+        return _pulled(name, sender, receiver, kind, leg)
+    return {
+        "id": name,
+        "mep": "oneWay",
+        "mep_binding": "push",
+        "initiator": {"party": f"urn:example:{sender}", "role": "urn:example:sender"},
+        "responder": {"party": f"urn:example:{receiver}", "role": "urn:example:receiver"},
+        "legs": [leg],
+    }
+
+
+def _leg(sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]:
+    """How messages go from one to the other when they are pushed."""
     leg: dict[str, Any] = {
         "protocol": {"address": address(receiver), "soap_version": "1.2"},
         "business_info": {"service": SERVICE, "action": kind.name},
@@ -134,17 +152,34 @@ def _pmode(sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]
     if awareness:
         leg["reception_awareness"] = awareness
     if kind.bundling is not None:
-        leg["bundling"] = bundling_terms(name, kind)
+        leg["bundling"] = bundling_terms(pmode_id(sender, receiver, kind), kind)
+    return leg
+
+
+def _asked(name: str, sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]:
+    """Requests, and the replies to them."""
+    assert kind.reply is not None
+    request, reply = (
+        _leg(sender, receiver, kind, at=at),
+        _leg(receiver, sender, kind.reply, at=at),
+    )
+    reply["business_info"]["action"] += "-reply"
+    asks: dict[str, Any] = {"party": f"urn:example:{sender}", "role": "urn:example:asks"}
+    answers: dict[str, Any] = {"party": f"urn:example:{receiver}", "role": "urn:example:answers"}
     if kind.pulling is not None:
-        return _pulled(name, sender, receiver, kind, leg)
-    return {
-        "id": name,
-        "mep": "oneWay",
-        "mep_binding": "push",
-        "initiator": {"party": f"urn:example:{sender}", "role": "urn:example:sender"},
-        "responder": {"party": f"urn:example:{receiver}", "role": "urn:example:receiver"},
-        "legs": [leg],
-    }
+        answers["authorization"] = credentials(sender, receiver)
+    if kind.reply.pulling is not None and not kind.signed:
+        asks["authorization"] = credentials(receiver, sender)
+    for leg, one, at_sender in ((request, kind, sender), (reply, kind.reply, receiver)):
+        if one.pulling is not None:
+            leg["protocol"]["address"] = address(at_sender)
+            leg["pulling"] = pulled_terms(one)
+            del leg["error_handling"]
+    if kind.binding == "sync" and kind.alternate != "pushAndPush":
+        del reply["protocol"]["address"]
+    if kind.binding == "sync":
+        reply["security"]["send_receipt"].pop("reply_to", None)
+    return asked_pmode(name, kind, [asks, answers], [request, reply])
 
 
 def _pulled(

@@ -42,11 +42,18 @@ class Applications:
         self._contents = {(one.sender, one.message_id): one.payload for one in plan}
         self._names = {one.party.id: name for name, one in world.stations.items()}
         self._resent: set[str] = set()
-        self.open = len(plan)
+        self._replies: dict[tuple[str, str], list[Planned]] = {}
+        """By who asked and the request's id: what is said to it, and what somebody says later."""
+        for one in plan:
+            if one.answers is not None:
+                key = one.answers.sender, one.answers.message_id
+                self._replies.setdefault(key, []).append(one)
+        self._asked = [one for one in plan if one.answers is None]
+        self.open = len(self._asked)
         """Submissions of which it is not yet known that they were taken over."""
 
     def start(self) -> None:
-        for planned in self._plan:
+        for planned in self._asked:
             self._process.spawn(self._submit(planned))
         for party in self._world.stations:
             draw = dice(self._world.seed, f"consumer/{party}")
@@ -132,8 +139,36 @@ class Applications:
         content = await self._ask(party, lambda at: _content(at, message))
         if content != self._contents.get((sender, message.message_id)):
             self._history.fail(f"{party} got another content", message.message_id)
+        for reply in self._replies.get((sender, message.message_id), ()):
+            await self._reply(reply)
         await self._ask(party, lambda at: at.node.acknowledge(message.message_id))
         self._history.note(party, "consumed", message.message_id)
+
+    async def _reply(self, reply: Planned) -> None:
+        """The application answers; a second answer is refused, and one that nobody waits for."""
+        request = reply.answers
+        assert request is not None
+        key = request.sender, request.message_id
+        first = self._replies[key][0] is reply
+        if (reply.sender, reply.message_id) in self._books.accepted:
+            return
+        while key not in self._books.exchanges.too_late:
+            try:
+                await self._ask(reply.sender, lambda at: at.node.submit(_given(reply)))
+            except Unanswered:
+                await asyncio.sleep(1)
+                continue
+            except Refused as refused:
+                late = request.kind.binding == "sync" and request.kind.alternate is None
+                if refused.status != 409 or (first and not late):
+                    raise
+                if first:
+                    self._books.exchanges.too_late.add(key)
+                self._history.mark("a reply too late" if first else "a second reply refused")
+                return
+            self._books.accept(reply)
+            self._history.note(reply.sender, "answered", reply.message_id)
+            return
 
     async def _operate(self, party: str, draw: random.Random) -> None:
         """Somebody who looks after what was given up; in the end all that waits for a word."""
@@ -226,7 +261,11 @@ def _given(planned: Planned, content: bytes | None = None) -> Submission:
     data = planned.payload if content is None else content
     payload = SubmittedPayload(BytesContent(data), hashlib.sha256(data).digest())
     return Submission(
-        planned.pmode, (payload,), planned.message_id, conversation_id=planned.conversation
+        planned.pmode,
+        (payload,),
+        planned.message_id,
+        conversation_id=planned.conversation,
+        ref_to_message_id=planned.answers.message_id if planned.answers else None,
     )
 
 

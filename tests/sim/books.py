@@ -17,6 +17,7 @@ from tests.sim.acknowledgments import Acknowledgments, without_trace
 from tests.sim.agreements import Party
 from tests.sim.channels import Channels
 from tests.sim.ebxml_agreements import address
+from tests.sim.exchanges import Exchanges
 from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.kinds import RELAY
@@ -31,7 +32,7 @@ from tests.sim.webhook import Listener
 CERTAIN: Final = (State.FAILED, State.EXPIRED)
 """A sender who says this says that the receiver does not have the message."""
 _AT_WORK: Final = (State.SUBMITTED, State.READY, State.WAITING)
-_OFFERED: Final = (State.READY, State.WAITING)
+_OFFERED: Final = (State.SUBMITTED, State.READY, State.WAITING)
 _OPERATOR: Final = "operator"
 _UNDER_WAY: Final = 60.0
 """Seconds in which what was under way may still reach a partner who is suspended."""
@@ -56,13 +57,14 @@ class Books:
         self._in_a_row: Counter[tuple[str, str]] = Counter()
         """By sender and partner: attempts that did not reach it, and none between that did."""
         self.replays = {name: Replay() for name in parties}
-        self._timings = {name: Timing(partial(_policy, one)) for name, one in parties.items()}
+        self._timings = {name: Timing(partial(self._policy, one)) for name, one in parties.items()}
         self.receipts = Receipts(self._plan, self._find, self._took, history)
         self._acknowledgments = Acknowledgments(
             self._plan, self._names, self._took, self.replays, history
         )
         ids = {name: party.id for name, party in parties.items()}
         self._channels = Channels(self._plan, ids, self._find, self._is_halted, history)
+        self.exchanges = Exchanges(self._plan, self._find, self._took, history)
         self.accepted: dict[tuple[str, str], Planned] = {}
         """What an application was told is taken over."""
         self._bodies: dict[tuple[str, str, str | None], bytes] = {}
@@ -182,7 +184,11 @@ class Books:
         self._acknowledgments.responded(sent, body)
 
     def handed_out(self, sent: Transmission, times: Mapping[str, int], body: bytes) -> None:
-        self._channels.handed_out(sent, times, body)
+        if sent.pulls:
+            self._channels.handed_out(sent, times, body)
+            return
+        for message_id, many in times.items():
+            self.exchanges.responded(sent, message_id, body, many)
 
     def _is_halted(self, sender: str, receiver: str) -> bool:
         """Whether a partner is suspended, and nothing to it can still be under way."""
@@ -212,6 +218,7 @@ class Books:
             self._fail(f"the journal of {name}: {wrong}", event.message_id)
         if event.event == "delivered":
             self._delivered(name, event)
+            self.exchanges.delivered(name, event)
         if event.event == "purged" and event.side is Side.FORWARDING:
             # Who forgot what it carried takes a copy for new, and writes it anew.
             self._brought.pop((name, event.message_id or ""), None)
@@ -288,6 +295,7 @@ class Books:
         wrong = self.replays[name].fits(row)
         if wrong is not None:
             self._fail(f"{name}, {row.side.value}: {wrong}", row.message_id)
+        self.exchanges.row(name, row)
         if row.side is Side.RECEIVING:
             self._received(name, row, commit.cause)
             return
@@ -301,15 +309,22 @@ class Books:
             self._fail(f"{row.state.value}, and nothing will ever be done about it", row.message_id)
 
     def _has_work(self, disk: Disk, row: Message) -> bool:
-        if row.message_id in disk.tables.offers:
+        if row.message_id in disk.tables.offers and row.state is not State.SUBMITTED:
             # Whoever may pull it does, sooner or later.
             return True
-        sent_by = "send" if row.channel is None else "offer"
+        fetched = row.channel is not None or self._is_response(disk.name, row)
+        sent_by = "offer" if fetched else "send"
         kinds = ("forward",) if row.side is Side.FORWARDING else ("package", "bundle", sent_by)
         return any(
             work.message_id in (row.message_id, row.bundle) and work.kind in kinds
             for work in disk.tables.work.values()
         )
+
+    def _is_response(self, name: str, row: Message) -> bool:
+        """Whether a reply goes as the response to its request."""
+        planned = self._plan.get((name, row.message_id))
+        request = planned.answers if planned is not None else None
+        return request is not None and request.kind.binding == "sync" and not row.late
 
     def _came(self, at: str, row: Message, cause: object) -> None:
         """What brought a message that was taken."""
@@ -400,11 +415,19 @@ class Books:
             return
         self._fail(f"{sender} says {row.state.value}, but {receiver} has it", row.message_id)
 
+    def _policy(self, party: Party, event: Event) -> Policy | None:
+        """How often a message is sent; None: as often as a copy of its request comes."""
+        planned, pmode = self._plan[party.name, event.message_id or ""], event.pmode or ""
+        if planned.answers is None:
+            return party.in_force.sending(pmode).policy
+        sync = planned.answers.kind.binding == "sync"
+        return None if sync else party.in_force.sending(pmode, 2).policy
+
     # At the end
 
     def unsettled(self) -> list[str]:
         """What is not at rest yet."""
-        found = []
+        found = self.exchanges.unanswered(self.accepted)
         for disk in self._disks.values():
             for row in disk.messages():
                 if row.side is not Side.RECEIVING and not at_rest(row.state):
@@ -412,6 +435,8 @@ class Books:
             for work in disk.tables.work.values():
                 if work.kind == "gap":
                     # It only says, an hour later, that a message is missing.
+                    continue
+                if work.kind == "collect" and self.exchanges.is_over(disk.name, work.message_id):
                     continue
                 found.append(
                     f"{disk.name}: {work.kind} of {work.message_id} is to be done at"
@@ -433,6 +458,7 @@ class Books:
             self._conserve(name, disk)
         self._check_order()
         self._check_relay()
+        self.exchanges.close(self.accepted)
 
     def _close(self, planned: Planned, row: Message, posts: int) -> None:
         if posts > row.attempts:
@@ -514,7 +540,3 @@ class Books:
                         said = f"{earlier} was submitted after it and delivered before it"
                         self._fail(said, message_id)
                 before.append((message_id, told))
-
-
-def _policy(party: Party, pmode: str) -> Policy:
-    return party.in_force.sending(pmode).policy

@@ -43,6 +43,12 @@ class Kind:
     """How its receiver pulls; None: it is pushed."""
     bundling: Mapping[str, Any] | None = None
     """How its messages are bundled with each other; None: each goes alone."""
+    binding: str | None = None
+    """Of a two-way exchange; None: nobody replies."""
+    alternate: str | None = None
+    """The binding of replies that are late."""
+    reply: "Kind | None" = None
+    """How the replies are sent."""
 
     @property
     def order(self) -> str | None:

@@ -77,8 +77,20 @@ _PULLED: Final = (
     "selected by an operator",
 )
 _BUNDLED: Final = ("bundled", "handed out in a bundle", "lonely", "sent in a bundle again")
+_ASKED: Final = (
+    "a reply by pushAndPush",
+    "a reply by pushAndPull",
+    "a reply by pullAndPush",
+    "a reply by pullAndPull",
+    "a reply by sync",
+    "a late reply",
+    "a reply too late",
+    "a reply as response",
+    "the same response again",
+    "a second reply refused",
+)
 _FAULTS: Final = tuple(name for name in RATES if name != "drift")
-REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_BUNDLED, *_FAULTS)
+REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_ASKED, *_BUNDLED, *_FAULTS)
 
 
 def missing(reached: Mapping[str, int]) -> list[str]:

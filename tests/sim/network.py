@@ -37,6 +37,10 @@ from tests.sim.store import CAUSE
 UNREACHABLE: Final = "the connection"
 _TEXT: Final = "text/plain"
 _MESSAGE_ID: Final = re.compile(rb"<eb:MessageId>([^<]*)<")
+_GIVEN: Final = re.compile(rb"<eb:UserMessage[ >].*?<eb:MessageId>([^<]*)<", re.DOTALL)
+"""A user message in an answer, which may have a signal before it."""
+_RECEIPT: Final = re.compile(rb"<eb:Receipt[ >].*?</eb:Receipt>", re.DOTALL)
+"""What repeats the message that it is for."""
 _REF_TO: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")
 _MSH: Final = re.compile(rb"<eb:Service[^>]*>[^<]*(messageService|ebxml-msg:service)")
 """The service of ebXML's own signals."""
@@ -63,7 +67,7 @@ class Witness(Protocol):
     def responded(self, sent: "Transmission", body: bytes) -> None: ...
 
     def handed_out(self, sent: "Transmission", times: Mapping[str, int], body: bytes) -> None:
-        """Messages are the answer to a PullRequest, each for so manieth time."""
+        """Messages are the answer to a PullRequest or a request, each for so manieth time."""
 
 
 class Place(Protocol):
@@ -347,7 +351,7 @@ class Network:
     def _forged(self, sent: Transmission) -> Response | None:
         """Somebody on the way keeps the message, and makes a receipt for it out of another one."""
         _, before = self._last.get((sent.sender, sent.receiver), (None, Response(202)))
-        if sent.is_signal or b":Receipt" not in before.body:
+        if sent.is_signal or b":Receipt" not in before.body or _given(before.body):
             return None
         if not self._faults.hits("forged receipt"):
             return None
@@ -442,15 +446,14 @@ class Network:
         return response
 
     def _hands_out(self, sent: Transmission, response: Response) -> None:
-        """A message leaves as the answer to a PullRequest."""
-        if not sent.pulls or b"UserMessage>" not in response.body:
-            return
+        """Messages leave as the answer to a PullRequest, or to a request."""
         times = {}
-        for message_id in _units(response.body):
+        for message_id in _given(response.body):
             self.posts[sent.receiver, message_id] += 1
             self._history.note(sent.receiver, f"{sent} brings it", message_id)
             times[message_id] = self.posts[sent.receiver, message_id]
-        self._witness.handed_out(sent, times, response.body)
+        if times:
+            self._witness.handed_out(sent, times, response.body)
 
     def _note(self, sent: Transmission, what: str) -> None:
         self._history.note(sent.sender, f"{sent} {what}", sent.message_id)
@@ -498,6 +501,11 @@ def _failure(kind: Kind, *, transmitted: bool) -> TransportFailure:
 def _units(body: bytes) -> tuple[str, ...]:
     """The ids of the messages that a body holds."""
     return tuple(one.decode() for one in _MESSAGE_ID.findall(body))
+
+
+def _given(body: bytes) -> tuple[str, ...]:
+    """The messages that an answer is."""
+    return tuple(one.decode() for one in _GIVEN.findall(_RECEIPT.sub(b"", body)))
 
 
 def _said(body: bytes) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.sim.agreements import KINDS, pmode_id
+from tests.sim.asked_agreements import ASKED_KINDS
 from tests.sim.bundled_agreements import BUNDLED_KINDS
 from tests.sim.ebxml_agreements import EBXML_KINDS
 from tests.sim.faults import dice
@@ -19,6 +20,8 @@ _SPEAK_EBXML: Final = 1 / 3
 """The share of seeds in which ebXML is spoken."""
 _PULL: Final = 1 / 4
 """The share of the others in which messages are pulled."""
+_ASK: Final = 1 / 4
+"""The share of the rest in which messages are requests, and have replies."""
 _BUNDLE: Final = 1 / 5
 """The share of what is left in which messages are bundled."""
 
@@ -35,9 +38,13 @@ class Planned:
     message_id: str
     conversation: str
     payload: bytes
+    answers: "Planned | None" = None
+    """The request whose reply it is: it is sent once that is there."""
 
     @property
     def pmode(self) -> str:
+        if self.answers is not None:
+            return self.answers.pmode
         return pmode_id(self.sender, self.receiver, self.kind)
 
     @property
@@ -59,7 +66,28 @@ def make_plan(seed: int, most: int | None = None, only: Collection[str] = ()) ->
         plan += _clashing(draw, plan)
     if only:
         plan = [one for one in plan if one.message_id in only]
-    return plan[:most]
+    plan = plan[:most]
+    return plan + [reply for one in plan for reply in _replies(one)]
+
+
+def _replies(request: Planned) -> list[Planned]:
+    """What is said to a request; to some of them somebody wants to say something else later."""
+    if request.kind.reply is None:
+        return []
+    return [
+        Planned(
+            request.number,
+            request.at,
+            request.receiver,
+            request.sender,
+            request.kind.reply,
+            f"r{number}-{request.message_id}-to-{request.sender}",
+            request.conversation,
+            f"reply {number} to ".encode() + request.payload,
+            request,
+        )
+        for number in range(2 if request.number % 3 == 0 else 1)
+    ]
 
 
 def _kinds(draw: random.Random) -> list[Kind]:
@@ -81,9 +109,25 @@ def pulls(seed: int) -> bool:
     return not speaks_ebxml(seed) and dice(seed, "pull").random() < _PULL
 
 
+def asks(seed: int) -> bool:
+    """Whether messages of a seed are requests that have replies."""
+    others = speaks_ebxml(seed) or pulls(seed)
+    return not others and dice(seed, "ask").random() < _ASK
+
+
+def _asked(seed: int, kinds: list[Kind]) -> list[Kind]:
+    """Kinds that have replies, alone or beside others that have none."""
+    draw = dice(seed, "asked")
+    cheap = [kind for kind in ASKED_KINDS if not kind.signed]
+    found = draw.sample(cheap, draw.randint(1, 4))
+    if draw.random() < 0.06:
+        found += [kind for kind in ASKED_KINDS if kind.signed]
+    return found + kinds[:2] if draw.random() < 0.3 else found
+
+
 def bundles(seed: int) -> bool:
     """Whether messages are bundled in the world of a seed."""
-    alone = speaks_ebxml(seed) or pulls(seed)
+    alone = speaks_ebxml(seed) or pulls(seed) or asks(seed)
     return not alone and dice(seed, "bundle").random() < _BUNDLE
 
 
@@ -108,9 +152,11 @@ def _pulled(seed: int, kinds: list[Kind]) -> list[Kind]:
 
 
 def _tongues(seed: int, kinds: list[Kind]) -> list[Kind]:
-    """In some seeds those that speak ebXML, or are pulled, alone or beside the others."""
+    """In some seeds those that speak ebXML, are pulled or answered, alone or beside the others."""
     if pulls(seed):
         return _pulled(seed, kinds)
+    if asks(seed):
+        return _asked(seed, kinds)
     if bundles(seed):
         return _bundled(seed, kinds)
     if not speaks_ebxml(seed):

@@ -79,7 +79,7 @@ def make_station(seed: int, party: Party, faults: Faults) -> Station:
     drift = faults.rates.get("drift", 0.0)
     return Station(
         party,
-        _config(party.config, draw, faults),
+        _config(party.config, draw, faults, dice(seed, f"patience/{party.name}")),
         Disk(party.name),
         Clock(1 + draw.uniform(-drift, drift), draw.uniform(-60, 60) if drift else 0.0),
         dice(seed, f"entropy/{party.name}"),
@@ -87,9 +87,10 @@ def make_station(seed: int, party: Party, faults: Faults) -> Station:
     )
 
 
-def _config(config: Config, draw: random.Random, faults: Faults) -> Config:
+def _config(config: Config, draw: random.Random, faults: Faults, patience: random.Random) -> Config:
     """Everything that is a matter of minutes or hours is one of seconds here."""
     http = {"connect_timeout": draw.choice((1, 3)), "answer_timeout": draw.choice((2, 5, 15))}
+    http["reply_timeout"] = patience.choice((1, 4, 10))
     breaker = {"pause": draw.choice((1, 5)), "longest_pause": draw.choice((10, 40))}
     send = {
         "parallel": draw.choice((1, 2, 16)),

@@ -17,6 +17,7 @@ from postroad.node import (
     offering,
     outcome,
     submitting,
+    working,
 )
 from postroad.reliability.awareness import ANSWERS, Answer, Reception
 from postroad.reliability.delivery import Input
@@ -26,7 +27,7 @@ from postroad.store.records import Side
 from tests.conftest import PROJECT
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import REQUIRED, missing
-from tests.sim.plan import bundles, pulls, speaks_ebxml
+from tests.sim.plan import asks, bundles, pulls, speaks_ebxml
 from tests.sim.run import Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
@@ -37,6 +38,8 @@ EBXML = tuple(seed for seed in range(5 * AT_A_TIME, 4 * MANY) if speaks_ebxml(se
 """Seeds in which ebXML is spoken, after those that are run anyway."""
 PULLED = tuple(seed for seed in range(4 * MANY) if pulls(seed))
 """Seeds in which messages are pulled."""
+ASKED = tuple(seed for seed in range(4 * MANY) if asks(seed))
+"""Seeds in which requests have replies."""
 BUNDLED = tuple(seed for seed in range(4 * MANY) if bundles(seed))
 """Seeds in which messages are bundled."""
 
@@ -217,6 +220,40 @@ def test_a_nonce_that_may_be_used_again_is_found(
     assert _found(parties, "one PullRequest brings two messages", PULLED).broken
 
 
+def test_without_faults_each_request_has_its_reply(parties: Mapping[str, Party]) -> None:
+    result = simulate(ASKED[0], parties, Smaller(None, ()))
+    assert result.broken is None
+    marks = result.history.marks
+    assert marks["answered"] > 0
+    assert marks["answered"] + marks["a reply too late"] == marks["a request is there"]
+
+
+def test_whatever_fails_each_request_has_its_reply_once(parties: Mapping[str, Party]) -> None:
+    for seed in ASKED[-4:]:
+        result = simulate(seed, parties)
+        assert result.broken is None, f"python -m tests.sim --seed {seed}"
+
+
+def test_a_second_reply_that_is_taken_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def anyhow(tx: Any, reply: Any) -> None:
+        found = tx.message(Side.RECEIVING, reply.ref_to_message_id)
+        named = {"reply_message_id": reply.message_id}
+        tx.change_message(Side.RECEIVING, found.message_id, (found.state,), **named)
+
+    monkeypatch.setattr(submitting, "answer", anyhow)
+    monkeypatch.setattr(keeping, "uncorrelated", lambda *_: None)
+    assert _found(parties, "is answered twice", ASKED).broken
+
+
+def test_a_reply_that_its_request_does_not_know_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "replied", lambda *_: None)
+    assert _found(parties, "did not note at its request", ASKED).broken
+
+
 def test_without_faults_what_is_bundled_is_acknowledged(parties: Mapping[str, Party]) -> None:
     result = simulate(BUNDLED[1], parties, Smaller(None, ()))
     assert result.broken is None
@@ -224,11 +261,12 @@ def test_without_faults_what_is_bundled_is_acknowledged(parties: Mapping[str, Pa
     assert result.history.marks["acknowledged"] <= result.messages
 
 
-def test_a_bundle_that_is_settled_and_still_keeps_others_waiting_is_found(
+def test_a_bundle_that_is_not_written_down_for_all_its_units_is_found(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "close_rows", lambda *_: None)
-    assert _found(parties, "not at rest", BUNDLED, likely=61).broken
+    monkeypatch.setattr(node, "bundle_left_behind", lambda *_: None)
+    monkeypatch.setattr(working, "bundle_left_behind", lambda *_: None)
+    assert _found(parties, "", BUNDLED, likely=BUNDLED[0]).broken
 
 
 def test_a_failing_history_is_made_smaller(

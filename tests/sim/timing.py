@@ -43,7 +43,7 @@ class _Pause:
 class Timing:
     """The attempts of one party."""
 
-    def __init__(self, policy_of: Callable[[str], Policy]) -> None:
+    def __init__(self, policy_of: Callable[[Event], Policy | None]) -> None:
         self._policy_of = policy_of
         self._lives: dict[str, _Life] = {}
         self._pauses: dict[str, list[_Pause]] = {}
@@ -81,11 +81,12 @@ class Timing:
                 self.partner(event)
             return
         if event.event == "submitted":
-            life = _Life(event.at, self._policy_of(event.pmode or ""))
-            self._lives[event.message_id] = life
+            policy = self._policy_of(event)
+            if policy is not None:
+                self._lives[event.message_id] = _Life(event.at, policy)
             return
-        life = self._lives[event.message_id]
-        if event.event not in ATTEMPTS or life.disturbed:
+        life = self._lives.get(event.message_id)
+        if event.event not in ATTEMPTS or life is None or life.disturbed:
             return
         unknown = event.event != "send_failed" and event.detail is not None
         if unknown or self._may_probe(life, event):

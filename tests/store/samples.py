@@ -12,6 +12,7 @@ from postroad.store.records import (
     Notice,
     Side,
     Signal,
+    Split,
     State,
     Stored,
     StoredPart,
@@ -106,6 +107,10 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         bundle="m0@here",
         reply_message_id="r1@there",
         late=True,
+        part_of="whole@here",
+        fragment=2,
+        fragments=3,
+        split=Split("g1", 16, 3, 40, 45, "gzip", part, 1),
     )
 
 

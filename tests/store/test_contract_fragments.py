@@ -205,7 +205,7 @@ def test_a_message_whose_parts_lie_in_joined_data_is_purged_with_it(tell: Tell) 
             message = full_message(envelope, parts[0])
             first, *_ = message.parts
             with_both = (first, replace(first, content_id="p2@here", stored=parts[1]))
-            tx.add_message(replace(message, parts=with_both))
+            tx.add_message(replace(message, parts=with_both, part_of=None))
             return joined
 
         joined = await store.run(deliver)
@@ -233,5 +233,31 @@ def test_groups_that_ended_long_ago_are_forgotten(tell: Tell) -> None:
             return found is not None
 
         assert [await known(number) for number in range(4)] == [False, True, False, True]
+
+    tell(story)
+
+
+def test_groups_that_did_not_end_are_listed_the_oldest_first(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        others = [replace(GROUP, sender="thief", group_id=name) for name in ("g3", "g2")]
+        for group in (GROUP, *others, replace(GROUP, group_id="g9", ended=True)):
+            await store.run(lambda tx, group=group: tx.set_fragment_group(group))  # type: ignore[misc]
+
+        async def listed(sender: str | None, limit: int = 10) -> list[str]:
+            found = await store.look(lambda reader: reader.fragment_groups(sender, limit))
+            return [one.group_id for one in found]
+
+        assert await listed(None) == ["g1", "g3", "g2"]
+        assert await listed(None, 2) == ["g1", "g3"]
+        assert await listed("thief") == ["g3", "g2"]
+        assert await listed("nobody") == []
+
+    tell(story)
+
+
+def test_a_store_tells_how_much_room_there_is_or_that_nobody_counts(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        free = store.free()
+        assert free is None or free > 0
 
     tell(story)

@@ -179,6 +179,42 @@ def test_a_selection_finds_nothing_that_is_handed_out_or_elsewhere(tell: Tell) -
     tell(story)
 
 
+def test_what_many_have_and_none_together_is_selected_once_somebody_has_both(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        await put(store, *(offer(str(number), f"half={number % 2}") for number in range(150)))
+        for _ in range(2):
+            assert await first(store, "half=0", "half=1") is None
+        await put(store, offer("both", "half=0", "half=1"), offer("more", "half=1", "half=0", "x"))
+        await put(store, offer("there", "half=0", "half=1", place=("urn:mpc", "others")))
+        assert await first(store, "half=0", "half=1") == "both"
+        await handed(store, "both", 10)
+        assert await first(store, "half=1", "half=0", now=5) == "more"
+        assert await first(store, "half=0", "half=1", now=20) == "both"
+        await store.run(lambda tx: tx.remove_offer("both"))
+        await store.run(lambda tx: tx.remove_offer("more"))
+        assert await first(store, "half=0", "half=1", now=20) is None
+
+    tell(story)
+
+
+def test_many_selections_of_what_many_have_find_what_fits(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        kinds = range(40)
+        items = {one: [f"{one}=x", f"{one}=y"] for one in kinds}
+        everything = [(one, half) for one in kinds for half in items[one]]
+        for number in range(60):
+            offers = [offer(f"{number} {half}", half) for _, half in everything]
+            await store.run(lambda tx, offers=offers: [tx.add_offer(one) for one in offers])
+        for _ in range(2):
+            for one in kinds:
+                assert await first(store, *items[one]) is None
+        await put(store, *(offer(f"both {one}", *items[one]) for one in kinds))
+        for one in kinds:
+            assert await first(store, *items[one]) == f"both {one}"
+
+    tell(story)
+
+
 def test_what_is_removed_is_not_selected(tell: Tell) -> None:
     async def story(store: Store) -> None:
         await put(store, offer("a", "ref=1"))

@@ -13,7 +13,7 @@ from postroad.store.sqlite import SqliteStore, open_sqlite
 from tests.store.samples import after
 from tests.store.stories import Refusal
 
-FEW, MANY = 100, 10_000
+FEW, MANY = 200, 10_000
 HERE = ("urn:mpc", "orders")
 NOW = after(100)
 
@@ -49,6 +49,18 @@ def by_what_all_have_and_nobody_has(tx: Transaction) -> str | None:
     return found and found.message_id
 
 
+def by_what_never_stands_together(tx: Transaction) -> str | None:
+    found = tx.first_offer([HERE], NOW, ["half=0", "half=1"])
+    return found and found.message_id
+
+
+def put_in(tx: Transaction) -> str | None:
+    """Something comes that has both."""
+    tx.add_offer(offer("both", "half=0", "half=1"))
+    found = tx.first_offer([HERE], NOW, ["half=1", "half=0"])
+    return found and found.message_id
+
+
 def handed_out(tx: Transaction) -> str | None:
     """One is handed out, comes back, is removed and put in again."""
     tx.postpone_offer("7", after(50))
@@ -68,6 +80,8 @@ EXPECTED: dict[Step, str | None] = {
     by_what_nobody_has: None,
     by_what_all_have: "0",
     by_what_all_have_and_nobody_has: None,
+    by_what_never_stands_together: None,
+    put_in: "both",
     handed_out: "7",
     counted: "True",
 }
@@ -104,11 +118,14 @@ def test_a_pull_takes_as_many_instructions_from_a_full_channel(waits: str, tmp_p
         def fill(tx: Transaction) -> None:
             for number in range(count):
                 name = str(number)
-                tx.add_offer(offer(name, f"ref={number}", f"conversation={number // 10}"))
+                items = (f"ref={number}", f"conversation={number // 10}", f"half={number % 2}")
+                tx.add_offer(offer(name, *items))
                 if waits == "with others" and number > 7:
                     tx.postpone_offer(name, after(1000))
 
         await store.run(fill)
+        # The first time all are looked at.
+        await store.run(by_what_never_stands_together)
         spent = {step.__name__: await instructions(store, step) for step in EXPECTED}
         await store.close()
         return spent

@@ -45,6 +45,7 @@ def old_messages() -> list[Message]:
         *("transport", "sequence_number", "best_effort", "signal"),
         *("reply_message_id", "late"),
         *("route", "hop", "stations", "copies", "bundle"),
+        *("part_of", "fragment", "fragments", "split"),
     )
     names = {"from_party": 'the "us" \\ /', "to_party": "tab\t\u2028ü😀", "conversation_id": ""}
     times = [

@@ -23,10 +23,17 @@ ALLOWED = {
     "shift_work": {"SCAN work"},
     "shift_offers": {"SCAN offers USING INDEX offer_handed_out"},
     "partners_served": {"SCAN served"},
-    "first_selected_offers": {"SCAN other VIRTUAL TABLE INDEX 1:"},
+    "first_selected_offers": {"SCAN other VIRTUAL TABLE INDEX 1:", "SCAN first"},
+    "combine_offers": {"SCAN other VIRTUAL TABLE INDEX 1:"},
+    "held_transfers": {"SCAN transfers USING INDEX transfer_by_partner"},
+    "release_transfers": {"SCAN transfers"},
+    "transfers_done": {"SCAN transfers USING INDEX transfer_done"},
+    "messages_by_id": {"SCAN json_each VIRTUAL TABLE INDEX 1:"},
+    "finish_works": {"SCAN json_each VIRTUAL TABLE INDEX 1:"},
 }
 """Scans of what is claimed at the moment, sorting of what others claimed or left behind, what
-the clock does to everything, one row for each partner, and the items of a selection."""
+the clock does to everything, one row for each partner, the items of a selection, given ids, and
+uploads, of which a node keeps only so many."""
 
 
 @pytest.fixture(scope="module")

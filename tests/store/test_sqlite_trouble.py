@@ -227,7 +227,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    ("limit", "size"), [(400_000, 10), (400_000, 20_000)], ids=["database", "contents"]
+    ("limit", "size"), [(600_000, 10), (600_000, 20_000)], ids=["database", "contents"]
 )
 def test_files_that_cannot_grow_are_a_full_disk(tmp_path: Path, limit: int, size: int) -> None:
     """With a limit of the system, which hits every file as a full disk would."""

@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 from postroad.cli.pmode import app
 
 GOOD = "id: good\nresponder: {party: urn:globex}\nlegs: [{business_info: {action: A}}]\n"
-BAD = "id: bad\nresponder: {party: globex}\nlegs: [{splitting: true}]\n"
+BAD = "id: bad\nresponder: {party: globex}\nlegs: [{security: {conversation: true}}]\n"
 TOKEN = (
     "id: token\nresponder: {party: urn:globex}\n"
     "legs: [{security: {username_token: {username: u, password: hunter2}}}]\n"
@@ -35,7 +35,7 @@ def test_check_tells_problems_on_stderr_and_fails(tmp_path: Path) -> None:
     assert result.stderr.splitlines() == [
         f"{file}:2:13: error: PMode.Responder.Party[1]: 'globex' has no type and is not a URI "
         "(give it a type, or write it as a URI)",
-        f"{file}:3:9: error: PMode[1].Splitting: not supported by this version "
+        f"{file}:3:20: error: PMode[1].Security.Conversation: not supported by this version "
         "(remove it; it is refused because nothing would come of it)",
     ]
     assert result.stdout == "1 P-Mode in 1 file: 2 errors, 0 warnings\n"
@@ -105,7 +105,7 @@ def test_show_shows_what_it_can_and_fails_with_the_rest(tmp_path: Path) -> None:
     file.write_text(BAD)
     result = run("show", file)
     assert result.exit_code == 1
-    assert "PMode[1].Splitting = true" in result.stdout
+    assert "PMode[1].Security.Conversation = true" in result.stdout
     assert "not supported" in result.stderr
 
 

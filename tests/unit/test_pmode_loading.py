@@ -166,21 +166,20 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "name"),
     [
-        ("    splitting:\n      fragment_size: 1 MiB\n", 6, "PMode[1].Splitting.FragmentSize"),
-        ("    splitting: true\n", 5, "PMode[1].Splitting"),
-        ("    splitting: {}\n", 5, "PMode[1].Splitting"),
+        ("    security:\n      conversation: true\n", 6, "PMode[1].Security.Conversation"),
         (
             "    security: {send_receipt: true}\n"
             "    reception_awareness: {duplicate_detection: {parameters: {max_size: 1 MiB}}}\n",
             6,
             "PMode[1].ReceptionAwareness.DuplicateDetection.Parameters.maxsize",
         ),
-        ("    reliability: {at_most_once: true}\n", 5, "PMode[1].Reliability.AtMostOnce"),
         (
-            "    security: {conversation: true}\n",
-            5,
-            "PMode[1].Security.Conversation",
+            "    reliability: {protocol: wsrm, at_least_once: {contract: true},\n"
+            "      start_group: true}\n",
+            6,
+            "PMode[1].Reliability.StartGroup",
         ),
+        ("    security: {conversation: {}}\n", 5, "PMode[1].Security.Conversation"),
     ],
 )
 def test_a_parameter_without_behaviour_is_refused_by_name(text: str, line: int, name: str) -> None:
@@ -214,11 +213,10 @@ def test_reception_awareness_is_supported() -> None:
 
 
 def test_a_later_version_only_extends_the_table() -> None:
-    text = PLAIN + "    splitting: {fragment_size: 1 MiB}\n"
-    more = SUPPORTED | {"PMode[].Splitting", "PMode[].Splitting.FragmentSize"}
-    assert told(text, more) == []
-    assert "PMode[1].Splitting: not supported" in only(
-        text, SUPPORTED | {"PMode[].Splitting.FragmentSize"}
+    text = PLAIN + "    bundling: {policy: never}\n"
+    assert told(text) == []
+    assert "PMode[1].bundling.policy: not supported" in only(
+        text, SUPPORTED - {"PMode[].bundling.policy"}
     )
 
 

@@ -265,9 +265,18 @@ def test_restart_needs_push() -> None:
         7,
         "PMode[1].Protocol.Restart: as2-restart needs the binding push, not pull",
     )
-    pushed = text.replace("binding: pull", "binding: push").replace("callback", "response")
-    assert broken(pushed) == []
     assert broken(text.replace("true", "false")) == []
+
+
+def test_restart_needs_a_signature() -> None:
+    line, said = breach(leg("protocol: {restart: true}"))
+    assert (line, said) == (
+        5,
+        "PMode[1].Protocol.Restart: a broken upload goes on only where messages are signed",
+    )
+    signed = f"protocol: {{restart: true}}\nsecurity: {{{SIGNED}}}"
+    assert broken(leg(signed)) == []
+    assert broken(leg("protocol: {restart: false}")) == []
 
 
 def test_the_test_action_needs_the_test_service() -> None:
@@ -492,6 +501,17 @@ def test_a_message_that_is_split_is_not_answered_in_the_response(parameter: str,
     assert line == 6
     assert said.startswith(f"{name}: ")
     assert broken(leg(f"splitting: false\n{parameter}")) == []
+
+
+def test_receipts_of_messages_that_are_split_call_back_and_need_an_address() -> None:
+    line, said = breach(leg("splitting: true\nsecurity:\n  send_receipt: true"))
+    assert (line, said) == (
+        7,
+        "PMode[1].Security.SendReceipt: receipts of messages that are split call back, which needs "
+        "SendReceipt.ReplyTo",
+    )
+    receipt = "security: {send_receipt: {reply_to: 'https://acme.example/msh'}}"
+    assert broken(leg(f"splitting: true\n{receipt}")) == []
 
 
 @pytest.mark.req("P2-4.4.2-16")

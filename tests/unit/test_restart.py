@@ -10,7 +10,7 @@ from postroad.reliability.restart import (
     Asked,
     Done,
     Known,
-    Terms,
+    Room,
     Transfer,
     decide,
     going_on,
@@ -28,8 +28,7 @@ from tests.changing import replace
 
 NOON = datetime(2026, 5, 19, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TERMS = Terms(HOUR)
-PART = Transfer("buyer", "/msh", "t1", 40, 100, NOON)
+PART = Transfer("buyer", "/msh", "t1", 40, 100, NOON + HOUR)
 REST = ContentRange(40, 99, 100)
 
 
@@ -103,22 +102,25 @@ def test_who_went_on_elsewhere_is_told_how_much_is_there() -> None:
 def test_a_request_goes_on_where_the_part_ends_and_nowhere_else(
     transfer: Transfer | None, given: ContentRange | None, done: Done
 ) -> None:
-    assert decide(transfer, given, NOON, TERMS) is done
+    assert decide(transfer, given, NOON) is done
 
 
-@pytest.mark.parametrize("transfer", [None, PART, replace(PART, open=True)])
+@pytest.mark.parametrize("transfer", [None, PART, replace(PART, stored=100, done=True)])
 def test_a_probe_is_told_and_changes_nothing(transfer: Transfer | None) -> None:
-    assert decide(transfer, None, NOON, TERMS, probe=True) is Done.SAY
+    assert decide(transfer, None, NOON, probe=True) is Done.SAY
 
 
-@pytest.mark.req("P2-6.4.3-03")
-def test_a_part_is_kept_for_the_agreed_interval() -> None:
-    assert known(PART, NOON + HOUR, TERMS) is Known.PART
-    late = NOON + HOUR + timedelta(microseconds=1)
-    assert known(PART, late, TERMS) is Known.NOTHING
-    assert decide(PART, REST, late, TERMS) is Done.CORRECT
-    assert known(replace(PART, done=True), late, TERMS) is Known.NOTHING
-    assert known(replace(PART, open=True), late, TERMS) is Known.OPEN
+def test_a_probe_ends_what_is_just_being_written() -> None:
+    assert decide(replace(PART, open=True), None, NOON, probe=True) is Done.END
+
+
+def test_a_part_is_nothing_when_its_time_is_over() -> None:
+    over = NOON + HOUR
+    assert known(PART, over - timedelta(microseconds=1)) is Known.PART
+    assert known(PART, over) is Known.NOTHING
+    assert decide(PART, REST, over) is Done.CORRECT
+    assert known(replace(PART, done=True), over) is Known.NOTHING
+    assert known(replace(PART, open=True), over) is Known.OPEN
 
 
 def test_every_request_has_its_place_in_the_table() -> None:
@@ -126,10 +128,10 @@ def test_every_request_has_its_place_in_the_table() -> None:
 
 
 def test_a_sender_keeps_so_many_parts_and_no_more() -> None:
-    terms = Terms(HOUR, most=2, most_bytes=100)
-    assert has_room(1, 50, 50, terms)
-    assert not has_room(2, 0, 1, terms)
-    assert not has_room(1, 50, 51, terms)
+    room = Room(2, 100)
+    assert has_room(1, 50, 50, room)
+    assert not has_room(2, 0, 1, room)
+    assert not has_room(1, 50, 51, room)
 
 
 @pytest.mark.parametrize(

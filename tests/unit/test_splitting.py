@@ -3,6 +3,7 @@
 import pytest
 
 from postroad.agreement.pmode import Leg
+from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.agreement.splitting import SplittingTerms, splitting_terms
 from postroad.msh.splitting import (
     Unsplittable,
@@ -425,3 +426,12 @@ def test_whole_sizes_say_where_the_last_fragment_ends() -> None:
     whole = Whole(250, 250)
     last = fragment(made.splitting, 3, "three@x", BytesContent(bytes(250)), whole)
     assert last.data.size == 50
+
+
+@pytest.mark.req("P2-4.4.2-17", "P2-4.4.2-19")
+def test_what_is_said_about_messages_that_are_split_calls_back_where_nothing_else_is_agreed() -> (
+    None
+):
+    splits, whole = (Leg.model_validate({"splitting": one}) for one in (True, False))
+    assert (receipt_pattern(splits), error_pattern(splits)) == ("callback", "callback")
+    assert (receipt_pattern(whole), error_pattern(whole)) == ("response", "response")

@@ -11,6 +11,7 @@ from postroad.agreement.ebxml import addresses
 from postroad.agreement.parameters import Path
 from postroad.agreement.places import Rule, numbered
 from postroad.agreement.pmode import Leg, PMode
+from postroad.agreement.reply_patterns import receipt_pattern
 from postroad.agreement.retrying import resent_within, retry_of
 from postroad.agreement.values import format_duration
 from postroad.agreement.waiting import Policy, remaining
@@ -62,8 +63,7 @@ def duplicates_are_always_recognised(pmode: PMode) -> Iterator[Breach]:
 def acknowledgment_options_suit_the_receipts(pmode: PMode) -> Iterator[Breach]:
     """A strict receipt is the response; one after delivery comes later, thus calls back."""
     for path, leg, aware in _aware(pmode):
-        receipt = leg.security.send_receipt if leg.security else None
-        pattern = (receipt.reply_pattern if receipt else None) or "response"
+        pattern = receipt_pattern(leg)
         if aware.strict_ack and aware.ack_after_delivery:
             yield Breach(
                 (*path, "ack_after_delivery"),

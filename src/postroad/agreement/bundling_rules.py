@@ -8,6 +8,7 @@ from postroad.agreement.bundling import UNDEFINED, BundlingTerms, bundling_terms
 from postroad.agreement.parameters import Path
 from postroad.agreement.places import Rule, is_pulled, numbered, sides
 from postroad.agreement.pmode import Leg, PMode
+from postroad.agreement.reply_patterns import receipt_pattern
 from postroad.wire.names import SYNC
 from postroad.wire.unit_paths import unit_path
 
@@ -257,7 +258,7 @@ def _answered(leg: Leg) -> bool:
     receipt = leg.security.send_receipt if leg.security else None
     if receipt is None or not receipt.enabled or not _signs(leg):
         return False
-    return receipt.reply_pattern in (None, "response")
+    return receipt_pattern(leg) == "response"
 
 
 def _proof(leg: Leg) -> bool:

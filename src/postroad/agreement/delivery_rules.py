@@ -56,8 +56,9 @@ def called_back_errors_have_an_address(pmode: PMode) -> Iterator[Breach]:
         to = report.receiver_errors_to
         named = (to and to.value) or (receipt and receipt.reply_to) or direct_address(pmode, index)
         fetched = is_pulled(pmode, index) or is_response(pmode, index)
-        if error_pattern(leg) == "callback" and not named and not fetched:
-            said = "receiver_errors" if report.receiver_errors else "as_response"
+        said = "receiver_errors" if report.receiver_errors else "as_response"
+        asked = report.receiver_errors or report.as_response is not None
+        if asked and error_pattern(leg) == "callback" and not named and not fetched:
             yield warning(
                 (*path, "error_handling", "report", said),
                 "errors have no way back: neither ReceiverErrorsTo nor SendReceipt.ReplyTo is set",

@@ -19,6 +19,7 @@ from postroad.wire.names import PUSH
 
 _OTHERS: Final[dict[str, str]] = {
     "protocol.add_actor_or_role_attribute": "remove it; ebxml.relay and ebxml.hops are for the way",
+    "protocol.restart": "remove it; an ebXML message is sent again as a whole",
     "business_info.mpc": "remove it; ebXML has no channels",
     "business_info.properties": "remove it; put what it says into a payload",
     "security.wss_version": "remove it; ebXML signs without WS-Security",

@@ -15,6 +15,7 @@ from postroad.agreement.explaining import UNKNOWN_KEY, explain, is_consequence
 from postroad.agreement.groups import Group, Valued
 from postroad.agreement.parameters import MANY, ROOT, Path, name_of, step
 from postroad.agreement.pmode import PMode
+from postroad.agreement.reliability_rules import ABILITY_RULES
 from postroad.agreement.rules import RULES
 from postroad.agreement.set_rules import SET_RULES
 from postroad.agreement.source import (
@@ -227,7 +228,8 @@ class _Reading:
 
     def _rules(self, file: str, node: Node, pmode: PMode, doubtful: set[Path]) -> None:
         """Tell what breaks a rule, but for groups where a wrong value was left out."""
-        for rule in RULES:
+        carried_out = () if self._supported is None else ABILITY_RULES
+        for rule in (*RULES, *carried_out):
             for breach in rule(pmode):
                 if breach.path[:_GROUP] not in doubtful:
                     self._breach(file, node, breach)
@@ -281,7 +283,7 @@ def unsupported(
     if isinstance(data, str) and issubclass(group, As4String):
         data = group.written(data)
     if not isinstance(data, dict):
-        own = name if issubclass(group, Valued) else None
+        own = _own_name(group, name) if issubclass(group, Valued) else None
         return [path] if own is not None and own not in supported else []
     found: list[Path] = []
     for key, value in data.items():

@@ -4,12 +4,13 @@ A field's name is the YAML key, its title the name in the specification: `legs[0
 is `PMode[1].Protocol.Address`. A parameter that is unset is no constraint.
 """
 
+from datetime import timedelta
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from postroad.agreement.addressing import Addressing, PartyIdentifiers, Service
-from postroad.agreement.awareness import ReceptionAwareness
+from postroad.agreement.awareness import ReceptionAwareness, RetryParameters
 from postroad.agreement.groups import REQUIRED, Group, Switch, Valued, parameter
 from postroad.agreement.pmode_ebxml import Ebxml
 from postroad.agreement.pmode_pulling import Pulling
@@ -36,6 +37,7 @@ from postroad.agreement.values import (
     TlsVersion,
     TransportProtocol,
     Uri,
+    Wait,
 )
 from postroad.wire.names import ONE_WAY, PUSH
 
@@ -256,6 +258,15 @@ class Reliability(Group):
         "Correlation", "XPaths whose values tell which messages form a group."
     )
     terminate_group: bool | None = parameter("TerminateGroup", "Whether a message ends a group.")
+    retry: RetryParameters | None = parameter(
+        "Retry", "How often and how soon messages are sent again. Postroad's own."
+    )
+    max_idle: Wait = parameter(
+        "MaxIdle",
+        "How long a sequence that nothing is sent in stays open; unset: ten minutes. "
+        "Postroad's own.",
+        timedelta(minutes=10),
+    )
 
 
 class PayloadService(Group):

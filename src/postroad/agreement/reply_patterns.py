@@ -1,13 +1,24 @@
-"""How receipts and errors about messages of a leg come back: response, callback or pull."""
+"""How receipts and errors about messages of a leg come back: response, callback or pull.
+
+Where nothing is said they are the response; where messages are split they call back, because what
+is said about fragments must not be the response (Part 2, 4.4.2).
+"""
 
 from postroad.agreement.addressing import Addressing
 from postroad.agreement.pmode import Leg
+from postroad.wire.multihop import RESPONSE
+from postroad.wire.names import DEFAULT_MPC
+
+
+def _usual(leg: Leg) -> str:
+    """[P2-4.4.2-17] [P2-4.4.2-19]"""
+    return "callback" if leg.splitting is not None and leg.splitting.enabled else "response"
 
 
 def receipt_pattern(leg: Leg) -> str:
-    """How receipts come back; on the response where nothing is said."""
+    """How receipts come back."""
     asked = leg.security.send_receipt if leg.security else None
-    return (asked.reply_pattern if asked else None) or "response"
+    return (asked.reply_pattern if asked else None) or _usual(leg)
 
 
 def error_pattern(leg: Leg) -> str:
@@ -16,7 +27,9 @@ def error_pattern(leg: Leg) -> str:
     said = report.receiver_errors.reply_pattern if report and report.receiver_errors else None
     if said is not None:
         return said
-    return "callback" if report is not None and report.as_response is False else "response"
+    if report is not None and report.as_response is not None:
+        return "response" if report.as_response else "callback"
+    return _usual(leg)
 
 
 def answers_are_response(leg: Leg) -> bool:
@@ -55,7 +68,22 @@ def errors_channel(leg: Leg) -> str | None:
     return routed_mpc(error_addressing(leg)) if error_pattern(leg) == "pull" else None
 
 
+def acks_channel(leg: Leg) -> str | None:
+    """The channel that acknowledgments are pulled from; None: they are not pulled.
+
+    Where no EPR names one it is inferred. [P2-6.6.3-01] [P2-6.6.3-02] [P2-2.6.2-10]
+    """
+    agreed = leg.reliability
+    least = agreed.at_least_once if agreed is not None else None
+    if agreed is None or agreed.protocol is None or least is None or least.reply_pattern != "Pull":
+        return None
+    to = least.contract.acks_to if least.contract else None
+    named = routed_mpc(to.addressing if to else None)
+    info = leg.business_info
+    return named or ((info.mpc if info else None) or DEFAULT_MPC) + RESPONSE
+
+
 def signal_channels(leg: Leg) -> tuple[str, ...]:
     """The channels from which the sender of messages pulls what is said about them."""
-    found = (receipts_channel(leg), errors_channel(leg))
+    found = (receipts_channel(leg), errors_channel(leg), acks_channel(leg))
     return tuple(dict.fromkeys(one for one in found if one is not None))

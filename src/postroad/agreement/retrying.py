@@ -16,7 +16,11 @@ def retry_of(leg: Leg) -> Policy | None:
 
     An ebXML leg with OnceAndOnlyOnce sends again also where nothing is said about it, with
     BestEffort never. [MS098-10.2.1-06] Each MSH on the way gives the answer a timeout more.
+    A protocol of reliable messaging has parameters of its own.
     """
+    reliability = leg.reliability
+    if reliability is not None and reliability.protocol is not None:
+        return retries_by(reliability.retry or RetryParameters())
     aware = leg.reception_awareness
     retry = aware.retry if aware and aware.enabled else None
     ebxml = leg.ebxml

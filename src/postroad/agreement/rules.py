@@ -23,6 +23,7 @@ from postroad.agreement.places import (
 )
 from postroad.agreement.pmode import PMode
 from postroad.agreement.pulling_rules import PULLING_RULES
+from postroad.agreement.restarting import restart_needs_a_signature
 from postroad.agreement.security_rules import SECURITY_RULES
 from postroad.agreement.two_way_rules import TWO_WAY_RULES
 from postroad.agreement.values import is_uri
@@ -259,6 +260,7 @@ RULES: Final[tuple[Rule, ...]] = (
     alternate_mpc_needs_an_alternate_binding,
     transport_security_names_its_protocol,
     restart_needs_push,
+    restart_needs_a_signature,
     test_action_needs_the_test_service,
     profile_names_are_distinct,
     *DELIVERY_RULES,

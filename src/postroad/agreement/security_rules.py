@@ -16,7 +16,7 @@ from postroad.agreement.places import (
 )
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.pmode_security import X509, Covered, SendReceipt, Signature
-from postroad.agreement.reply_patterns import routed_mpc
+from postroad.agreement.reply_patterns import receipt_pattern, routed_mpc
 from postroad.wire.names import XENC11
 
 _RSA_OAEP: Final = XENC11 + "rsa-oaep"
@@ -91,15 +91,18 @@ def called_back_receipts_have_an_address(pmode: PMode) -> Iterator[Breach]:
 
     The receipt of a message that was fetched goes where that was. [P2-6.7.1-04]
     """
-    for path, _, receipt in _receipts(pmode):
+    for path, leg, receipt in _receipts(pmode):
         index = path[1]
         assert isinstance(index, int)
         fetched = is_pulled(pmode, index) or is_response(pmode, index)
         named = receipt.reply_to or fetched or direct_address(pmode, index)
-        if receipt.enabled and receipt.reply_pattern == "callback" and not named:
+        if receipt.enabled and receipt_pattern(leg) == "callback" and not named:
+            splits = receipt.reply_pattern is None
             yield Breach(
-                (*path, "reply_pattern"),
-                "callback needs SendReceipt.ReplyTo",
+                path if splits else (*path, "reply_pattern"),
+                "receipts of messages that are split call back, which needs SendReceipt.ReplyTo"
+                if splits
+                else "callback needs SendReceipt.ReplyTo",
                 "add reply_to with the URL that the sender takes receipts at",
             )
 

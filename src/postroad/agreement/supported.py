@@ -29,6 +29,8 @@ PMode.Responder.Addressing.*
 PMode[].Protocol.Address
 PMode[].Protocol.SOAPVersion
 PMode[].Protocol.AddActorOrRoleAttribute
+PMode[].Protocol.Restart
+PMode[].Protocol.Restart.*
 PMode[].BusinessInfo.Service
 PMode[].BusinessInfo.Service.type
 PMode[].BusinessInfo.Action
@@ -39,6 +41,8 @@ PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize
 PMode[].BusinessInfo.PayloadProfile[].*
 PMode[].bundling.*
+PMode[].Splitting
+PMode[].Splitting.*
 PMode[].Security.WSSVersion
 PMode[].Security.X509.Sign
 PMode[].Security.X509.Signature.Algorithm
@@ -89,6 +93,17 @@ PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck
 PMode[].ReceptionAwareness.AckAfterDelivery
+PMode[].Reliability.Protocol
+PMode[].Reliability.AtLeastOnce.Contract
+PMode[].Reliability.AtLeastOnce.Contract.AckOnDelivery
+PMode[].Reliability.AtLeastOnce.Contract.AcksTo
+PMode[].Reliability.AtLeastOnce.Contract.AcksTo.Addressing.*
+PMode[].Reliability.AtLeastOnce.ReplyPattern
+PMode[].Reliability.AtMostOnce.Contract
+PMode[].Reliability.InOrder.Contract
+PMode[].Reliability.Correlation
+PMode[].Reliability.Retry.*
+PMode[].Reliability.MaxIdle
 PMode[].Pull.*
 PMode[].ebXML.*
 """

@@ -162,7 +162,8 @@ class AsyncClient(Asking[httpx.AsyncClient]):
             request = await self._run(calls.status(message_id, wait_reply=seconds))
             if request.reply_message_id is not None:
                 return await self.received(request.reply_message_id)
-            if request.state in calls.NEVER_ARRIVED or left <= seconds:
+            never = request.state in calls.NEVER_ARRIVED or request.no_reply is not None
+            if never or left <= seconds:
                 return None
 
     async def events(self, message_id: str) -> tuple[Event, ...]:
@@ -205,6 +206,16 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         With `settle` a definite answer is written down, as `settle` does.
         """
         return await self._run(calls.query(message_id, wait, settle))
+
+    async def fragments(self, message_id: str) -> AsyncIterator[Message]:
+        """The fragments in which a message was sent, by number, page after page."""
+        cursor = None
+        while True:
+            page = await self._run(calls.fragments(message_id, cursor))
+            for message in page.items:
+                yield message
+            if (cursor := page.next) is None:
+                return
 
     async def messages(self, **filters: Unpack[MessageFilters]) -> AsyncIterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""

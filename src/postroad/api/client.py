@@ -49,6 +49,7 @@ from postroad.api.client_values import (
     SentMessage,
     Signal,
     Status,
+    Transfer,
     Unit,
 )
 from postroad.api.limits import ASK
@@ -75,6 +76,7 @@ __all__ = [
     "SentMessage",
     "Signal",
     "Status",
+    "Transfer",
     "Unit",
 ]
 
@@ -194,7 +196,8 @@ class Client(Asking[httpx.Client]):
             request = self._run(calls.status(message_id, wait_reply=seconds))
             if request.reply_message_id is not None:
                 return self.received(request.reply_message_id)
-            if request.state in calls.NEVER_ARRIVED or left <= seconds:
+            never = request.state in calls.NEVER_ARRIVED or request.no_reply is not None
+            if never or left <= seconds:
                 return None
 
     def events(self, message_id: str) -> tuple[Event, ...]:
@@ -235,6 +238,15 @@ class Client(Asking[httpx.Client]):
         With `settle` a definite answer is written down, as `settle` does.
         """
         return self._run(calls.query(message_id, wait, settle))
+
+    def fragments(self, message_id: str) -> Iterator[Message]:
+        """The fragments in which a message was sent, by number, page after page."""
+        cursor = None
+        while True:
+            page = self._run(calls.fragments(message_id, cursor))
+            yield from page.items
+            if (cursor := page.next) is None:
+                return
 
     def messages(self, **filters: Unpack[MessageFilters]) -> Iterator[Message]:
         """All messages that fit, newest first unless `order="oldest"`, page after page."""

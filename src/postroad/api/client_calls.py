@@ -217,6 +217,11 @@ def query(message_id: str, wait: float, settle: bool) -> Call[QueryAnswer]:
     return Call("POST", path, lambda answer: values.query_answer(answer.json()), extra_time=wait)
 
 
+def fragments(message_id: str, cursor: str | None) -> Call[Page[Message]]:
+    path = _message(message_id, "/fragments", {"cursor": cursor})
+    return Call("GET", path, _page("messages", values.message))
+
+
 def messages(filters: MessageFilters, cursor: str | None) -> Call[Page[Message]]:
     return _list("/messages", filters, cursor)
 

@@ -103,6 +103,20 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """How far a message is that goes in fragments."""
+
+    fragments: int
+    sent: int
+    """Those that left, at least once."""
+    arrived: int
+    """Those that were acknowledged, or sent where no receipts are agreed on."""
+    bytes: int
+    """Of all fragments together, without their envelopes."""
+    arrived_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message on one side."""
 
@@ -147,8 +161,17 @@ class Message:
     peer: str | None
     error_code: str | None
     detail: str | None
+    part_of: str | None
+    """Of a fragment: the message that it is a part of, or its group."""
+    fragment: int | None
+    fragments: int | None
+    """How many fragments there are, where that is known."""
+    transfer: Transfer | None
+    """How far it is, where it goes in fragments; not told in lists."""
     cursor: str
     """Its place in lists: give it as `cursor` to go on after it."""
+    no_reply: str | None = None
+    """Why no reply to it will come; told where one message is asked for."""
 
     @property
     def settled(self) -> bool:
@@ -406,6 +429,8 @@ def message(data: Mapping[str, Any]) -> Message:
         for part in data.get("parts", ())
     )
     shown = {**data, "parts": parts, "properties": _properties(data.get("properties", ()))}
+    if (transfer := data.get("transfer")) is not None:
+        shown["transfer"] = _value(Transfer, transfer)
     return _value(Message, shown)
 
 

@@ -15,11 +15,12 @@ from postroad.msh.answers import error, write_answer
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
 from postroad.node.receiving import not_stored
-from postroad.node.requests import STATIONS, Flowing, Request, Response
+from postroad.node.requests import STATIONS, Flowing, Request, Response, Upload
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
 from postroad.transport.http_body import Truncated as ClientIsGone
 from postroad.wire.errors import EbmsError
+from postroad.wire.restart import read_content_range, read_transfer_id
 from postroad.wire.soap import SoapVersion
 
 AT_ONCE: Final = 500
@@ -55,6 +56,11 @@ def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
 
     async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
         head = dict(scope["headers"])
+        if scope["method"] == "HEAD" and (upload := _upload(scope, head)) is not None:
+            response = await _probed(node, _probe(scope, upload))
+            if response.status != 405:
+                await _write(send, response)
+                return
         if scope["method"] != "POST":
             said = "Messages are sent here with POST."
             await node.note("EBMS:0004", f"a {scope['method'][:20]} request: {said}", _peer(scope))
@@ -63,6 +69,10 @@ def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
             said = "The body has a Content-Encoding; send it plain and compress payloads instead."
             await node.note("EBMS:0007", said, _peer(scope))
             await say(send, 415, said, [(b"accept-encoding", b"identity")])
+        elif b"content-range" in head and _upload(scope, head) is None:
+            said = "The Content-Range makes no sense, or no ETag says of what it is."
+            await node.note("EBMS:0007", said, _peer(scope))
+            await say(send, 400, said)
         elif len(in_progress) >= at_once:
             said = "The node is busy; send the message again in a moment."
             await say(send, 503, said, [(b"retry-after", SOON)])
@@ -103,7 +113,38 @@ def _request(
         _text(head.get(b"soapaction")),
         stations=_text(head.get(STATIONS.lower().encode())),
         length=announced,
+        upload=_upload(scope, head),
     )
+
+
+def _upload(scope: Scope, head: dict[bytes, bytes]) -> Upload | None:
+    """The upload that a request names by its ETag; None also where its range makes no sense."""
+    name = read_transfer_id(_text(head.get(b"etag")) or "")
+    if name is None:
+        return None
+    said = _text(head.get(b"content-range"))
+    given = read_content_range(said) if said is not None else None
+    if said is not None and given is None:
+        return None
+    return Upload(scope["path"], name, given, probe=scope["method"] == "HEAD")
+
+
+def _probe(scope: Scope, upload: Upload) -> Request:
+    tls = scope.get("extensions", {}).get("tls", {})
+    return Request(None, _peer(scope), _nothing(), tls.get("client_certificate"), upload=upload)
+
+
+async def _probed(node: Receiving, request: Request) -> Response:
+    try:
+        return await node.receive(request)
+    except StoreError as trouble:
+        _log.error("not looked up", extra={"peer": request.peer, "detail": str(trouble)})
+        return Response(503)
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
 
 
 def _text(value: bytes | None) -> str | None:
@@ -188,7 +229,10 @@ async def _pass_back(send: Send, response: Response, flow: Flowing) -> None:
 async def _write(send: Send, response: Response, headers: Headers = ()) -> None:
     pieces = response.pieces
     length = len(response.body) if pieces is None else pieces.length
+    if response.length is not None:
+        length = response.length
     sent = [(b"content-length", b"%d" % length), *headers]
+    sent += [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
     if response.content_type is not None:
         sent.append((b"content-type", response.content_type.encode("latin-1")))
     await send({"type": "http.response.start", "status": response.status, "headers": sent})

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from postroad.api.limits import PAGE
 from postroad.api.views import MessagesView, message_view
 from postroad.node.service import Service
-from postroad.store.records import INBOX, Side, State, Wanted
+from postroad.store.records import INBOX, Message, Side, State, Wanted
 
 
 def _with_plus(text: Any) -> Any:
@@ -86,7 +86,7 @@ class Pages(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: int = Field(default=100, ge=1, le=PAGE, description="Notices per page.")
+    limit: int = Field(default=100, ge=1, le=PAGE, description="How many per page.")
     cursor: str | None = Field(
         default=None, pattern=r"^\d{1,18}$", description="`next` of the page before."
     )
@@ -127,8 +127,12 @@ class Acknowledged(Fitting):
 
 async def page(service: Service, wanted: Wanted) -> MessagesView:
     """One page of what is wanted, and where the next begins."""
-    found = await service.messages(wanted)
-    shown = found[: wanted.limit - 1]
+    return page_of(await service.messages(wanted), wanted.limit - 1)
+
+
+def page_of(found: list[Message], limit: int) -> MessagesView:
+    """A page with so many of what was found; there is a next one if more was."""
+    shown = found[:limit]
     more = len(found) > len(shown)
     return MessagesView(
         messages=[message_view(message) for message in shown],

@@ -7,7 +7,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from postroad.api.limits import WAIT, ApiLimits
-from postroad.api.lists import MessageFilters, page
+from postroad.api.lists import MessageFilters, Pages, page, page_of
 from postroad.api.metadata import Word
 from postroad.api.paths import API, Door, MessageId, SignalId
 from postroad.api.problems import ApiProblem, problem_responses
@@ -126,7 +126,18 @@ async def get_message(
         await service.settled(message_id, wait)
     if wait_reply and side in (None, Side.SENDING):
         await service.replied(message_id, wait_reply)
-    return message_view(await _found(service, message_id, side))
+    message = await _found(service, message_id, side)
+    return message_view(message, await service.transfer(message), service.no_reply(message))
+
+
+@router.get("/{message_id}/fragments", responses=problem_responses(404, 422))
+async def list_fragments(
+    service: Door, message_id: MessageId, pages: Annotated[Pages, Query()]
+) -> MessagesView:
+    """The fragments in which a message was sent, by number; none where it goes whole."""
+    message = await _found(service, message_id, Side.SENDING)
+    found = await service.fragments(message, int(pages.cursor or 0), pages.limit + 1)
+    return page_of(found, pages.limit)
 
 
 @router.get("/{message_id}/events", responses=problem_responses(404, 422))

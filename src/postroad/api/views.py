@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from pydantic import BaseModel, Field
 
-from postroad.node.service import Health, PModeSummary
+from postroad.node.service import Health, PModeSummary, Transfer
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import KINDS
 from postroad.store.records import (
@@ -83,6 +83,18 @@ class PartView(BaseModel):
     file_name: str | None = Field(description="As the sender says; do not trust it as a path.")
 
 
+class TransferView(BaseModel):
+    """How far a message is that goes in fragments."""
+
+    fragments: int = Field(description="How many there are.")
+    sent: int = Field(description="Those that left, at least once.")
+    arrived: int = Field(
+        description="Those that were acknowledged, or sent where no receipts are agreed on."
+    )
+    bytes: int = Field(description="Of all fragments together, without their envelopes.")
+    arrived_bytes: int = Field(description="Of those that arrived.")
+
+
 class MessageView(BaseModel):
     """One message on one side."""
 
@@ -109,6 +121,10 @@ class MessageView(BaseModel):
     ref_to_message_id: str | None
     reply_message_id: str | None = Field(
         description="Of a request in a two-way exchange: the message that answers it."
+    )
+    no_reply: str | None = Field(
+        default=None,
+        description="Why no reply to it will come; told where one message is asked for.",
     )
     conversation_id: str | None
     from_party: str | None
@@ -138,6 +154,14 @@ class MessageView(BaseModel):
     peer: str | None
     error_code: str | None
     detail: str | None = Field(description="Why it failed, or what is to be known about it.")
+    part_of: str | None = Field(
+        description="Of a fragment: the message that it is a part of, or its group."
+    )
+    fragment: int | None = Field(description="Of a fragment: its number, from 1.")
+    fragments: int | None = Field(description="How many fragments there are, where that is known.")
+    transfer: TransferView | None = Field(
+        description="How far it is, where it goes in fragments. Null in lists."
+    )
     cursor: str = Field(description="Its place in lists: give it as `cursor` to go on after it.")
 
 
@@ -380,8 +404,11 @@ def part_view(number: int, part: StoredPart) -> PartView:
     )
 
 
-def message_view(message: Message) -> MessageView:
-    return MessageView(**_shown(message))
+def message_view(
+    message: Message, transfer: Transfer | None = None, no_reply: str | None = None
+) -> MessageView:
+    shown = None if transfer is None else TransferView(**asdict(transfer))
+    return MessageView(**_shown(message) | {"transfer": shown, "no_reply": no_reply})
 
 
 def submitted_view(message: Message, repeated: bool) -> SubmittedView:
@@ -389,12 +416,14 @@ def submitted_view(message: Message, repeated: bool) -> SubmittedView:
 
 
 def _shown(message: Message) -> dict[str, Any]:
-    special = {"severity", "properties", "parts", "cursor"}
+    special = {"severity", "properties", "parts", "cursor", "fragments", "transfer", "no_reply"}
     shown = {name: getattr(message, name) for name in MessageView.model_fields.keys() - special}
     return shown | {
         "severity": _SEVERITIES.get(message.state),
         "properties": properties_view(message.properties),
         "parts": [part_view(number, part) for number, part in enumerate(message.parts, 1)],
+        "fragments": message.fragments if message.split is None else message.split.count,
+        "transfer": None,
         "cursor": str(message.key),
     }
 

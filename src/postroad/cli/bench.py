@@ -125,6 +125,35 @@ def bundle(
 
 
 @app.command()
+def large(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    size: Annotated[
+        int,
+        typer.Option(min=1, max=1 << 20, help="MiB of the payload; linear takes twice that."),
+    ] = 256,
+    fragment: Annotated[
+        int, typer.Option(min=0, max=4096, help="MiB of each fragment; 0: it goes whole.")
+    ] = 16,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="One of plain, gzip, linear; several times; else all."),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
+    ] = None,
+) -> None:
+    """Send a large payload in fragments, signed, plain and with gzip, beside keeping its bytes."""
+    from postroad.cli.bench_large import MEASURES, large_measures
+    from postroad.cli.problems import fail
+
+    for name in only or ():
+        if name not in MEASURES:
+            fail(f"there is no measure {name}: take of {', '.join(MEASURES)}")
+    wanted = tuple(only or MEASURES)
+    _tell(large_measures(wanted=wanted, mib=size, fragment=fragment, folder=folder), as_json)
+
+
+@app.command()
 def hub(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     only: Annotated[

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
@@ -18,6 +18,7 @@ from postroad.cli.showing import (
     print_json,
     print_table,
     size,
+    state,
 )
 from postroad.cli.standing import (
     notice_in_words,
@@ -58,6 +59,9 @@ def status(
 
 def trace(
     message_id: MessageId,
+    fragments: Annotated[
+        bool, typer.Option("--fragments", help="Also a line for each fragment of a large message.")
+    ] = False,
     as_json: Json = False,
     config: ConfigFile = None,
     url: Url = None,
@@ -72,6 +76,7 @@ def trace(
         message = _outgoing(client, message_id)
         partner = partner_of(client, message) if message else None
         notices = _notices_about(client, message, events) if message else []
+        pieces = list(client.fragments(message_id)) if fragments and message else []
     if as_json:
         told = {
             "message_id": message_id,
@@ -80,13 +85,19 @@ def trace(
             "partner": as_data(partner) if partner else None,
             "notices": [as_data(one) for one in notices],
         }
+        if fragments:
+            told["fragments"] = [as_data(one) for one in pieces]
         print_json(told)
         return
     typer.echo(plain(message_id))
     heads = ("time", "after", "side", "event", "what")
     print_table(heads, list(_timeline(events)))
     if message is not None:
-        print_facts([("reply", message.reply_message_id), *_future(message, partner, notices)])
+        first = ("reply", message.reply_message_id), ("fragments", _fragments(message))
+        print_facts([*first, *_future(message, partner, notices)])
+    if pieces:
+        names = ("fragment", "state", "attempts", "size", "last sent", "id", "why")
+        print_table(names, [_piece(one) for one in pieces])
 
 
 def _show(message: Message, partner: Partner | None) -> None:
@@ -104,6 +115,8 @@ def _show(message: Message, partner: Partner | None) -> None:
         ("conversation", message.conversation_id),
         ("refers to", message.ref_to_message_id),
         ("reply", message.reply_message_id),
+        ("fragment", _number(message)),
+        ("fragments", _fragments(message)),
         ("attempts", _attempts(message)),
         ("first sent", _at(message.first_sent_at)),
         ("last sent", _at(message.last_sent_at)),
@@ -117,6 +130,35 @@ def _show(message: Message, partner: Partner | None) -> None:
         ),
     )
     print_facts(facts)
+
+
+def _number(message: Message) -> str:
+    """Of a fragment: which one, and of what."""
+    if message.fragment is None:
+        return ""
+    count = f" of {message.fragments}" if message.fragments else ""
+    return f"{message.fragment}{count}, part of {message.part_of}"
+
+
+def _fragments(message: Message) -> str:
+    """How far a message is that goes in fragments."""
+    done = message.transfer
+    if done is None:
+        return ""
+    said = f"{done.arrived} of {done.fragments} arrived, {done.sent} sent"
+    return f"{said}; {size(done.arrived_bytes)} of {size(done.bytes)}"
+
+
+def _piece(fragment: Message) -> tuple[str | Text, ...]:
+    return (
+        str(fragment.fragment),
+        state(fragment.state),
+        str(fragment.attempts),
+        size(fragment.bytes),
+        _at(fragment.last_sent_at),
+        fragment.message_id,
+        why(fragment),
+    )
 
 
 def _at(time: datetime | None) -> str:
@@ -161,6 +203,7 @@ def _timeline(events: tuple[Event, ...]) -> Iterator[tuple[str, ...]]:
 def _about(event: Event) -> str:
     words = (
         f"attempt {event.attempt}" if event.attempt else None,
+        _piece_of(event),
         size(event.bytes) if event.bytes else None,
         f"{size(event.wire_bytes)} on the wire" if event.wire_bytes else None,
         event.peer,
@@ -168,6 +211,12 @@ def _about(event: Event) -> str:
         event.detail,
     )
     return ", ".join(filter(None, words))
+
+
+def _piece_of(event: Event) -> str | None:
+    if event.fragment is not None:
+        return f"fragment {event.fragment}" + (f" of {event.fragments}" if event.fragments else "")
+    return f"{event.fragments} fragments" if event.fragments else None
 
 
 def _outgoing(client: Client, message_id: str) -> Message | None:

@@ -31,7 +31,7 @@ def _message(tree: Tree, facts: Facts) -> None:
     if facts["kind"] != "unreadable":
         _signature(tree, facts["signature"])
     _encryption(tree, facts["encryption"])
-    for name in ("timestamp", "addressing", "routing", "fragment", "fault"):
+    for name in ("timestamp", "addressing", "routing", "fragment", "reliability", "fault"):
         if facts.get(name):
             _pairs(tree.add(_styled(name, _NAME)), facts[name].items())
     for token in facts["username_tokens"]:

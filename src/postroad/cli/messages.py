@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from typer.core import TyperCommand
 
-from postroad.api.client import ApiError, Client, Message, Payload, Property, SentMessage, Unit
+from postroad.api.client import Client, Message, Payload, Property, SentMessage, Unit
 from postroad.cli.file_names import safe_name
 from postroad.cli.node_options import (
     ConfigFile,
@@ -31,16 +31,14 @@ from postroad.cli.node_options import (
     SideName,
     Token,
     Url,
-    is_away,
     node,
 )
 from postroad.cli.problems import fail
 from postroad.cli.saving import save, writing
 from postroad.cli.showing import as_data, moment, plain, print_json, print_table, size, state
 from postroad.cli.standing import has_arrived, in_words, outlook, partner_of, to_do, why
+from postroad.cli.waiting import patiently, settled
 from postroad.wire.limits import MIB
-
-T = TypeVar("T")
 
 PATIENCE: Final = 300.0
 """Seconds that --wait waits without a number."""
@@ -51,8 +49,6 @@ _INCOMING: Final = "received, held, delivered, consumed, rejected"
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 _PART: Final = re.compile(r";(type|name)=([^;]*)$")
 _LARGE: Final = 8 * MIB
-_PAUSE: Final = 0.5
-"""Seconds between two looks for a node that is away."""
 
 
 class Answer(StrEnum):
@@ -213,7 +209,7 @@ def submitted(
         fail(f"{error.filename or 'a payload'}: {error.strerror or error}")
     if not as_json:
         typer.echo(sent.message_id)
-    message = sent.message if wait is None else _settled(client, sent.message_id, wait)
+    message = sent.message if wait is None else settled(client, sent.message_id, wait)
     if as_json:
         print_json({**as_data(message), "repeated": sent.repeated})
     if wait is not None:
@@ -248,7 +244,7 @@ def sent_bundle(
     shown = [one.message for one in sent]
     if wait is not None:
         end = time.monotonic() + wait
-        shown = [_settled(client, one.message_id, end - time.monotonic()) for one in sent]
+        shown = [settled(client, one.message_id, end - time.monotonic()) for one in sent]
     if as_json:
         print_json([as_data(one) for one in shown])
     if wait is not None:
@@ -260,12 +256,14 @@ def _show_reply(
     client: Client, message_id: str, wait: float, output: str | None, as_json: bool
 ) -> None:
     """Wait for the reply; its id, or its files."""
-    reply = _patiently(lambda left: client.wait_reply(message_id, left), wait)
+    reply = patiently(lambda left: client.wait_reply(message_id, left), wait)
     if reply is None:
         name = plain(message_id)
         message = client.status(message_id)
         if message.state in ("failed", "expired"):
             _must_have_arrived(client, message, wait)
+        if message.no_reply is not None:
+            fail(f"no reply to {name} will come: {plain(message.no_reply)}", code=1)
         look = f"look again with: postroad status {shlex.quote(name)}"
         fail(f"no reply to {name} came in {wait:g} s; {look}", code=1)
     saved = save(client, reply, output) if output is not None else []
@@ -355,7 +353,7 @@ def resend(
     with node(config, url, token) as client:
         message = client.resend(message_id)
         if wait is not None:
-            message = _settled(client, message_id, wait)
+            message = settled(client, message_id, wait)
         if as_json:
             print_json(as_data(message))
         else:
@@ -444,23 +442,6 @@ def _row(message: Message) -> tuple[Any, ...]:
 
 def _short(party: str | None) -> str:
     return (party or "").rpartition("::")[2]
-
-
-def _settled(client: Client, message_id: str, wait: float) -> Message:
-    """The message once it is no longer on its way."""
-    return _patiently(lambda left: client.wait(message_id, left), wait)
-
-
-def _patiently(waiting: Callable[[float], T], wait: float) -> T:
-    """What is waited for; a node that restarts meanwhile is waited for too."""
-    end = time.monotonic() + wait
-    while True:
-        try:
-            return waiting(max(0.0, end - time.monotonic()))
-        except ApiError as error:
-            if not is_away(error) or time.monotonic() > end:
-                raise
-            time.sleep(_PAUSE)
 
 
 def _must_have_arrived(client: Client, message: Message, wait: float) -> None:

@@ -94,24 +94,28 @@ def receipt(
     """The receipt that a message's P-Mode asks for.
 
     A signed message is answered by the digests of its signature (AS4 5.1.8), unless the P-Mode
-    says otherwise; an unsigned one by a copy of its eb:UserMessage. `references` are those of the
-    unit in a bundle (`wire.receipts.unit_references`).
+    says otherwise, a joined one by those of its parts; an unsigned one by a copy of its
+    eb:UserMessage. `references` are those of the unit in a bundle
+    (`wire.receipts.unit_references`). [P2-4.4.2-20]
     """
     info = MessageInfo(now, signal_id, message.message_info.message_id)
-    if found.verification is not None and _wants_proof(match.leg):
-        signed = references or found.verification.signed_references
-        return nonrepudiation_receipt(signed, message_info=info)
+    digested = found.verification is not None or found.digests
+    if digested and _wants_proof(match.leg):
+        return nonrepudiation_receipt(references or found.proof, message_info=info)
     return awareness_receipt(message, message_info=info)
 
 
 def error(
     problems: Sequence[EbmsError], *, signal_id: str, ref: str | None, now: datetime
 ) -> SignalMessage:
-    """The signal that tells what is wrong with a message; None of it helps an attacker."""
-    failures = [one for one in problems if one.severity is Severity.FAILURE] or list(problems)
+    """The signal that tells what is wrong with a message, failures first.
+
+    None of it helps an attacker.
+    """
+    told = sorted(problems, key=lambda one: one.severity is not Severity.FAILURE)
     return SignalMessage(
         MessageInfo(now, signal_id, ref),
-        errors=tuple(_wire_error(one, ref) for one in failures[:MOST_ERRORS]),
+        errors=tuple(_wire_error(one, ref) for one in told[:MOST_ERRORS]),
     )
 
 

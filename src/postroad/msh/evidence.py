@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
+from postroad.msh.joined_receipts import received_references
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import problem_facts, report
 from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
@@ -206,7 +207,9 @@ def _judge_signal(
         return SignalFinding(given, found, tuple(problems))
     if signal.receipt is None:
         return SignalFinding(given, found, tuple(problems))
-    sent = _signed_of(message, user_message)
+    units = message.messaging.user_messages if message.messaging else ()
+    known = received_references(message, signal)
+    sent = references_about(known, user_message, units)
     problems += signer_problems(found, message, user_message)
     try:
         check_receipt(
@@ -214,7 +217,7 @@ def _judge_signal(
             sent_message_id=user_message.message_info.message_id,
             sent_references=sent or None,
             sent_user_message=user_message,
-            also_sent=message.verification.signed_references if message.verification else (),
+            also_sent=known,
         )
     except EbmsError as invalid:
         problems.append(invalid)

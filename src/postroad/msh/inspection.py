@@ -40,13 +40,14 @@ from postroad.wire.fragments import (
 from postroad.wire.multihop import ROUTING_INPUT_TAGS, find_routing_input, read_routing_input
 from postroad.wire.soap import (
     Envelope,
-    HeaderBlock,
     SoapVersion,
     not_understood,
     read_envelope,
 )
 from postroad.wire.soap_faults import read_fault, version_mismatch_fault
 from postroad.wire.wsa import read_addressing
+from postroad.wire.wsrm_faults import read_rm_fault
+from postroad.wire.wsrm_reader import read_rm_headers
 
 _SECURITY = f"{{{names.WSSE}}}Security"
 _EVERY_DAY = frozenset((MESSAGING, _SECURITY))
@@ -140,6 +141,12 @@ class Look:
         header = self._envelope.header
         newer = header is not None and header.find(MESSAGING) is not None
         return None if newer else dialect_of(self._envelope)
+
+    @property
+    def is_rm_message(self) -> bool:
+        """Whether it is a message of WS-ReliableMessaging alone, once it was read."""
+        headless = self._found.messaging is None and self._messaging_element is None
+        return headless and self._ebxml is None and _protocol(self._envelope) == "wsrm"
 
     def terms(self) -> Terms | None:
         """The terms of the message's P-Mode, where P-Modes were given."""
@@ -282,16 +289,37 @@ class Look:
         self._problems += problems
         self._routing()
         self._fragment()
+        self._reliability()
         self._problems += (
             EbmsError(
                 "EBMS:0008",
                 f"the header <{xml.local(block.element)}> must be understood and is not known here",
                 location=xml.path(block.element),
             )
-            for block in not_understood(self._envelope, _understood(self._envelope.blocks), _ROLES)[
-                :_MOST_ALIKE
-            ]
+            for block in not_understood(self._envelope, self._understood(), _ROLES)[:_MOST_ALIKE]
         )
+
+    def _understood(self) -> frozenset[str]:
+        """What is known here; who acts on a message speaks fewer protocols than who looks at it."""
+        spoken = (names.WSRM, names.WSRM10) if self._lens.receiving else _OTHER_PROTOCOLS
+        known = {MESSAGING, _SECURITY, MESSAGE_FRAGMENT, *ROUTING_INPUT_TAGS}
+        for block in self._envelope.blocks:
+            namespace = xml.namespace(block.element)
+            if namespace == names.WSA or namespace in spoken:
+                known.add(str(block.element.tag))
+        return frozenset(known)
+
+    def _reliability(self) -> None:
+        """WS-ReliableMessaging: what it says of a sequence is worth its signature."""
+        self._bound += (
+            block.element
+            for block in self._envelope.blocks
+            if xml.namespace(block.element) == names.WSRM
+            and xml.local(block.element) != "SequenceFault"
+        )
+        self._found.rm, problems = read_rm_headers(self._envelope)
+        self._found.rm_fault = read_rm_fault(self._envelope)
+        self._problems += problems
 
     def _routing(self) -> None:
         try:
@@ -444,15 +472,6 @@ class Look:
 
 def _is_of_another_soap(root: etree._Element) -> bool:
     return xml.local(root) == "Envelope" and xml.namespace(root) not in (names.S11, names.S12)
-
-
-def _understood(blocks: Iterable[HeaderBlock]) -> frozenset[str]:
-    known = {MESSAGING, _SECURITY, MESSAGE_FRAGMENT, *ROUTING_INPUT_TAGS}
-    for block in blocks:
-        namespace = xml.namespace(block.element)
-        if namespace == names.WSA or namespace in _OTHER_PROTOCOLS:
-            known.add(str(block.element.tag))
-    return frozenset(known)
 
 
 def _kind(unit: Unit) -> str:

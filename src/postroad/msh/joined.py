@@ -20,12 +20,26 @@ from postroad.wire.codings import Damaged, decoded_at_most
 from postroad.wire.content import Content, NewSink, Slice
 from postroad.wire.ebms3 import Messaging, UserMessage
 from postroad.wire.errors import EbmsError
+from postroad.wire.fragments import MESSAGE_FRAGMENT, group_id_of
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime import Part
 from postroad.wire.mime_headers import ContentType, content_id_of
 from postroad.wire.soap import SoapVersion
 
 _JOINED: Final = "the joined message"
+
+
+def is_fragment(found: Inspection) -> bool:
+    """Whether it says that it is a fragment, however badly. [P2-4.3.2-01]"""
+    blocks = found.envelope.blocks if found.envelope is not None else ()
+    return any(block.element.tag == MESSAGE_FRAGMENT for block in blocks)
+
+
+def group_ids(found: Inspection) -> list[str]:
+    """The groups that a message names, whatever else may be wrong with it."""
+    blocks = found.envelope.blocks if found.envelope is not None else ()
+    named = (group_id_of(block) for block in blocks if block.element.tag == MESSAGE_FRAGMENT)
+    return [one for one in named if one is not None]
 
 
 def arrival_of(found: Inspection) -> Arrival | None:

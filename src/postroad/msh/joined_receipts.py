@@ -11,6 +11,7 @@ from typing import Final
 
 from lxml import etree
 
+from postroad.msh.lens import Inspection
 from postroad.security.algorithms import SHA256
 from postroad.security.attachments import Attachment
 from postroad.wire.ebms3 import MessageInfo, Reference, SignalMessage, Transform
@@ -34,6 +35,19 @@ def part_references(envelope: Envelope, attachments: Iterable[Attachment]) -> tu
         *(_element(one, id) for one in elements if (id := _id(one)) is not None),
         *(Reference(cid_url(one.content_id), (), SHA256, _digest(one)) for one in attachments),
     )
+
+
+def received_references(found: Inspection, signal: SignalMessage) -> tuple[Reference, ...]:
+    """What a receipt is held against: the digests of the signature, or those of the parts.
+
+    The latter where nothing is signed and the receipt has digests: the message went in fragments.
+    """
+    if found.verification is not None:
+        return found.verification.signed_references
+    proof = signal.receipt.non_repudiation if signal.receipt is not None else None
+    if proof is None or found.envelope is None:
+        return ()
+    return part_references(found.envelope, found.attachments.values())
 
 
 def joined_receipt(

@@ -20,7 +20,7 @@ from postroad.security.trust import Chain
 from postroad.security.username import UsernameToken
 from postroad.security.verify import Verification
 from postroad.wire.content import BytesSink, NewSink
-from postroad.wire.ebms3 import Messaging
+from postroad.wire.ebms3 import Messaging, Reference
 from postroad.wire.ebxml import EbxmlMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.fragments import MessageFragment
@@ -29,6 +29,8 @@ from postroad.wire.multihop import RoutingInput
 from postroad.wire.soap import Envelope
 from postroad.wire.soap_faults import Fault
 from postroad.wire.wsa import Addressing
+from postroad.wire.wsrm import RmHeaders
+from postroad.wire.wsrm_faults import RmFault
 
 
 class Lens(Struct, frozen=True):
@@ -81,12 +83,17 @@ class Inspection:
     routing: RoutingInput | None = None
     fragment: MessageFragment | None = None
     fault: Fault | None = None
+    rm: RmHeaders | None = None
+    """The headers of WS-ReliableMessaging."""
+    rm_fault: RmFault | None = None
     attachments: Mapping[str, Attachment] = field(default_factory=dict)
     payloads: dict[int, tuple[Payload, ...]] = field(default_factory=dict)
     """The payloads of each unit, by its place among the units."""
     decryption: Decryption | None = None
     verification: Verification | None = None
     chain: Chain | None = None
+    digests: tuple[Reference, ...] = ()
+    """Of a joined message: those of its parts, which stand for a signature of its own."""
     trusted: bool | None = None
     """None when nobody said whom to trust."""
     timestamp: Timestamp | None = None
@@ -102,6 +109,11 @@ class Inspection:
     def is_ebxml(self) -> bool:
         """Whether it is a message of the older tongue, read or not."""
         return self.ebxml is not None or self.soap_fault is not None
+
+    @property
+    def proof(self) -> tuple[Reference, ...]:
+        """What a receipt repeats: the digests of the signature, or those of a joined message."""
+        return self.digests if self.verification is None else self.verification.signed_references
 
     @property
     def readable(self) -> bool:

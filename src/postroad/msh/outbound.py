@@ -41,14 +41,14 @@ from postroad.wire.ebms3 import (
     SignalMessage,
     UserMessage,
 )
-from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.ebms3_writer import write_messaging, write_user_message
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime import (
     OutgoingPart,
     multipart_content_type,
-    multipart_length,
-    write_multipart,
+    multipart_heads,
+    multipart_pieces,
 )
 from postroad.wire.mime_headers import cid_url
 from postroad.wire.mime_writer import XOP, multipart_content
@@ -117,6 +117,15 @@ class PackedUnit(Struct, frozen=True):
 
     user_message: UserMessage
     parts: tuple[PackedPart, ...] = ()
+    known: tuple[UserMessage, str] | None = None
+    """What was written of which user message."""
+
+    @property
+    def header(self) -> str:
+        """The user message as it is written: once, as long as it is the same."""
+        if self.known is not None and self.known[0] is self.user_message:
+            return self.known[1]
+        return write_user_message(self.user_message)
 
 
 class Package(Struct, frozen=True):
@@ -184,18 +193,26 @@ def package(
     entropy: Entropy,
     agreed: Header | None = None,
     rides: SignalMessage | None = None,
+    headers: Sequence[Block] = (),
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
     """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
 
     `agreed` is `header` of the P-Mode's leg, where that is known already; `rides` a signal that
-    stands before the message, under the same signature.
+    stands before the message, and `headers` further blocks, all under the same signature.
     """
     unit = pack(draft, match, now=now, agreed=agreed, new_sink=new_sink)
     signals = () if rides is None else (rides,)
     return package_units(
-        (unit,), match, material, now=now, entropy=entropy, signals=signals, limits=limits
+        (unit,),
+        match,
+        material,
+        now=now,
+        entropy=entropy,
+        signals=signals,
+        headers=headers,
+        limits=limits,
     )
 
 
@@ -211,7 +228,8 @@ def pack(
     parts = tuple([_compress(payload, match.leg, new_sink) for payload in draft.payloads])
     infos = [_part_info(part) for part in parts]
     said = agreed or header(match.pmode, match.number)
-    return PackedUnit(user_message(draft, match, infos, now, said), parts)
+    message = user_message(draft, match, infos, now, said)
+    return PackedUnit(message, parts, (message, write_user_message(message)))
 
 
 def package_units(
@@ -222,12 +240,15 @@ def package_units(
     now: datetime,
     entropy: Entropy,
     signals: Sequence[SignalMessage] = (),
+    headers: Sequence[Block] = (),
+    bare: bool = False,
     limits: Limits = DEFAULT,
 ) -> Package:
     """One message of one or more units, the primary first, and of signals that ride along.
 
     `match` and `material` are the primary's: they rule envelope, signature and encryption of all
-    units. Every payload is an attachment. ValueError where units cannot share a message.
+    units. Every payload is an attachment. ValueError where units cannot share a message. `bare`:
+    nothing is signed or encrypted, since it goes in fragments that are. [P2-4.4.2-05]
 
     [P2-3.2.1-01] [P2-3.2.1-04] [P2-3.2.1-06] [P2-3.2.2-01] [P2-3.2.2-02] [P2-3.2.2-03]
     """
@@ -243,18 +264,19 @@ def package_units(
     if len(units) + len(signals) > limits.units:
         raise ValueError(f"a message holds at most {limits.units} units")
     role = NEXT_MSH if leg.protocol and leg.protocol.add_actor_or_role_attribute else None
-    block = write_messaging(Messaging((*signals, *messages), id=MESSAGING_ID, role=role), version)
+    messaging = Messaging((*signals, *messages), id=MESSAGING_ID, role=role)
+    block = write_messaging(messaging, version, written=[unit.header for unit in units])
     routing = message_routing(match, messages[0])
     blocks = routing.blocks(version) if routing is not None else []
     secured = secure(
         version,
-        [*blocks, Block(MESSAGING_ID, block)],
-        [_attachment(part) for part in parts],
-        signing=signing(leg, material.signing),
-        encryption=encryption(leg, material),
+        [*blocks, *headers, Block(MESSAGING_ID, block)],
+        [attachment(part) for part in parts],
+        signing=None if bare else signing(leg, material.signing),
+        encryption=None if bare else encryption(leg, material),
         entropy=entropy,
-        lifetime=secured_at(made) if signs(leg) else None,
-        tokens=username_tokens(leg, now, entropy),
+        lifetime=secured_at(made) if signs(leg) and not bare else None,
+        tokens=() if bare else username_tokens(leg, now, entropy),
         limits=limits,
     )
     return Package(
@@ -304,7 +326,8 @@ def _part_info(part: PackedPart) -> PartInfo:
     return PartInfo(cid_url(part.payload.content_id), part.properties)
 
 
-def _attachment(part: PackedPart) -> Attachment:
+def attachment(part: PackedPart) -> Attachment:
+    """A payload as it is signed."""
     known = None if part.compressed else part.payload.sha256
     return Attachment(part.payload.content_id, part.content, part.wire_type, known)
 
@@ -335,16 +358,18 @@ class WireForm(Struct, frozen=True):
     start_info: str | None = None
     """In a package of MTOM: the media type of the SOAP version."""
 
+    heads: tuple[bytes, ...] = ()
+    """What stands before each part of the package, and after the last."""
+
     @property
     def length(self) -> int:
-        if self.boundary is None:
-            return len(self.envelope)
-        return multipart_length(self.envelope, self.parts, **self._frame())
+        contents = sum([part.content.size for part in self.parts])
+        return len(self.envelope) + contents + sum(map(len, self.heads))
 
     def pieces(self) -> Iterator[bytes]:
         if self.boundary is None:
             return iter((self.envelope,))
-        return write_multipart(self.envelope, self.parts, **self._frame())
+        return multipart_pieces(self.heads, self.envelope, self.parts)
 
     def content(self) -> Content:
         """The same bytes, to be read from their middle too."""
@@ -390,7 +415,10 @@ def wire_form(
         OutgoingPart(one.content_id, one.media_type, one.content, _disposition(one.file_name))
         for one in parts
     )
-    return WireForm(kind, envelope, outgoing, boundary, media_type, root_id, start_info)
+    heads = multipart_heads(
+        outgoing, boundary=boundary, root_id=root_id, root_type=media_type, start_info=start_info
+    )
+    return WireForm(kind, envelope, outgoing, boundary, media_type, root_id, start_info, heads)
 
 
 def _disposition(file_name: str | None) -> tuple[tuple[str, str], ...]:

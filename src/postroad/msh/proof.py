@@ -22,6 +22,7 @@ from postroad.msh.ebxml_answers import SentEbxml
 from postroad.msh.ebxml_evidence import is_by_receiver, judge_acknowledgment
 from postroad.msh.evidence import GivenSignal, about, rides, signer_problems
 from postroad.msh.inspection import Look
+from postroad.msh.joined_receipts import received_references
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.usual_proof import UsualReceipt, usual_receipt
 from postroad.security.algorithms import RSA_SHA256, SIGNATURES
@@ -416,16 +417,16 @@ def _differences(signal: SignalMessage, message: Inspection, message_id: str) ->
         why = f": {wrong[0].detail}" if wrong and not message.readable else ""
         said = f"what was kept is not the message {message_id}{why}"
         return [EbmsError("EBMS:0302", said)]
-    verification, different = message.verification, _broken(message)
-    signed = verification.signed_references if verification else ()
+    different = _broken(message)
+    known = received_references(message, signal)
     units = message.messaging.user_messages if message.messaging else ()
     try:
         check_receipt(
             signal,
             sent_message_id=message_id,
-            sent_references=references_about(signed, user_message, units) if verification else None,
+            sent_references=references_about(known, user_message, units) or None,
             sent_user_message=user_message,
-            also_sent=signed,
+            also_sent=known,
         )
     except EbmsError as invalid:
         different.append(invalid)

@@ -27,6 +27,7 @@ from postroad.wire.mime import Part
 from postroad.wire.multihop import RoutingInput
 from postroad.wire.names import DEFAULT_MPC
 from postroad.wire.wsa import Addressing, EndpointReference
+from postroad.wire.wsrm import RmHeaders, SequenceAcknowledgement
 
 Json = dict[str, Any]
 
@@ -62,6 +63,7 @@ def report(found: Inspection) -> Json:
         "addressing": _addressing(found.addressing),
         "routing": _routing(found.routing),
         "fragment": _fragment(found),
+        "reliability": _reliability(found.rm),
         "fault": _fault(found),
         "pmode": found.pmode,
         "errors": [problem_facts(problem) for problem in found.problems],
@@ -367,6 +369,25 @@ def _fragment(found: Inspection) -> Json | None:
         "compression": fragment.compression_algorithm,
         "href": fragment.href,
     }
+
+
+def _reliability(rm: RmHeaders | None) -> Json | None:
+    """What the headers of WS-ReliableMessaging say."""
+    if rm is None:
+        return None
+    sequence = rm.sequence
+    return {
+        "sequence": sequence.identifier if sequence else None,
+        "number": sequence.message_number if sequence else None,
+        "ack_requested": ", ".join(rm.ack_requested) or None,
+        "acknowledged": "; ".join(_acknowledged(one) for one in rm.acknowledgements) or None,
+    }
+
+
+def _acknowledged(ack: SequenceAcknowledgement) -> str:
+    ranges = ", ".join(f"{lower}-{upper}" for lower, upper in ack.ranges) or "nothing"
+    missed = f", not {', '.join(map(str, ack.nacks))}" if ack.nacks else ""
+    return f"{ack.identifier}: {ranges}{missed}{', final' if ack.final else ''}"
 
 
 def _fault(found: Inspection) -> Json | None:

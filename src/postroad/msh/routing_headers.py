@@ -14,6 +14,7 @@ from postroad.agreement.addressing import Addressing as Agreed
 from postroad.agreement.addressing import RoutingParty
 from postroad.agreement.matching import Match
 from postroad.agreement.places import initiator_sends, sides
+from postroad.agreement.reliable import reliable_of
 from postroad.agreement.reply_patterns import error_addressing, receipt_addressing
 from postroad.msh.lens import Inspection
 from postroad.security.sign import Block
@@ -30,6 +31,7 @@ from postroad.wire.multihop import (
 from postroad.wire.names import I_CLOUD
 from postroad.wire.soap import SoapVersion
 from postroad.wire.wsa import (
+    ANONYMOUS,
     Addressing,
     EndpointReference,
     default_action,
@@ -74,6 +76,36 @@ def message_routing(match: Match, message: UserMessage) -> Routing | None:
     own = replace(routing_user_message(message), message_info=None, part_infos=())
     said = _said(agreed, own, initiator_sends(match.pmode, match.number - 1))
     return _routing(RoutingInput(said), agreed.action or _action(match))
+
+
+def lifecycle_reference(match: Match, message: UserMessage, address: str) -> EndpointReference:
+    """Whither messages about the sequence of a message go: routed as it is, or to an address.
+
+    [P2-2.6.1-07] [P2-2.8.1-02] [P2-2.8.1-03]
+    """
+    routing = message_routing(match, message)
+    return EndpointReference(address) if routing is None else routing.reference
+
+
+def acks_reference(match: Match, message: UserMessage) -> EndpointReference:
+    """wsrm:AcksTo: whither acknowledgements of messages like this go, as the P-Mode says.
+
+    [P2-2.6.2-05] [P2-2.6.2-06] [P2-2.7.1.4-08] [P2-6.6.3-01] [P2-6.6.3-02]
+    """
+    agreed = reliable_of(match.leg)
+    if agreed is None or agreed.pattern == "Response":
+        return EndpointReference(ANONYMOUS)
+    sender = sides(match.pmode, match.number - 1)[0]
+    addressing = agreed.addressing or (sender.addressing if sender else None)
+    routed = addressing is not None and _is_routed(addressing)
+    if agreed.channel is None and not routed:
+        return EndpointReference(agreed.acks_to or ANONYMOUS)
+    inferred = infer_reverse(message).user_message
+    if addressing is not None and routed:
+        to_initiator = initiator_sends(match.pmode, match.number - 1)
+        inferred = _said(addressing, inferred, not to_initiator)
+    routing_input = RoutingInput(replace(inferred, mpc=agreed.channel or inferred.mpc))
+    return EndpointReference(I_CLOUD, (routing_input,))
 
 
 def receipt_routing(match: Match, message: UserMessage, found: Inspection) -> Routing | None:

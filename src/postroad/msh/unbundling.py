@@ -56,7 +56,8 @@ def unbundle(found: Inspection) -> Unbundled:
         return Unbundled(units, whole, tuple((number,) for number in range(len(units))))
     terms = bundling_terms(primary.pmode, primary.leg)
     times = [unit.message.message_info.timestamp for unit in units]
-    return Unbundled(units, (), processing_order(terms, times, _scopes(found, terms)))
+    scopes = [] if terms.ordering == UNDEFINED else _scopes(found, terms)
+    return Unbundled(units, (), processing_order(terms, times, scopes))
 
 
 def _units(found: Inspection) -> tuple[ReceivedUnit, ...]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match
 from postroad.agreement.places import alternate_of, is_pulled, is_response
+from postroad.agreement.reliable import Reliable, wsrm_of
 from postroad.msh.answers import (
     Answer,
     error,
@@ -20,14 +21,15 @@ from postroad.msh.answers import (
     receipt,
     receipt_is_response,
     wants_receipt,
-    write_answer,
 )
-from postroad.msh.lens import Inspection
-from postroad.msh.routing_headers import error_routing, receipt_routing
-from postroad.msh.securing import answer_signing, signs
+from postroad.msh.joined import is_fragment
+from postroad.msh.securing import signs
 from postroad.msh.unbundling import ReceivedUnit, Unbundled, unbundle
+from postroad.node.answering import written
 from postroad.node.calling import SOON, Riding, way_back
 from postroad.node.context import Context
+from postroad.node.fragment_groups import terms_of
+from postroad.node.gathering import Gathering
 from postroad.node.handing import Handing
 from postroad.node.keeping import (
     LONGEST_ID,
@@ -49,9 +51,11 @@ from postroad.node.unbundling import (
     bundle_references,
     reject_all,
 )
+from postroad.node.wsrm_destination import Destinations, sequence_problems
+from postroad.node.wsrm_hearing import took
 from postroad.reliability.agreed import awareness_of
-from postroad.store.interface import Transaction
-from postroad.store.records import INBOX, Offer, Side, Signal, Work
+from postroad.store.interface import StoreFull, Transaction
+from postroad.store.records import INBOX, Offer, Side, Signal, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
@@ -71,6 +75,7 @@ class Accepting:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._handing = Handing(context)
+        self.destinations = Destinations(context)
         self._write: Together[tuple[Arrival, SignalMessage, Match | None], Answer] = Together(
             lambda given: written(context, *given)
         )
@@ -81,7 +86,8 @@ class Accepting:
         problems = [one for one in found.problems if one.severity is Severity.FAILURE]
         messages = found.messaging.user_messages if found.messaging else ()
         bundle: Unbundled | None = None
-        if found.messaging is not None and len(found.messaging.units) > 1:
+        fragment = is_fragment(found)
+        if found.messaging is not None and len(found.messaging.units) > 1 and not fragment:
             await self._hear_beside(arrival)
             bundle = unbundle(found)
             problems = list(bundle.failures)
@@ -96,13 +102,20 @@ class Accepting:
             problems = _way(arrival, match)
             if problems and arrival.pulled is None:
                 return await self._refuse(arrival, None, problems)
+            if problems and await self._is_taken(messages):
+                # Somebody on the way gave it to another request as well: a copy is no failure.
+                problems = []
         if not problems and match is not None and len(messages) == 1:
             problems = self._too_old(messages[0], arrival.now)
-        if not problems and match is not None and arrival.pulled is None:
+        if not problems and match is not None:
+            problems = sequence_problems(found, match)
+        if not problems and match is not None and arrival.on_connection:
             expectation, shown = self._context.in_force.expectation, arrival.client_certificate
             problems = expectation.check_client(match, shown, arrival.now)
+        if fragment and match is not None and (not problems or _proven(arrival)):
+            return await self._fragment(arrival, messages[0], match, problems)
         if problems or match is None:
-            return await self._refuse(arrival, match if _proven(found) else None, problems)
+            return await self._refuse(arrival, match if _proven(arrival) else None, problems)
         if bundle is not None and len(messages) > 1:
             return await self._accept_bundle(arrival, bundle, match)
         return await self._accept(arrival, messages[0], match)
@@ -124,6 +137,12 @@ class Accepting:
         said = f"this is {self._context.party}, not the receiver {message.to_party}"
         return EbmsError("EBMS:0010", said, location="eb:To")
 
+    async def _is_taken(self, messages: Sequence[UserMessage]) -> bool:
+        """Whether there is a message under the same id already."""
+        name = messages[0].message_info.message_id
+        known = await self._context.store.look(lambda reader: reader.message(Side.RECEIVING, name))
+        return len(messages) == 1 and known is not None and known.state is not State.REJECTED
+
     def _too_old(self, message: UserMessage, now: datetime) -> list[EbmsError]:
         """What is older than our memory may be a copy of a message that was removed since."""
         memory = self._context.config.retention.messages
@@ -134,6 +153,9 @@ class Accepting:
         return [EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:Timestamp")]
 
     async def _accept(self, arrival: Arrival, message: UserMessage, match: Match) -> Response:
+        agreed = wsrm_of(match.leg)
+        if agreed is not None:
+            return await self._accept_in_sequence(arrival, message, match, agreed)
         context, now = self._context, arrival.now
         answer = signal = None
         if wants_receipt(match.leg):
@@ -141,11 +163,14 @@ class Accepting:
             answer = await self._write((arrival, signal, match))
         arrival = await self._persisted(arrival)
         how = self._answering(answer, arrival, message, match)
-        given = await context.store.run(keep(context, arrival, message, match, how))
+        step = keep(context, arrival, message, match, how)
+        given = await arrival.run(context.store, step, _is_taken)
         if given.contradicts:
-            return await self._refuse(arrival, None, [CONTRADICTS])
+            # Who brought fragments proved itself, and has no response to read it in.
+            to = match if arrival.joined is not None else None
+            return await self._refuse(arrival, to, [CONTRADICTS])
         if given.refused is not None:
-            proven = match if _proven(arrival.found) else None
+            proven = match if _proven(arrival) else None
             return await self._refuse(arrival, proven, [given.refused])
         await self._settled(arrival, message, match, how, given, signal)
         if is_response(match.pmode, match.number) and given.state in INBOX:
@@ -158,6 +183,74 @@ class Accepting:
         else:
             body = read_all(context.store.content(stored), stored.size)
         return Response(status, content_type, body, self._handed(message, given))
+
+    async def _accept_in_sequence(
+        self, arrival: Arrival, message: UserMessage, match: Match, agreed: Reliable
+    ) -> Response:
+        """A message in a sequence: the sequence is acknowledged, as far as it came."""
+        context, now = self._context, arrival.now
+        answer = signal = None
+        if wants_receipt(match.leg):
+            signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
+            answer = await self._write((arrival, signal, match))
+        arrival = await self._persisted(arrival)
+        how = self._answering(answer, arrival, message, match)
+        step = self.destinations.keep(arrival, message, match, agreed, how)
+        taken = await context.store.run(step)
+        given, proven = taken.given, match if _proven(arrival) else None
+        if taken.problem is not None:
+            return await self._refuse(arrival, proven, [taken.problem])
+        if given is not None and given.contradicts:
+            return await self._refuse(arrival, None, [CONTRADICTS])
+        if given is not None and given.refused is not None:
+            return await self._refuse(arrival, proven, [given.refused])
+        if given is not None:
+            await self._settled(arrival, message, match, how, given, signal)
+        if taken.back is not None and context.begin is not None:
+            context.begin(taken.back)
+        rm = arrival.found.rm
+        if rm is not None and rm.acknowledgements:
+            # What rides along is about messages of ours.
+            speaker = str(message.from_party)
+            await took(context, arrival.found, match, arrival.peer, speaker=speaker)
+        return self.destinations.response(taken, arrival, match)
+
+    async def _fragment(
+        self,
+        arrival: Arrival,
+        message: UserMessage,
+        match: Match,
+        problems: Sequence[EbmsError],
+    ) -> Response:
+        """A part of a larger message: its group decides. Nothing of it is the response."""
+        context, now = self._context, arrival.now
+        terms = terms_of(context, match)
+        if terms is None:
+            said = "this is a fragment, and the P-Mode has no splitting"
+            wrong = EbmsError("EBMS:0010", said, location="mf:MessageFragment")
+            return await self._refuse(arrival, match if _proven(arrival) else None, [wrong])
+        answer = signal = None
+        if wants_receipt(match.leg) and not problems:
+            signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
+            answer = await self._write((arrival, signal, match))
+        how = self._answering(answer, arrival, message, match)
+        gathering = Gathering(context, arrival, match, terms, how)
+        try:
+            if problems:
+                outcome = await gathering.refuse(problems)
+            else:
+                arrival = await self._persisted(arrival)
+                outcome = await gathering.take()
+        except StoreFull:
+            outcome = await gathering.no_room()
+        if outcome.contradicts:
+            return await self._refuse(arrival, match, [CONTRADICTS])
+        if outcome.given is not None:
+            await self._settled(arrival, message, match, how, outcome.given, signal)
+        else:
+            self._tell_refused(message.message_info.message_id, arrival.peer, outcome.errors)
+        context.work_came.set()
+        return NO_CONTENT
 
     async def _settled(
         self,
@@ -245,7 +338,7 @@ class Accepting:
         if match is None:
             return None, None
         answer = signal = None
-        on_response = receipt_is_response(primary.leg) and arrival.pulled is None
+        on_response = receipt_is_response(primary.leg) and arrival.on_connection
         if wants_receipt(match.leg) and not on_response:
             signal = receipt(
                 arrival.found,
@@ -279,7 +372,7 @@ class Accepting:
     ) -> Answering:
         """How the P-Mode has a message answered."""
         context = self._context
-        as_response = receipt_is_response(match.leg) and arrival.pulled is None
+        as_response = receipt_is_response(match.leg) and arrival.on_connection
         back = None
         if answer is not None and not as_response:
             back = way_back(context, match, answer, message)
@@ -328,9 +421,11 @@ class Accepting:
         """Large parts are flushed before the step, so that the step need not wait for the disk."""
         if arrival.size <= AT_ONCE:
             return arrival
-        store = self._context.store
+        store, joined = self._context.store, arrival.joined
         kept = {
-            name: replace(one, content=await store.persist(one.content))
+            name: one
+            if joined is not None and joined.holds(one.content)
+            else replace(one, content=await store.persist(one.content))
             for name, one in arrival.found.attachments.items()
         }
         arrival.found.attachments = kept
@@ -354,13 +449,14 @@ class Accepting:
                 lambda tx: tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
             )
             return Response(400, answer.content_type, answer.envelope)
-        as_response = errors_are_response(match.leg if match else None) and arrival.pulled is None
+        as_response = errors_are_response(match.leg if match else None) and arrival.on_connection
         back, to = None, match or arrival.pulled
         if not as_response and to is not None:
             back = way_back(context, to, answer, messages[0])
         # Of who proved nothing the primary unit is remembered, and no more.
         units = messages if match is not None else messages[:1]
-        await context.store.run(reject_all(context, arrival, units, match, problems, answer, back))
+        refuse = reject_all(context, arrival, units, match, problems, answer, back)
+        await arrival.run(context.store, refuse)
         if back is not None:
             context.work_came.set()
         self._tell_refused(ref, arrival.peer, problems)
@@ -375,24 +471,6 @@ class Accepting:
         context.told()
         detail = str(problems[0])
         _log.warning("rejected", extra={"message_id": ref, "peer": peer, "detail": detail})
-
-
-def written(
-    context: Context, arrival: Arrival, signal: SignalMessage, match: Match | None
-) -> Answer:
-    """A signal in its envelope; unsigned where nobody could say how to sign it."""
-    found = arrival.found
-    version = found.envelope.version if found.envelope else SoapVersion.SOAP_12
-    how = routing = None
-    if match is not None:
-        key = context.in_force.keyring.signing
-        if key is not None or signal.receipt is not None:
-            how = answer_signing(match.leg, key)
-        messages = found.messaging.user_messages if found.messaging else ()
-        if messages:
-            routed = receipt_routing if signal.receipt is not None else error_routing
-            routing = routed(match, messages[0], found)
-    return write_answer(signal, version, how, arrival.now, routing)
 
 
 def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
@@ -419,8 +497,17 @@ def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
     return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
 
 
-def _proven(found: Inspection) -> bool:
+def _is_taken(given: Given) -> bool:
+    """Whether the step is all there is to do: what it refuses is told by another."""
+    return not given.contradicts and given.refused is None
+
+
+def _proven(arrival: Arrival) -> bool:
     """Whether the partner signed what is refused now, or nothing is signed in the first place."""
+    found = arrival.found
+    if arrival.joined is not None:
+        # Its fragments were.
+        return True
     if found.match is not None and not signs(found.match.leg):
         return True
     return found.trusted is True and not any(

@@ -9,6 +9,7 @@ from typing import Final
 
 from postroad.msh.answers import sent_messages
 from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.node.bundle_end import GoodEnd
 from postroad.node.context import Context
 from postroad.node.hearing import Said
 from postroad.node.in_force import Sending
@@ -23,7 +24,7 @@ from postroad.node.outcome import (
     left_behind,
 )
 from postroad.node.sharing import Shared
-from postroad.reliability.schedule import ends_at
+from postroad.reliability.schedule import ONCE, ends_at
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.content import read_all
@@ -42,8 +43,8 @@ def unit_ids(context: Context, message: Message) -> tuple[str, ...]:
 
 def units_of(reader: Reader, ids: Sequence[str]) -> tuple[Message, ...]:
     """Those of them that are still kept."""
-    found = [reader.message(Side.SENDING, one) for one in ids]
-    return tuple([one for one in found if one is not None])
+    found = reader.messages_by_id(Side.SENDING, ids)
+    return tuple([found[one] for one in ids if one in found])
 
 
 def attempt_all(
@@ -57,19 +58,22 @@ def attempt_all(
     probe: bool = False,
 ) -> Step:
     """The step after an attempt with a bundle, which counts for each of its units."""
-    steps = [
-        # Whether the partner was there counts once.
-        attempted_unit(
-            *(context, unit, work, sending, one, began, hope, probe),
-            alone=False,
-            counts=unit is units[0],
-        )
-        for unit, one in zip(units, outcomes, strict=True)
-    ]
+    now = context.clock()
+    policy = sending.policy if sending is not None else ONCE
+    good = GoodEnd(context, units, outcomes, policy, began, now)
 
     def step(tx: Transaction) -> Done | None:
+        if good.is_for_all and good.write(tx):
+            tx.finish_work(work.id, work.owner)
+            return Done(State.ACKNOWLEDGED, outcomes[0].peer)
         keep = Shared(tx).keep
-        done = [one for each in steps if (one := each(tx, keep)) is not None]
+        done = []
+        for unit, one in zip(units, outcomes, strict=True):
+            args = (context, unit, work, sending, one, began, hope, probe)
+            # Whether the partner was there counts once.
+            became = attempted_unit(*args, alone=False, counts=unit is units[0])(tx, keep)
+            if became is not None:
+                done.append(became)
         if len(done) == len(units) and all(one.state in _AT_REST for one in done):
             tx.finish_work(work.id, work.owner)
         else:

@@ -31,7 +31,6 @@ from postroad.node.outcome import unpackable
 from postroad.node.packaging import new_boundary
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused
-from postroad.node.sharing import Shared
 from postroad.node.units import (
     LONELY,
     package_at_once,
@@ -287,16 +286,24 @@ class Bundling:
             self._hand_over(made, work, *done)
 
     async def send_at_once(
-        self, units: Sequence[Unit], made: Package, add: Callable[[Transaction, Unit], Unit]
+        self, units: Sequence[Unit], made: Package, take: Callable[[Transaction], list[Message]]
     ) -> tuple[Message, ...]:
         """A bundle that an application put together, kept and on its way: what its units became.
 
-        `add` takes a unit over, as the first thing in the same step.
+        `take` is the first thing in the same step: the messages of the units, with their parts kept
+        and not yet added.
         """
         work = self._send_work(units)
+        now, boundary = self._context.clock(), new_boundary(self._context, made)
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
-            return self._kept([add(tx, unit) for unit in units], made, work)(tx)
+            submitted = take(tx)
+            messages = _ready(tx, submitted, made, boundary, now)
+            tx.add_messages(messages)
+            tx.record([about(one, "submitted", one.created_at) for one in submitted])
+            if len(messages) > 1:
+                tx.record([about(one, "bundled", now) for one in messages])
+            return tx.add_work(work), messages
 
         number, messages = await self._context.store.run(step)
         self._hand_over(made, work, number, messages)
@@ -366,31 +373,18 @@ class Bundling:
         """The step after which the bundle is ready to be sent."""
         context = self._context
         now, boundary = context.clock(), new_boundary(context, made)
-        primary = units[0].message.message_id
-        bundle = primary if len(units) > 1 else None
+        waited = [unit.message for unit in units]
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
-            keep = Shared(tx).keep
-            messages = []
-            for unit in units:
-                first = unit is units[0]
-                fields: dict[str, Any] = {
-                    "state": State.READY,
-                    "envelope": keep(made.envelope),
-                    "soap": made.version.number,
-                    "boundary": boundary if first else None,
-                    "seal": made.seal if first else None,
-                    "bundle": bundle,
-                    "updated_at": now,
-                }
-                name = unit.message.message_id
-                if not tx.change_message(Side.SENDING, name, (State.SUBMITTED,), **fields):
-                    raise _Gone
-                messages.append(changed(unit.message, **fields))
-                tx.finish_work(unit.work.id, unit.work.owner)
-            if bundle is not None:
+            messages = _ready(tx, waited, made, boundary, now)
+            if not tx.replace_messages(list(zip(waited, messages, strict=True))):
+                raise _Gone
+            for owner in {unit.work.owner for unit in units}:
+                # Some may have waited in another process.
+                tx.finish_works([one.work.id for one in units if one.work.owner == owner], owner)
+            if len(messages) > 1:
                 tx.record([about(one, "bundled", now) for one in messages])
-            return tx.add_work(work), tuple(messages)
+            return tx.add_work(work), messages
 
         return step
 
@@ -436,6 +430,32 @@ class Bundling:
             await doing
         except Exception:
             _log.exception("bundling failed")
+
+
+def _ready(
+    tx: Transaction,
+    messages: Sequence[Message],
+    made: Package,
+    boundary: str | None,
+    now: datetime,
+) -> tuple[Message, ...]:
+    """Units that are packaged: the row of the primary says how to send them."""
+    primary = messages[0]
+    envelope = tx.keep(made.envelope)
+    common: dict[str, Any] = {
+        "state": State.READY,
+        "envelope": envelope,
+        "soap": made.version.number,
+        "boundary": None,
+        "seal": None,
+        "bundle": primary.message_id if len(messages) > 1 else None,
+        "updated_at": now,
+    }
+    ready = [changed(primary, **common | {"boundary": boundary, "seal": made.seal})]
+    for one in messages[1:]:
+        tx.share(envelope)
+        ready.append(changed(one, **common))
+    return tuple(ready)
 
 
 def members(units: Sequence[Unit]) -> list[Member]:

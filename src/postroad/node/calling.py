@@ -31,7 +31,8 @@ SOON: Final = timedelta(seconds=5)
 _FIRST_WAIT: Final = timedelta(seconds=1)
 _LONGEST_WAIT: Final = timedelta(hours=1)
 _MOST_ATTEMPTS: Final = 20
-_EVENTS: Final = {"receipt": "receipt_sent", "acknowledgment": "acked"}
+SENT: Final = {"receipt": "receipt_sent", "acknowledgment": "acked"}
+"""The journal's words for signals that left."""
 _log = logging.getLogger("postroad.call")
 
 
@@ -132,7 +133,7 @@ def ridden(tx: Transaction, one: Riding, peer: str, now: datetime) -> None:
     message = tx.message(Side.RECEIVING, one.message_id)
     if message is None or tx.work(one.work) is None:
         return
-    gone(tx, message, _EVENTS["receipt"], one.signal.message_info.message_id, peer, now)
+    gone(tx, message, SENT["receipt"], one.signal.message_info.message_id, peer, now)
     tx.finish_work(one.work)
 
 
@@ -185,9 +186,9 @@ class Calling:
     def _done(self, tx: Transaction, work: Work, call: Call) -> None:
         message = tx.message(Side.RECEIVING, work.message_id)
         refused = message is not None and message.state is State.REJECTED
-        if message is not None and not refused and call.kind in _EVENTS:
+        if message is not None and not refused and call.kind in SENT:
             now = self._context.clock()
-            gone(tx, message, _EVENTS[call.kind], call.signal_id, call.url, now)
+            gone(tx, message, SENT[call.kind], call.signal_id, call.url, now)
         tx.finish_work(work.id, work.owner)
 
     async def _again(self, work: Work, call: Call, why: str) -> None:

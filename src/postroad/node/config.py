@@ -34,6 +34,7 @@ from postroad.node.config_groups import (
     FilePath,
     FilePaths,
     Http,
+    Joining,
     Journal,
     Keys,
     LimitSettings,
@@ -42,6 +43,7 @@ from postroad.node.config_groups import (
     Mail,
     NodeName,
     Part,
+    Restart,
     Retention,
     Send,
     Settings,
@@ -116,8 +118,10 @@ class Config(Settings):
     webhook: Webhook | None = setting("Whom to call when something happened.")
     limits: LimitSettings = setting("What a message may cost.", LimitSettings())
     http: Http = setting("Patience and capacity of HTTP.", Http())
+    restart: Restart = setting("Uploads that broke off and may go on.", Restart())
     mail: Mail | None = setting("Messages that travel by mail.")
     send: Send = setting("Sending.", Send())
+    joining: Joining = setting("Large messages that come in fragments.", Joining())
     retention: Retention = setting("How long things are kept.", Retention())
     journal: Journal = setting("Shipping the journal.", Journal())
     clock_skew: Duration = setting("How far a partner's clock may be off.", "PT5M")

@@ -19,7 +19,7 @@ from pydantic import (
 
 from postroad.agreement.groups import REQUIRED, Group
 from postroad.agreement.values import Duration, Size, Texts, TlsVersion, one_or_many
-from postroad.wire.limits import DEFAULT, MIB, Limits
+from postroad.wire.limits import DEFAULT, GIB, MIB, Limits
 from postroad.wire.mail import is_address
 
 FOLDER: Final = "folder"
@@ -330,6 +330,21 @@ class Http(Settings):
     )
 
 
+class Restart(Settings):
+    """What is kept of uploads that broke off, where a P-Mode lets them go on (Protocol.Restart)."""
+
+    copies: int = setting("Incomplete uploads that are kept at once.", 1000, ge=0, le=100_000)
+    copies_per_partner: int = setting("Those of one partner.", 16, ge=0, le=100_000)
+    bytes: Size = setting("Room for all incomplete uploads together.", 64 * GIB, ge=0)
+    bytes_per_partner: Size = setting("Room for those of one partner.", 16 * GIB, ge=0)
+    longest_interval: Timeout = setting(
+        "How long one is kept at most; a P-Mode's Restart.Interval may say less.", "P1D"
+    )
+    answers: int = setting(
+        "Finished uploads whose answer is remembered, for who missed it.", 1000, ge=0, le=100_000
+    )
+
+
 class MailRelay(Settings):
     """The mail server that takes what the node sends."""
 
@@ -408,6 +423,19 @@ class Send(Settings):
         "PT1M",
     )
     breaker: Breaker = setting("When a partner who cannot be reached is left alone.", Breaker())
+
+
+class Joining(Settings):
+    """Fragments of large messages that come in, until all of a message are there."""
+
+    quota: Size | None = setting(
+        "What messages of one partner that are not whole yet may take of the disk; unset: as much "
+        "as there is.",
+        gt=0,
+    )
+    reserve: Size = setting("What is left free of the disk.", 256 * MIB, ge=0)
+    groups: int = setting("Messages of one partner that are not whole yet.", 1000, ge=1, le=10_000)
+    fragments: int = setting("Fragments of one message.", 100_000, ge=1, le=2**31 - 1)
 
 
 class Retention(Settings):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from postroad.agreement.matching import Match
 from postroad.msh.capture import Capture
@@ -116,8 +117,13 @@ class Context:
 
     def count(self, name: str, **labels: str) -> None:
         """One more of something, under its Prometheus name."""
-        said = ",".join(f'{key}="{value}"' for key, value in labels.items())
-        self.counters[f"postroad_{name}_total" + (f"{{{said}}}" if said else "")] += 1
+        self.counters[_counter(name, *labels.items())] += 1
+
+
+@lru_cache(maxsize=1024)
+def _counter(name: str, *labels: tuple[str, str]) -> str:
+    said = ",".join(f'{key}="{value}"' for key, value in labels)
+    return f"postroad_{name}_total" + (f"{{{said}}}" if said else "")
 
 
 class Waiting:

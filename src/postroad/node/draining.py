@@ -82,6 +82,7 @@ class _Unit(Struct, frozen=True):
 def may_be_bundled(message: Message, sending: Sending) -> bool:
     """Whether a message in a channel is one that nobody has pulled yet, and has terms for it."""
     fresh = message.state in _WAITING and message.attempts == 0 and message.bundle is None
+    fresh = fresh and message.part_of is None
     return fresh and sending.bundling is not None and message.envelope is not None
 
 

@@ -10,8 +10,8 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
-from postroad.agreement.places import alternate_of
-from postroad.msh.answers import sent_message
+from postroad.agreement.places import alternate_of, is_response
+from postroad.msh.answers import receipt_is_response, sent_message, wants_receipt
 from postroad.node.context import Context
 from postroad.node.hearing import Hearing
 from postroad.node.in_force import Sending
@@ -24,6 +24,7 @@ from postroad.wire.errors import EbmsError
 from postroad.wire.names import TWO_WAY
 
 _NOT_SENT: Final = (State.FAILED, State.EXPIRED)
+_ANSWERED: Final = (State.ACKNOWLEDGED, State.SENT)
 _PLACE: Final = "eb:MessageInfo/eb:RefToMessageId"
 
 
@@ -116,7 +117,8 @@ def answer(tx: Transaction, reply: Message) -> None:
         raise Refused(404, f"there is no request {ref} any more")
     before = request.reply_message_id
     given = tx.message(Side.SENDING, before) if before is not None else None
-    if given is not None and given.state not in _NOT_SENT:
+    # Of a reply that was removed nobody knows any more how it ended.
+    if before is not None and (given is None or given.state not in _NOT_SENT):
         raise Refused(409, f"{ref} was answered already, by {before}; it has one reply")
     if request.late is not reply.late:
         raise Overtaken
@@ -152,6 +154,24 @@ def _ids(party: str) -> frozenset[str]:
     return frozenset(party.split(", "))
 
 
+def no_reply(context: Context, request: Message) -> str | None:
+    """Why no reply to a message that was sent will come; None: one may come, or is there.
+
+    A receipt that calls back says nothing of the response, which may still be on its way.
+    """
+    match = context.in_force.match(request.pmode, 1)
+    if match is None or request.leg != 1 or request.reply_message_id is not None:
+        return None
+    pmode = match.pmode
+    if pmode.mep != TWO_WAY:
+        return f"{pmode.id} is one-way: its messages have no replies"
+    waits = not is_response(pmode, 1) or alternate_of(pmode) is not None
+    elsewhere = wants_receipt(match.leg) and not receipt_is_response(match.leg)
+    if waits or elsewhere or request.state not in _ANSWERED:
+        return None
+    return "the response was there and no reply in it, and no alternate binding is agreed on"
+
+
 def has_alternate(context: Context, request: Message) -> bool:
     """Whether the reply to a request may come by an alternate binding."""
     match = context.in_force.match(request.pmode, request.leg)
@@ -165,8 +185,10 @@ def moved(
 
     [P2-5.2-07] [P2-5.2-08]
     """
+    if message.side is not Side.SENDING or not hearing.moves_reply:
+        return
     request = tx.message(message.side, message.message_id)
-    if message.side is not Side.SENDING or request is None or not hearing.moves_reply:
+    if request is None:
         return
     if request.late or request.reply_message_id is not None or not has_alternate(context, request):
         return

@@ -199,13 +199,14 @@ def noted(
         return
     stored = (keep or tx.keep)(hearing.envelope)
     for one in hearing.heard:
-        tx.add_signal(_signal(message, one, hearing, stored, now))
-        tx.record(_events(message, one, stored, now, peer))
+        tx.add_signal(heard_signal(message, one, hearing, stored, now))
+        tx.record(heard_events(message, one, stored, now, peer))
 
 
-def _signal(
+def heard_signal(
     message: Message, one: Heard, hearing: Hearing, stored: Stored, now: datetime
 ) -> Signal:
+    """The signal as it is kept."""
     failure = one.failure or next(iter(one.errors), None)
     wrong = next(iter(one.problems), None)
     return Signal(
@@ -223,7 +224,7 @@ def _signal(
     )
 
 
-def _events(
+def heard_events(
     message: Message, one: Heard, stored: Stored, now: datetime, peer: str | None
 ) -> list[Event]:
     """What the journal says: a receipt or errors received, or that they are not believed."""

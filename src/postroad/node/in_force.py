@@ -22,9 +22,12 @@ from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
 from postroad.agreement.pmode import Partner, PMode
+from postroad.agreement.reliable import Reliable, wsrm_of
 from postroad.agreement.reply_patterns import answers_are_response, signal_channels
+from postroad.agreement.restarting import restart_of
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
 from postroad.agreement.routes import Route
+from postroad.agreement.splitting import SplittingTerms, splitting_terms
 from postroad.agreement.waiting import Policy
 from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
@@ -86,6 +89,12 @@ class Sending:
     """A message may go before earlier ones are answered."""
     bundling: BundlingTerms | None = None
     """They wait for others to go with; None: they go alone."""
+    splitting: SplittingTerms | None = None
+    """Large ones go in fragments; None: they go whole."""
+    restarts: bool = False
+    """An upload that breaks off goes on where it ended."""
+    reliable: Reliable | None = None
+    """They are sent in sequences of WS-ReliableMessaging."""
 
     @property
     def address(self) -> str:
@@ -126,6 +135,8 @@ class InForce:
             for one in self.expectation.pmodes.legs
             if one.leg.ebxml is None
         ]
+        self.restarts = any(restart_of(one.leg) and self.receives(one) for one in legs)
+        """Whether uploads of some partner go on after they broke off."""
         pulled = [one for one in legs if is_pulled(one.pmode, one.number - 1)]
         alternate = [
             Match(one.pmode, alternate_leg(one.pmode), 2)
@@ -292,6 +303,9 @@ class InForce:
         awaits = wants_receipt(leg) if leg.ebxml is None else _acknowledged(leg.ebxml)
         fetched = pulled or answers
         later = awaits and (leg.ebxml is not None or fetched or not answers_are_response(leg))
+        reliable = wsrm_of(leg)
+        if reliable is not None:
+            awaits, later = True, reliable.pattern != "Response"
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         if answers:
             policy = answering_of(pmode)
@@ -318,6 +332,9 @@ class InForce:
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
             not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
             _bundling(match) if not answers else None,
+            splitting_terms(leg) if leg.ebxml is None and not answers else None,
+            restart_of(leg) is not None and not fetched,
+            reliable,
         )
 
     def longest_memory(self) -> timedelta | None:

@@ -12,6 +12,9 @@ def about(message: Message, event: str, at: datetime, **more: Any) -> Event:
         return _about_signal(message, event, at, **more)
     # Of what was refused, or is carried unopened, it is not known what its payloads are.
     refused = message.state is State.REJECTED or message.route is not None
+    if message.part_of is not None:
+        more["group_id"] = message.part_of
+        more["fragment"], more["fragments"] = message.fragment, message.fragments
     return Event(
         at,
         message.party,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace as changed
@@ -11,16 +11,18 @@ from msgspec.structs import replace as changed
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
 from postroad.msh.capture import Capture
+from postroad.msh.joined import is_fragment
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
 from postroad.node.calling import Riding
 from postroad.node.context import Context
 from postroad.node.exchanging import is_reply, replied, uncorrelated
+from postroad.node.joined_group import JoinedGroup
 from postroad.node.journaling import about, place, signed
 from postroad.node.notifying import notification
 from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.awareness import Known, Reception, received
-from postroad.store.interface import Reader, Transaction
+from postroad.store.interface import Reader, Store, Transaction
 from postroad.store.records import (
     Event,
     Message,
@@ -39,9 +41,14 @@ from postroad.wire.mime import Part
 from postroad.wire.mime_headers import file_name
 from postroad.wire.soap import SoapVersion
 
+T = TypeVar("T")
 Keep = Callable[[bytes], Stored]
 LONGEST_ID: Final = 1000
 """Characters of a message id, and of what is remembered of a header that was refused."""
+
+
+def _always(_: object) -> bool:
+    return True
 
 
 class Contradiction(Exception):
@@ -67,6 +74,19 @@ class Arrival:
     """Takes its receipt along with the next PullRequest."""
     bundle: str | None = None
     """The primary unit, where there are several."""
+    joined: JoinedGroup | None = None
+    """The fragments that it was joined of."""
+
+    @property
+    def on_connection(self) -> bool:
+        """Whether who sent it waits for a response."""
+        return self.pulled is None and self.joined is None
+
+    async def run(
+        self, store: Store, step: Callable[[Transaction], T], done: Callable[[T], bool] = _always
+    ) -> T:
+        """Run a step about it: with the end of its group, where it was joined and that is all."""
+        return await store.run(step if self.joined is None else self.joined.around(step, done))
 
 
 class Given(Struct, frozen=True):
@@ -103,6 +123,10 @@ class Answering(Struct, frozen=True):
     """The message is held until the receipt was handed to the transport."""
     rides: bool = False
     """The receipt goes with the reply: who gives that away writes down that it left."""
+    numbered: bool = False
+    """It came in a sequence, which says when it is delivered."""
+    holds: bool = False
+    """It waits there for those before it."""
 
 
 def user_message_of(found: Inspection) -> UserMessage:
@@ -120,9 +144,7 @@ def unsupported(found: Inspection, responds: str | None = None) -> list[EbmsErro
     if any(len(one.message_info.message_id) > LONGEST_ID for one in messages):
         said = f"a message id has at most {LONGEST_ID} characters here"
         return [EbmsError("EBMS:0009", said, location="eb:MessageInfo/eb:MessageId")]
-    if found.fragment is not None:
-        said = "message fragments are not taken here"
-    elif any(one.pull_request is not None for one in found.messaging.signals):
+    if any(one.pull_request is not None for one in found.messaging.signals):
         said = "a PullRequest bundled with a user message is not taken here"
     elif responds is not None and len(messages) > 1:
         said = "several user messages as the response to a request are not taken here"
@@ -175,7 +197,8 @@ def take_over(
             return Given(before.state, None, duplicate=True)
         return Given(before.state, None, duplicate=True, again=first)
     shown = _shown(first) if first is not None else None
-    held_by = _held(context, tx, message_id) if before.state is State.HELD else None
+    held = before.state is State.HELD and not how.numbered
+    held_by = _held(context, tx, message_id) if held else None
     return Given(before.state, shown, duplicate=True, held_by=held_by)
 
 
@@ -202,23 +225,38 @@ def _taken(
     keep: Keep,
 ) -> Given:
     """A new message, or one in the place of what was rejected before."""
-    now, checked = arrival.now, context.clock()
-    message_id = message.message_info.message_id
     state = State.RECEIVED if match.test else State.DELIVERED
-    if how.strict and state is State.DELIVERED:
+    if (how.strict or how.holds) and state is State.DELIVERED:
         state = State.HELD
     kept = kept_message(context, tx, arrival, message, match, state, payloads, keep)
+    if is_reply(match):
+        replied(tx, message)
+    return put(context, tx, arrival, kept, how, before)
+
+
+def put(
+    context: Context,
+    tx: Transaction,
+    arrival: Arrival,
+    kept: Message,
+    how: Answering,
+    before: Message | None,
+) -> Given:
+    """Take a message over, in the place of what was rejected before if there is something."""
+    now, checked = arrival.now, context.clock()
+    message_id, state = kept.message_id, kept.state
     if before is None:
         tx.add_message(kept)
     else:
         tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
         if before.envelope is not None:
             tx.drop(before.envelope)
+    came = now if arrival.joined is None else arrival.joined.kept.began
     events = [
         about(
             kept,
             "received",
-            now,
+            came,
             envelope=arrival.bundle or message_id,
             wire_bytes=arrival.size,
             peer=arrival.peer,
@@ -226,7 +264,11 @@ def _taken(
         )
     ]
     if arrival.pulled is not None:
-        events.insert(0, about(kept, "pulled", now, peer=arrival.peer))
+        events.insert(0, about(kept, "pulled", came, peer=arrival.peer))
+    if arrival.joined is not None:
+        events.append(about(kept, "joined", now, fragments=arrival.joined.kept.group.count))
+    if how.holds and state is State.HELD:
+        events.append(about(kept, "out_of_order", checked))
     if state is not State.RECEIVED:
         events.append(about(kept, state.value, checked))
     given = None
@@ -237,12 +279,11 @@ def _taken(
         if how.as_response and not how.rides:
             events.append(receipt_left(kept, how.answer, stored, checked, arrival.peer))
     tx.record(events)
-    if is_reply(match):
-        replied(tx, message)
     back = _send_back(tx, message_id, how.back, state, how) if how.back is not None else None
     for work in notification(context, kept, state, now):
         tx.add_work(work)
-    held_by = _held(context, tx, message_id) if state is State.HELD else None
+    strictly = state is State.HELD and not how.holds
+    held_by = _held(context, tx, message_id) if strictly else None
     answer = given if how.as_response else None
     return Given(state, answer, held_by=held_by, back=back, kept=kept)
 
@@ -329,7 +370,7 @@ def kept_message(
 ) -> Message:
     """The message as it is kept: its envelope as it came, its payloads opened."""
     capture = arrival.capture
-    parts = tuple([_part(tx, arrival.found, capture, one) for one in payloads])
+    parts = tuple([_part(tx, arrival, one) for one in payloads])
     version = arrival.found.envelope.version if arrival.found.envelope else SoapVersion.SOAP_12
     return Message(
         Side.RECEIVING,
@@ -374,6 +415,7 @@ def _refused(
         arrival.now,
         pmode=match.pmode.id if match else None,
         leg=match.number if match else 1,
+        kind="fragment" if is_fragment(arrival.found) else "message",
         party=context.party,
         wire_bytes=arrival.size,
         soap=version.number,
@@ -384,8 +426,9 @@ def _refused(
     )
 
 
-def _part(tx: Transaction, found: Inspection, capture: Capture, payload: Payload) -> StoredPart:
+def _part(tx: Transaction, arrival: Arrival, payload: Payload) -> StoredPart:
     """One payload: kept in the form that was signed, described as its consumer sees it."""
+    found, capture = arrival.found, arrival.capture
     plain = payload.content
     assert plain is not None
     assert payload.sha256 is not None
@@ -405,7 +448,7 @@ def _part(tx: Transaction, found: Inspection, capture: Capture, payload: Payload
         payload.media_type or "application/octet-stream",
         plain.size,
         payload.sha256.hex(),
-        tx.keep(signed),
+        tx.keep(signed) if arrival.joined is None else arrival.joined.keep(tx, signed),
         wire_type,
         payload.compressed,
         properties,
@@ -419,12 +462,15 @@ _CHANGED: Final = (
     "updated_at",
     "pmode",
     "leg",
+    "kind",
     "party",
     "bytes",
     "wire_bytes",
     "payload_digests",
     "envelope",
     "bundle",
+    "fragment",
+    "fragments",
     "soap",
     "parts",
     "peer",

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
+from msgspec.structs import replace as changed
+
 from postroad.msh.answers import SentMessage, sent_messages
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
@@ -49,7 +51,7 @@ async def listen(
         detail = f"a signal about {name or 'no message'}, which was not sent from here"
         await note(context, "EBMS:0003", detail, now, peer)
     for message in known:
-        context.settled.tell(message.message_id)
+        context.settled.tell(message.part_of or message.message_id)
     if known:
         context.told()
     if any(one.channel is None for one in known):
@@ -143,7 +145,13 @@ def _sent(context: Context, messages: list[Message]) -> Iterator[tuple[SentMessa
         if stored not in read:
             kept = read_all(context.store.content(stored), stored.size)
             read[stored] = sent_messages(kept, context.limits)
-        yield read[stored][message.message_id], tuple(read[stored])
+        sent = read[stored][message.message_id]
+        yield _as_sent(message, sent), tuple(read[stored])
+
+
+def _as_sent(message: Message, sent: SentMessage) -> SentMessage:
+    """Of a message that went in fragments nothing was signed: its receipt names its parts."""
+    return sent if message.split is None else changed(sent, references=message.split.references)
 
 
 def by_reference(found: Inspection) -> dict[str | None, list[SignalMessage]]:

@@ -20,10 +20,11 @@ from postroad.node.ebxml_asking import Asker
 from postroad.node.ebxml_keeping import Gaps, release
 from postroad.node.ebxml_relaying import Reporting
 from postroad.node.evidence import evidence_zip
-from postroad.node.exchanging import reply_to
+from postroad.node.exchanging import no_reply, reply_to
 from postroad.node.fetching import Fetching
 from postroad.node.handing import Handing
 from postroad.node.in_force import InForce
+from postroad.node.joining import Joining
 from postroad.node.mail_in import MailIn
 from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
@@ -34,6 +35,7 @@ from postroad.node.pulling import Puller
 from postroad.node.receiving import Receiver
 from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import Request, Response
+from postroad.node.restarting import Restarting
 from postroad.node.route_explaining import explain_message
 from postroad.node.sending import Sender
 from postroad.node.service import (
@@ -47,12 +49,16 @@ from postroad.node.service import (
     Reloaded,
     Submission,
     Submitted,
+    Transfer,
 )
 from postroad.node.shipping import Shipping
+from postroad.node.split_outcome import transfer_of
+from postroad.node.splitting import Splitting, cut_anew, resume_fragments
 from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
 from postroad.node.upkeep import Upkeep, stranded
 from postroad.node.working import JUMP, SIDES, STOPPED, WorkLoop, set_back
+from postroad.node.wsrm_destination import free
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (
@@ -121,6 +127,7 @@ class Node:
         self._bundling = Bundling(self.context, self._sender)
         self._submitting = Submitting(self.context, self._sender, self._bundling)
         self._receiver = Receiver(self.context)
+        self._restarting = Restarting(self.context, self._receiver.receive)
         self._streaming = self._receiver.streaming = Streaming(self.context, client)
         spoken = self._receiver.ebxml
         self.context.take_in = spoken.take_response
@@ -133,11 +140,16 @@ class Node:
         self._upkeep = Upkeep(self.context, leads=leads)
         target = config.journal.ship_to if leads else None
         self._shipping = None if target is None else Shipping(self.context, target)
+        packaging = Packaging(self.context, self._sender.sequences)
         self._loop = WorkLoop(
             self.context,
             self._sender,
             {
-                "package": Packaging(self.context).perform,
+                "package": packaging.perform,
+                "sequence": packaging.perform,
+                "sequence_end": self._sender.sequences.perform,
+                "held": self._receiver.destinations.perform,
+                "split": Splitting(self.context).perform,
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
                 "inform": ForwardingReports(self.context).perform,
@@ -147,6 +159,7 @@ class Node:
                 "offer": self._receiver.offering.perform,
                 "collect": self._puller.perform,
                 "bundle": self._bundling.perform,
+                "join": Joining(self.context).perform,
             },
             leads=leads,
         )
@@ -200,6 +213,8 @@ class Node:
             last = tx.journal(tx.figures().last_seq - 1, 1) if self._leads else []
             if last and last[0].event.at - now > JUMP:
                 set_back(tx, last[0].event.at - now)
+            for owner in self._left_by:
+                tx.release_transfers(owner)
             for work in (one for owner in self._left_by for one in tx.release_work(owner)):
                 side = SIDES.get(work.kind)
                 message = tx.message(side, work.message_id) if side is not None else None
@@ -212,7 +227,7 @@ class Node:
         await self.context.look_at_partners()
 
     async def receive(self, request: Request) -> Response:
-        return await self._receiver.receive(request)
+        return await self._restarting.receive(request)
 
     async def note(self, code: str, detail: str, peer: str | None) -> None:
         await self._receiver.note(code, detail, peer)
@@ -254,6 +269,19 @@ class Node:
     async def events(self, message_id: str) -> list[Recorded]:
         return await self.context.store.look(lambda reader: reader.events(message_id))
 
+    async def transfer(self, message: Message) -> Transfer | None:
+        if message.split is None:
+            return None
+        states = await self.context.store.look(
+            lambda reader: reader.fragment_states(message.side, message.message_id)
+        )
+        return transfer_of(message.split, states)
+
+    async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
+        return await self.context.store.look(
+            lambda reader: reader.fragment_messages(message.side, message.message_id, after, limit)
+        )
+
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         return await self._once(message_id, timeout, lambda one: one.state not in ON_ITS_WAY)
 
@@ -261,8 +289,15 @@ class Node:
         return await self._once(
             message_id,
             timeout,
-            lambda one: one.reply_message_id is not None or one.state in _NEVER_ARRIVED,
+            lambda one: (
+                one.reply_message_id is not None
+                or one.state in _NEVER_ARRIVED
+                or no_reply(self.context, one) is not None
+            ),
         )
+
+    def no_reply(self, message: Message) -> str | None:
+        return no_reply(self.context, message) if message.side is Side.SENDING else None
 
     async def _once(
         self, message_id: str, timeout: float, done: Callable[[Message], bool]
@@ -310,7 +345,7 @@ class Node:
             message = tx.message(Side.RECEIVING, message_id)
             if message is None or message.state is not State.HELD:
                 return None
-            if not release(context, tx, message, now):
+            if not (release(context, tx, message, now) or free(context, tx, message, now)):
                 return None
             return tx.message(Side.RECEIVING, message_id)
 
@@ -366,6 +401,8 @@ class Node:
                 return message, False
             if message.envelope is None:
                 raise Refused(422, f"{message_id} was never packaged: {message.detail}")
+            if message.part_of is not None:
+                raise Refused(409, f"{message_id} is a fragment: resend {message.part_of}")
             if message.sequence_number is not None and message.state in _NEVER_ARRIVED:
                 said = "its number in the conversation was given back; submit it under another id"
                 raise Refused(409, f"{message_id} is {message.state.value}: {said}")
@@ -375,6 +412,8 @@ class Node:
                 raise Refused(
                     409, f"the time of {message_id} was over at {over}; submit it under another id"
                 )
+            if message.split is not None:
+                return message, cut_anew(self.context, tx, message, now)
             return message, begin_anew(tx, message, Input.RESENT, now, work)
 
         message, begun = await self.context.store.run(step)
@@ -404,6 +443,8 @@ class Node:
             message = tx.message(Side.SENDING, message_id)
             if message is None:
                 return None, False
+            if message.part_of is not None:
+                raise Refused(409, f"{message_id} is a fragment: settle {message.part_of}")
             done = settle(context, tx, message, answer, who, now)
             if done and message.timer is not None and shares_row(message):
                 close_rows(tx, unit_ids(context, message), [message.timer])
@@ -482,6 +523,8 @@ class Node:
                 for message in tx.messages(wanted)[: _AT_ONCE - begun]:
                     work = Work(kind, message.message_id, now, partner=partner)
                     begun += begin_anew(tx, message, Input.RESUMED, now, work)
+                    if message.split is not None:
+                        resume_fragments(tx, message, now)
             return lifted, begun
 
         lifted, begun = await context.store.run(step)

@@ -7,7 +7,7 @@ offered again when none came in time, with the same bytes.
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
@@ -23,8 +23,10 @@ from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
 from postroad.msh.selecting import items_asked, items_of
 from postroad.node.bundle_outcome import unit_ids, units_of
+from postroad.node.calling import SENT
 from postroad.node.context import Context
 from postroad.node.draining import Drained, Unplanned, bundled, drain, may_be_bundled
+from postroad.node.fragmenting import Fragmenting
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, place, signed
 from postroad.node.outcome import Reason, apply, due, fail, give_up, left_as, life_of, unpackable
@@ -47,6 +49,7 @@ _IN_ONE_PIECE: Final = 256 * 1024
 _SEALED_TYPE: Final = "application/octet-stream"
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
+_NOT_YET: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _LATER: Final = timedelta(hours=1)
 """How soon a message without its P-Mode is looked at again."""
 _AT_ONCE: Final = 100
@@ -64,6 +67,18 @@ def offer(tx: Transaction, message: Message, sent: UserMessage, now: datetime) -
         return False
     tx.record((about(message, "queued", now),))
     return True
+
+
+def reserve(tx: Transaction, message: Message) -> None:
+    """A message that is still packaged takes its room in the channel, and nobody gets it yet."""
+    assert message.channel is not None
+    room = (message.channel, message.pmode or "", message.message_id, message.created_at)
+    tx.add_offer(Offer(*room, due_at=_NOT_YET))
+
+
+def _is_reserved(offer: Offer, message: Message) -> bool:
+    """Whether only the room is taken: it is not offered, and never was."""
+    return offer.due_at is not None and message.attempts == 0
 
 
 def check_room(tx: Transaction, sending: Sending) -> None:
@@ -105,6 +120,7 @@ class Offering:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._fragmenting = Fragmenting(context)
 
     async def perform(self, work: Work) -> None:
         """Look at a message whose time has come: given up, or seen to that it is offered."""
@@ -145,6 +161,7 @@ class Offering:
                 tx.finish_work(work.id, work.owner)
                 return
             if sent is not None:
+                tx.remove_offer(work.message_id)
                 offer(tx, found, sent, now)
             # Of a reply that was the response the receipt is waited for.
             due_at = found.due_at if found.channel is None else None
@@ -184,7 +201,8 @@ class Offering:
     async def _unoffered(self, message: Message) -> UserMessage | None:
         """The header of a message that is to be put into its channel; None: it is there."""
         store, stored = self._context.store, message.envelope
-        if await store.look(lambda reader: reader.offer(message.message_id)) is not None:
+        there = await store.look(lambda reader: reader.offer(message.message_id))
+        if there is not None and not _is_reserved(there, message):
             return None
         assert stored is not None
         try:
@@ -333,9 +351,10 @@ class Offering:
         for signal in tx.signals(Side.RECEIVING, message.message_id):
             if signal.signal_id != offer.message_id:
                 continue
-            if signal.kind == "receipt":
+            event = SENT.get(signal.kind)
+            if event is not None:
                 told = {"signal_id": signal.signal_id, "evidence": place(signal.envelope)}
-                tx.record((about(message, "receipt_sent", now, peer=peer, **told),))
+                tx.record((about(message, event, now, peer=peer, **told),))
             return signal
         return None
 
@@ -373,7 +392,7 @@ class Offering:
             if any(one.message_id == message_id for one in drained.units):
                 units, made = bundled(tx, drained, now)
                 return self._units_handed(tx, units, len(units), now, peer, dice, made.envelope)
-        form = self._readable(message, [message])
+        form = self._readable(tx, message, [message])
         self._attempted(tx, message, sending, sending.policy, form, now, peer, dice)
         return form if isinstance(form, WireForm) else None
 
@@ -400,7 +419,7 @@ class Offering:
             return None
         form: WireForm | str = "a message of its bundle was removed since"
         if len(units) == many:
-            form = self._readable(units[0], units, envelope)
+            form = self._readable(tx, units[0], units, envelope)
         for unit, sending, waits in zip(units, sendings, waiting, strict=True):
             if waits:
                 self._attempted(tx, unit, sending, policy, form, now, peer, dice)
@@ -419,10 +438,16 @@ class Offering:
         return over is not None
 
     def _readable(
-        self, primary: Message, units: Sequence[Message], envelope: bytes | None = None
+        self,
+        tx: Transaction,
+        primary: Message,
+        units: Sequence[Message],
+        envelope: bytes | None = None,
     ) -> WireForm | str:
         """What is sent, or why it cannot be."""
         try:
+            if primary.part_of is not None:
+                return self._cut(tx, primary)
             return self._form(primary, units, envelope)
         except StoreError as lost:
             return f"it cannot be read: {lost}"
@@ -489,6 +514,14 @@ class Offering:
     def respond(self, message: Message) -> Response:
         """A message as the response: large ones in pieces."""
         return self._response(self._form(message, [message]))
+
+    def _cut(self, tx: Transaction, message: Message) -> WireForm:
+        """A fragment as it goes over the wire; `StoreDamaged` when its message is not there."""
+        whole = tx.message(Side.SENDING, message.part_of or "")
+        if whole is None:
+            raise StoreDamaged("the message that it is a part of is not there")
+        sending = self._context.in_force.sending_of(message)
+        return self._fragmenting.form(whole, message, sending)
 
     def _form(
         self, primary: Message, units: Sequence[Message], envelope: bytes | None = None

@@ -21,6 +21,8 @@ from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
+from postroad.node.split_outcome import await_receipt, close_fragments, following, whole_left
+from postroad.node.wsrm_states import rested
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.reliability.delivery import (
     AT_WORK,
@@ -156,21 +158,7 @@ def attempted_unit(
     """
     now, dice = context.clock(), context.dice()
     policy = policy or (sending.policy if sending is not None else ONCE)
-    left = outcome.result is not Input.NOT_SENT
     reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
-
-    def event(number: int) -> Event:
-        return about(
-            message,
-            left_as(message, number) if left else "send_failed",
-            began,
-            attempt=number,
-            peer=outcome.peer,
-            envelope=(message.bundle or message.message_id) if left else None,
-            wire_bytes=outcome.wire_bytes if left else None,
-            detail=None if left else outcome.detail,
-            evidence=signed(message) if left else None,
-        )
 
     def decide(found: Message, result: Input) -> Decision | None:
         life = life_of(found)
@@ -195,7 +183,7 @@ def attempted_unit(
         decision = decide(found, result)
 
         def note() -> None:
-            tx.record((event(number),))
+            tx.record((attempt_event(message, outcome, began, number),))
             if outcome.hearing is not None:
                 noted(tx, message, outcome.hearing, now, outcome.peer, keep)
                 moved(context, tx, message, outcome.hearing, now)
@@ -235,6 +223,23 @@ def attempted_unit(
         return outcome_of
 
     return step
+
+
+def attempt_event(message: Message, outcome: Outcome, began: datetime, number: int) -> Event:
+    """What the journal says of an attempt."""
+    if outcome.result is Input.NOT_SENT:
+        more = {"peer": outcome.peer, "detail": outcome.detail}
+        return about(message, "send_failed", began, attempt=number, **more)
+    return about(
+        message,
+        left_as(message, number),
+        began,
+        attempt=number,
+        peer=outcome.peer,
+        envelope=message.bundle or message.message_id,
+        wire_bytes=outcome.wire_bytes,
+        evidence=signed(message),
+    )
 
 
 def left_as(message: Message, number: int) -> str:
@@ -380,7 +385,34 @@ def apply(
         halt(context, tx, message.partner, now, detail or "")
     if state is not message.state or (stage is Stage.SETTLED and detail != message.detail):
         _tell(context, tx, message, decision, now, Reason(code, detail, reason.peer, reason.answer))
+    if message.part_of is not None:
+        _follow(context, tx, message, decision, now, Reason(code, detail, reason.peer))
+    elif message.split is not None and stage not in AT_WORK and stage is not Stage.SUSPENDED:
+        close_fragments(tx, message, stage, now)
     return True
+
+
+def _follow(
+    context: Context,
+    tx: Transaction,
+    fragment: Message,
+    decision: Decision,
+    now: datetime,
+    reason: Reason,
+) -> None:
+    """What became of a fragment moves the message that it is a part of."""
+    life = decision.life
+    whole_left(tx, fragment, life, now)
+    if life.stage in AT_WORK:
+        return
+    found = following(context, tx, fragment, life.stage, reason.detail)
+    follows = None if found is None else heard(life_of(found.whole), found.said)
+    if found is None or follows is None:
+        await_receipt(context, tx, fragment, now)
+        return
+    whole = found.whole
+    why = Reason(reason.error_code, found.detail, reason.peer)
+    apply(context, tx, whole, follows, now, why, whole.timer)
 
 
 def _offer(tx: Transaction, message: Message, decision: Decision) -> None:
@@ -433,8 +465,13 @@ def _tell(
         )
     never_left = decision.life.first_sent_at is None
     given_up(context, tx, message, stage, reason.answer == "not_received", never_left, now)
+    if stage in GIVEN_UP or stage is Stage.SETTLED:
+        rested(tx, message, now)
     if message.side is Side.FORWARDING:
         _passed_on(tx, message, stage, now)
+        return
+    if message.part_of is not None:
+        # The application knows nothing of fragments.
         return
     # Who was told of a failure before somebody began anew is told of the good end too.
     good_end = stage is Stage.ACKNOWLEDGED and message.anew
@@ -574,6 +611,9 @@ def left_behind(
 
     The message if it is to be sent again, by whoever has the work; None: it is at rest.
     """
+    if message.part_of is not None and message.envelope is None:
+        # A fragment that was not made yet.
+        return message
     number = message.attempts + 1
     tx.record(
         (
@@ -606,6 +646,8 @@ def left_behind(
         last_sent_at=life.last_sent_at,
         timer=work.id,
     )
+    if message.part_of is not None:
+        whole_left(tx, message, life, now)
     return tx.message(message.side, message.message_id)
 
 

@@ -8,11 +8,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import cpa_terms
+from postroad.agreement.waiting import remaining, wait_after
 from postroad.msh.ebxml_outbound import EbxmlPackage, package_ebxml
 from postroad.msh.outbound import (
     Draft,
@@ -24,16 +26,24 @@ from postroad.msh.outbound import (
     soap_version,
 )
 from postroad.msh.securing import Unsecurable
+from postroad.msh.splitting import Unsplittable
+from postroad.msh.wsrm import sequence_blocks
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import numbered
 from postroad.node.in_force import Sending
+from postroad.node.journaling import about
 from postroad.node.outcome import unpackable
 from postroad.node.replying import Riding, riding
 from postroad.node.service import Refused
+from postroad.node.splitting import Cut, may_be_cut, package_or_cut
+from postroad.node.wsrm_source import NoSequence, Sequences
+from postroad.node.wsrm_states import Numbered
+from postroad.node.wsrm_states import packed as packed_in
 from postroad.reliability.ebxml_terms import EbxmlError, agree
 from postroad.reliability.order import SequenceNumber
 from postroad.reliability.schedule import ends_at
+from postroad.security.sign import Block
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, StoredPart, Work
 from postroad.wire.content import Content
@@ -42,6 +52,7 @@ from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 from postroad.wire.soap import SoapVersion
+from postroad.wire.wsrm import Sequence
 
 AnyPackage = Package | EbxmlPackage
 
@@ -54,6 +65,8 @@ class Plan:
     action: str | None
     test: bool
     compress: tuple[bool | None, ...]
+    sequence: str | None = None
+    """What its sequence is found by."""
 
 
 def drafted(context: Context, draft: Draft, sending: Sending, now: datetime) -> Message:
@@ -129,6 +142,7 @@ def make_package(
     now: datetime,
     number: SequenceNumber | None = None,
     rides: Riding | None = None,
+    place: Numbered | None = None,
 ) -> AnyPackage:
     """Package a draft; `Refused` when keys and algorithms do not fit."""
     try:
@@ -144,6 +158,7 @@ def make_package(
             entropy=context.entropy,
             agreed=sending.agreed,
             rides=rides,
+            headers=in_sequence(sending, place),
             new_sink=context.store.new_sink,
             limits=context.limits,
         )
@@ -153,6 +168,14 @@ def make_package(
         raise Refused(422, error.detail, code=error.code) from None
     except ValueError as error:
         raise Refused(400, str(error)) from None
+
+
+def in_sequence(sending: Sending, place: Numbered | None) -> list[Block]:
+    """The headers of a message in a sequence."""
+    if place is None:
+        return []
+    sequence = Sequence(place.identifier, place.number)
+    return sequence_blocks(sequence, soap_version(sending.match.leg))
 
 
 def _ebxml_package(
@@ -203,10 +226,11 @@ def new_boundary(context: Context, made: AnyPackage) -> str | None:
 
 
 class Packaging:
-    """Packages large messages, one after the other, off the loop."""
+    """Packages large messages, one after the other, off the loop; and those that need a number."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sequences: Sequences) -> None:
         self._context = context
+        self._sequences = sequences
 
     async def perform(self, work: Work) -> None:
         """Do the work; what cannot be packaged has failed."""
@@ -219,20 +243,58 @@ class Packaging:
             return
         try:
             sending = context.in_force.sending_of(message)
-            draft = _draft(message, msgspec.json.decode(work.data, type=Plan), context)
+            plan = msgspec.json.decode(work.data, type=Plan)
+            draft = _draft(message, plan, context)
             number = await self._number(message, sending)
-            rides = await riding(context, message, sending) if sending.answers else None
-            made = await asyncio.to_thread(
-                make_package, context, draft, sending, message.created_at, number, rides
-            )
+            place = None
+            if sending.reliable is not None and plan.sequence is not None:
+                place = await self._sequences.place(message.message_id, plan.sequence, sending)
+            if may_be_cut(sending, message.bytes):
+                cut = await asyncio.to_thread(_cut, context, draft, sending, message)
+                if isinstance(cut, Cut):
+                    await self._keep_cut(work, message, cut)
+                    return
+                made: AnyPackage = cut
+            else:
+                rides = await riding(context, message, sending) if sending.answers else None
+                args = (context, draft, sending, message.created_at, number, rides, place)
+                made = await asyncio.to_thread(make_package, *args)
+        except NoSequence as none:
+            await self._without_sequence(work, message, sending, none)
+            return
         except Refused as refused:
             await context.store.run(_given_up(context, work, message, refused.detail))
             return
         made = await self._persisted(made)
-        await context.store.run(self._keep(work, message, made, sending))
+        await context.store.run(self._keep(work, message, made, sending, place))
         if sending.answers:
             context.settled.tell(awaits_name(message.ref_to_message_id or ""))
         context.work_came.set()
+
+    async def _without_sequence(
+        self, work: Work, message: Message, sending: Sending, none: NoSequence
+    ) -> None:
+        """No partner made a sequence: ask again as long as a message would be sent again."""
+        context, now, policy = self._context, self._context.clock(), sending.policy
+        rest = remaining(policy, 0)
+        ends = [end for end in (policy.time_to_live, rest) if end is not None]
+        over = bool(ends) and now >= message.created_at + min(ends)
+        if none.refused or policy.fail_fast or over:
+            step = _given_up(context, work, message, none.detail, none.code)
+            await context.store.run(step)
+            context.settled.tell(message.message_id)
+            context.told()
+            return
+        later = now + wait_after(policy, work.attempt + 1, context.dice())
+        if ends:
+            later = min(later, message.created_at + min(ends))
+        detail = none.detail
+
+        def put_off(tx: Transaction) -> None:
+            tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), detail=detail)
+            tx.postpone_work(work.id, max(later, now), owner=work.owner)
+
+        await context.store.run(put_off)
 
     async def _number(self, message: Message, sending: Sending) -> SequenceNumber | None:
         """The number of a message where its P-Mode has some, durable before it is used."""
@@ -253,33 +315,64 @@ class Packaging:
         ]
         return changed(made, parts=tuple(parts))
 
+    async def _keep_cut(self, work: Work, message: Message, cut: Cut) -> None:
+        """The message is a source from now on; its fragments are written next."""
+        context, store = self._context, self._context.store
+        made, now = await self._persisted(cut.made), context.clock()
+        data = None if cut.data is None else await store.persist(cut.data)
+
+        def step(tx: Transaction) -> None:
+            fields: dict[str, Any] = {
+                "state": State.READY,
+                "envelope": tx.keep(made.envelope),
+                "parts": _kept(tx, message, made),
+                "boundary": cut.boundary,
+                "split": changed(cut.split, stored=None if data is None else tx.keep(data)),
+                "timer": work.id,
+                "updated_at": now,
+            }
+            if tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), **fields):
+                tx.record((about(message, "split", now, fragments=cut.split.count),))
+                tx.turn_work(work.id, "split", now)
+            else:
+                tx.finish_work(work.id, work.owner)
+
+        await store.run(step)
+        context.work_came.set()
+
     def _keep(
-        self, work: Work, message: Message, made: AnyPackage, sending: Sending
+        self,
+        work: Work,
+        message: Message,
+        made: AnyPackage,
+        sending: Sending,
+        place: Numbered | None,
     ) -> Callable[[Transaction], None]:
         context = self._context
         boundary = new_boundary(context, made)
 
         def step(tx: Transaction) -> None:
-            kept = []
-            for part, before in zip(made.parts, message.parts, strict=True):
-                if part.compressed:
-                    kept.append(packed(tx, part))
-                    tx.drop(before.stored)
-                else:
-                    named = tuple((one.name, one.value, one.type) for one in part.properties)
-                    kept.append(changed(before, properties=named))
             is_ours = tx.change_message(
                 Side.SENDING,
                 message.message_id,
                 (State.SUBMITTED,),
                 state=State.READY,
                 envelope=tx.keep(made.envelope),
-                parts=tuple(kept),
+                parts=_kept(tx, message, made),
                 seal=made.seal,
                 boundary=boundary,
                 updated_at=context.clock(),
+                detail=None,
             )
-            if is_ours:
+            if is_ours and place is not None:
+                # It keeps its number whatever becomes of those before it, and waits for none.
+                packed_in(tx, message.message_id, place, context.clock())
+                tx.finish_work(work.id, work.owner)
+                end = ends_at(sending.policy, message.created_at, None)
+                to = message.to_party or ""
+                now = context.clock()
+                tx.add_work(Work("send", message.message_id, now, partner=to, expires_at=end))
+            elif is_ours:
                 fetched = message.channel is not None or sending.answers
                 kind = "offer" if fetched else "send"
                 partner = (message.to_party or "") if kind == "send" else ""
@@ -288,6 +381,32 @@ class Packaging:
                 tx.finish_work(work.id, work.owner)
 
         return step
+
+
+def _kept(tx: Transaction, message: Message, made: AnyPackage) -> tuple[StoredPart, ...]:
+    """The payloads of a message that was kept as it came, once it is packaged."""
+    kept = []
+    for part, before in zip(made.parts, message.parts, strict=True):
+        if part.compressed:
+            kept.append(packed(tx, part))
+            tx.drop(before.stored)
+        else:
+            named = tuple((one.name, one.value, one.type) for one in part.properties)
+            kept.append(changed(before, properties=named))
+    return tuple(kept)
+
+
+def _cut(context: Context, draft: Draft, sending: Sending, message: Message) -> Package | Cut:
+    """A message that may be too large to go whole; `Refused` when it cannot go."""
+    made_here = message.fingerprint is None
+    try:
+        return package_or_cut(context, draft, sending, message.created_at, made_here)
+    except Unsplittable as error:
+        raise Refused(422, f"{error}: agree on larger fragments") from None
+    except EbmsError as error:
+        raise Refused(422, error.detail, code=error.code) from None
+    except ValueError as error:
+        raise Refused(422, str(error)) from None
 
 
 def _draft(message: Message, plan: Plan, context: Context) -> Draft:
@@ -316,13 +435,13 @@ def _draft(message: Message, plan: Plan, context: Context) -> Draft:
 
 
 def _given_up(
-    context: Context, work: Work, message: Message, detail: str
+    context: Context, work: Work, message: Message, detail: str, code: str | None = None
 ) -> Callable[[Transaction], None]:
     now = context.clock()
 
     def step(tx: Transaction) -> None:
         # It may have got a number meanwhile, which it gives back.
         found = tx.message(Side.SENDING, message.message_id) or message
-        unpackable(context, tx, found, work, detail, now)
+        unpackable(context, tx, found, work, detail, now, code)
 
     return step

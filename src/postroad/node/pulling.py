@@ -20,6 +20,7 @@ from msgspec import Struct
 from postroad.agreement.channels import collected_at, pulling_of
 from postroad.agreement.matching import Match
 from postroad.agreement.pmode_pulling import Pulling
+from postroad.agreement.reliable import wsrm_of
 from postroad.msh.answers import wants_receipt
 from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
@@ -199,7 +200,7 @@ class Puller:
 
     async def _awaits(self, match: Match) -> bool:
         """Whether messages of a P-Mode wait for a receipt; where none is sent, errors may come."""
-        if not wants_receipt(match.leg):
+        if not wants_receipt(match.leg) and wsrm_of(match.leg) is None:
             return True
         wanted = Wanted(Side.SENDING, (State.WAITING,), match.pmode.id, limit=1)
         return bool(await self._context.store.look(lambda reader: reader.messages(wanted)))
@@ -406,6 +407,9 @@ class Puller:
     async def _signal(self, look: Look, capture: Capture, asked: str, url: str) -> Got:
         """What is said about a message of ours; or that nothing is there, or what is wrong."""
         found = look.found
+        if found.envelope is not None and look.is_rm_message:
+            acked = await self._receiver.reliable.hear(look, url, self._context.clock())
+            return Got(answered=acked[0] if acked else asked)
         refs = [one.message_info.ref_to_message_id for one in _signals(found)]
         if any(ref and ref != asked for ref in refs):
             ref = await self._receiver.hear(look, capture, url, self._context.clock())

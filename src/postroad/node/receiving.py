@@ -21,7 +21,8 @@ from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import riding_on
-from postroad.node.accepting import AT_ONCE, Accepting, written
+from postroad.node.accepting import AT_ONCE, Accepting
+from postroad.node.answering import written
 from postroad.node.calling import Riding
 from postroad.node.collecting import Collecting
 from postroad.node.context import Context
@@ -37,6 +38,7 @@ from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.node.streaming import Streaming
 from postroad.node.together import Together
+from postroad.node.wsrm_serving import SequenceRequests
 from postroad.store.interface import StoreBusy, StoreError, StoreFull
 from postroad.store.records import Side, State
 from postroad.transport.http_body import TooLarge, Truncated
@@ -58,6 +60,8 @@ class Receiver:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._accepting = Accepting(context)
+        self.destinations = self._accepting.destinations
+        self.reliable = SequenceRequests(context, self.destinations)
         self.ebxml = EbxmlReceiver(context)
         self.offering = Offering(context)
         self._replying = Replying(context, self.offering)
@@ -170,6 +174,8 @@ class Receiver:
             return await self.ebxml.receive(look, capture, request, size, now)
         if request.speaks_ebxml and found.messaging is None:
             return await self._headless(found, now, request)
+        if look.is_rm_message:
+            return await self.reliable.receive(look, request.peer, request.client_certificate, now)
         if _is_message(found):
             if _may_grow(capture):
                 await asyncio.to_thread(look.judge, look.terms())
@@ -190,6 +196,8 @@ class Receiver:
             return await self.ebxml.receive(look, capture, request, size, now, judged=True)
         if request.speaks_ebxml and look.found.messaging is None:
             return await self._headless(look.found, now, request)
+        if look.is_rm_message:
+            return await self.reliable.receive(look, request.peer, request.client_certificate, now)
         if not _is_message(look.found):
             return await self._signals(look, capture, request, now)
         return await self._accepting.take(
@@ -202,7 +210,9 @@ class Receiver:
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
         if size <= AT_ONCE and not _may_grow(capture):
             readable = await self._context.read(look)
-            if readable and not look.found.is_ebxml and _is_message(look.found):
+            found = look.found
+            message = _is_message(found) and not look.is_rm_message
+            if readable and not found.is_ebxml and message:
                 await self._context.judge((look, look.terms()))
         else:
             await asyncio.to_thread(_looked, look)
@@ -423,6 +433,8 @@ def _spoken(content_type: str | None) -> SoapVersion:
 def _looked(look: Look) -> bool:
     """Read and judge in one go: a tree is best used in the thread that read it."""
     readable = look.read()
+    if readable and look.is_rm_message:
+        return readable
     if readable and (look.found.is_ebxml or _is_message(look.found)):
         look.judge(look.terms())
     return readable

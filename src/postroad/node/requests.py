@@ -6,12 +6,24 @@ from typing import Final
 from msgspec import Struct
 
 from postroad.transport.http_outgoing import Pieces
+from postroad.wire.restart import ContentRange
 
 STATIONS: Final = "Postroad-Stations"
 """The HTTP header in which intermediaries tell where a message was, so that no circle is endless.
 
 It is beside the message, which no intermediary changes.
 """
+
+
+class Upload(Struct, frozen=True):
+    """What a request says of the upload that it is of, which may have broken off before."""
+
+    path: str
+    name: str
+    range: ContentRange | None = None
+    """The bytes that it brings; None: all of them."""
+    probe: bool = False
+    """It brings none, and asks how much is there."""
 
 
 class Request(Struct, frozen=True):
@@ -29,6 +41,8 @@ class Request(Struct, frozen=True):
     """The intermediaries that a message passed before, as the last of them tells."""
     length: int | None = None
     """Of the body, where that is known before it comes."""
+    upload: Upload | None = None
+    """Where it may go on after it broke off."""
 
     @property
     def speaks_ebxml(self) -> bool:
@@ -51,6 +65,9 @@ class Response(Struct, frozen=True):
     """The body, where it is too large to be held in memory."""
     flow: "Flowing | None" = None
     """The answer of another MSH, passed back as it comes."""
+    headers: tuple[tuple[str, str], ...] = ()
+    length: int | None = None
+    """What is told in the place of the body's length, to who asked for nothing else."""
     awaits: str | None = None
     """It is what the application says to this message: nobody has it yet (`node.replying`)."""
 

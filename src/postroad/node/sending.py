@@ -23,6 +23,7 @@ from postroad.msh.ebxml_answers import sent_ebxml
 from postroad.msh.ebxml_outbound import EbxmlPackage
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
+from postroad.msh.wsrm import sent_sequence
 from postroad.node.bundle_hearing import hear_units, of_the_whole
 from postroad.node.bundle_outcome import attempt_all, give_up_all, unit_ids, units_of
 from postroad.node.carrying import Carrying
@@ -32,6 +33,7 @@ from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
 from postroad.node.exchanging import has_alternate
 from postroad.node.forwarding import station_of
+from postroad.node.fragmenting import Fragmenting
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
@@ -39,6 +41,12 @@ from postroad.node.outcome import Outcome, Step, attempt, due, give_up, on_next_
 from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
+from postroad.node.uploading import posted
+from postroad.node.wsrm_hearing import hear_response
+from postroad.node.wsrm_repackaging import repackaged
+from postroad.node.wsrm_source import NoSequence, Sequences, key_of
+from postroad.node.wsrm_states import is_ready
+from postroad.node.wsrm_states import packed as packed_in
 from postroad.reliability.awareness import (
     ANSWERS,
     MISSING_RECEIPT,
@@ -61,6 +69,8 @@ from postroad.wire.soap import SoapVersion
 _LEAST_WAIT: Final = 1.0
 """Seconds for an answer, however quickly a message is to be sent again."""
 IN_ONE_PIECE: Final = 256 * 1024
+_FRAGMENTS: Final = 4
+"""Fragments on their way to a partner at once: each fills the line by itself."""
 _SEALED_TYPE: Final = "application/octet-stream"
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
 VERSIONS: Final = {version.number: version for version in SoapVersion}
@@ -83,6 +93,8 @@ class Outgoing(Struct, frozen=True):
     """Retention removed some of them."""
     sent_units: Mapping[str, SentMessage] | None = None
     """What was sent of each of them, while that is in memory."""
+    whole: Message | None = None
+    """Of a fragment: the message that it is a part of."""
 
 
 class Sender:
@@ -90,6 +102,7 @@ class Sender:
 
     def __init__(self, context: Context, client: Client, mail: Mailing) -> None:
         self._context = context
+        self._fragmenting = Fragmenting(context)
         self._client = client
         self._mail = mail
         http = context.config.http
@@ -101,7 +114,10 @@ class Sender:
             lambda given: self._form(*given)
         )
         self._carrying = Carrying(context, client, self._timeouts, station_of(context))
-        self._turns: Turns[Outgoing] = Turns(context.config.send.parallel)
+        self.sequences = Sequences(context, client)
+        parallel = context.config.send.parallel
+        self._turns: Turns[Outgoing] = Turns(parallel)
+        self._fragments: Turns[Outgoing] = Turns(min(parallel, _FRAGMENTS))
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = False
 
@@ -123,7 +139,7 @@ class Sender:
 
     def full(self) -> tuple[str, ...]:
         """Partners for whom no more is to be fetched now."""
-        return self._turns.full()
+        return self._turns.full() + self._fragments.full()
 
     def claimed(self, work: Work, now: datetime) -> Work:
         """The work as this process has it."""
@@ -132,22 +148,27 @@ class Sender:
     def take(self, outgoing: Outgoing) -> None:
         """Send it as soon as there is a place on the wire."""
         self._context.in_hand.add(outgoing.work.id)
-        partner = outgoing.message.partner
-        self._turns.add(partner, outgoing)
-        self._begin(partner)
+        message, turns = outgoing.message, self._turns_of(outgoing)
+        turns.add(message.partner, outgoing)
+        self._begin(turns, message.partner)
 
-    def _begin(self, partner: str) -> None:
-        while self._open and (outgoing := self._turns.next(partner)) is not None:
+    def _turns_of(self, outgoing: Outgoing) -> Turns[Outgoing]:
+        """Fragments take turns among themselves, so that they hold up no other message."""
+        return self._turns if outgoing.message.part_of is None else self._fragments
+
+    def _begin(self, turns: Turns[Outgoing], partner: str) -> None:
+        while self._open and (outgoing := turns.next(partner)) is not None:
             task = asyncio.create_task(self._send(outgoing))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _end(self, partner: str) -> None:
+    def _end(self, outgoing: Outgoing) -> None:
         """A place is free: for the same partner, or whoever waits for one."""
-        self._turns.done(partner)
-        self._begin(partner)
-        for other in self._turns.ready():
-            self._begin(other)
+        turns, partner = self._turns_of(outgoing), outgoing.message.partner
+        turns.done(partner)
+        self._begin(turns, partner)
+        for other in turns.ready():
+            self._begin(turns, other)
 
     async def _send(self, outgoing: Outgoing) -> None:
         """One message: the place on the wire is free again before the outcome is durable."""
@@ -160,7 +181,7 @@ class Sender:
                 _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
                 step = self._unexpected(outgoing)
             finally:
-                self._end(outgoing.message.partner)
+                self._end(outgoing)
             await self._settle(outgoing, step)
         except StoreError as error:
             _log.error(
@@ -271,7 +292,7 @@ class Sender:
         units = outgoing.units
         try:
             request = self._request(outgoing.message, sending, form, address, None)
-            reply = await self._client.post(request)
+            reply = await self._posted(outgoing, sending, form, request)
         except TransportFailure as failure:
             if not failure.transmitted:
                 return [_never(failure.reason)] * len(units)
@@ -315,9 +336,19 @@ class Sender:
             never = _never(f"{message.to_party} cannot be reached", address, reached=True)
             return attempt(context, message, work, sending, never, began, hope=False)
         try:
+            if sending.reliable is not None:
+                outgoing = await self._in_sequence(outgoing, sending)
+            if message.part_of is not None:
+                made = await self._made(outgoing, sending)
+                if made is None:
+                    return _none_due(work)
+                outgoing, message = made, made.message
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = _never(f"it cannot be read: {lost}", address, reached=True)
+            return attempt(context, message, work, sending, never, began, hope=False)
+        except NoSequence as none:
+            never = changed(_never(none.detail, address, reached=True), error_code=none.code)
             return attempt(context, message, work, sending, never, began, hope=False)
         outcome = await self._attempt(outgoing, sending, form, address)
         if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
@@ -325,6 +356,40 @@ class Sender:
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
         probes = outgoing.probes
         return attempt(context, message, work, sending, outcome, began, sending.later, probes)
+
+    async def _in_sequence(self, outgoing: Outgoing, sending: Sending) -> Outgoing:
+        """A message whose sequence is gone goes into the next one, under another number."""
+        context, message = self._context, outgoing.message
+        name, now = message.message_id, context.clock()
+        if await context.store.look(lambda reader: is_ready(reader, name, now)):
+            return outgoing
+        sent = self._sent(outgoing).user_message
+        place = await self.sequences.place(name, key_of(sending, sent), sending)
+        if place.packed:
+            return outgoing
+        made = repackaged(context, message, sent, sending, place)
+
+        def step(tx: Transaction) -> Message | None:
+            before, stored = message.envelope, tx.keep(made.envelope)
+            if not tx.change_message(
+                Side.SENDING, name, _SENDABLE, envelope=stored, seal=made.seal
+            ):
+                tx.drop(stored)
+                return None
+            if before is not None:
+                tx.drop(before)
+            packed_in(tx, name, place, now)
+            return tx.message(Side.SENDING, name)
+
+        found = await context.store.run(step)
+        if found is None:
+            return outgoing
+        return changed(outgoing, message=found, sent=None, made=None)
+
+    async def _made(self, outgoing: Outgoing, sending: Sending) -> Outgoing | None:
+        """A fragment with its source, signed and durable; None: nobody needs it any more."""
+        found = await self._fragmenting.ready(outgoing.message, sending)
+        return None if found is None else changed(outgoing, whole=found[0], message=found[1])
 
     def _sending(self, message: Message) -> Sending:
         in_force = self._context.in_force
@@ -351,7 +416,7 @@ class Sender:
             context.work_came.set()
         context.count("send_attempts", outcome=done.state.value)
         for one in outgoing.units or (message,):
-            context.settled.tell(one.message_id)
+            context.settled.tell(one.part_of or one.message_id)
         context.told()
         _log.info(
             done.state.value,
@@ -364,6 +429,8 @@ class Sender:
         """The message as it goes over the wire."""
         message, store = outgoing.message, self._context.store
         assert message.envelope is not None
+        if outgoing.whole is not None:
+            return self._fragmenting.form(outgoing.whole, message, sending)
         contents: list[Content]
         if outgoing.made is not None:
             envelope = outgoing.made.envelope
@@ -428,7 +495,7 @@ class Sender:
                 await self._mail.send(form, address, message.message_id)
                 return Outcome(Input.UNANSWERED if sending.awaits else Input.LEFT)
             request = self._request(message, sending, form, address, catch)
-            reply = await self._client.post(request)
+            reply = await self._posted(outgoing, sending, form, request)
             if catch is not None and catch.size and _is_soap(reply.content_type):
                 return await self._replied(outgoing, sending, reply, catch)
         except TransportFailure as failure:
@@ -439,6 +506,12 @@ class Sender:
             if catch is not None:
                 catch.drop()
         return await self._answered(outgoing, sending, reply)
+
+    async def _posted(
+        self, outgoing: Outgoing, sending: Sending, form: WireForm, request: Request
+    ) -> Reply:
+        restarts, again = sending.restarts, outgoing.message.attempts > 0
+        return await posted(self._client, request, form, restarts=restarts, began_before=again)
 
     async def _replied(
         self, outgoing: Outgoing, sending: Sending, reply: Reply, catch: Catch
@@ -480,8 +553,11 @@ class Sender:
         """What the partner's reply makes of the message."""
         trouble = reply.status >= 500
         if reply.body and _is_soap(reply.content_type):
-            outcome = _spoken(await self._hear(outgoing, sending, reply), reply.status)
-            return changed(outcome, reached=not trouble)
+            hearing = await self._hear(outgoing, sending, reply)
+            outcome = _spoken(hearing, reply.status)
+            # In SOAP 1.1 all faults are a 500.
+            there = sending.reliable is not None and bool(hearing.heard)
+            return changed(outcome, reached=there or not trouble)
         answer = status_said(reply.status)
         if answer is not Answer.NOTHING:
             said = f"the partner answered HTTP {reply.status}"
@@ -505,6 +581,10 @@ class Sender:
 
     async def _heard(self, outgoing: Outgoing, sending: Sending, capture: Capture) -> Hearing:
         context, sent = self._context, self._sent(outgoing)
+        if sending.reliable is not None:
+            sequence = sent_sequence(self._envelope(outgoing), context.limits)
+            args = (capture, sending.match, sent, sequence, sending.address)
+            return await hear_response(context, *args)
         return await hear(context, capture, sending.match, sent, context.clock(), on_response=True)
 
     async def _hear_ebxml(

@@ -140,6 +140,20 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """How far a message is that goes in fragments."""
+
+    fragments: int
+    sent: int
+    """Those that left, at least once."""
+    arrived: int
+    """Those that were acknowledged, or sent where no receipts are agreed on."""
+    bytes: int
+    """Of all fragments together, without their envelopes."""
+    arrived_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reloaded:
     ok: bool
     pmodes: int
@@ -180,12 +194,24 @@ class Service(Protocol):
 
     async def events(self, message_id: str) -> list[Recorded]: ...
 
+    async def transfer(self, message: Message) -> Transfer | None:
+        """How far a message is that goes in fragments; None: it goes whole."""
+        ...
+
+    async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
+        """The fragments of a message that was sent from here, by number."""
+        ...
+
     async def settled(self, message_id: str, timeout: float) -> Message | None:
         """The outgoing message once it is no longer on its way, or as it is after `timeout`."""
         ...
 
     async def replied(self, message_id: str, timeout: float) -> Message | None:
         """The request once its reply is there or cannot come, or as it is after `timeout`."""
+        ...
+
+    def no_reply(self, message: Message) -> str | None:
+        """Why no reply to a message will come; None: one may come, or is there."""
         ...
 
     def part(self, message: Message, part: StoredPart) -> Content:

@@ -14,7 +14,14 @@ from msgspec.structs import replace as changed
 from postroad.msh.answers import SentMessage
 from postroad.msh.bundle_rules import BUNDLING_ERROR, bundle_problems
 from postroad.msh.ebxml_outbound import check_ebxml_draft
-from postroad.msh.outbound import Draft, DraftPayload, Package, check_draft, draft_problems
+from postroad.msh.outbound import (
+    Draft,
+    DraftPayload,
+    Package,
+    check_draft,
+    draft_problems,
+    user_message,
+)
 from postroad.msh.securing import Unsecurable
 from postroad.node.bundling import Bundling, Unit, members
 from postroad.node.context import Context
@@ -24,7 +31,7 @@ from postroad.node.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
-from postroad.node.offering import check_room, offer, offer_work
+from postroad.node.offering import check_room, offer, offer_work, reserve
 from postroad.node.packaging import (
     AnyPackage,
     Plan,
@@ -38,8 +45,10 @@ from postroad.node.packaging import (
 from postroad.node.replying import Riding, for_request, riding
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.node.splitting import may_be_cut
 from postroad.node.together import Together
 from postroad.node.units import packed_unit, whole_size
+from postroad.node.wsrm_source import key_of
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, Work
@@ -126,13 +135,16 @@ class Submitting:
             raise Refused(422, str(error)) from None
         _refuse(bundle_problems(members(units), whole_size(made)))
 
-        def add(tx: Transaction, unit: Unit) -> Unit:
-            kept, number = _waits(tx, unit, now)
-            if number is None:
+        def take(tx: Transaction) -> list[Message]:
+            if tx.messages_by_id(Side.SENDING, [one.message.message_id for one in units]):
                 raise Overtaken
-            return changed(unit, message=kept, work=changed(unit.work, id=number))
+            kept = [_with_parts(tx, one) for one in units]
+            for one in kept:
+                if one.leg == 2:
+                    answer(tx, one)
+            return kept
 
-        taken = await bundling.send_at_once(units, made, add)
+        taken = await bundling.send_at_once(units, made, take)
         for _ in taken:
             context.count("messages", side="sending", event="submitted")
         return [Submitted(one, False) for one in taken]
@@ -179,9 +191,11 @@ class Submitting:
     async def _take(self, submission: Submission, mark: str | None) -> Submitted:
         now = self._context.clock()
         message, draft, sending = await self._drafted(submission, mark, now)
-        if sending.bundling is not None and sending.channel is None and not sending.asks:
+        alone = sending.channel is not None or sending.asks or _goes_alone(message, sending)
+        if sending.bundling is not None and not alone:
             return await self._keep_waiting(message, draft, sending, now)
-        if message.bytes > AT_ONCE or sending.numbered or sending.linked:
+        later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
+        if later or sending.numbered or sending.linked or sending.reliable:
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
@@ -304,12 +318,15 @@ class Submitting:
         payloads = [
             changed(one, content=await context.store.persist(one.content)) for one in draft.payloads
         ]
-        plan = Plan(
-            draft.service, draft.action, draft.test, tuple(one.compress for one in payloads)
-        )
-        work = changed(
-            send_work(context, "package", message, sending), data=msgspec.json.encode(plan)
-        )
+        compress = tuple(one.compress for one in payloads)
+        plan = Plan(draft.service, draft.action, draft.test, compress)
+        work = send_work(context, "package", message, sending)
+        if sending.reliable is not None:
+            # Numbers are given in the order in which messages were submitted.
+            said = user_message(draft, sending.match, (), message.created_at, sending.agreed)
+            plan = dataclasses.replace(plan, sequence=key_of(sending, said))
+            work = changed(work, kind="sequence", lane=f"sequence:{plan.sequence}")
+        work = changed(work, data=msgspec.json.encode(plan))
 
         def step(tx: Transaction) -> Kept:
             kept = changed(message, parts=tuple([unpacked(tx, one) for one in payloads]))
@@ -320,6 +337,8 @@ class Submitting:
             check_room(tx, sending)
             if kept.leg == 2:
                 answer(tx, kept)
+            if sending.channel is not None:
+                reserve(tx, kept)
             tx.record((about(kept, "submitted", message.created_at),))
             return kept, tx.add_work(work)
 
@@ -389,9 +408,14 @@ class Submitting:
             raise Refused(400, str(error)) from None
 
 
+def _with_parts(tx: Transaction, unit: Unit) -> Message:
+    """The message of a unit, its parts kept in their signed form."""
+    return changed(unit.message, parts=tuple([packed(tx, part) for part in unit.packed.parts]))
+
+
 def _waits(tx: Transaction, unit: Unit, now: datetime) -> Kept:
     """The step after which a unit waits to be bundled."""
-    kept = changed(unit.message, parts=tuple([packed(tx, part) for part in unit.packed.parts]))
+    kept = _with_parts(tx, unit)
     if not tx.add_message(kept):
         for part in kept.parts:
             tx.drop(part.stored)
@@ -427,6 +451,14 @@ def send_work(context: Context, kind: str, message: Message, sending: Sending) -
 def _goes_now(context: Context, work: Work, sending: Sending) -> bool:
     """Whether the sender takes it over at once: not for a partner who is paused."""
     return sending.policy.fail_fast or not context.is_paused(work.partner)
+
+
+def _goes_alone(message: Message, sending: Sending) -> bool:
+    """Whether it is too large for company, which it may have: it goes in fragments at once."""
+    terms, bundling = sending.splitting, sending.bundling
+    if terms is None or bundling is None or bundling.in_order:
+        return False
+    return bundling.policy == "optional" and message.bytes > terms.cut
 
 
 def _refuse(problems: list[EbmsError]) -> None:

@@ -99,13 +99,13 @@ class Unbundling:
         self._primary: Match = primary
         self._ids = [context.new_id(arrival.now) for _ in bundle.units]
         self._copies: dict[str, SignalMessage] = {}
-        self._errors_respond = errors_are_response(primary.leg) and arrival.pulled is None
+        self._errors_respond = errors_are_response(primary.leg) and arrival.on_connection
 
     async def take(self) -> Taken:
         """One step for all units; again where it finds that some came before."""
         while True:
             try:
-                return await self._context.store.run(self._step)
+                return await self._arrival.run(self._context.store, self._step)
             except _Copies:
                 self._copies = await self._answered_before()
 
@@ -220,7 +220,7 @@ class Unbundling:
         [P2-3.2.2-04] [P2-3.8-02]
         """
         match = self._bundle.units[number].match
-        on_response = receipt_is_response(self._primary.leg) and self._arrival.pulled is None
+        on_response = receipt_is_response(self._primary.leg) and self._arrival.on_connection
         return on_response and match is not None and wants_receipt(match.leg)
 
     def _error(self, number: int, problems: Sequence[EbmsError]) -> SignalMessage:
@@ -266,8 +266,7 @@ class Unbundling:
 
 def bundle_references(found: Inspection, bundle: Unbundled) -> list[tuple[Reference, ...]]:
     """What of the signature is about each unit; nothing where there is none. [P2-3.2.2-05]"""
-    signed = found.verification.signed_references if found.verification is not None else ()
-    return unit_references(signed, [unit.message for unit in bundle.units])
+    return unit_references(found.proof, [unit.message for unit in bundle.units])
 
 
 def reject_all(

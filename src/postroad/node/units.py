@@ -27,6 +27,7 @@ from postroad.node.notifying import order_of
 from postroad.node.service import Refused
 from postroad.store.records import Message
 from postroad.wire.ebms3 import Property, UserMessage
+from postroad.wire.ebms3_writer import write_user_message
 from postroad.wire.unit_paths import unit_values, written_unit
 
 LONELY: Final = "it is to be bundled, and nobody came to go with it in time"
@@ -123,4 +124,5 @@ def restored(context: Context, message: Message, user_message: UserMessage) -> P
         named = tuple(Property(*one) for one in part.properties)
         content = payload.content
         parts.append(PackedPart(payload, content, part.wire_type, part.compressed, named))
-    return PackedUnit(user_message, tuple(parts))
+    known = (user_message, write_user_message(user_message))
+    return PackedUnit(user_message, tuple(parts), known)

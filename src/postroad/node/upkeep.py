@@ -16,6 +16,7 @@ from postroad.store.records import Event, Figures, State
 HEARTBEAT: Final = 30.0
 RELOAD: Final = 1.0
 PURGE: Final = 3600.0
+UPLOADS: Final = 60.0
 _AT_ONCE: Final = 200
 _SENT: Final = (
     State.SENT,
@@ -51,6 +52,7 @@ class Upkeep:
             jobs += [
                 self._every(HEARTBEAT, self.heartbeat),
                 self._every(PURGE, self._purge),
+                self._every(UPLOADS, self.forget_uploads),
             ]
         await asyncio.gather(*jobs)
 
@@ -97,7 +99,21 @@ class Upkeep:
         memory = memory if memory is not None else self._context.config.retention.messages
         if memory is None:
             return removed
-        return removed + await self._remove(_RECEIVED, now, max(kept_for, memory))
+        memory = max(kept_for, memory)
+        await self._forget_groups(now - memory)
+        return removed + await self._remove(_RECEIVED, now, memory)
+
+    async def _forget_groups(self, before: datetime) -> None:
+        """Who forgets that a group was rejected takes its next fragment for a new one."""
+        store = self._context.store
+        while await store.run(lambda tx: tx.forget_fragment_groups(before, _AT_ONCE)):
+            pass
+
+    async def forget_uploads(self) -> None:
+        """What broke off and was not gone on with in time goes. [P2-6.4.3-03]"""
+        now = self._context.clock()
+        while await self._context.store.run(lambda tx: tx.forget_transfers(now, _AT_ONCE)):
+            pass
 
     async def _forget(self, before: datetime) -> None:
         while await self._context.store.run(lambda tx: tx.forget_states(before, _AT_ONCE)):

@@ -21,6 +21,10 @@ from postroad.store.records import Message, Side, State, Work
 
 _AT_ONCE: Final = {
     "package": 2,
+    "sequence": 64,
+    "sequence_end": 16,
+    "held": 4,
+    "split": 4,
     "signal": 16,
     "notify": 16,
     "deliver": 16,
@@ -30,6 +34,7 @@ _AT_ONCE: Final = {
     "offer": 16,
     "collect": 16,
     "bundle": 1000,
+    "join": 2,
 }
 """How much of each kind is done at a time: who is slow holds up only his own kind."""
 _ALONE: Final = ("signal",)

@@ -1,21 +1,22 @@
 """Taking over new files of the journal: which rows are new, which came before, which are bad.
 
 Every file is looked at with Arrow first (`intake_files`). A file whose rows are all fine and whose
-identities no other file has passes without another look; its rows are read once, when they are
-written. Only files that overlap with others go the exact way, row by row, and only files with bad
-rows are judged again on the way.
+identities no other file has passes without another look; its rows are copied (`intake_copying`)
+and Spark reads them only to make the tables. Only files that overlap with others go the exact
+way, row by row, and only files with bad rows are judged again on the way.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from postroad.pipeline import intake_registry as registry
+from postroad.pipeline.intake_copying import copy
 from postroad.pipeline.intake_files import Run, Segment, look
 from postroad.pipeline.intake_registry import Intervals, Registry, joined, with_conflicts
 from postroad.pipeline.intake_rules import IDENTITY, reasons
@@ -64,6 +65,10 @@ class Batch:
 
     events: "DataFrame"
     """The new rows that are kept, with their day."""
+    whole: list[Segment]
+    """The files all of whose rows are kept."""
+    rest: "DataFrame | None"
+    """Those rows of `events` that are in no such file; None where there is none."""
     retracted: list[Identity]
     """Rows that stand among the events and must go: other content came under their identity."""
     segments: list[Segment]
@@ -75,6 +80,13 @@ class Batch:
     known: Registry
     """What is known of all files, these among them."""
     held: "list[DataFrame]" = field(default_factory=list)
+
+    def add_events(self, change: "Change") -> None:
+        """Write the new rows down."""
+        if self.whole:
+            change.add_files("events", partial(copy, self.whole))
+        if self.rest is not None:
+            change.add("events", self.rest)
 
     def record(self, change: "Change") -> None:
         """Write files and quarantine down; the events are for who makes the tables."""
@@ -98,15 +110,15 @@ def take(
     found = _looked_at(paths, damaged or {})
     fresh, copies = _fresh(found, before)
     exact = before.overlapping(fresh)
-    fine = [one.path for one in fresh if one.path not in exact and not one.bad]
+    fine = [one for one in fresh if one.path not in exact and not one.bad]
     mixed = [one for one in fresh if one.path not in exact and one.bad]
     twice = [one for one in fresh if one.path in exact]
     judged = _judged(spark, mixed) if mixed else None
     intake = _Exact(spark, lake, before, twice)
 
-    kept = [_rows(spark, fine)] if fine else []
-    kept += [judged.where("reason IS NULL").drop("reason")] if judged is not None else []
-    kept += intake.kept()
+    rest = [judged.where("reason IS NULL").drop("reason")] if judged is not None else []
+    rest += intake.kept()
+    kept = [_rows(spark, [one.path for one in fine]), *rest] if fine else rest
     bad = [judged.where("reason IS NOT NULL")] if judged is not None else []
     bad += intake.bad()
     quarantined, held = _distinct_bad(lake, bad)
@@ -134,6 +146,8 @@ def take(
     parts = [part for part in (quarantined, doubtful) if part is not None]
     return Batch(
         events=events,
+        whole=fine,
+        rest=_dated(_together(spark, rest)) if rest else None,
         retracted=intake.retracted,
         segments=new,
         quarantined=reduce(lambda a, b: a.unionByName(b), parts) if parts else None,

@@ -9,7 +9,7 @@ throws staging without an intent away. So a commit happened when, and only when,
 import itertools
 import re
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -197,6 +197,13 @@ class Change:
         """More rows, with `date`, beside what is there. They are written at once."""
         self._stage(table, rows, ())
 
+    def add_files(self, table: str, write: Callable[[Place], None]) -> None:
+        """More rows, as Parquet files that are written below a folder in daily partitions."""
+        staged, place = self._begin(table)
+        with told(self.lake.url):
+            write(place)
+        self._staged(table, staged, place, ())
+
     def replace(self, table: str, rows: "DataFrame", dates: Collection[str]) -> None:
         """The whole content of these days; a day without rows becomes empty."""
         self._stage(table, rows, tuple(sorted(set(dates))))
@@ -252,10 +259,17 @@ class Change:
         return [landing for landing in self._landings if landing.table == table]
 
     def _stage(self, table: str, rows: "DataFrame", dates: Sequence[str]) -> None:
-        staged = f"{_STAGING}/{self._id}/{next(self._count)}-{table}"
+        staged, place = self._begin(table)
         with told(self.lake.url):
             rows.write.partitionBy(DATE).parquet(f"{self.lake.url}/{staged}")
-        place = Place(self.lake.place.fs, self.lake.place.path(staged))
+        self._staged(table, staged, place, dates)
+
+    def _begin(self, table: str) -> tuple[str, Place]:
+        """A folder of its own in staging."""
+        staged = f"{_STAGING}/{self._id}/{next(self._count)}-{table}"
+        return staged, Place(self.lake.place.fs, self.lake.place.path(staged))
+
+    def _staged(self, table: str, staged: str, place: Place, dates: Sequence[str]) -> None:
         files = tuple(place.names())
         strangers = {_day_of(file) for file in files} - set(dates) if dates else set()
         if strangers:

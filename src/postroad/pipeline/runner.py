@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from postroad.pipeline.intake import Batch, Totals, spark_errors, take, unreadable, visible
+from postroad.pipeline.intake_copying import Damaged
 from postroad.pipeline.intake_findings import Finding, findings
 from postroad.pipeline.lake import Change, Lake, no_room, told
 from postroad.pipeline.lake_lock import held
@@ -101,6 +102,8 @@ def process(
         try:
             _change(spark, plan, change, paths, damaged, tell or _silent, update or _update())
             return
+        except Damaged as file:
+            damaged[file.path] = str(file)
         except spark_errors() as failure:
             if no_room(failure):
                 raise

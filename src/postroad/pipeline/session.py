@@ -20,6 +20,7 @@ _PLAIN: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.maxConcurrentOutputFileWriters": "40",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "65536",
 }
 """What can be set on any session. With that many writers a task writes a month of daily partitions
 side by side; without, Spark sorts every row by day first."""

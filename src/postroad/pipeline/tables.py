@@ -74,23 +74,20 @@ def _day(facts: DataFrame) -> list[str]:
 def messages(facts: DataFrame) -> DataFrame:
     """One row per message and side."""
     sending = _of_side(facts, "sending", _SENDER, _OF_SENDING, ("submitted_at", "acknowledged_at"))
-    receiving = _of_side(
-        facts, "receiving", _RECEIVER, _OF_RECEIVING, ("received_at", "delivered_at")
+    return sending.unionAll(
+        _of_side(facts, "receiving", _RECEIVER, _OF_RECEIVING, ("received_at", "delivered_at"))
     )
-    rows = F.explode(F.array_compact(F.array(sending, receiving))).alias("row")
-    day = _day(facts)
-    return facts.select("message_id", rows, *day).select("message_id", "row.*", *day)
 
 
 def _of_side(
     facts: DataFrame, side: str, outcome: str, given: tuple[str, ...], latency: tuple[str, str]
-) -> Column:
-    """A row of messages as a value, null where the message has nothing on that side."""
+) -> DataFrame:
+    """The rows of messages that have something on that side."""
     columns = []
     for name, kind, _ in schema.MESSAGES.columns:
         match name:
             case "message_id":
-                continue
+                value = F.col(name)
             case "side":
                 value = F.lit(side)
             case "outcome":
@@ -102,7 +99,7 @@ def _of_side(
             case _:
                 value = F.lit(0 if kind == "bigint" else None)
         columns.append(value.cast(kind).alias(name))
-    return F.when(F.col(side).isNotNull(), F.struct(*columns))
+    return facts.where(F.col(side).isNotNull()).select(*columns, *_day(facts))
 
 
 def _milliseconds(start: Column, end: Column) -> Column:
@@ -120,31 +117,26 @@ def hops(facts: DataFrame) -> DataFrame:
 
 def conversations(facts: DataFrame) -> DataFrame:
     """One row per conversation; `facts` has its messages and all that refer to them."""
-    answered = facts.where("ref_to_message_id IS NOT NULL").select(
-        F.col("ref_to_message_id").alias("message_id"), F.lit(True).alias("answered")
-    )
-    said = facts.where("kind = 'message' AND conversation_id IS NOT NULL").select(
-        "message_id", "conversation_id", "ref_to_message_id", "from_party", "to_party",
-        "sequence_number", "out_of_order", "first_at", "last_at",
-    )  # fmt: skip
-    known = said.join(answered.distinct(), "message_id", "left")
+    said = facts.where("kind = 'message' AND conversation_id IS NOT NULL")
     request = "ref_to_message_id IS NULL"
-    of_sender = known.groupBy("conversation_id", "from_party").agg(
+    of_sender = said.groupBy("conversation_id", "from_party").agg(
         F.collect_set("to_party").alias("receivers"),
         F.count("*").alias("messages"),
         F.min("first_at").alias("started_at"),
         F.max("last_at").alias("last_at"),
         F.count_if(F.expr(request)).alias("requests"),
-        F.count_if(F.expr(f"{request} AND answered IS NULL")).alias("unanswered"),
+        F.lit(0).cast("bigint").alias("unanswered"),
         F.sum("out_of_order").alias("out_of_order"),
         F.expr(
             "coalesce(max(sequence_number) - min(sequence_number) + 1"
             " - size(collect_set(sequence_number)), 0)"
         ).alias("gaps"),
     )
+    unanswered = _unanswered(said.where(request), facts)
     everyone = "concat(collect_set(from_party), flatten(collect_list(receivers)))"
     return (
-        of_sender.groupBy("conversation_id")
+        of_sender.unionByName(unanswered, allowMissingColumns=True)
+        .groupBy("conversation_id")
         .agg(
             F.expr(f"array_sort(array_distinct({everyone}))").alias("parties"),
             *(F.sum(name).alias(name) for name in ("messages", "requests", "unanswered", "gaps")),
@@ -155,6 +147,17 @@ def conversations(facts: DataFrame) -> DataFrame:
         .withColumn("replies", F.col("messages") - F.col("requests"))
         .select(schema.CONVERSATIONS.names)
     )
+
+
+def _unanswered(requests: DataFrame, facts: DataFrame) -> DataFrame:
+    """How many requests of each conversation no message refers to."""
+    answered = facts.where("ref_to_message_id IS NOT NULL").select(
+        F.col("ref_to_message_id").alias("message_id")
+    )
+    alone = requests.select("message_id", "conversation_id").join(
+        answered, "message_id", "left_anti"
+    )
+    return alone.groupBy("conversation_id").agg(F.count("*").alias("unanswered"))
 
 
 def partners(facts: DataFrame) -> DataFrame:

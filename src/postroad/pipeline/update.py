@@ -88,7 +88,7 @@ class _Update:
             days = sorted({day for _, _, _, day in gone})
             stay = self._without_retracted(self.lake.read("events", days))
             self.change.replace("events", stay, days)
-        self.change.add("events", self.batch.events)
+        self.batch.add_events(self.change)
         return self.change.added("events")
 
     def _without_retracted(self, events: DataFrame) -> DataFrame:

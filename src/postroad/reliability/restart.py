@@ -2,20 +2,25 @@
 
 A transfer is known by who sends it, where to, and its ETag: nobody goes on with the transfer of
 another. What came of it is kept for a time; a request goes on where that ends, and nowhere else. A
-transfer that is done is remembered as long, so that who missed the answer gets it again.
+transfer that is done is remembered as long, so that who missed the answer gets it again. Who asks
+how much is there has given up what it was sending: a line can be dead without the receiver knowing.
 
 Two rules for who edits this file: all that affects a transfer stands here; what is not in the table
 does not happen.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 
+from postroad.wire.limits import MIB
 from postroad.wire.restart import ContentRange
+
+LEAST: Final = MIB
+"""A message up to this size is sent again as a whole."""
 
 
 class Known(StrEnum):
@@ -41,6 +46,7 @@ class Done(StrEnum):
     """What is done."""
 
     SAY = "say how much is there"
+    END = "end what is being written, and say how much is there"
     BEGIN = "write it from the beginning"
     GO_ON = "write behind what is there"
     CORRECT = "refuse it (416) and say how much is there"
@@ -68,7 +74,7 @@ TABLE: Final[Mapping[Known, Mapping[Asked, Done]]] = {
         _A.ANOTHER: _D.FORGET,
     },
     _K.OPEN: {
-        _A.PROBE: _D.SAY,
+        _A.PROBE: _D.END,
         _A.WHOLE: _D.WAIT,
         _A.REST: _D.WAIT,
         _A.ELSEWHERE: _D.WAIT,
@@ -93,29 +99,28 @@ class Transfer(Struct, frozen=True):
     """From its ETag."""
     stored: int
     total: int | None
-    touched_at: datetime
-    """When a byte of it came last."""
+    expires_at: datetime
+    """It is forgotten then. [P2-6.4.3-03]"""
     open: bool = False
     done: bool = False
 
 
-class Terms(Struct, frozen=True):
-    """How much is kept of transfers, and how long. [P2-6.4.3-03]"""
+class Room(Struct, frozen=True):
+    """How much is kept of transfers: of one sender, or of all."""
 
-    interval: timedelta
-    most: int = 16
-    """Of one sender at a time."""
-    most_bytes: int = 1 << 36
-    """Of one sender in all."""
+    most: int
+    """At a time."""
+    most_bytes: int
+    """Together."""
 
 
-def known(transfer: Transfer | None, now: datetime, terms: Terms) -> Known:
-    """What there is of a transfer; what was not touched for too long is nothing any more."""
+def known(transfer: Transfer | None, now: datetime) -> Known:
+    """What there is of a transfer; when its time is over that is nothing any more."""
     if transfer is None:
         return Known.NOTHING
     if transfer.open:
         return Known.OPEN
-    if now - transfer.touched_at > terms.interval:
+    if now >= transfer.expires_at:
         return Known.NOTHING
     return Known.ALL if transfer.done else Known.PART
 
@@ -137,18 +142,17 @@ def decide(
     transfer: Transfer | None,
     given: ContentRange | None,
     now: datetime,
-    terms: Terms,
     *,
     probe: bool = False,
 ) -> Done:
     """What is done with a request."""
-    has = known(transfer, now, terms)
+    has = known(transfer, now)
     return TABLE[has][asked(None if has is Known.NOTHING else transfer, given, probe=probe)]
 
 
-def has_room(others: int, held: int, more: int, terms: Terms) -> bool:
-    """Whether one more transfer of a sender is kept, who has so many others, of so many bytes."""
-    return others < terms.most and held + more <= terms.most_bytes
+def has_room(others: int, held: int, more: int, room: Room) -> bool:
+    """Whether one more transfer is kept beside so many others, of so many bytes."""
+    return others < room.most and held + more <= room.most_bytes
 
 
 def going_on(there: int | None, total: int) -> ContentRange | None:

@@ -1,18 +1,17 @@
-"""One step in the SQLite database, and what a commit has to write beside its rows."""
+"""One step in the SQLite database."""
 
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
-from postroad.store import fragment_rows
-from postroad.store.contents import Batch
-from postroad.store.fragments import StoredFragment, StoredGroup
+from postroad.store import fragment_rows, offer_rows, transfer_rows
+from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
+from postroad.store.group import Group
 from postroad.store.interface import Place
 from postroad.store.queries import query
 from postroad.store.reading import (
@@ -32,6 +31,7 @@ from postroad.store.records import (
     Notice,
     Offer,
     Partner,
+    Recorded,
     Shipped,
     Side,
     Signal,
@@ -44,13 +44,15 @@ from postroad.store.rows import (
     PARTNER,
     SEQ_BITS,
     Row,
+    advanced,
     event_row,
+    ids_by_side,
     message_changes,
+    message_details,
     message_of,
     message_row,
     microseconds,
     notice_row,
-    offer_item,
     offer_of,
     offer_row,
     partner_row,
@@ -58,15 +60,18 @@ from postroad.store.rows import (
     work_of,
     work_row,
 )
+from postroad.store.transfers import StoredTransfer
 from postroad.wire.content import Content
 
 _ADD_MESSAGE: Final = query("add_message")
 _MESSAGE: Final = query("message")
 _CHANGE_MESSAGE: Final = query("change_message")
+_MESSAGES_AS_KEPT: Final = query("messages_by_id")
+_ADVANCE_MESSAGE: Final = query("advance_message")
+_FINISH_WORKS: Final = query("finish_works")
 _TO_PURGE: Final = query("messages_to_purge")
 _REMOVE_MESSAGE: Final = query("remove_message")
 _RAISE_MARK: Final = query("raise_mark")
-_ADD_SIGNAL: Final = query("add_signal")
 _REMOVE_SIGNALS: Final = query("remove_signals")
 _ADD_WORK: Final = query("add_work")
 _CLAIM_WORK: Final = query("claim_work")
@@ -90,11 +95,6 @@ _SET_STATE: Final = query("set_state")
 _REMOVE_STATE: Final = query("remove_state")
 _FORGET_STATES: Final = query("forget_states")
 _ADD_OFFER: Final = query("add_offer")
-_ADD_OFFER_ITEM: Final = query("add_offer_item")
-_FREE_OFFERS: Final = query("free_offers")
-_FIRST_OFFERS: Final = query("first_offers")
-_FIRST_SELECTED_OFFERS: Final = query("first_selected_offers")
-_FURTHER_HOLDER: Final = query("further_holder")
 _POSTPONE_OFFER: Final = query("postpone_offer")
 _REMOVE_OFFER: Final = query("remove_offer")
 _REMOVE_OFFER_ITEMS: Final = query("remove_offer_items")
@@ -105,7 +105,6 @@ _FINISH_WORK: Final = query("finish_work")
 _POSTPONE_WORK: Final = query("postpone_work")
 _RELEASE_WORK: Final = query("release_work")
 _RENEW_WORK: Final = query("renew_work")
-_ADD_EVENT: Final = query("add_event")
 _SET_SHIPPED: Final = query("set_shipped")
 _ADD_FILE: Final = query("add_file")
 _REMOVE_FILE: Final = query("remove_file")
@@ -114,45 +113,6 @@ _LEAVE_FILE: Final = query("leave_file")
 _TOUCH_NODE: Final = query("touch_node")
 
 _FIXED: Final = {"side", "message_id", "key"}
-_FEW: Final = 50
-"""Offers that a selection may look at one by one."""
-
-
-@dataclass(slots=True)
-class Group:
-    """What the steps of one commit have done so far beside their rows."""
-
-    epoch: int
-    seq: int
-    """Of the last event."""
-    contents: Batch
-    counts: dict[str, int] = field(default_factory=dict)
-    kept: int = 0
-    """Contents that were appended to this group's segment."""
-    taken: dict[str, int] = field(default_factory=dict)
-    """Contents that are not needed any more, by segment."""
-    trash: list[str] = field(default_factory=list)
-    """Files that can go after the commit."""
-    changed: bool = False
-
-    def mark(self) -> tuple[Any, ...]:
-        return (
-            self.contents.mark(),
-            self.seq,
-            self.counts.copy(),
-            self.kept,
-            self.taken.copy(),
-            len(self.trash),
-            self.changed,
-        )
-
-    def back_to(self, mark: tuple[Any, ...]) -> None:
-        contents, self.seq, self.counts, self.kept, self.taken, trash, self.changed = mark
-        self.contents.back_to(contents)
-        del self.trash[trash:]
-
-    def count(self, name: str, more: int) -> None:
-        self.counts[name] = self.counts.get(name, 0) + more
 
 
 class SqliteTransaction(SqliteReader):
@@ -206,12 +166,38 @@ class SqliteTransaction(SqliteReader):
             self._count_message(after, 1)
         return True
 
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        rows = [message_row(one) for one in messages]
+        self._group.changed = True
+        if self._cursor.executemany(_ADD_MESSAGE, rows).rowcount < len(rows):
+            raise ValueError("one of the messages is there already")
+        for one in messages:
+            self._count_message(one, 1)
+
+    def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
+        keys: dict[bytes, int] = {}
+        for side, ids in ids_by_side([before for before, _ in pairs]).items():
+            rows = self._rows(_MESSAGES_AS_KEPT, (side._value_, json.dumps(ids)))
+            keys |= {details: key for key, details in rows}
+        values = []
+        for before, after in pairs:
+            key = keys.get(message_details(before))
+            if key is None:
+                return False
+            values.append(advanced(after, key))
+        self._group.changed = True
+        self._cursor.executemany(_ADVANCE_MESSAGE, values)
+        for before, after in pairs:
+            self._count_message(before, -1)
+            self._count_message(after, 1)
+        return True
+
     def _count_message(self, message: Message, more: int) -> None:
         self._group.count(f"{MESSAGE_COUNT}{message.side._value_}.{message.state._value_}", more)
 
     def add_signal(self, signal: Signal) -> None:
         self._group.changed = True
-        self._cursor.execute(_ADD_SIGNAL, signal_row(signal))
+        self._group.signals.append(signal_row(signal))
 
     def add_work(self, work: Work) -> int:
         self._group.changed = True
@@ -275,6 +261,14 @@ class SqliteTransaction(SqliteReader):
             if lane is not None:
                 values = {"lane": lane, "finished": id, "later": LATER}
                 self._cursor.execute(_WAKE_LANE, values)
+
+    def finish_works(self, ids: Collection[int], owner: str | None = None) -> None:
+        values = {"ids": json.dumps(list(ids)), "owner": owner}
+        for id, kind, lane in self._rows(_FINISH_WORKS, values):
+            self._group.changed = True
+            self._group.count(WORK_COUNT + kind, -1)
+            if lane is not None:
+                self._cursor.execute(_WAKE_LANE, {"lane": lane, "finished": id, "later": LATER})
 
     def postpone_work(
         self,
@@ -353,9 +347,9 @@ class SqliteTransaction(SqliteReader):
         self._group.changed = True
         self._group.count(OFFER_COUNT + offer.channel, 1)
         self._group.count(OFFERED_COUNT + offer.pmode, 1)
-        place, id = (offer.channel, offer.pmode), added.lastrowid
-        items = [(offer_item(place, one), id) for one in offer.items]
-        self._cursor.executemany(_ADD_OFFER_ITEM, items)
+        assert added.lastrowid is not None
+        place = (offer.channel, offer.pmode)
+        offer_rows.add_items(self._cursor, place, added.lastrowid, offer.items)
         return True
 
     def first_offer(
@@ -367,24 +361,12 @@ class SqliteTransaction(SqliteReader):
         self, places: Collection[Place], now: datetime, items: Sequence[str], most: int
     ) -> list[Offer]:
         rows: list[Row] = []
+        before = self._cursor.connection.total_changes
         for place in places:
-            freed = self._cursor.execute(_FREE_OFFERS, (*place, microseconds(now))).rowcount
-            self._group.changed |= freed > 0
-            if not items:
-                rows += self._rows(_FIRST_OFFERS, (*place, most))
-                continue
-            first, *others = self._rare_first([offer_item(place, one) for one in items])
-            values = {"item": first, "others": json.dumps(others), "most": most}
-            rows += self._rows(_FIRST_SELECTED_OFFERS, values)
+            offer_rows.free(self._cursor, place, now)
+            rows += offer_rows.first(self._cursor, place, items, most)
+        self._group.changed |= self._cursor.connection.total_changes > before
         return [offer_of(row) for row in sorted(rows)[:most]]
-
-    def _rare_first(self, items: list[str]) -> list[str]:
-        """That first which few offers have, if there is one: those are looked at one by one."""
-        if len(items) > 1:
-            for item in items:
-                if not self._rows(_FURTHER_HOLDER, (item, _FEW)):
-                    return [item, *(one for one in items if one != item)]
-        return items
 
     def postpone_offer(self, message_id: str, due_at: datetime) -> None:
         self._group.changed = True
@@ -423,7 +405,19 @@ class SqliteTransaction(SqliteReader):
         if rows:
             group.changed = True
             group.seq += len(rows)
-            self._cursor.executemany(_ADD_EVENT, rows)
+            group.events += rows
+
+    def signals(self, side: Side, message_id: str) -> list[Signal]:
+        self._group.flush(self._cursor)
+        return super().signals(side, message_id)
+
+    def events(self, message_id: str) -> list[Recorded]:
+        self._group.flush(self._cursor)
+        return super().events(message_id)
+
+    def journal(self, after: int, limit: int, epoch: int | None = None) -> list[Recorded]:
+        self._group.flush(self._cursor)
+        return super().journal(after, limit, epoch)
 
     def set_shipped(self, shipped: Shipped) -> None:
         self._group.changed = True
@@ -490,19 +484,55 @@ class SqliteTransaction(SqliteReader):
         self._cursor.execute(_ADD_FILE, (stored.place, size))
         return stored
 
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        removed = self.fragment_messages(side, part_of, 0, limit)
+        for message in removed:
+            self._remove(message)
+        return removed
+
     def forget_fragment_groups(self, before: datetime, limit: int) -> int:
         gone = fragment_rows.forget_groups(self._cursor, before, limit)
         self._group.changed |= gone > 0
         return gone
+
+    def set_transfer(self, transfer: StoredTransfer) -> None:
+        self._group.changed = True
+        for piece in transfer_rows.set_transfer(self._cursor, transfer):
+            self.drop(piece)
+
+    def remove_transfer(self, sender: str, path: str, name: str) -> None:
+        pieces = transfer_rows.remove_transfer(self._cursor, sender, path, name)
+        self._forget_pieces([pieces] if pieces is not None else [])
+
+    def release_transfers(self, owner_prefix: str) -> None:
+        self._group.changed |= transfer_rows.release(self._cursor, owner_prefix) > 0
+
+    def forget_transfers(self, now: datetime, limit: int) -> int:
+        gone = transfer_rows.forget(self._cursor, now, limit)
+        self._forget_pieces(gone)
+        return len(gone)
+
+    def forget_done_transfers(self, most: int) -> None:
+        self._forget_pieces(transfer_rows.forget_done(self._cursor, most))
+
+    def _forget_pieces(self, gone: Sequence[Sequence[Stored]]) -> None:
+        self._group.changed |= bool(gone)
+        for pieces in gone:
+            for piece in pieces:
+                self.drop(piece)
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
         old: list[Message] = []
         for state in dict.fromkeys(states):
             values = (state._value_, microseconds(before), limit - len(old))
             old += [message_of(row) for row in self._rows(_TO_PURGE, values)]
+        removed: list[Message] = []
         for message in old:
-            self._remove(message)
-        return old
+            going = with_fragments(self, message, limit - len(removed))
+            for one in going:
+                self._remove(one)
+            removed += going
+        return removed
 
     def _remove(self, message: Message) -> None:
         about = (message.message_id, message.side._value_)
@@ -513,7 +543,10 @@ class SqliteTransaction(SqliteReader):
                 self.remove_offer(signal.signal_id)
         if message.envelope is not None:
             contents.append(message.envelope)
+        if message.split is not None and message.split.stored is not None:
+            contents.append(message.split.stored)
         self._group.changed = True
+        self._group.flush(self._cursor)
         self._cursor.execute(_REMOVE_SIGNALS, about)
         if message.side is Side.SENDING:
             self._cursor.execute(_REMOVE_NOTICES, (message.message_id,))

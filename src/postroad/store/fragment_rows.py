@@ -10,6 +10,8 @@ from postroad.store.records import Stored
 from postroad.store.rows import Row, microseconds, time_of
 
 _GROUP: Final = query("fragment_group")
+_GATHERING: Final = query("gathering_groups")
+_GATHERING_OF: Final = query("gathering_groups_of")
 _SET_GROUP: Final = query("set_fragment_group")
 _ADD: Final = query("add_fragment")
 _FRAGMENT: Final = query("fragment")
@@ -20,9 +22,19 @@ _FORGET: Final = query("forget_fragment_groups")
 
 def group_of(cursor: sqlite3.Cursor, sender: str, group_id: str) -> StoredGroup | None:
     rows = cursor.execute(_GROUP, (sender, group_id)).fetchall()
-    if not rows:
-        return None
-    [(_, _, changed_at, ended, to_come, details)] = rows
+    return _group(rows[0]) if rows else None
+
+
+def gathering(cursor: sqlite3.Cursor, sender: str | None, limit: int) -> list[StoredGroup]:
+    if sender is None:
+        rows = cursor.execute(_GATHERING, (limit,)).fetchall()
+    else:
+        rows = cursor.execute(_GATHERING_OF, (sender, limit)).fetchall()
+    return [_group(row) for row in rows]
+
+
+def _group(row: Row) -> StoredGroup:
+    sender, group_id, changed_at, ended, to_come, details = row
     return StoredGroup(sender, group_id, time_of(changed_at), bool(ended), to_come, details)
 
 

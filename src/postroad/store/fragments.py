@@ -5,12 +5,13 @@ a commit did not reach is not there, and the sender comes again with it. When al
 contents are joined, without a copy, into one that parts of the message can lie in.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
 from msgspec import Struct
 
-from postroad.store.records import Stored
+from postroad.store.records import Message, Side, State, Stored
 
 
 class StoredGroup(Struct, frozen=True):
@@ -44,6 +45,25 @@ class FragmentReader(Protocol):
         """By number."""
         ...
 
+    def fragment_messages(self, side: Side, part_of: str, after: int, limit: int) -> list[Message]:
+        """The messages that are fragments of one, with a key greater than `after`, by their keys.
+
+        Those that are sent are added by number, so this is their order too.
+        """
+        ...
+
+    def fragment_states(self, side: Side, part_of: str) -> dict[State, int]:
+        """How many of these are in which state."""
+        ...
+
+    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
+        """Whether one of these is in one of some states."""
+        ...
+
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        """Those that did not end yet, of one sender or of all, by sender; the oldest first."""
+        ...
+
     def bytes_to_come(self) -> int:
         """For how many bytes all groups together still need room."""
         ...
@@ -72,6 +92,18 @@ class FragmentSteps(Protocol):
         """
         ...
 
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        """Remove messages that are fragments of one, so many at a time; those removed."""
+        ...
+
     def forget_fragment_groups(self, before: datetime, limit: int) -> int:
         """Forget groups that ended before a time; how many there were."""
         ...
+
+
+def with_fragments(reader: FragmentReader, message: Message, limit: int) -> list[Message]:
+    """What of a message goes next: so many of its fragments, and itself when no other is left."""
+    if message.split is None:
+        return [message][:limit]
+    fragments = reader.fragment_messages(message.side, message.message_id, 0, limit)
+    return [*fragments, message] if len(fragments) < limit else fragments

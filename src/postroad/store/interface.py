@@ -29,6 +29,7 @@ from postroad.store.records import (
     Wanted,
     Work,
 )
+from postroad.store.transfers import TransferReader, TransferSteps
 from postroad.wire.content import Content, Sink
 
 T = TypeVar("T")
@@ -53,12 +54,18 @@ class StoreDamaged(StoreError):
     """The database or a content is not what was written."""
 
 
-class Reader(FragmentReader, Protocol):
+class Reader(FragmentReader, TransferReader, Protocol):
     """What can be asked."""
 
     def message(self, side: Side, message_id: str) -> Message | None: ...
 
-    def messages(self, wanted: Wanted) -> list[Message]: ...
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        """Those that there are."""
+        ...
+
+    def messages(self, wanted: Wanted) -> list[Message]:
+        """Those that fit; fragments are not among them (`fragment_messages`)."""
+        ...
 
     def inbox(self) -> Extent:
         """How far the inbox is; what comes to it later has a greater key."""
@@ -120,11 +127,23 @@ class Reader(FragmentReader, Protocol):
     def figures(self) -> Figures: ...
 
 
-class Transaction(Reader, FragmentSteps, Protocol):
+class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
     """One step."""
 
     def add_message(self, message: Message) -> bool:
         """False when there is one of this side and id already; nothing is changed then."""
+        ...
+
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        """The same for many, of which none is there: an error when one is."""
+        ...
+
+    def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
+        """Put messages in the place of what they were, if every one is still exactly so.
+
+        Else False, and nothing is changed. For many at once: what lists are filtered by has to
+        stay as it is but for the state, and nothing comes to the inbox so.
+        """
         ...
 
     def change_message(
@@ -175,6 +194,10 @@ class Transaction(Reader, FragmentSteps, Protocol):
 
         With an owner: only if it is still the owner's.
         """
+        ...
+
+    def finish_works(self, ids: Collection[int], owner: str | None = None) -> None:
+        """The same for many."""
         ...
 
     def postpone_work(
@@ -293,7 +316,11 @@ class Transaction(Reader, FragmentSteps, Protocol):
         ...
 
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
-        """Remove messages (rows, signals, contents) last changed before a time; those removed."""
+        """Remove messages (rows, signals, contents) last changed before a time; those removed.
+
+        The fragments of a message that is sent go with it, whatever became of each of them: those
+        first, so many at a time, then the message.
+        """
         ...
 
 
@@ -322,6 +349,10 @@ class Store(Protocol):
 
     def content(self, stored: Stored) -> Content:
         """What was kept; `StoreDamaged` when it is not there or not whole."""
+        ...
+
+    def free(self) -> int | None:
+        """How many more bytes of content there is room for; None: nobody counts."""
         ...
 
     async def check(self) -> None:

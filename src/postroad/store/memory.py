@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace as changed
 
 from postroad.store.failures import lost
-from postroad.store.fragments import StoredFragment, StoredGroup
+from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.interface import Place, Reader, StoreError, Transaction
 from postroad.store.records import (
     INBOX,
@@ -32,6 +32,7 @@ from postroad.store.records import (
     Wanted,
     Work,
 )
+from postroad.store.transfers import Held, StoredTransfer
 from postroad.wire.content import BytesContent, BytesSink, Content, Sink
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class _Tables:
         self.once: dict[str, datetime] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.fragments: dict[tuple[str, str, int], StoredFragment] = {}
+        self.transfers: dict[tuple[str, str, str], StoredTransfer] = {}
         self.contents: dict[str, bytes] = {}
         self.sharers: dict[str, int] = {}
         """How many own a content beside the first."""
@@ -71,6 +73,10 @@ class _MemoryReader:
 
     def message(self, side: Side, message_id: str) -> Message | None:
         return self._tables.messages.get((side, message_id))
+
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        found = {one: self.message(side, one) for one in ids}
+        return {name: one for name, one in found.items() if one is not None}
 
     def messages(self, wanted: Wanted) -> list[Message]:
         fitting = [message for message in self._tables.messages.values() if _fits(message, wanted)]
@@ -153,12 +159,42 @@ class _MemoryReader:
     def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
         return self._tables.groups.get((sender, group_id))
 
+    def transfer(self, sender: str, path: str, name: str) -> StoredTransfer | None:
+        return self._tables.transfers.get((sender, path, name))
+
+    def held(self, partner: str | None = None) -> Held:
+        sizes = [
+            one.size
+            for one in self._tables.transfers.values()
+            if not one.done and partner in (None, one.partner)
+        ]
+        return Held(len(sizes), sum(sizes))
+
     def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
         return self._tables.fragments.get((sender, group_id, number))
 
     def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
         found = sorted(self._tables.fragments.items())
         return [fragment for key, fragment in found if key[:2] == (sender, group_id)]
+
+    def fragment_messages(self, side: Side, part_of: str, after: int, limit: int) -> list[Message]:
+        found = [one for one in self._fragments_of(side, part_of) if one.key > after]
+        return sorted(found, key=lambda one: one.key)[:limit]
+
+    def fragment_states(self, side: Side, part_of: str) -> dict[State, int]:
+        return Counter(one.state for one in self._fragments_of(side, part_of))
+
+    def _fragments_of(self, side: Side, part_of: str) -> list[Message]:
+        messages = self._tables.messages.values()
+        return [one for one in messages if one.side is side and one.part_of == part_of]
+
+    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
+        return any(one.state in states for one in self._fragments_of(side, part_of))
+
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        found = [one for one in self._tables.groups.values() if not one.ended]
+        found.sort(key=lambda one: one.sender)
+        return [one for one in found if sender in (None, one.sender)][:limit]
 
     def bytes_to_come(self) -> int:
         return sum(group.to_come for group in self._tables.groups.values())
@@ -211,6 +247,22 @@ class _MemoryTransaction(_MemoryReader):
         if key in self._tables.messages:
             return False
         self._put(self._tables.messages, key, changed(message, key=next(self._tables.numbers)))
+        return True
+
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        for one in messages:
+            if not self.add_message(one):
+                raise ValueError("one of the messages is there already")
+
+    def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
+        for before, _ in pairs:
+            there = self.message(before.side, before.message_id)
+            if there is None or changed(there, key=0) != changed(before, key=0):
+                return False
+        for before, after in pairs:
+            name = (before.side, before.message_id)
+            known = self._tables.messages[name]
+            self._put(self._tables.messages, name, changed(after, key=known.key))
         return True
 
     def change_message(
@@ -304,6 +356,10 @@ class _MemoryTransaction(_MemoryReader):
             first = self._first_in(work.lane)
             if first is not None and first > id:
                 self._pop(self._tables.asleep, first)
+
+    def finish_works(self, ids: Collection[int], owner: str | None = None) -> None:
+        for id in ids:
+            self.finish_work(id, owner)
 
     def postpone_work(
         self,
@@ -525,31 +581,78 @@ class _MemoryTransaction(_MemoryReader):
             self._pop(self._tables.groups, key)
         return len(old)
 
+    def set_transfer(self, transfer: StoredTransfer) -> None:
+        key = (transfer.sender, transfer.path, transfer.name)
+        before = self._tables.transfers.get(key)
+        self._put(self._tables.transfers, key, transfer)
+        for piece in before.pieces if before is not None else ():
+            if piece not in transfer.pieces:
+                self.drop(piece)
+
+    def remove_transfer(self, sender: str, path: str, name: str) -> None:
+        key = (sender, path, name)
+        known = self._tables.transfers.get(key)
+        self._pop(self._tables.transfers, key)
+        for piece in known.pieces if known is not None else ():
+            self.drop(piece)
+
+    def release_transfers(self, owner_prefix: str) -> None:
+        for key, one in list(self._tables.transfers.items()):
+            if one.owner is not None and one.owner.startswith(owner_prefix):
+                self._put(self._tables.transfers, key, changed(one, owner=None, open_until=None))
+
+    def forget_transfers(self, now: datetime, limit: int) -> int:
+        known = self._tables.transfers.items()
+        old = [key for key, one in known if one.expires_at <= now][:limit]
+        for key in old:
+            self.remove_transfer(*key)
+        return len(old)
+
+    def forget_done_transfers(self, most: int) -> None:
+        done = [(one.touched_at, key) for key, one in self._tables.transfers.items() if one.done]
+        for _, key in sorted(done, reverse=True)[most:]:
+            self.remove_transfer(*key)
+
     def purge(self, before: datetime, states: Collection[State], limit: int) -> list[Message]:
         old = [
             message
             for state in dict.fromkeys(states)
             for message in sorted(self._tables.messages.values(), key=lambda one: one.updated_at)
             if message.state is state and message.updated_at < before
+            if message.part_of is None or message.side is not Side.SENDING
         ][:limit]
+        removed: list[Message] = []
         for message in old:
-            key = (message.side, message.message_id)
-            contents = [part.stored for part in message.parts]
-            for signal in self.signals(*key):
-                contents.append(signal.envelope)
-                if not signal.incoming:
-                    self.remove_offer(signal.signal_id)
-            contents += [message.envelope] if message.envelope else []
-            for stored in dict.fromkeys(contents):
-                self.drop(stored)
-            self._pop(self._tables.signals, key)
-            self._pop(self._tables.messages, key)
-            if message.state in INBOX:
-                self._put(self._tables.purged, None, max(message.key, self._purged()))
-            for id, notice in list(self._tables.notices.items()):
-                if message.side is Side.SENDING and notice.message_id == message.message_id:
-                    self._pop(self._tables.notices, id)
-        return old
+            removed += with_fragments(self, message, limit - len(removed))
+        for message in removed:
+            self._remove(message)
+        return removed
+
+    def remove_fragment_messages(self, side: Side, part_of: str, limit: int) -> list[Message]:
+        removed = self.fragment_messages(side, part_of, 0, limit)
+        for message in removed:
+            self._remove(message)
+        return removed
+
+    def _remove(self, message: Message) -> None:
+        key = (message.side, message.message_id)
+        contents = [part.stored for part in message.parts]
+        for signal in self.signals(*key):
+            contents.append(signal.envelope)
+            if not signal.incoming:
+                self.remove_offer(signal.signal_id)
+        contents += [message.envelope] if message.envelope else []
+        if message.split is not None and message.split.stored is not None:
+            contents.append(message.split.stored)
+        for stored in dict.fromkeys(contents):
+            self.drop(stored)
+        self._pop(self._tables.signals, key)
+        self._pop(self._tables.messages, key)
+        if message.state in INBOX:
+            self._put(self._tables.purged, None, max(message.key, self._purged()))
+        for id, notice in list(self._tables.notices.items()):
+            if message.side is Side.SENDING and notice.message_id == message.message_id:
+                self._pop(self._tables.notices, id)
 
 
 class MemoryStore:
@@ -587,6 +690,9 @@ class MemoryStore:
             raise lost(stored.place, "is not there")
         return BytesContent(data[stored.offset : stored.offset + stored.size])
 
+    def free(self) -> int | None:
+        return None
+
     async def check(self) -> None:
         self._must_be_open()
 
@@ -605,6 +711,7 @@ def _fits(message: Message, wanted: Wanted) -> bool:
     exact = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
     return (
         all(getattr(wanted, name) in (None, getattr(message, name)) for name in exact)
+        and message.part_of is None
         and (not wanted.states or message.state in wanted.states)
         and (wanted.since is None or message.created_at >= wanted.since)
         and (wanted.until is None or message.created_at < wanted.until)

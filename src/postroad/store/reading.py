@@ -1,13 +1,14 @@
 """Questions to the SQLite database."""
 
 import heapq
+import json
 import sqlite3
 from collections.abc import Callable, Collection
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from postroad.store import fragment_rows
+from postroad.store import fragment_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.queries import query
 from postroad.store.records import (
@@ -41,6 +42,7 @@ from postroad.store.rows import (
     time_of,
     work_of,
 )
+from postroad.store.transfers import Held, StoredTransfer
 
 MESSAGE_COUNT: Final = "message."
 WORK_COUNT: Final = "work."
@@ -54,6 +56,7 @@ PURGED_MARK: Final = "inbox.purged"
 
 _LARGEST: Final = 2**63 - 1
 _MESSAGE: Final = query("message")
+_MESSAGES_BY_ID: Final = query("messages_by_id")
 _SIGNALS: Final = query("signals")
 _EVENTS: Final = query("events")
 _JOURNAL: Final = query("journal")
@@ -73,6 +76,9 @@ _OFFER: Final = query("offer")
 _OLDEST_OFFER: Final = query("oldest_offer")
 _COUNT_OF: Final = query("count_of")
 _OLDEST_LEASED: Final = query("oldest_leased")
+_FRAGMENT_MESSAGES: Final = query("fragment_messages")
+_FRAGMENT_IN_STATE: Final = query("fragment_in_state")
+_FRAGMENT_STATES: Final = query("fragment_states")
 _LISTS: Final = {
     (one_state, newest_first): query(
         "messages" + ("_of_state" if one_state else "") + ("_newest_first" if newest_first else "")
@@ -100,6 +106,10 @@ class SqliteReader:
     def message(self, side: Side, message_id: str) -> Message | None:
         rows = self._rows(_MESSAGE, (side._value_, message_id))
         return message_of(rows[0]) if rows else None
+
+    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
+        rows = self._rows(_MESSAGES_BY_ID, (side._value_, json.dumps(list(ids))))
+        return {one.message_id: one for one in map(message_of, rows)}
 
     def messages(self, wanted: Wanted) -> list[Message]:
         values = _values(wanted)
@@ -145,11 +155,32 @@ class SqliteReader:
     def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
         return fragment_rows.group_of(self._cursor, sender, group_id)
 
+    def transfer(self, sender: str, path: str, name: str) -> StoredTransfer | None:
+        return transfer_rows.transfer_of(self._cursor, sender, path, name)
+
+    def held(self, partner: str | None = None) -> Held:
+        return transfer_rows.held(self._cursor, partner)
+
     def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
         return fragment_rows.fragment_of(self._cursor, sender, group_id, number)
 
     def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
         return fragment_rows.fragments_of(self._cursor, sender, group_id)
+
+    def fragment_messages(self, side: Side, part_of: str, after: int, limit: int) -> list[Message]:
+        values = (side._value_, part_of, after, limit)
+        return [message_of(row) for row in self._rows(_FRAGMENT_MESSAGES, values)]
+
+    def fragment_states(self, side: Side, part_of: str) -> dict[State, int]:
+        rows = self._rows(_FRAGMENT_STATES, (side._value_, part_of))
+        return {State(state): count for state, count in rows}
+
+    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
+        values = [(side._value_, part_of, state._value_) for state in states]
+        return any(self._rows(_FRAGMENT_IN_STATE, one) for one in values)
+
+    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
+        return fragment_rows.gathering(self._cursor, sender, limit)
 
     def bytes_to_come(self) -> int:
         return self._count_of(TO_COME_COUNT)

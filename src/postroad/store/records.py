@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from postroad.reliability.breaker import Partner as Partner
 from postroad.security.encrypt import Seal
+from postroad.wire.ebms3 import Reference
 
 
 class Side(StrEnum):
@@ -83,6 +84,27 @@ class StoredPart(Struct, frozen=True):
     properties: tuple[tuple[str, str, str | None], ...] = ()
     """Name, value and type of each part property, those of compression included."""
     file_name: str | None = None
+
+
+class Split(Struct, frozen=True, omit_defaults=True):
+    """How an outgoing message was cut: beside its parts, all that fragments are made of."""
+
+    group_id: str
+    fragment_size: int
+    count: int
+    size: int
+    """Of what is cut: compressed, if it is."""
+    message_size: int
+    """Before compression."""
+    algorithm: str | None = None
+    stored: Stored | None = None
+    """The compressed form; None: the message is cut as it is."""
+    written: int = 0
+    """How many fragments are messages of their own by now; the others are still to be written."""
+    left: bool = False
+    """Some fragment left."""
+    references: tuple[Reference, ...] = ()
+    """The digests that a receipt for the whole has to name."""
 
 
 class Message(Struct, frozen=True, omit_defaults=True):
@@ -164,6 +186,15 @@ class Message(Struct, frozen=True, omit_defaults=True):
     alternate binding."""
     bundle: str | None = None
     """The primary unit of the bundle that it is a unit of, which may be itself; None: of none."""
+    part_of: str | None = None
+    """Of a fragment that is sent: the message that it is a part of. Of one that was received: its
+    GroupId, since more is not known. Lists of messages leave it out."""
+    fragment: int | None = None
+    """Its number, from 1."""
+    fragments: int | None = None
+    """How many there are; of one that was received None where it does not say so."""
+    split: Split | None = None
+    """Of a message that goes out in fragments."""
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
@@ -213,8 +244,8 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, send, forward, signal, report, inform, notify, deliver, gap, offer, collect or
-    bundle"""
+    """package, split, sequence, sequence_end, send, forward, signal, report, inform, notify,
+    deliver, gap, held, offer, collect, bundle or join"""
     message_id: str
     due_at: datetime
     data: bytes = b""

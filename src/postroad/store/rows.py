@@ -4,6 +4,7 @@ Plain tuples in the order of the columns, because every message passes here seve
 """
 
 import hashlib
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final
@@ -61,8 +62,29 @@ _DIGESTS: Final = _AFTER_AT.index("payload_digests")
 _SIDES: Final = {side.value: side for side in Side}
 
 
+def message_details(message: Message) -> bytes:
+    """All of a message but its key, which is in a column."""
+    return _encode(changed(message, key=0) if message.key else message)
+
+
+def advanced(message: Message, key: int) -> Row:
+    """For `advance_message`: what changes of a message in the course of time."""
+    state, updated_at = message.state._value_, microseconds(message.updated_at)
+    return state, updated_at, message_details(message), key
+
+
+def ids_by_side(messages: Iterable[Message]) -> dict[Side, list[str]]:
+    ids: dict[Side, list[str]] = {}
+    for one in messages:
+        ids.setdefault(one.side, []).append(one.message_id)
+    return ids
+
+
 def message_changes(message: Message) -> Row:
-    """The columns that can change, in the order of `change_message` and of `add_message`."""
+    """The columns that can change, in the order of `change_message`.
+
+    In `add_message` they stand behind those that cannot.
+    """
     return (
         message.state._value_,
         microseconds(message.created_at),
@@ -73,12 +95,12 @@ def message_changes(message: Message) -> Row:
         message.service,
         message.action,
         message.conversation_id,
-        _encode(message),
+        message_details(message),
     )
 
 
 def message_row(message: Message) -> Row:
-    return (message.side._value_, message.message_id, *message_changes(message))
+    return (message.side._value_, message.message_id, message.part_of, *message_changes(message))
 
 
 def message_of(row: Row) -> Message:

@@ -157,7 +157,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        waiting.append(_with_all_columns(batch))
+        waiting.append(with_all_columns(batch))
         rows += batch.num_rows
         if rows >= ROW_GROUP:
             table = pa.Table.from_batches(waiting, COLUMNS)
@@ -168,7 +168,8 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting, COLUMNS)
 
 
-def _with_all_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_all_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with every column of a segment, in order; null where they had none."""
     if batch.schema.equals(COLUMNS):
         return batch
     names = set(batch.schema.names)

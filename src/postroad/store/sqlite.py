@@ -12,6 +12,7 @@ Any number of processes of one node open the same folder at the same time.
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -164,6 +165,10 @@ class SqliteStore:
 
     def content(self, stored: Stored) -> Content:
         return self._contents.content(stored)
+
+    def free(self) -> int:
+        disk = os.statvfs(self._folder)
+        return disk.f_bavail * disk.f_frsize
 
     async def check(self) -> None:
         await self.run(_touch)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from postroad.store.changing import Group, SqliteTransaction
+from postroad.store.changing import SqliteTransaction
 from postroad.store.contents import Contents, Segment
 from postroad.store.failures import busy, told
+from postroad.store.group import Group
 from postroad.store.interface import StoreError
 from postroad.store.locks import TurnLock, take_in_time
 from postroad.store.queries import query
@@ -119,6 +120,7 @@ class Writer:
         return self.group.contents.size >= _FULL_GROUP_BYTES
 
     def savepoint(self) -> tuple[Any, ...]:
+        self.group.flush(self._cursor)
         self._database.execute("SAVEPOINT step")
         return self.group.mark()
 
@@ -138,6 +140,7 @@ class Writer:
                 f"The database {self.path} gave up a transaction; nothing of it was kept: try"
                 " again."
             )
+        group.flush(self._cursor)
         if group.kept and group.contents.segment is not None:
             database.execute(
                 _ADD_TO_SEGMENT,

@@ -300,11 +300,18 @@ class HttpClient:
 
 
 def _head(address: Address, request: Outgoing) -> bytes:
-    body = request.body
-    length = len(body) if isinstance(body, bytes) else body.length
-    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    lines = f"{address.head}Content-Type: {request.content_type}\r\n{framing}\r\n"
-    ends = 5
+    if request.method == "HEAD":
+        lines = f"HEAD{address.head.removeprefix('POST')}Connection: close\r\n"
+        ends = 4
+    else:
+        body = request.body
+        length = len(body) if isinstance(body, bytes) else body.length
+        framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+        lines = f"{address.head}Content-Type: {request.content_type}\r\n{framing}\r\n"
+        ends = 5
+        if request.expects:
+            lines += "Expect: 100-continue\r\n"
+            ends += 1
     for name, value in request.headers:
         lines += f"{name}: {value}\r\n"
         ends += 1

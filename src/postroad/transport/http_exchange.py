@@ -39,6 +39,8 @@ _INTERIM: Final = 16
 """So many 1xx may come before an answer."""
 _TICKS: Final = 4
 """A stall is noticed within a quarter of its time."""
+_INVITED_WITHIN: Final = 1.0
+"""Seconds after which a body is sent to a server that was to ask for it and did not."""
 _PIPELINED: Final = 8
 """So many requests may wait for their answers on one connection."""
 
@@ -83,6 +85,8 @@ class Exchange(asyncio.Protocol):
         self._limit = 0
         self._reader: Callable[[str], Callable[[bytes], None]] | None = None
         self._tap: Callable[[Reply, Reading], Callable[[bytes], None]] | None = None
+        self._invited: asyncio.Future[None] | None = None
+        """Done when the server asks for the body."""
         self._hungry = False
         """Whether what is to be sent has not come yet: the server is not to blame."""
         self._moved_at = 0.0
@@ -125,6 +129,8 @@ class Exchange(asyncio.Protocol):
         try:
             if asked.reply.done():
                 return await asked.reply
+            if request.expects:
+                head = await self._invitation(asked, head)
             if isinstance(body, bytes):
                 self._send_bytes(asked, head, body)
                 if request.progress is not None:
@@ -180,6 +186,20 @@ class Exchange(asyncio.Protocol):
             self._timer.cancel()
         if self._paused or self.transport.get_write_buffer_size():
             self._spoiled = True
+
+    async def _invitation(self, asked: _Asked, head: bytes) -> bytes:
+        """Send the head, and wait until the server asks for the body or answers without it.
+
+        Nothing of the head is left to send.
+        """
+        self.transport.write(head)
+        self._invited = self.loop.create_future()
+        await asyncio.wait(
+            (self._invited, asked.reply),
+            timeout=_INVITED_WITHIN,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        return b""
 
     def _send_bytes(self, asked: _Asked, head: bytes, body: bytes) -> None:
         self.transmitted = asked.transmitted = True
@@ -427,7 +447,7 @@ class Exchange(asyncio.Protocol):
             self._content_type = self._content_type or text
         elif key == "content-length":
             self._delimited = True
-            if text.isdecimal() and int(text) > self._limit:
+            if text.isdecimal() and int(text) > self._limit and not self._asks_only:
                 self._too_large()
         elif key == "transfer-encoding":
             self._delimited = self._delimited or "chunked" in text.lower()
@@ -439,11 +459,20 @@ class Exchange(asyncio.Protocol):
         self._head_done = True
         self._loose_bytes = 0
         self._until_close = not self._delimited and status >= 200 and status not in (204, 304)
+        if self._asks_only and status >= 200:
+            # What the head says is all that comes; the parser waits for a body.
+            self._spoiled = True
+            self._complete()
+            return
         if self._reader is not None and status >= 200:
             self._take = self._reader(self._content_type)
         if self._tap is not None and status >= 200:
             head = Reply(status, self._content_type, tuple(self._headers), b"")
             self._take = self._tap(head, self.transport)
+
+    @property
+    def _asks_only(self) -> bool:
+        return bool(self._line) and self._line[0].request.method == "HEAD"
 
     def on_body(self, data: bytes) -> None:
         self._loose_bytes = 0
@@ -456,6 +485,8 @@ class Exchange(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._status < 200:
             # 100 Continue and its like come before the answer itself.
+            if self._invited is not None and not self._invited.done():
+                self._invited.set_result(None)
             self._forget_answer()
             self._interim += 1
             if self._interim > _INTERIM:

@@ -76,7 +76,7 @@ class Reading(Protocol):
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A POST request."""
+    """A POST request, or a HEAD that asks what is said of what was posted."""
 
     url: str
     content_type: str
@@ -97,6 +97,10 @@ class Outgoing(msgspec.Struct, frozen=True):
     """
     tap: "Callable[[Reply, Reading], Callable[[bytes], None]] | None" = None
     """The same, given the whole head of the answer, for who passes it on (`http_passage`)."""
+    expects: bool = False
+    """The body waits a moment for the server to ask for it: it may have an answer without."""
+    method: Literal["POST", "HEAD"] = "POST"
+    """A HEAD has neither body nor Content-Type, and its answer no body."""
 
 
 class Reply(msgspec.Struct, frozen=True):

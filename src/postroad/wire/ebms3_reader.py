@@ -14,7 +14,8 @@ from typing import Final
 from lxml import etree
 
 from postroad.wire import xml
-from postroad.wire.ebms3 import Messaging, Unit
+from postroad.wire.ebms3 import Messaging, Unit, UserMessage
+from postroad.wire.ebms3_plain import plain_units
 from postroad.wire.ebms3_signals import signal_message
 from postroad.wire.ebms3_user_messages import (
     Findings,
@@ -90,7 +91,7 @@ def read_messaging(
     if _is_crowded(element, limits):
         units = _first_of_many(element, limits, findings)
     else:
-        units = _units(element, findings)
+        units = _plain(element) or _units(element, findings)
     if not units:
         findings.add(
             "EBMS:0009",
@@ -142,6 +143,15 @@ def _first_of_many(element: etree._Element, limits: Limits, findings: Findings) 
     for error in findings.errors:
         error.ref = error.ref or unit.message_info.message_id or None
     return [unit]
+
+
+def _plain(element: etree._Element) -> list[Unit] | None:
+    """The units, if each is written plainly and has an id of its own, signals first."""
+    units = plain_units(element)
+    if units is None or len({one.message_info.message_id for one in units}) < len(units):
+        return None
+    kinds = [isinstance(one, UserMessage) for one in units]
+    return units if kinds == sorted(kinds) else None
 
 
 def _units(element: etree._Element, findings: Findings) -> list[Unit]:

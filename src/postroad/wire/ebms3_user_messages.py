@@ -468,6 +468,8 @@ def _payload_info(element: etree._Element, findings: Findings) -> tuple[PartInfo
 
 def content_id(href: str) -> str:
     """A `cid:` URL in the form in which two of them compare: URL-decoded, the scheme small."""
+    if "%" not in href and (href[:4] == "cid:" or ":" not in href[:4]):
+        return href
     return f"cid:{unquote(href[4:])}" if href[:4].lower() == "cid:" else href
 
 

@@ -11,8 +11,11 @@ replaced and white space is trimmed, as an error about an error would help nobod
 
 import re
 from binascii import b2a_base64
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from functools import lru_cache
+from operator import is_
+from typing import Final, Generic, ParamSpec
 
 from postroad.wire.ebms3 import (
     AgreementRef,
@@ -38,6 +41,8 @@ from postroad.wire.names import DS, EB3, EBBP, EXC_C14N
 from postroad.wire.soap import SoapVersion, legible
 from postroad.wire.xml import escape, escape_attribute, is_xml_text
 
+P = ParamSpec("P")
+
 _BLANK: Final = " \t\r\n"
 _SAFE: Final = "[!#-%'-;=?-~]"
 _plain: Final = re.compile(f"{_SAFE}+").fullmatch
@@ -47,11 +52,18 @@ _blanks: Final = re.compile(r"[ \t\r\n]+")
 _id: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*").fullmatch
 
 
-def write_messaging(messaging: Messaging, version: SoapVersion, *, keep_order: bool = False) -> str:
+def write_messaging(
+    messaging: Messaging,
+    version: SoapVersion,
+    *,
+    keep_order: bool = False,
+    written: Sequence[str] = (),
+) -> str:
     """The eb:Messaging header block.
 
     Signals come before user messages, as the schema has it; `keep_order` writes the units as they
-    stand, so that a user message leads a bundle that also holds signals. [P2-3.2.1-06]
+    stand, so that a user message leads a bundle that also holds signals. [P2-3.2.1-06] `written`
+    are the user messages by `write_user_message`, where that was done before.
     """
     if not messaging.units:
         raise ValueError("eb:Messaging needs at least one user message or signal")
@@ -74,7 +86,10 @@ def write_messaging(messaging: Messaging, version: SoapVersion, *, keep_order: b
             attributes += f' {soap}:role="{role}"'
     if messaging.must_understand or messaging.role is not None:
         declared = f' xmlns:{soap}="{version.namespace}"'
-    content = "".join(map(_unit, units))
+    if written:
+        content = "".join([*map(_signal, messaging.signals), *written])
+    else:
+        content = "".join(map(_unit, units))
     return f'<eb:Messaging{declared} xmlns:eb="{EB3}"{attributes}>{content}</eb:Messaging>'
 
 
@@ -132,6 +147,36 @@ def write_timestamp(time: datetime) -> str:
 
 def _ref_to_message_id(ref: str) -> str:
     return f"<eb:RefToMessageId>{_message_id(ref, 'eb:RefToMessageId')}</eb:RefToMessageId>"
+
+
+class _Last(Generic[P]):
+    """Remembers what was written of the last values: those of one P-Mode are the same objects."""
+
+    def __init__(self, write: Callable[P, str]) -> None:
+        self._write = write
+        self._known: tuple[tuple[object, ...], str] = ((), "")
+
+    def of(self, *values: P.args, **_: P.kwargs) -> str:
+        known, text = self._known
+        if len(known) == len(values) and all(map(is_, known, values)):
+            return text
+        text = self._write(*values, **_)
+        self._known = values, text
+        return text
+
+
+@_Last
+def _party_info(sender: Party, receiver: Party) -> str:
+    return (
+        f"<eb:PartyInfo><eb:From>{_party(sender, 'eb:From')}</eb:From>"
+        f"<eb:To>{_party(receiver, 'eb:To')}</eb:To></eb:PartyInfo>"
+    )
+
+
+@_Last
+def _business(agreement_ref: AgreementRef | None, service: Service, action: str) -> str:
+    agreement = "" if agreement_ref is None else _agreement_ref(agreement_ref)
+    return f"{agreement}{_service(service)}<eb:Action>{_token(action, 'eb:Action')}</eb:Action>"
 
 
 def _party(party: Party, what: str) -> str:
@@ -267,14 +312,19 @@ def _receipt(receipt: Receipt) -> str:
         raise ValueError("AS4 forbids ebbp:MessagePartIdentifier in a receipt")
     if not information.references:
         raise ValueError("non-repudiation information needs at least one reference")
-    parts = "".join(
-        f"<ebbp:MessagePartNRInformation>{write_reference(reference)}"
-        "</ebbp:MessagePartNRInformation>"
-        for reference in information.references
-    )
+    parts = "".join([_part_information(reference) for reference in information.references])
     return (
         f'<eb:Receipt><ebbp:NonRepudiationInformation xmlns:ebbp="{EBBP}">{parts}'
         "</ebbp:NonRepudiationInformation></eb:Receipt>"
+    )
+
+
+@lru_cache(maxsize=64)
+def _part_information(reference: Reference) -> str:
+    """Remembered for a while, as the receipts of a bundle have most references in common."""
+    return (
+        f"<ebbp:MessagePartNRInformation>{write_reference(reference)}"
+        "</ebbp:MessagePartNRInformation>"
     )
 
 
@@ -392,13 +442,10 @@ def write_user_message_parts(
 ) -> list[str]:
     """The children of a user message one by one, as ebint:UserMessage has them too."""
     info = collaboration_info
-    agreement = "" if info.agreement_ref is None else _agreement_ref(info.agreement_ref)
     parts = [] if message_info is None else [_message_info(message_info)]
     parts += (
-        f"<eb:PartyInfo><eb:From>{_party(from_party, 'eb:From')}</eb:From>"
-        f"<eb:To>{_party(to_party, 'eb:To')}</eb:To></eb:PartyInfo>",
-        f"<eb:CollaborationInfo>{agreement}{_service(info.service)}"
-        f"<eb:Action>{_token(info.action, 'eb:Action')}</eb:Action>"
+        _party_info.of(from_party, to_party),
+        f"<eb:CollaborationInfo>{_business.of(info.agreement_ref, info.service, info.action)}"
         f"{_conversation_id(info.conversation_id)}</eb:CollaborationInfo>",
     )
     if properties:

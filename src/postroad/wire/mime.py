@@ -39,7 +39,9 @@ from postroad.wire.mime_writer import (
     OutgoingPart,
     boundary_is_free,
     multipart_content_type,
+    multipart_heads,
     multipart_length,
+    multipart_pieces,
     write_multipart,
 )
 
@@ -55,7 +57,9 @@ __all__ = [
     "cid_url",
     "content_id_of",
     "multipart_content_type",
+    "multipart_heads",
     "multipart_length",
+    "multipart_pieces",
     "parse_content_type",
     "write_multipart",
 ]

@@ -37,6 +37,8 @@ _PARAMETER: Final = re.compile(
     rf'[;\s]*({_TOKEN})\s*(?:=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s"]*)))?', re.DOTALL
 )
 _REST: Final = re.compile(r"[;\s]*")
+_plain_name: Final = re.compile(r"[A-Za-z0-9@!$'()*+,;=:\-._~]+").fullmatch
+"""A Content-ID that stands in a URL as it is, as nearly all do."""
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _SECTION: Final = re.compile(r"([^*]+)(?:\*(\d{1,3}))?(\*)?")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -334,6 +336,8 @@ def content_id_of(href: str) -> str | None:
 
 def cid_url(content_id: str) -> str:
     """The `cid:` URL of a Content-ID (RFC 2392)."""
+    if _plain_name(content_id):
+        return "cid:" + content_id
     return "cid:" + quote(content_id, safe="@!$&'()*+,;=:-._~")
 
 

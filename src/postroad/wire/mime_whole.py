@@ -35,7 +35,7 @@ def whole_parts(data: bytes, line: bytes, limits: Limits) -> list[Part] | None:
 
     `line` is the delimiter: two hyphens and the boundary.
     """
-    if not data.startswith(line):
+    if not data.startswith(line) or not data.endswith((line + b"--\r\n", line + b"--")):
         return None
     needle = b"\n" + line
     parts: list[Part] = []

@@ -70,8 +70,26 @@ def write_multipart(
     In a package of MTOM the root type is `XOP`, and `start_info` that of the SOAP version.
     """
     heads = _heads(parts, boundary, root_id, root_type, start_info)
-    contents = [BytesContent(envelope), *(part.content for part in parts)]
-    return _pieces(heads, contents)
+    return multipart_pieces(heads, envelope, parts)
+
+
+def multipart_heads(
+    parts: Sequence[OutgoingPart] = (),
+    *,
+    boundary: str,
+    root_id: str,
+    root_type: str = "application/soap+xml",
+    start_info: str | None = None,
+) -> tuple[bytes, ...]:
+    """What stands before the envelope and each part of a package, and after the last."""
+    return tuple(_heads(parts, boundary, root_id, root_type, start_info))
+
+
+def multipart_pieces(
+    heads: Sequence[bytes], envelope: bytes, parts: Sequence[OutgoingPart]
+) -> Iterator[bytes]:
+    """What `write_multipart` gives, where its `multipart_heads` are known."""
+    return _pieces(heads, [BytesContent(envelope), *(part.content for part in parts)])
 
 
 def multipart_length(
@@ -161,8 +179,14 @@ def _heads(
     return heads
 
 
-@lru_cache(maxsize=64)
 def _head(content_id: str, content_type: str, more: tuple[tuple[str, str], ...]) -> bytes:
+    before, after = _around_id(content_type, more)
+    return b"%sContent-ID: %s\r\n%s" % (before, content_id_header(content_id).encode(), after)
+
+
+@lru_cache(maxsize=64)
+def _around_id(content_type: str, more: tuple[tuple[str, str], ...]) -> tuple[bytes, bytes]:
+    """The header of a part before and after its Content-ID."""
     try:
         parse_content_type(content_type)
     except EbmsError as error:
@@ -170,12 +194,8 @@ def _head(content_id: str, content_type: str, more: tuple[tuple[str, str], ...])
     for name, _ in more:
         if name.lower() in ONLY_ONCE:
             raise ValueError(f"the header {name} is written already")
-    first = (
-        f"Content-Type: {checked_value(content_type)}\r\n"
-        "Content-Transfer-Encoding: binary\r\n"
-        f"Content-ID: {content_id_header(content_id)}\r\n"
-    )
-    return first.encode() + write_headers(more) + b"\r\n"
+    first = f"Content-Type: {checked_value(content_type)}\r\nContent-Transfer-Encoding: binary\r\n"
+    return first.encode(), write_headers(more) + b"\r\n"
 
 
 def _root_type(value: str) -> str:

@@ -113,6 +113,8 @@ def _reference_differences(
     information = receipt.non_repudiation
     if information is None:
         return ["the message was signed, but the receipt has no ebbp:NonRepudiationInformation"]
+    if not information.message_part_identifiers and information.references == sent:
+        return []
     differences = []
     if information.message_part_identifiers:
         differences.append("AS4 forbids ebbp:MessagePartIdentifier in a receipt")

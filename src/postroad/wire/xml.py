@@ -215,6 +215,8 @@ def _check_encoding(root: etree._Element, where: str) -> None:
 _deeper: dict[int, etree.XPath] = {}
 _nodes: Final = etree.XPath("count(//node()[not(self::text())])")
 _widest: Final = etree.XPath("/descendant::*[count(@*) > $most][1]")
+_is_wide: Final = etree.XPath("boolean(//@*[$most + 1])")
+"""The same ten times as quickly, where there is none."""
 
 
 def _deeper_than(depth: int) -> etree.XPath:
@@ -246,8 +248,8 @@ def _check_shape(root: etree._Element, data: bytes, limits: Limits, where: str) 
         return
     if _too_many_namespaces(root, most):
         raise _refused(where, f"more than {most} namespaces are declared at once")
-    wide = cast(list[etree._Element], _widest(root, most=most))
-    if wide:
+    if _is_wide(root, most=most):
+        wide = cast(list[etree._Element], _widest(root, most=most))
         raise _refused(
             where,
             f"<{local(wide[0])[:80]}> has {len(wide[0].attrib)} attributes, "
@@ -372,6 +374,12 @@ def canonical(
         raise EbmsError(
             "EBMS:0009", f"it has no canonical form: {_one_line(error)}", location=path(element)
         ) from None
+
+
+def written(element: etree._Element) -> str:
+    """An element and what is below it as text, escaped where XML has to be."""
+    _own.strict  # noqa: B018
+    return etree.tostring(element, encoding="unicode", with_tail=False)
 
 
 class _Prefixes:

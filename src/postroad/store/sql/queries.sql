@@ -43,14 +43,23 @@ UPDATE node SET checked_at = ?
 -- name: add_message
 -- A new message; nothing happens when side and id are taken.
 INSERT INTO messages (
-    side, message_id, state, created_at, updated_at, pmode, from_party, to_party, service, action,
-    conversation_id, details
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    side, message_id, part_of, state, created_at, updated_at, pmode, from_party, to_party, service,
+    action, conversation_id, details
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (side, message_id) DO NOTHING
 
 -- name: message
 -- The message with this side and id.
 SELECT key, details FROM messages WHERE side = ? AND message_id = ?
+
+-- name: messages_by_id
+-- Those messages of a side that have one of these ids.
+SELECT key, details FROM messages
+WHERE side = ? AND message_id IN (SELECT value FROM json_each(?))
+
+-- name: advance_message
+-- What changes of a message in the course of time; what lists are filtered by stays.
+UPDATE messages SET state = ?, updated_at = ?, details = ? WHERE key = ?
 
 -- name: change_message
 -- Everything of a message that can change.
@@ -62,7 +71,7 @@ WHERE key = ?
 -- name: messages_of_state
 -- Messages of one side in one state that fit, oldest first.
 SELECT key, details FROM messages
-WHERE side = :side AND state = :state AND key > :after AND key < :before
+WHERE side = :side AND state = :state AND part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
     AND (:from_party IS NULL OR from_party = :from_party)
@@ -75,7 +84,7 @@ ORDER BY key LIMIT :limit
 -- name: messages_of_state_newest_first
 -- Messages of one side in one state that fit, newest first.
 SELECT key, details FROM messages
-WHERE side = :side AND state = :state AND key > :after AND key < :before
+WHERE side = :side AND state = :state AND part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
     AND (:from_party IS NULL OR from_party = :from_party)
@@ -88,7 +97,7 @@ ORDER BY key DESC LIMIT :limit
 -- name: messages
 -- Messages of any side and state that fit, oldest first.
 SELECT key, details FROM messages
-WHERE key > :after AND key < :before
+WHERE part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
     AND (:from_party IS NULL OR from_party = :from_party)
@@ -101,7 +110,7 @@ ORDER BY key LIMIT :limit
 -- name: messages_newest_first
 -- Messages of any side and state that fit, newest first.
 SELECT key, details FROM messages
-WHERE key > :after AND key < :before
+WHERE part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
     AND (:pmode IS NULL OR pmode = :pmode)
     AND (:from_party IS NULL OR from_party = :from_party)
@@ -113,7 +122,23 @@ ORDER BY key DESC LIMIT :limit
 
 -- name: messages_to_purge
 -- Messages in one state that were last changed before a time, those first that wait longest.
-SELECT key, details FROM messages WHERE state = ? AND updated_at < ? ORDER BY updated_at LIMIT ?
+-- A fragment that was sent goes with its message.
+SELECT key, details FROM messages
+WHERE state = ? AND updated_at < ? AND (part_of IS NULL OR side <> 'sending')
+ORDER BY updated_at LIMIT ?
+
+-- name: fragment_messages
+-- The messages that are fragments of one, by their keys.
+SELECT key, details FROM messages
+WHERE side = ? AND part_of = ? AND key > ? ORDER BY key LIMIT ?
+
+-- name: fragment_in_state
+-- One of these that is in a state.
+SELECT key FROM messages WHERE side = ? AND part_of = ? AND state = ? LIMIT 1
+
+-- name: fragment_states
+-- How many of these are in which state.
+SELECT state, count(*) FROM messages WHERE side = ? AND part_of = ? GROUP BY state
 
 -- name: remove_message
 -- A message that was purged.
@@ -209,6 +234,12 @@ UPDATE work SET owner = ?, lease_until = ? WHERE id = ?
 -- name: finish_work
 -- It is done; the kind tells which count goes down, the lane who is next.
 DELETE FROM work WHERE id = :id AND (:owner IS NULL OR owner = :owner) RETURNING kind, lane
+
+-- name: finish_works
+-- They are done; the kinds tell which counts go down, the lanes who is next.
+DELETE FROM work
+WHERE id IN (SELECT value FROM json_each(:ids)) AND (:owner IS NULL OR owner = :owner)
+RETURNING id, kind, lane
 
 -- name: wake_lane
 -- The first in a lane was finished: the next may begin.
@@ -424,10 +455,12 @@ WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT ?
 SELECT offer FROM offer_items WHERE item = ? LIMIT 1 OFFSET ?
 
 -- name: first_selected_offers
--- The same of that which has one item, and all others of a JSON array.
+-- The same of that which has one item, and all others of a JSON array, among so many that have it.
+-- These come in their order.
 SELECT offers.id, channel, pmode, message_id, added_at, due_at, about
-FROM offer_items AS first CROSS JOIN offers ON offers.id = first.offer
-WHERE first.item = :item AND due_at = 0
+FROM (SELECT offer FROM offer_items WHERE item = :item ORDER BY offer LIMIT :most) AS first
+CROSS JOIN offers ON offers.id = first.offer
+WHERE due_at = 0
     AND NOT EXISTS (
         SELECT 1 FROM json_each(:others) AS other
         WHERE NOT EXISTS (
@@ -435,7 +468,36 @@ WHERE first.item = :item AND due_at = 0
             WHERE held.item = other.value AND held.offer = first.offer
         )
     )
-ORDER BY first.offer LIMIT :most
+LIMIT :wanted
+
+-- name: combinations
+-- The selections of a place for which there is an index, those that were asked for first before.
+SELECT item, items FROM combinations WHERE place = ? ORDER BY id
+
+-- name: add_combination
+-- From now on what is put into a place has an item for this selection, if it fits.
+INSERT INTO combinations (item, place, items) VALUES (?, ?, ?)
+
+-- name: combine_offers
+-- What is in it already gets that item.
+INSERT OR IGNORE INTO offer_items (item, offer)
+SELECT :combined, first.offer FROM offer_items AS first
+WHERE first.item = :item
+    AND NOT EXISTS (
+        SELECT 1 FROM json_each(:others) AS other
+        WHERE NOT EXISTS (
+            SELECT 1 FROM offer_items AS held
+            WHERE held.item = other.value AND held.offer = first.offer
+        )
+    )
+
+-- name: remove_combination
+-- The index of a selection that others have pushed out.
+DELETE FROM combinations WHERE item = ?
+
+-- name: remove_combined
+-- The same: its items.
+DELETE FROM offer_items WHERE item = ?
 
 -- name: postpone_offer
 -- It was handed out: it is offered again then.
@@ -473,6 +535,18 @@ DELETE FROM once WHERE until < ?
 -- What is known of a group of fragments.
 SELECT sender, group_id, changed_at, ended_at IS NOT NULL, to_come, details FROM fragment_groups
 WHERE sender = ? AND group_id = ?
+
+-- name: gathering_groups
+-- The groups that did not end yet.
+SELECT sender, group_id, changed_at, 0, to_come, details
+FROM fragment_groups INDEXED BY fragment_group_gathering
+WHERE ended_at IS NULL AND sender > '' ORDER BY sender, id LIMIT ?
+
+-- name: gathering_groups_of
+-- Those of one sender.
+SELECT sender, group_id, changed_at, 0, to_come, details
+FROM fragment_groups INDEXED BY fragment_group_gathering
+WHERE ended_at IS NULL AND sender = ? ORDER BY id LIMIT ?
 
 -- name: set_fragment_group
 -- What is known of a group from now on.
@@ -513,3 +587,60 @@ DELETE FROM fragments WHERE fragment_group = (
 DELETE FROM fragment_groups WHERE id IN (
     SELECT id FROM fragment_groups WHERE ended_at < ? LIMIT ?
 )
+
+-- name: transfer
+-- One upload that may go on, or that is done.
+SELECT sender, path, name, partner, stored, total, touched_at, expires_at, owner, open_until, done,
+    pieces, details
+FROM transfers WHERE sender = ? AND path = ? AND name = ?
+
+-- name: set_transfer
+-- What is known of an upload from now on.
+INSERT INTO transfers (
+    sender, path, name, partner, stored, total, size, touched_at, expires_at, owner, open_until,
+    done, pieces, details
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name, path, sender) DO UPDATE SET
+    partner = excluded.partner,
+    stored = excluded.stored,
+    total = excluded.total,
+    size = excluded.size,
+    touched_at = excluded.touched_at,
+    expires_at = excluded.expires_at,
+    owner = excluded.owner,
+    open_until = excluded.open_until,
+    done = excluded.done,
+    pieces = excluded.pieces,
+    details = excluded.details
+
+-- name: remove_transfer
+-- An upload that nobody needs any more, with the pieces that go with it.
+DELETE FROM transfers WHERE sender = ? AND path = ? AND name = ? RETURNING pieces
+
+-- name: held_transfers
+-- How many uploads are not done, and for how many bytes.
+SELECT COUNT(*), SUM(size) FROM transfers WHERE NOT done
+
+-- name: held_transfers_of
+-- The same of one partner.
+SELECT COUNT(*), SUM(size) FROM transfers WHERE NOT done AND partner = ?
+
+-- name: release_transfers
+-- Those who wrote to uploads are gone.
+UPDATE transfers SET owner = NULL, open_until = NULL
+WHERE substr(owner, 1, length(:prefix)) = :prefix
+
+-- name: transfers_over
+-- Uploads whose time is over go, each with its pieces.
+DELETE FROM transfers WHERE id IN (
+    SELECT id FROM transfers WHERE expires_at <= ? LIMIT ?
+)
+RETURNING pieces
+
+-- name: transfers_done
+-- Of those that are done the oldest go, so that not more are remembered than may be.
+DELETE FROM transfers WHERE id IN (
+    SELECT id FROM transfers WHERE done ORDER BY touched_at DESC LIMIT -1 OFFSET ?
+)
+RETURNING pieces

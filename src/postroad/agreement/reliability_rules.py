@@ -1,0 +1,142 @@
+"""What this version can carry out of reliable messaging by a protocol, and what it refuses.
+
+Rules of one P-Mode like all others; they are not held against P-Modes that are only read.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from postroad.agreement.breach import Breach
+from postroad.agreement.parameters import Path
+from postroad.agreement.places import (
+    Rule,
+    contract_of,
+    initiator_sends,
+    is_pulled,
+    is_response,
+    numbered,
+)
+from postroad.agreement.pmode import Leg, PMode
+from postroad.agreement.reliable import Reliable, reliable_of
+from postroad.agreement.reply_patterns import receipt_pattern
+from postroad.wire.names import WSRM
+from postroad.wire.unit_paths import unit_path
+
+
+def contracts_need_a_protocol(pmode: PMode) -> Iterator[Breach]:
+    """A contract is kept by a protocol, and a protocol keeps at least delivery at least once."""
+    for path, leg in numbered(pmode):
+        agreed, contract = leg.reliability, contract_of(leg)
+        if agreed is None:
+            continue
+        place: Path = (*path, "reliability")
+        if agreed.protocol is None:
+            yield Breach(
+                place,
+                "it names no protocol that could keep it",
+                "add protocol: wsrm, or use reception_awareness",
+            )
+        elif contract is None or not contract.enabled:
+            yield Breach(
+                (*place, "protocol"),
+                "a protocol is named, and nothing is agreed on that it has to keep",
+                "add at_least_once.contract: true",
+            )
+        elif agreed.protocol != WSRM:
+            yield Breach(
+                (*place, "protocol"),
+                "WS-Reliability is not spoken in this version",
+                "write protocol: wsrm",
+            )
+
+
+def _reliable(pmode: PMode) -> Iterator[tuple[int, Path, Leg, Reliable]]:
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        agreed = reliable_of(leg)
+        if agreed is not None:
+            yield index, (*path, "reliability"), leg, agreed
+
+
+def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
+    """One protocol sends a message again; and what it cannot carry yet is told here."""
+    for index, path, leg, agreed in _reliable(pmode):
+        place: Path = (*path, "protocol")
+        aware = leg.reception_awareness
+        if aware is not None and aware.enabled:
+            yield Breach(
+                place,
+                "reception_awareness sends messages again too",
+                "remove reception_awareness, or reliability",
+            )
+        if leg.ebxml is not None:
+            yield Breach(place, "ebXML has reliable messaging of its own", "remove reliability")
+        if leg.splitting is not None and leg.splitting.enabled:
+            yield Breach(
+                place,
+                "messages that are split are not sent with it",
+                "remove splitting, or use reception_awareness",
+            )
+        if leg.bundling is not None and leg.bundling.policy != "never":
+            yield Breach(
+                place,
+                "bundles are not sent with it",
+                "write bundling.policy: never, or use reception_awareness",
+            )
+        if is_pulled(pmode, index) or is_pulled(pmode, index, late=True):
+            yield Breach(
+                place,
+                "messages that are pulled are not sent with it",
+                "push them, or use reception_awareness",
+            )
+        elif is_response(pmode, index) or is_response(pmode, index + 1):
+            yield Breach(
+                place,
+                "requests and replies of Two-Way/Sync are not sent with it",
+                "write MEPbinding pushAndPush, or use reception_awareness",
+            )
+        receipt = leg.security.send_receipt if leg.security else None
+        wanted = receipt is not None and receipt.enabled and receipt_pattern(leg) == "response"
+        if wanted and agreed.pattern == "Response":
+            yield Breach(
+                place,
+                "acknowledgments and receipts would both be the response",
+                "let receipts call back, or remove security.send_receipt",
+            )
+
+
+def acknowledgments_have_a_way(pmode: PMode) -> Iterator[Breach]:
+    """Acknowledgments that call back need an address, and only the Initiator pulls some."""
+    for index, path, _, agreed in _reliable(pmode):
+        place: Path = (*path, "at_least_once")
+        if agreed.pattern == "Callback" and agreed.acks_to is None:
+            yield Breach(
+                (*place, "reply_pattern"),
+                "acknowledgments call back, and nothing says where",
+                "add contract.acks_to with the sender's URL",
+            )
+        if agreed.pattern == "Pull" and not initiator_sends(pmode, index):
+            yield Breach(
+                (*place, "reply_pattern"),
+                "only the Initiator pulls, so only acknowledgments of what it pushes can be pulled",
+                "write Callback",
+            )
+
+
+def correlations_are_xpaths(pmode: PMode) -> Iterator[Breach]:
+    """What tells which messages share a sequence is something that can be looked up."""
+    for _, path, _, agreed in _reliable(pmode):
+        for expression in agreed.correlation:
+            try:
+                unit_path(expression)
+            except ValueError as wrong:
+                yield Breach(
+                    (*path, "correlation"), str(wrong), "write paths that start at eb3:UserMessage"
+                )
+
+
+ABILITY_RULES: Final[tuple[Rule, ...]] = (
+    contracts_need_a_protocol,
+    reliability_stands_alone,
+    acknowledgments_have_a_way,
+    correlations_are_xpaths,
+)

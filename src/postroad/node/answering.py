@@ -1,0 +1,28 @@
+"""Signals about messages that came in, as they are written."""
+
+from postroad.agreement.matching import Match
+from postroad.msh.answers import Answer, write_answer
+from postroad.msh.routing_headers import error_routing, receipt_routing
+from postroad.msh.securing import answer_signing
+from postroad.node.context import Context
+from postroad.node.keeping import Arrival
+from postroad.wire.ebms3 import SignalMessage
+from postroad.wire.soap import SoapVersion
+
+
+def written(
+    context: Context, arrival: Arrival, signal: SignalMessage, match: Match | None
+) -> Answer:
+    """A signal in its envelope; unsigned where nobody could say how to sign it."""
+    found = arrival.found
+    version = found.envelope.version if found.envelope else SoapVersion.SOAP_12
+    how = routing = None
+    if match is not None:
+        key = context.in_force.keyring.signing
+        if key is not None or signal.receipt is not None:
+            how = answer_signing(match.leg, key)
+        messages = found.messaging.user_messages if found.messaging else ()
+        if messages:
+            routed = receipt_routing if signal.receipt is not None else error_routing
+            routing = routed(match, messages[0], found)
+    return write_answer(signal, version, how, arrival.now, routing)

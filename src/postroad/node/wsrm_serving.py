@@ -1,0 +1,264 @@
+"""Messages about sequences: CreateSequence and its kin answered, acknowledgements heard.
+
+They hold no eb:Messaging. Who asked for a sequence is who speaks about it later: the same signer.
+"""
+
+from datetime import datetime
+
+from msgspec.structs import replace as changed
+
+from postroad.agreement.matching import Match, header
+from postroad.agreement.reliable import wsrm_of
+from postroad.msh.inspection import Look
+from postroad.msh.lens import Inspection
+from postroad.msh.routing_headers import acks_reference
+from postroad.msh.securing import signs
+from postroad.msh.wsrm import signer_of
+from postroad.node import wsrm_states as states
+from postroad.node.context import Context
+from postroad.node.noting import note
+from postroad.node.requests import NO_CONTENT, Response
+from postroad.node.wsrm_destination import Destinations, version_of
+from postroad.node.wsrm_hearing import took
+from postroad.node.wsrm_states import DestinationRecord
+from postroad.reliability import wsrm
+from postroad.reliability.wsrm import Destination
+from postroad.store.interface import Reader, Transaction
+from postroad.wire.ebms3 import CollaborationInfo, MessageInfo, UserMessage
+from postroad.wire.errors import Severity
+from postroad.wire.wsa import ANONYMOUS, EndpointReference, write_endpoint_reference
+from postroad.wire.wsrm import (
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    Lifecycle,
+    TerminateSequence,
+    TerminateSequenceResponse,
+)
+from postroad.wire.wsrm_faults import Code, RmFault, read_rm_fault
+from postroad.wire.wsrm_reader import read_lifecycle, read_rm_headers
+
+
+class SequenceRequests:
+    """The door for messages of WS-ReliableMessaging alone."""
+
+    def __init__(self, context: Context, destinations: Destinations) -> None:
+        self._context = context
+        self._destinations = destinations
+
+    async def receive(
+        self, look: Look, peer: str | None, certificate: bytes | None, now: datetime
+    ) -> Response:
+        """A message of the protocol alone: about a sequence of ours, or one that we receive in."""
+        context, envelope = self._context, look.found.envelope
+        assert envelope is not None
+        headers, _ = read_rm_headers(envelope)
+        if (headers is not None and headers.acknowledgements) or read_rm_fault(envelope):
+            await self.hear(look, peer, now)
+            return NO_CONTENT
+        await context.judge((look, look.terms()))
+        found = look.found
+        body, wrong = read_lifecycle(envelope)
+        failures = [one for one in found.problems if one.severity is Severity.FAILURE]
+        failures += wrong
+        if failures:
+            await note(context, failures[0].code, failures[0].detail, now, peer)
+            said = failures[0].detail
+            if isinstance(body, CreateSequence):
+                return self._destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, said), found)
+            return self._destinations.fault(said, found)
+        if isinstance(body, CreateSequence):
+            return await self._create(body, found, peer, certificate, now)
+        if isinstance(body, CloseSequence | TerminateSequence):
+            return await self._end(body, found, now)
+        if body is None and found.rm is not None and found.rm.ack_requested:
+            return await self._asked(found.rm.ack_requested[0], found, now)
+        detail = "a message of WS-ReliableMessaging that nobody asked for"
+        await note(context, "EBMS:0201", detail, now, peer)
+        return NO_CONTENT
+
+    async def hear(self, look: Look, peer: str | None, now: datetime) -> tuple[str, ...]:
+        """Acknowledgements of what this node sent, that came by themselves or were pulled."""
+        context, envelope = self._context, look.found.envelope
+        assert envelope is not None
+        headers, _ = read_rm_headers(envelope)
+        acks = headers.acknowledgements if headers is not None else ()
+        names = [one.identifier for one in acks]
+        match = await self._match_of(names[0]) if names else None
+        if match is None:
+            detail = "an acknowledgement, or a fault, of no sequence that this node sends in"
+            await note(context, "EBMS:0201", detail, now, peer)
+            return ()
+        await context.judge((look, context.in_force.answer_terms(match)))
+        told = await took(context, look.found, match, peer)
+        if told is None:
+            wrong = next((one.detail for one in look.found.problems), "it is not signed")
+            await note(context, "EBMS:0201", f"an acknowledgement not believed: {wrong}", now, peer)
+        return told or ()
+
+    async def _match_of(self, identifier: str) -> Match | None:
+        def ask(reader: Reader) -> tuple[str, int] | None:
+            key = states.key_of(reader, identifier)
+            record = states.source_of(reader, key) if key is not None else None
+            return None if record is None else (record.pmode, record.leg)
+
+        found = await self._context.store.look(ask)
+        return None if found is None else self._context.in_force.match(*found)
+
+    async def _create(
+        self,
+        asked: CreateSequence,
+        found: Inspection,
+        peer: str | None,
+        certificate: bytes | None,
+        now: datetime,
+    ) -> Response:
+        """A sequence for who asks, if some P-Mode has one for it."""
+        context = self._context
+        matches = [
+            Match(one.pmode, one.leg, one.index + 1)
+            for one in context.in_force.expectation.pmodes.legs
+            if wsrm_of(one.leg) is not None
+        ]
+        ours = [one for one in matches if context.in_force.receives(one)]
+        why = "no P-Mode here has messages in sequences"
+        for match in ours:
+            wrong = self._unfit(asked, found, match, certificate, now)
+            if wrong is None:
+                break
+            why = wrong
+        else:
+            await note(context, "EBMS:0201", f"CreateSequenceRefused: {why}", now, peer)
+            return self._destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, why), found)
+        agreed = wsrm_of(match.leg)
+        assert agreed is not None
+        identifier = f"urn:uuid:{context.new_id(now).partition('@')[0]}"
+        ends = None if asked.expires is None else now + asked.expires
+        to = asked.acks_to
+        version = version_of(found)
+        xml = "" if to.address == ANONYMOUS else write_endpoint_reference(to, version)
+        record = DestinationRecord(
+            Destination(identifier, expires_at=ends),
+            signer_of(found),
+            match.pmode.id,
+            match.number,
+            agreed.in_order,
+            xml,
+        )
+        await context.store.run(lambda tx: states.keep_destination(tx, record, now))
+        related = found.addressing.message_id if found.addressing else None
+        made = CreateSequenceResponse(identifier, asked.expires)
+        answer = self._destinations.written(
+            made, record, match, version, relates_to=related, acks=False
+        )
+        return Response(200, answer.content_type, answer.envelope)
+
+    def _unfit(
+        self,
+        asked: CreateSequence,
+        found: Inspection,
+        match: Match,
+        certificate: bytes | None,
+        now: datetime,
+    ) -> str | None:
+        """Why a sequence cannot be made by a P-Mode."""
+        agreed = wsrm_of(match.leg)
+        assert agreed is not None
+        if asked.secured:
+            return "sequences are not bound to security tokens here"
+        if signs(match.leg) and not signer_of(found):
+            return "it is not signed, or nobody vouches for who signed"
+        if self._context.in_force.expectation.check_client(match, certificate, now):
+            return "the TLS client certificate is not the one that is agreed on"
+        wanted = acks_reference(match, _like(match, now))
+        named = asked.acks_to
+        if named.address != wanted.address or _mpc(named) != _mpc(wanted):
+            return f"AcksTo is not as agreed on: {wanted.address}"
+        assurance = asked.assurance
+        if assurance is not None and assurance.in_order != agreed.in_order:
+            return "another order is agreed on than the one that it asks for"
+        return None
+
+    async def _end(
+        self, body: CloseSequence | TerminateSequence, found: Inspection, now: datetime
+    ) -> Response:
+        """Nothing more is coming: what waits is delivered, and the final acknowledgement given."""
+        context, closes = self._context, isinstance(body, CloseSequence)
+
+        def step(tx: Transaction) -> DestinationRecord | None:
+            record = self._destinations.known(tx, body.identifier, found, now)
+            if record is None:
+                return None
+            return self._closed(tx, record, body.last, now, forget=not closes)
+
+        record = await context.store.run(step)
+        if record is None:
+            said = "no such sequence is known here"
+            return self._destinations.fault(
+                RmFault(Code.UNKNOWN_SEQUENCE, said, body.identifier), found
+            )
+        context.told()
+        answer: Lifecycle = TerminateSequenceResponse(body.identifier)
+        if closes:
+            answer = CloseSequenceResponse(body.identifier)
+        match = context.in_force.match(record.pmode, record.leg)
+        related = found.addressing.message_id if found.addressing else None
+        written = self._destinations.written(
+            answer, record, match, version_of(found), relates_to=related
+        )
+        return Response(200, written.content_type, written.envelope)
+
+    def _closed(
+        self,
+        tx: Transaction,
+        record: DestinationRecord,
+        last: int | None,
+        now: datetime,
+        *,
+        forget: bool,
+    ) -> DestinationRecord:
+        end = wsrm.closed(record.destination, last, in_order=record.in_order)
+        record = changed(record, destination=end.destination)
+        self._destinations.release(tx, end.destination.identifier, end.passed, now)
+        if forget:
+            states.forget_destination(tx, end.destination.identifier, now)
+        else:
+            states.keep_destination(tx, record, now)
+        return record
+
+    async def _asked(self, identifier: str, found: Inspection, now: datetime) -> Response:
+        """AckRequested alone: what came so far."""
+        context = self._context
+        record = await context.store.run(
+            lambda tx: self._destinations.known(tx, identifier, found, now)
+        )
+        if record is None:
+            said = "no such sequence is known here"
+            return self._destinations.fault(RmFault(Code.UNKNOWN_SEQUENCE, said, identifier), found)
+        match = context.in_force.match(record.pmode, record.leg)
+        related = found.addressing.message_id if found.addressing else None
+        written = self._destinations.written(
+            None, record, match, version_of(found), relates_to=related
+        )
+        return Response(200, written.content_type, written.envelope)
+
+
+def _mpc(reference: EndpointReference) -> str | None:
+    routing = reference.routing_input
+    return routing.user_message.mpc if routing is not None else None
+
+
+def _like(match: Match, now: datetime) -> UserMessage:
+    """A message as all of the P-Mode are, for routing."""
+    agreed = header(match.pmode, match.number)
+    info = CollaborationInfo(agreed.service, agreed.action, "1", agreed.agreement_ref)
+    business = match.leg.business_info
+    named = business is not None and business.mpc is not None
+    return UserMessage(
+        MessageInfo(now, "sequence@postroad"),
+        agreed.from_party,
+        agreed.to_party,
+        info,
+        mpc=agreed.mpc if named else None,
+    )

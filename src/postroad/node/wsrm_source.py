@@ -1,0 +1,386 @@
+"""The source of sequences: asks for them, gives numbers, hears acknowledgements, ends them.
+
+Messages of one key share a sequence. Who wants a number while none is open asks the partner for
+one, or first closes the one before it; the others wait for that.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace as changed
+
+from postroad.agreement.matching import Match
+from postroad.agreement.reliable import Reliable
+from postroad.msh.capture import Capture, Incoming
+from postroad.msh.inspection import Look
+from postroad.msh.lens import Inspection
+from postroad.msh.outbound import soap_version
+from postroad.msh.routing_headers import acks_reference, lifecycle_reference
+from postroad.msh.securing import Unsecurable, signing
+from postroad.msh.wsrm import Written, rm_problems, write_message
+from postroad.node import wsrm_states as states
+from postroad.node.context import Context
+from postroad.node.in_force import Sending
+from postroad.node.service import Refused
+from postroad.node.wsrm_hearing import took
+from postroad.node.wsrm_states import Numbered, SourceRecord
+from postroad.reliability import wsrm
+from postroad.reliability.delivery import AT_WORK
+from postroad.reliability.wsrm import FAULTS, Source, SourceInput, SourceStage
+from postroad.store.interface import Transaction
+from postroad.store.records import Side, Work
+from postroad.transport.http_client import Client
+from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
+from postroad.wire.ebms3 import CollaborationInfo, MessageInfo, UserMessage
+from postroad.wire.errors import EbmsError
+from postroad.wire.unit_paths import unit_values, written_unit
+from postroad.wire.wsa import EndpointReference
+from postroad.wire.wsrm import (
+    Assurance,
+    CloseSequence,
+    CloseSequenceResponse,
+    CreateSequence,
+    CreateSequenceResponse,
+    Lifecycle,
+    TerminateSequence,
+)
+from postroad.wire.wsrm_faults import ESCALATED, Code
+from postroad.wire.wsrm_reader import read_lifecycle
+
+_AGAIN: Final = timedelta(seconds=30)
+"""After which a sequence that could not be ended is tried to be ended again."""
+_MOST_ENDINGS: Final = 10
+_AT_WORK: Final = frozenset(one.value for one in AT_WORK) | {"submitted", "suspended"}
+_log = logging.getLogger("postroad.send")
+
+
+class NoSequence(Exception):
+    """There is no sequence for a message now."""
+
+    def __init__(self, detail: str, code: str = "EBMS:0005", *, refused: bool = False) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code
+        self.refused = refused
+        """The partner said so, and would again."""
+
+
+def key_of(sending: Sending, message: UserMessage) -> str:
+    """What messages that share a sequence have in common. [P2-2.8.1-05] [P2-2.8.1-11]
+
+    With a Correlation that is what it selects, whatever the P-Mode; the way and the contract are
+    the same in any case, and so is the channel. [P2-2.8.1-06] [P2-2.8.1-07] [P2-2.8.1-10]
+    """
+    assert sending.reliable is not None
+    correlation = sending.reliable.correlation
+    shared: list[object] = [sending.match.pmode.id, sending.match.number]
+    if correlation:
+        shared = [*correlation, *unit_values([written_unit(message)], correlation)[0]]
+    agreed = sending.match.leg.reliability
+    way = [str(message.from_party), str(message.to_party), *sending.addresses, message.mpc]
+    said = agreed.model_dump(mode="json") if agreed is not None else None
+    return hashlib.sha256(msgspec.json.encode([shared, way, said])).hexdigest()
+
+
+class Sequences:
+    """The sequences that this node sends in."""
+
+    def __init__(self, context: Context, client: Client) -> None:
+        self._context = context
+        self._client = client
+        http = context.config.http
+        self._timeouts = Timeouts(
+            connect=http.connect_timeout.total_seconds(),
+            answer=http.answer_timeout.total_seconds(),
+        )
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def place(self, message_id: str, key: str, sending: Sending) -> Numbered:
+        """The number of a message in a sequence that is open, durable; `NoSequence` if none is."""
+        context = self._context
+
+        def step(tx: Transaction) -> Numbered | None:
+            return states.number(tx, key, message_id, context.clock())
+
+        for _ in range(3):
+            given = await context.store.run(step)
+            if given is not None:
+                return given
+            async with self._locks[key]:
+                await self._ensure(key, sending)
+            if not self._locks[key].locked():
+                self._locks.pop(key, None)
+        raise NoSequence("its sequence ended as soon as it was made")
+
+    async def _ensure(self, key: str, sending: Sending) -> None:
+        """See to it that a sequence is open."""
+        context = self._context
+        record = await context.store.look(lambda reader: states.source_of(reader, key))
+        if record is not None and wsrm.is_over(record.source, context.clock()):
+            record = await self._told(key, record, SourceInput.ENDED)
+        if record is not None and record.source.stage is SourceStage.FULL:
+            record = await self._told(key, record, SourceInput.IDLE)
+        if record is not None and record.source.stage is SourceStage.OPEN:
+            return
+        if record is not None and record.source.stage is SourceStage.CLOSING:
+            record = await self._close(key, record, sending)
+        if record is not None and record.source.stage is SourceStage.CLOSED:
+            await self._terminate(record, sending)
+        await self._create(key, record, sending)
+
+    async def _told(self, key: str, record: SourceRecord, given: SourceInput) -> SourceRecord:
+        """An input without data, unless another process was quicker."""
+        now = self._context.clock()
+
+        def step(tx: Transaction) -> SourceRecord:
+            found = states.source_of(tx, key)
+            if found is None or found.source.identifier != record.source.identifier:
+                return found or record
+            found = changed(found, source=wsrm.told(found.source, given))
+            states.keep_source(tx, key, found, now)
+            return found
+
+        return await self._context.store.run(step)
+
+    async def _create(self, key: str, before: SourceRecord | None, sending: Sending) -> None:
+        """Ask for a sequence; what the one before left behind begins it."""
+        assert sending.reliable is not None
+        match, now = sending.match, self._context.clock()
+        like = _like(sending, now)
+        asking = CreateSequence(acks_reference(match, like), assurance=_assurance(sending.reliable))
+        found = await self._ask(asking, sending)
+        if found.rm_fault is not None:
+            said = f"the partner made no sequence: {found.rm_fault.reason}"
+            refused = found.rm_fault.code is Code.CREATE_SEQUENCE_REFUSED
+            raise NoSequence(said, ESCALATED[found.rm_fault.code], refused=refused)
+        answer = self._answer(found, match, CreateSequenceResponse)
+        assert isinstance(answer, CreateSequenceResponse)
+        if answer.accept is not None:
+            raise NoSequence("the partner accepted an offer that was not made", "EBMS:0201")
+        now = self._context.clock()
+        await self._context.store.run(self._opened(key, before, sending, answer, now))
+        self._context.work_came.set()
+
+    def _opened(
+        self,
+        key: str,
+        before: SourceRecord | None,
+        sending: Sending,
+        answer: CreateSequenceResponse,
+        now: datetime,
+    ) -> Callable[[Transaction], None]:
+        agreed, match = sending.reliable, sending.match
+        assert agreed is not None
+
+        def step(tx: Transaction) -> None:
+            known = states.source_of(tx, key)
+            if known is not None and known.source.stage is SourceStage.OPEN:
+                # Another process was quicker: this one is never used, and forgotten.
+                return
+            asked = wsrm.asked(Source(), "", now)
+            source = wsrm.created(asked, answer.identifier, answer.expires, now)
+            if known is not None and known.timer is not None:
+                tx.finish_work(known.timer)
+            timer = tx.add_work(Work("sequence_end", key, now + agreed.max_idle))
+            made = SourceRecord(source, match.pmode.id, match.number, agreed.in_order, timer)
+            states.opened(tx, key, known, made, now)
+
+        return step
+
+    async def _close(self, key: str, record: SourceRecord, sending: Sending) -> SourceRecord:
+        """Say that nothing more is coming, and hear what came."""
+        source = record.source
+        found = await self._ask(CloseSequence(source.identifier, source.next - 1), sending)
+        if found.rm_fault is not None:
+            given = FAULTS.get(found.rm_fault.code, SourceInput.ENDED)
+            if given is SourceInput.SEQUENCE_CLOSED:
+                given = SourceInput.CLOSED
+            return await self._told(key, record, given)
+        self._answer(found, sending.match, CloseSequenceResponse)
+        await took(self._context, found, sending.match, sending.address)
+        return await self._told(key, record, SourceInput.CLOSED)
+
+    async def _terminate(self, record: SourceRecord, sending: Sending) -> None:
+        """Let the partner forget the sequence. If it does not hear it, that is its loss alone."""
+        source = record.source
+        try:
+            await self._ask(TerminateSequence(source.identifier, source.next - 1), sending)
+        except NoSequence as unheard:
+            _log.info("a sequence was not terminated", extra={"detail": unheard.detail})
+
+    async def _ask(self, message: Lifecycle, sending: Sending) -> Inspection:
+        """Send a life-cycle message, and look at the response."""
+        context, match, now = self._context, sending.match, self._context.clock()
+        to = self._towards(sending, now)
+        try:
+            written = write_message(
+                message,
+                soap_version(match.leg),
+                message_id=context.new_id(now),
+                now=now,
+                how=signing(match.leg, sending.material.signing),
+                to=to,
+            )
+        except (Unsecurable, ValueError) as wrong:
+            raise NoSequence(str(wrong), "EBMS:0103", refused=True) from None
+        capture = await self._post(written, sending)
+        look = Look(capture, context.in_force.lens(now, context.store.new_sink))
+        if await context.read(look):
+            await context.judge((look, context.in_force.answer_terms(match)))
+        return look.found
+
+    def _towards(self, sending: Sending, now: datetime) -> EndpointReference:
+        return lifecycle_reference(sending.match, _like(sending, now), sending.address)
+
+    async def _post(self, written: Written, sending: Sending) -> Capture:
+        context = self._context
+        request = Outgoing(
+            sending.address,
+            written.content_type,
+            written.envelope,
+            written.headers,
+            sending.tls,
+            self._timeouts,
+            reply_bytes=context.limits.envelope_bytes,
+        )
+        try:
+            reply = await self._client.post(request)
+        except TransportFailure as failure:
+            raise NoSequence(f"no sequence could be made: {failure.reason}") from None
+        if not reply.body:
+            said = (
+                f"no sequence could be made: the partner answered HTTP {reply.status}, and no more"
+            )
+            if reply.status < 300:
+                said += "; a hub that stores and forwards carries no sequences, let it stream"
+            raise NoSequence(said)
+        try:
+            incoming = Incoming(
+                reply.content_type, new_sink=context.store.new_sink, limits=context.limits
+            )
+            incoming.feed(reply.body)
+            return incoming.close()
+        except EbmsError as wrong:
+            raise NoSequence(f"no sequence could be made: {wrong.detail}", wrong.code) from None
+
+    def _answer(self, found: Inspection, match: Match, wanted: type[Lifecycle]) -> Lifecycle:
+        """The answer in a response, if it is believed."""
+        assert found.envelope is not None or found.problems
+        if found.envelope is None:
+            raise NoSequence(found.problems[0].detail, found.problems[0].code)
+        if found.messaging is not None:
+            told = [one for signal in found.messaging.signals for one in signal.errors]
+            for one in told:
+                said = f"no sequence could be made: {one.error_code} {one.error_detail or ''}"
+                raise NoSequence(said.strip(), "EBMS:0201", refused=True)
+        if found.fault is not None:
+            raise NoSequence(f"the partner answered with a SOAP fault: {found.fault.reason}")
+        answer, wrong = read_lifecycle(found.envelope)
+        wrong = rm_problems(found, match) or wrong
+        if wrong:
+            raise NoSequence(f"the partner's answer is not believed: {wrong[0].detail}")
+        if not isinstance(answer, wanted):
+            raise NoSequence(f"the partner answered without a {wanted.__name__}", "EBMS:0201")
+        return answer
+
+    async def perform(self, work: Work) -> None:
+        """End a sequence: one that is to be closed, or in which nothing is sent any more."""
+        context, key, now = self._context, work.message_id, self._context.clock()
+        due = await context.store.run(lambda tx: self._due(tx, key, work, now))
+        if due is None:
+            return
+        record, done = due, True
+        try:
+            sending = context.in_force.sending(record.pmode, record.leg)
+            async with self._locks[key]:
+                if record.source.stage is SourceStage.CLOSING:
+                    record = await self._close(key, record, sending)
+                if not record.source.outstanding:
+                    await self._terminate(record, sending)
+        except NoSequence as unheard:
+            done = work.attempt + 1 >= _MOST_ENDINGS
+            _log.warning("a sequence was not closed", extra={"detail": unheard.detail})
+        except Refused:
+            # Its P-Mode is gone: nobody knows how to speak of it.
+            pass
+        await context.store.run(lambda tx: self._ended(tx, key, record, work, done))
+        context.work_came.set()
+
+    def _due(self, tx: Transaction, key: str, work: Work, now: datetime) -> SourceRecord | None:
+        """The sequence if it is to be ended now; else the work is put off, or over."""
+        record = states.source_of(tx, key)
+        if record is None or record.timer != work.id:
+            tx.finish_work(work.id, work.owner)
+            return None
+        source = self._at_rest(tx, record)
+        if source.stage is SourceStage.OPEN:
+            match = self._context.in_force.match(record.pmode, record.leg)
+            agreed = match.leg.reliability if match is not None else None
+            idle = agreed.max_idle if agreed is not None else timedelta(0)
+            ends = (source.at or now) + idle
+            if source.outstanding or now < ends:
+                record = changed(record, source=source)
+                states.keep_source(tx, key, record, now)
+                later = max(ends, now + _AGAIN) if source.outstanding else ends
+                tx.postpone_work(work.id, later, owner=work.owner)
+                return None
+            source = wsrm.told(source, SourceInput.IDLE)
+        record = changed(record, source=source)
+        states.keep_source(tx, key, record, now)
+        return record
+
+    def _at_rest(self, tx: Transaction, record: SourceRecord) -> Source:
+        """The sequence without numbers of messages that nobody sends any more."""
+        source = record.source
+        for number, message_id in states.waiting(tx, source):
+            message = tx.message(Side.SENDING, message_id) if message_id else None
+            if message is None or message.state.value not in _AT_WORK:
+                source = wsrm.rested(source, number, in_order=False)
+        return source
+
+    def _ended(
+        self, tx: Transaction, key: str, record: SourceRecord, work: Work, done: bool
+    ) -> None:
+        now = self._context.clock()
+        found = states.source_of(tx, key)
+        if found is None or found.source.identifier != record.source.identifier:
+            tx.finish_work(work.id, work.owner)
+            return
+        if not done:
+            tx.postpone_work(work.id, now + _AGAIN, owner=work.owner)
+            return
+        if found.source.outstanding:
+            # What it left behind goes into the next one, which its sender asks for.
+            left = changed(found, source=wsrm.told(found.source, SourceInput.CLOSED), timer=None)
+            states.keep_source(tx, key, left, now)
+        else:
+            states.ended(tx, key, found, now)
+        tx.finish_work(work.id, work.owner)
+
+
+def _like(sending: Sending, now: datetime) -> UserMessage:
+    """A message as all of a sequence are, for routing."""
+    agreed = sending.agreed
+    info = CollaborationInfo(agreed.service, agreed.action, "1", agreed.agreement_ref)
+    return UserMessage(
+        MessageInfo(now, "sequence@postroad"),
+        agreed.from_party,
+        agreed.to_party,
+        info,
+        mpc=agreed.mpc if _names_mpc(sending) else None,
+    )
+
+
+def _names_mpc(sending: Sending) -> bool:
+    info = sending.match.leg.business_info
+    return info is not None and info.mpc is not None
+
+
+def _assurance(agreed: Reliable) -> Assurance:
+    return Assurance(True, agreed.at_most_once, agreed.in_order)

@@ -1,0 +1,291 @@
+"""What this node remembers of sequences of WS-ReliableMessaging, kept by the store.
+
+A sequence is a named state, changed in the step of the message that changes it; which message has
+which number is one more for each, so that none of them grows. All are passing: what nobody touches
+for as long as messages are kept is forgotten.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace as changed
+
+from postroad.reliability import wsrm
+from postroad.reliability.ranges import Ranges, holds, numbers
+from postroad.reliability.wsrm import Destination, Source, SourceStage
+from postroad.store.interface import Reader, Transaction
+from postroad.store.records import Message, Side
+
+T = TypeVar("T", bound=Struct)
+_TAKING: Final = (SourceStage.OPEN, SourceStage.FULL, SourceStage.CLOSING)
+"""A message that has a number is sent with it as long as its sequence is one of these."""
+
+
+class SourceRecord(Struct, frozen=True):
+    """A sequence that this node sends in."""
+
+    source: Source
+    pmode: str
+    leg: int
+    """By whose terms it was made."""
+    in_order: bool = False
+    timer: int | None = None
+    """The work that ends it."""
+
+
+class Numbered(Struct, frozen=True):
+    """The place of a message."""
+
+    key: str
+    identifier: str
+    number: int
+    packed: bool = False
+    """The envelope that is kept says so."""
+
+
+class DestinationRecord(Struct, frozen=True):
+    """A sequence that this node receives in."""
+
+    destination: Destination
+    creator: str
+    """The fingerprint of who asked for it; empty where nobody signed."""
+    pmode: str
+    leg: int
+    """By whose terms it was made."""
+    in_order: bool = False
+    acks_to: str = ""
+    """The endpoint reference that was named, as XML; empty: acknowledgements are the response."""
+
+
+def _source_name(key: str) -> str:
+    return f"~wsrm:source:{key}"
+
+
+def _key_name(identifier: str) -> str:
+    return f"~wsrm:key:{identifier}"
+
+
+def _sent_name(identifier: str, number: int) -> str:
+    return f"~wsrm:sent:{identifier}\0{number}"
+
+
+def _place_name(message_id: str) -> str:
+    return f"~wsrm:place:{message_id}"
+
+
+def destination_name(identifier: str) -> str:
+    return f"~wsrm:destination:{identifier}"
+
+
+def _held_name(identifier: str, number: int) -> str:
+    return f"~wsrm:held:{identifier}\0{number}"
+
+
+def _waits_name(message_id: str) -> str:
+    return f"~wsrm:waits:{message_id}"
+
+
+def _read(reader: Reader, name: str, kind: type[T]) -> T | None:
+    found = reader.state(name)
+    return None if found is None else msgspec.json.decode(found, type=kind)
+
+
+def _write(tx: Transaction, name: str, value: Any, now: datetime) -> None:
+    tx.set_state(name, None if value is None else msgspec.json.encode(value), now)
+
+
+# The source
+
+
+def source_of(reader: Reader, key: str) -> SourceRecord | None:
+    """The sequence in which messages of a key are sent."""
+    return _read(reader, _source_name(key), SourceRecord)
+
+
+def key_of(reader: Reader, identifier: str) -> str | None:
+    """Whose sequence of ours has this identifier."""
+    found = reader.state(_key_name(identifier))
+    return None if found is None else found.decode()
+
+
+def keep_source(tx: Transaction, key: str, record: SourceRecord | None, now: datetime) -> None:
+    _write(tx, _source_name(key), record, now)
+
+
+def place_of(reader: Reader, message_id: str) -> Numbered | None:
+    """The number of a message, and in which sequence."""
+    return _read(reader, _place_name(message_id), Numbered)
+
+
+def number(tx: Transaction, key: str, message_id: str, now: datetime) -> Numbered | None:
+    """Give a message its number; the same again if it has one. None: no sequence is open.
+
+    [P2-2.8.1-01]
+    """
+    record, known = source_of(tx, key), place_of(tx, message_id)
+    if record is None:
+        return None
+    source = record.source
+    here = known is not None and known.identifier == source.identifier and known.key == key
+    if known is not None and here and source.stage in _TAKING:
+        if holds(source.given_up, known.number):
+            keep_source(tx, key, changed(record, source=wsrm.revived(source, known.number)), now)
+        return known
+    if source.stage is not SourceStage.OPEN or wsrm.is_over(source, now):
+        return None
+    given, source = wsrm.numbered(source, now)
+    place = Numbered(key, source.identifier, given)
+    keep_source(tx, key, changed(record, source=source), now)
+    _placed(tx, message_id, place, now)
+    return place
+
+
+def _placed(tx: Transaction, message_id: str, place: Numbered, now: datetime) -> None:
+    _write(tx, _place_name(message_id), place, now)
+    tx.set_state(_sent_name(place.identifier, place.number), message_id.encode(), now)
+
+
+def is_ready(reader: Reader, message_id: str, now: datetime) -> bool:
+    """Whether a message can be sent as it is kept: its sequence still takes it."""
+    place = place_of(reader, message_id)
+    record = source_of(reader, place.key) if place is not None else None
+    if place is None or record is None or not place.packed:
+        return False
+    source = record.source
+    taking = source.stage in _TAKING and not wsrm.is_over(source, now)
+    given_up = holds(source.given_up, place.number)
+    return taking and source.identifier == place.identifier and not given_up
+
+
+def packed(tx: Transaction, message_id: str, place: Numbered, now: datetime) -> None:
+    """The envelope that is kept says where the message is."""
+    _write(tx, _place_name(message_id), changed(place, packed=True), now)
+
+
+def opened(
+    tx: Transaction, key: str, before: SourceRecord | None, record: SourceRecord, now: datetime
+) -> SourceRecord:
+    """A new sequence: what the one before left unacknowledged comes first, in its order."""
+    source = record.source
+    left = () if before is None else before.source.outstanding
+    for message_id in sent_as(tx, before.source.identifier, left) if before is not None else ():
+        given, source = wsrm.numbered(source, now)
+        _placed(tx, message_id, Numbered(key, source.identifier, given), now)
+    if before is not None:
+        _forget(tx, before.source, now)
+    tx.set_state(_key_name(source.identifier), key.encode(), now)
+    record = changed(record, source=source)
+    keep_source(tx, key, record, now)
+    return record
+
+
+def sent_as(reader: Reader, identifier: str, wanted: Ranges) -> Iterator[str]:
+    """The messages that have these numbers."""
+    for one in numbers(wanted):
+        found = reader.state(_sent_name(identifier, one))
+        if found is not None:
+            yield found.decode()
+
+
+def waiting(reader: Reader, source: Source) -> Iterator[tuple[int, str | None]]:
+    """The numbers that are not acknowledged, each with its message."""
+    for one in numbers(source.outstanding):
+        found = reader.state(_sent_name(source.identifier, one))
+        yield one, None if found is None else found.decode()
+
+
+def _forget(tx: Transaction, source: Source, now: datetime) -> None:
+    for one in numbers(source.outstanding):
+        tx.set_state(_sent_name(source.identifier, one), None, now)
+    tx.set_state(_key_name(source.identifier), None, now)
+
+
+def ended(tx: Transaction, key: str, record: SourceRecord, now: datetime) -> None:
+    """A sequence is over, and no message waits for another."""
+    _forget(tx, record.source, now)
+    keep_source(tx, key, None, now)
+
+
+def acknowledged(tx: Transaction, identifier: str, fresh: Ranges, now: datetime) -> list[str]:
+    """The messages that an acknowledgement is about for the first time; their places are free."""
+    found = []
+    for one in numbers(fresh):
+        name = _sent_name(identifier, one)
+        message_id = tx.state(name)
+        if message_id is None:
+            continue
+        tx.set_state(name, None, now)
+        tx.set_state(_place_name(message_id.decode()), None, now)
+        found.append(message_id.decode())
+    return found
+
+
+def rested(tx: Transaction, message: Message, now: datetime) -> None:
+    """A message of ours is given up: where order was promised, its sequence is closed."""
+    if message.side is not Side.SENDING:
+        return
+    place = place_of(tx, message.message_id)
+    record = source_of(tx, place.key) if place is not None else None
+    if place is None or record is None or record.source.identifier != place.identifier:
+        return
+    source = wsrm.rested(record.source, place.number, in_order=record.in_order)
+    keep_source(tx, place.key, changed(record, source=source), now)
+    if source.stage is SourceStage.CLOSING and record.timer is not None:
+        tx.wake_work(record.timer, now)
+
+
+# The destination
+
+
+def destination_of(reader: Reader, identifier: str, now: datetime) -> DestinationRecord | None:
+    """A sequence that is known and not past its time."""
+    found = _read(reader, destination_name(identifier), DestinationRecord)
+    if found is None or wsrm.has_expired(found.destination, now):
+        return None
+    return found
+
+
+def keep_destination(tx: Transaction, record: DestinationRecord, now: datetime) -> None:
+    _write(tx, destination_name(record.destination.identifier), record, now)
+
+
+def forget_destination(tx: Transaction, identifier: str, now: datetime) -> None:
+    tx.set_state(destination_name(identifier), None, now)
+
+
+def hold(tx: Transaction, identifier: str, number: int, message_id: str, now: datetime) -> None:
+    """A message waits for those before it."""
+    tx.set_state(_held_name(identifier, number), message_id.encode(), now)
+    tx.set_state(_waits_name(message_id), identifier.encode(), now)
+
+
+def freed(tx: Transaction, identifier: str, passed: tuple[int, ...], now: datetime) -> list[str]:
+    """The messages that waited under these numbers, in their order, and wait no longer."""
+    found = []
+    for one in passed:
+        name = _held_name(identifier, one)
+        message_id = tx.state(name)
+        if message_id is None:
+            continue
+        tx.set_state(name, None, now)
+        tx.set_state(_waits_name(message_id.decode()), None, now)
+        found.append(message_id.decode())
+    return found
+
+
+def first_held(reader: Reader, record: DestinationRecord) -> str | None:
+    """The message that waits first in a sequence."""
+    for lower, _ in wsrm.held(record.destination):
+        found = reader.state(_held_name(record.destination.identifier, lower))
+        if found is not None:
+            return found.decode()
+    return None
+
+
+def waits_in(reader: Reader, message_id: str) -> str | None:
+    """The sequence in which a message waits for others."""
+    found = reader.state(_waits_name(message_id))
+    return None if found is None else found.decode()

@@ -1,0 +1,245 @@
+"""Large messages from one node to another: cut there, joined here, delivered once."""
+
+import io
+import json
+import random
+import zipfile
+from typing import Any
+
+import pytest
+
+from postroad.store.records import Message, Side, State
+from tests.node.collecting import collect
+from tests.node.joining import payloads
+from tests.node.reliable import (
+    BUYER,
+    ORDERS,
+    SELLER,
+    STORES,
+    Held,
+    Posted,
+    World,
+    lost,
+    passed,
+    played,
+    reply_lost,
+)
+from tests.node.splitting import BIG, PAYLOAD, RETRY, agree, fragments, splitting
+
+in_every_store = pytest.mark.parametrize("kept_in", STORES)
+
+
+def encrypted(world: World) -> None:
+    """What the buyer and the seller agreed on is also encrypted."""
+    for at in (BUYER, SELLER):
+        x509 = world._pmodes[at][-1]["legs"][0]["security"]["x509"]
+        x509["encryption"] = {"encrypt": True, "certificate": "../keys/seller.pem"}
+        if at == SELLER:
+            x509["encryption"]["key"] = "../keys/seller.p12"
+
+
+async def arrives(world: World, payload: bytes = PAYLOAD) -> None:
+    """Everything is at rest, at both ends, and the message was delivered once."""
+    buyer, seller = world.stations[BUYER], world.stations[SELLER]
+    assert await buyer.state(BIG) is State.ACKNOWLEDGED
+    assert {one.state for one in await fragments(buyer)} == {State.ACKNOWLEDGED}
+    assert await seller.inbox() == [BIG]
+    assert await payloads(seller, BIG) == [payload]
+    assert await buyer.work() == {}
+    assert await seller.work() == {}
+
+
+def big(world: World) -> list[Posted]:
+    """The fragments that were posted, copies too."""
+    return [one for one in world.wire.to(SELLER) if b"MessageFragment" in one.body]
+
+
+@pytest.mark.req("P2-4.2.2-01", "P2-4.3.1-01", "P2-4.3.1-02", "P2-4.3.1-08", "P2-4.3.1-11")
+@pytest.mark.req("P2-4.3.1-10", "P2-4.3.1-13", "P2-4.4.2-02", "P2-4.4.2-06", "P2-7.4-03")
+@in_every_store
+@pytest.mark.parametrize("secured", ["plain", "signed", "encrypted"])
+@played
+async def test_a_large_message_arrives_in_fragments(
+    world: World, kept_in: str, secured: str
+) -> None:
+    world.kept_in = kept_in
+    agree(world, signed=secured != "plain")
+    if secured == "encrypted":
+        encrypted(world)
+    buyer, _ = await world.both()
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(5)
+    await arrives(world)
+    assert len(big(world)) == 4
+    assert (await buyer.message(BIG)).attempts == 1
+    story = await buyer.story(BIG)
+    assert story == ["submitted", "split", "sent", "receipt_received"]
+
+
+@pytest.mark.req("P2-4.3.1-04", "P2-4.3.2-13", "P2-4.2.4-02")
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("algorithm", [None, "gzip", "identity"])
+@played
+async def test_it_does_in_each_version_of_soap_and_compressed(
+    world: World, soap: str, algorithm: str | None
+) -> None:
+    more: dict[str, Any] = {}
+    if algorithm is not None:
+        more["compression"] = {"enabled": True, "algorithm": algorithm}
+    agree(world, soap=soap, signed=True, splitting=splitting("2 KiB", **more))
+    buyer, _ = await world.both()
+    payload = random.Random(7).randbytes(50_000)
+    await buyer.send(BIG, payload=payload)
+    await world.until(5)
+    assert len(big(world)) > 1
+    await arrives(world, payload)
+
+
+@in_every_store
+@pytest.mark.parametrize(("trouble", "again"), [(lost, 1), (reply_lost, 0)])
+@played
+async def test_a_line_that_breaks_costs_one_fragment_at_most(
+    world: World, kept_in: str, trouble: Any, again: int
+) -> None:
+    world.kept_in = kept_in
+    agree(world, signed=True)
+    buyer, _ = await world.both()
+    world.configure(BUYER, send={"parallel": 1})
+    world.wire.will(*[passed] * 2, trouble)
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(60)
+    await arrives(world)
+    posted = [one.body for one in big(world)]
+    assert len(posted) == 4 + again
+    assert len(set(posted)) == 4
+
+
+@in_every_store
+@pytest.mark.parametrize("who", [BUYER, SELLER])
+@played
+async def test_either_end_may_die_in_the_middle(world: World, kept_in: str, who: str) -> None:
+    world.kept_in = kept_in
+    agree(world, signed=True, size="10000 B")
+    world.configure(BUYER, send={"parallel": 2})
+    buyer, _ = await world.both()
+    holds = [Held() for _ in range(2)]
+    world.wire.will(*[passed] * 4, *holds)
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(3)
+    assert len(big(world)) == 6
+    await world.start_again(who)
+    for one in holds:
+        one.release(lost)
+    await world.until(120)
+    await arrives(world)
+    assert len(big(world)) <= 11 + 2
+
+
+@pytest.mark.req("P2-4.4.2-04", "P2-4.4.2-14", "P2-4.4.2-15")
+@in_every_store
+@played
+async def test_fragments_are_pulled_one_by_one_in_ascending_order(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    collect(world, signed=True)
+    for at in (BUYER, SELLER):
+        world._pmodes[at][-1]["legs"][0]["splitting"] = splitting()
+    buyer, seller = await world.both()
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(2)
+    assert await seller.inbox() == []
+    for _ in range(4):
+        await seller.process.ask(seller.node.pull(ORDERS))
+    await world.until(5)
+    await arrives(world)
+    found = await fragments(buyer)
+    sent = [one for one in await buyer.journal("sent") if one.kind == "fragment"]
+    assert [one.message_id for one in sent] == [one.message_id for one in found]
+    assert [one.fragment for one in sent] == [1, 2, 3, 4]
+
+
+@played
+async def test_what_is_to_follow_in_order_waits_for_all_fragments(world: World) -> None:
+    agree(world, in_order="pmode", signed=True)
+    world.configure(BUYER, send={"parallel": 1})
+    buyer, seller = await world.both()
+    hold = Held()
+    world.wire.will(passed, hold)
+    await buyer.send(BIG, payload=PAYLOAD)
+    await buyer.send("next@buyer")
+    await world.until(3)
+    assert world.wire.to(SELLER, "next@buyer") == []
+    hold.release()
+    await world.until(10)
+    assert await seller.inbox() == [BIG, "next@buyer"]
+
+
+@played
+async def test_a_joined_message_that_comes_again_in_a_new_group_is_delivered_once(
+    world: World,
+) -> None:
+    agree(world, signed=True, retry=RETRY | {"max_retries": 1})
+    buyer, seller = await world.both()
+    world.wire.usual[BUYER] = lost
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(120)
+    assert await buyer.state(BIG) is State.IN_DOUBT
+    del world.wire.usual[BUYER]
+    await buyer.node.resend(BIG)
+    await world.until(180)
+    assert await seller.inbox() == [BIG]
+    assert await buyer.state(BIG) in (State.ACKNOWLEDGED, State.SETTLED)
+
+
+@played
+async def test_how_far_it_is_can_be_asked_all_the_while(world: World) -> None:
+    agree(world)
+    world.configure(BUYER, send={"parallel": 1})
+    buyer, _ = await world.both()
+    hold = Held()
+    world.wire.will(passed, passed, hold)
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(3)
+    whole = await buyer.message(BIG, Side.SENDING)
+    done = await buyer.node.transfer(whole)
+    assert done is not None
+    assert (done.fragments, done.sent, done.arrived) == (4, 2, 2)
+    assert done.arrived_bytes == 60_000 < done.bytes
+    hold.release()
+    await world.until(6)
+    done = await buyer.node.transfer(await buyer.message(BIG, Side.SENDING))
+    assert done is not None
+    assert (done.sent, done.arrived, done.arrived_bytes) == (4, 4, done.bytes)
+    small = Message(Side.SENDING, "x", State.SENT, whole.created_at, whole.created_at)
+    assert await buyer.node.transfer(small) is None
+
+
+@pytest.mark.req("P2-4.4.2-20")
+@played
+async def test_the_receipt_for_the_whole_is_evidence_at_both_ends(world: World) -> None:
+    agree(world, signed=True)
+    await (await world.start(BUYER)).send(BIG, payload=PAYLOAD)
+    await world.start(SELLER)
+    await world.until(30)
+    await arrives(world)
+    for station in world.stations.values():
+        zipped = b"".join(await station.node.evidence(BIG))
+        verdict = json.loads(zipfile.ZipFile(io.BytesIO(zipped)).read("verdict.json"))
+        assert verdict["holds"] is True
+        [receipt] = verdict["receipts"]
+        assert [one["equal"] for one in receipt["digests"]] == [True, True]
+
+
+@played
+async def test_a_message_too_large_for_company_goes_in_fragments_at_once(world: World) -> None:
+    company = {"compatibility": {"pmode_list": [ORDERS]}, "max_delay": "PT5S"}
+    agree(world, signed=True, bundling={"policy": "optional", **company})
+    buyer, seller = await world.both()
+    await buyer.send("small@buyer")
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(3)
+    assert await seller.inbox() == [BIG]
+    await world.until(10)
+    assert await seller.inbox() == [BIG, "small@buyer"]
+    assert await buyer.state(BIG) is State.ACKNOWLEDGED

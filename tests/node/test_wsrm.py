@@ -1,0 +1,297 @@
+"""WS-ReliableMessaging between two nodes: sequences, numbers, acknowledgements, faults."""
+
+import pytest
+
+from postroad.store.records import State
+from tests.node.reliable import (
+    BUYER,
+    LARGE,
+    ORDERS,
+    SELLER,
+    STORES,
+    World,
+    lost,
+    played,
+    refused,
+    reply_lost,
+)
+from tests.node.sequences import agree, headers_of, kind_of, kinds, numbers, unless
+
+M = [f"m{n}@buyer" for n in range(6)]
+
+
+@pytest.mark.parametrize("kept_in", STORES)
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.req("P2-6.6.1-01", "P2-2.8.1-01")
+@played
+async def test_a_message_is_acknowledged_by_its_number(
+    world: World, kept_in: str, soap: str, signed: bool
+) -> None:
+    world.kept_in = kept_in
+    agree(world, signed=signed, soap=soap)
+    buyer, seller = await world.both()
+    for one in M[:3]:
+        await buyer.send(one)
+    await world.wait(1)
+    assert [await buyer.state(one) for one in M[:3]] == [State.ACKNOWLEDGED] * 3
+    assert await seller.inbox() == M[:3]
+    assert kinds(world) == ["CreateSequence", *["message"] * 3]
+    assert sorted(number for _, number in numbers(world)) == [1, 2, 3]
+    assert len({name for name, _ in numbers(world)}) == 1
+    assert await buyer.story(M[0]) == ["submitted", "sent", "ack_received"]
+    assert await seller.story(M[0]) == ["received", "delivered", "acked"]
+
+
+@played
+async def test_a_copy_has_the_same_number_and_is_taken_once(world: World) -> None:
+    agree(world)
+    buyer, seller = await world.both()
+    world.wire.usual[SELLER] = unless(lambda one: kind_of(one) == "message", reply_lost)
+    await buyer.send(M[0])
+    await world.wait(1)
+    world.wire.usual.clear()
+    await world.wait(5)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M[0]]
+    first, second = numbers(world)
+    assert first == second
+    assert "duplicate" in await seller.story(M[0])
+
+
+@played
+async def test_one_acknowledgement_settles_all_that_it_covers(world: World) -> None:
+    agree(world)
+    buyer, _ = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    world.wire.usual[SELLER] = reply_lost
+    for one in M[1:4]:
+        await buyer.send(one)
+    await world.wait(1)
+    assert [await buyer.state(one) for one in M[1:4]] == [State.WAITING] * 3
+    world.wire.usual.clear()
+    await buyer.send(M[4])
+    await world.wait(1)
+    assert [await buyer.state(one) for one in M[1:5]] == [State.ACKNOWLEDGED] * 4
+    assert kinds(world).count("message") == 5
+
+
+@played
+async def test_order_is_kept_over_a_line_that_loses(world: World) -> None:
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    world.wire.will(lost)
+    for one in M[1:4]:
+        await buyer.send(one)
+    await world.wait(1)
+    assert await seller.inbox() == M[:1]
+    assert await seller.state(M[3]) is State.HELD
+    assert await buyer.state(M[3]) is State.ACKNOWLEDGED
+    await world.wait(6)
+    assert await seller.inbox() == M[:4]
+    assert await seller.story(M[2]) == ["received", "out_of_order", "held", "acked", "delivered"]
+
+
+@played
+async def test_without_order_nobody_waits(world: World) -> None:
+    agree(world)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    world.wire.will(lost)
+    await buyer.send(M[1])
+    await buyer.send(M[2])
+    await world.wait(1)
+    assert await seller.inbox() == [M[0], M[2]]
+
+
+@played
+async def test_acknowledgements_that_call_back(world: World) -> None:
+    agree(world, pattern="Callback")
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert kinds(world, BUYER) == ["ack"]
+    assert await seller.inbox() == [M[0]]
+
+
+@played
+async def test_a_signed_acknowledgement_calls_back(world: World) -> None:
+    agree(world, pattern="Callback", signed=True)
+    buyer, _ = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+
+
+@played
+async def test_a_partner_who_forgot_the_sequence_gets_another_one(world: World) -> None:
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    seller.kill()
+    world._memories.pop(SELLER)
+    seller = await world.start(SELLER)
+    for one in M[1:4]:
+        await buyer.send(one)
+    await world.wait(20)
+    assert [await buyer.state(one) for one in M[1:4]] == [State.ACKNOWLEDGED] * 3
+    assert await seller.inbox() == M[1:4]
+    assert kinds(world).count("CreateSequence") == 2
+    last = numbers(world)[-1][0]
+    assert sorted(number for name, number in numbers(world) if name == last)[:3] == [1, 2, 3]
+
+
+@played
+async def test_what_an_ended_sequence_left_behind_is_not_overtaken(world: World) -> None:
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    seller.kill()
+    world._memories.pop(SELLER)
+    seller = await world.start(SELLER)
+    await buyer.send(M[1])
+    await world.wait(1)
+    # It was turned away, and waits for its retry; what comes now goes into the next sequence.
+    await buyer.send(M[2])
+    await world.wait(1)
+    assert await seller.inbox() == []
+    await world.wait(20)
+    assert await seller.inbox() == M[1:3]
+
+
+@played
+async def test_nobody_who_makes_a_sequence_fails_the_message_in_time(world: World) -> None:
+    agree(world)
+    buyer = await world.start(BUYER)
+    world.wire.usual[SELLER] = refused
+    await buyer.send(M[0])
+    await buyer.send(M[1])
+    await world.wait(60)
+    for one in M[:2]:
+        assert await buyer.state(one) is State.FAILED
+    message = await buyer.message(M[0])
+    assert "no sequence could be made" in (message.detail or "")
+
+
+@played
+async def test_a_partner_who_comes_back_makes_the_sequence(world: World) -> None:
+    agree(world)
+    buyer, seller = await world.both()
+    world.wire.will(refused, lost)
+    await buyer.send(M[0])
+    await world.wait(20)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M[0]]
+
+
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_who_is_killed_goes_on_in_the_same_sequence(world: World, kept_in: str) -> None:
+    world.kept_in = kept_in
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    world.wire.usual[SELLER] = lost
+    await buyer.send(M[1])
+    await world.wait(1)
+    world.wire.usual.clear()
+    buyer = await world.start_again(BUYER)
+    seller = await world.start_again(SELLER)
+    await buyer.send(M[2])
+    await world.wait(30)
+    assert [await buyer.state(one) for one in M[:3]] == [State.ACKNOWLEDGED] * 3
+    assert await seller.inbox() == M[:3]
+    assert kinds(world).count("CreateSequence") == 1
+
+
+@played
+async def test_an_idle_sequence_is_ended(world: World) -> None:
+    agree(world, max_idle="PT1M")
+    buyer, _ = await world.both()
+    await buyer.send(M[0])
+    await world.wait(200)
+    assert kinds(world) == ["CreateSequence", "message", "CloseSequence", "TerminateSequence"]
+    await buyer.send(M[1])
+    await world.wait(1)
+    assert await buyer.state(M[1]) is State.ACKNOWLEDGED
+    assert kinds(world)[-2:] == ["CreateSequence", "message"]
+    assert numbers(world)[-1][1] == 1
+
+
+@played
+async def test_a_message_that_is_given_up_holds_nobody_up(world: World) -> None:
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    world.wire.usual[SELLER] = unless(lambda one: M[1].encode() in one.body, lost)
+    await buyer.send(M[1])
+    await buyer.send(M[2])
+    await world.wait(60)
+    assert await buyer.state(M[1]) is State.IN_DOUBT
+    assert await seller.inbox() == [M[0], M[2]]
+    await buyer.send(M[3])
+    await world.wait(2)
+    assert await seller.inbox() == [M[0], M[2], M[3]]
+    assert kinds(world).count("CreateSequence") == 2
+
+
+@played
+async def test_what_was_given_up_is_sent_anew_in_the_next_sequence(world: World) -> None:
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    world.wire.usual[SELLER] = unless(lambda one: M[1].encode() in one.body, lost)
+    await buyer.send(M[1])
+    await world.wait(60)
+    world.wire.usual.clear()
+    await buyer.process.ask(buyer.node.resend(M[1]))
+    await world.wait(2)
+    assert await buyer.state(M[1]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M[0], M[1]]
+
+
+@played
+async def test_a_large_message_is_numbered_too(world: World) -> None:
+    agree(world)
+    buyer, seller = await world.both()
+    await buyer.send(M[0], payload=LARGE)
+    await world.wait(1)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M[0]]
+
+
+@played
+async def test_receipts_call_back_beside_acknowledgements(world: World) -> None:
+    agree(world, receipts=True, signed=True)
+    buyer, _ = await world.both()
+    await buyer.send(M[0])
+    await world.wait(2)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert "receipt_received" in await buyer.story(M[0])
+
+
+@pytest.mark.req("P2-2.8.1-11", "P2-2.8.1-05")
+@played
+async def test_what_is_correlated_shares_a_sequence(world: World) -> None:
+    paths = "eb3:UserMessage/eb3:CollaborationInfo/eb3:ConversationId"
+    agree(world, ORDERS, correlation=paths)
+    agree(world, "invoices", correlation=paths)
+    buyer, _ = await world.both()
+    await buyer.send(M[0], conversation="a")
+    await buyer.send(M[1], conversation="b")
+    await buyer.send(M[2], "invoices", conversation="a")
+    await world.wait(2)
+    assert [await buyer.state(one) for one in M[:3]] == [State.ACKNOWLEDGED] * 3
+    by = {one: headers_of(world.wire.to(SELLER, one)[0]) for one in M[:3]}
+    names = [by[one].sequence.identifier for one in M[:3]]  # type: ignore[union-attr]
+    assert names[0] == names[2] != names[1]

@@ -1,0 +1,105 @@
+"""What of reliable messaging can be agreed on here, and what is refused with a sentence."""
+
+from datetime import timedelta
+
+import pytest
+
+from postroad.agreement.loading import Problem, load_pmodes
+from postroad.agreement.pmode import PMode
+from postroad.agreement.reliable import reliable_of
+from postroad.agreement.retrying import retry_of
+from postroad.wire.names import DEFAULT_MPC, WSRM
+
+HEAD = "id: p\ninitiator: {party: urn:acme, authorization: {username: u, password: p}}\n"
+WSRM_LEG = "reliability: {protocol: wsrm, at_least_once: {contract: true%s}%s}"
+
+
+def told(leg: str, more: str = "") -> list[Problem]:
+    text = f"{HEAD}responder: {{party: urn:globex}}\n{more}legs:\n  - {leg}\n"
+    return [one for one in load_pmodes(text, "p.yaml").problems if one.level.value == "error"]
+
+
+def only(leg: str, more: str = "") -> str:
+    problems = told(leg, more)
+    assert len(problems) == 1, [str(one) for one in problems]
+    return str(problems[0])
+
+
+def agreed(text: str) -> PMode:
+    [found] = load_pmodes(
+        f"{HEAD}responder: {{party: urn:globex}}\nlegs:\n  - {text}\n", "p.yaml", supported=None
+    ).pmodes
+    return found
+
+
+@pytest.mark.req("P2-6.6.1-01")
+def test_a_contract_that_can_be_kept_has_no_problem() -> None:
+    assert told(WSRM_LEG % ("", "")) == []
+    found = reliable_of(agreed(WSRM_LEG % ("", "")).legs[0])
+    assert found is not None
+    assert found.protocol == WSRM
+
+
+@pytest.mark.parametrize(
+    ("leg", "said"),
+    [
+        ("reliability: {at_most_once: true}", "names no protocol"),
+        ("reliability: {protocol: wsrm, in_order: true}", "nothing is agreed on"),
+        (
+            "reliability: {protocol: ws-reliability, at_least_once: {contract: true}}",
+            "WS-Reliability is not spoken",
+        ),
+        (WSRM_LEG % (", reply_pattern: Callback", ""), "nothing says where"),
+        (WSRM_LEG % ("", ", correlation: 'a['"), "is no XPath"),
+        (WSRM_LEG % ("", "") + "\n    bundling: {policy: optional}", "bundles are not sent"),
+        (
+            WSRM_LEG % ("", "")
+            + "\n    security: {send_receipt: true}\n    reception_awareness: true",
+            "reception_awareness sends messages again too",
+        ),
+        (
+            WSRM_LEG % ("", "") + "\n    security: {send_receipt: true}",
+            "would both be the response",
+        ),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(leg: str, said: str) -> None:
+    assert any(said in str(one) for one in told(leg))
+
+
+def test_messages_that_are_pulled_are_not_sent_in_sequences() -> None:
+    assert "messages that are pulled" in only(WSRM_LEG % ("", ""), "mep_binding: pull\n")
+
+
+def test_pull_requests_are_reliable_unless_somebody_says_no() -> None:
+    contract = agreed(WSRM_LEG % ("", "")).legs[0].reliability.at_least_once.contract  # type: ignore[union-attr]
+    assert contract is not None
+    assert contract.reliable_pull is True
+
+
+@pytest.mark.req("P2-6.6.3-01", "P2-2.6.2-10")
+def test_the_channel_of_acknowledgements_is_named_or_inferred() -> None:
+    pulled = WSRM_LEG % (", reply_pattern: Pull", "")
+    assert reliable_of(agreed(pulled).legs[0]).channel == f"{DEFAULT_MPC}.response"  # type: ignore[union-attr]
+    own = pulled + "\n    business_info: {mpc: urn:m}"
+    assert reliable_of(agreed(own).legs[0]).channel == "urn:m.response"  # type: ignore[union-attr]
+    epr = "{address: icloud, epr: {routing_input: {business_info: {mpc: urn:acks}}}}"
+    contract = f"{{enabled: true, acks_to: {{value: https://h.example, addressing: {epr}}}}}"
+    named = (
+        f"reliability: {{protocol: wsrm, at_least_once: {{contract: {contract},"
+        " reply_pattern: Pull}}"
+    )
+    assert reliable_of(agreed(named).legs[0]).channel == "urn:acks"  # type: ignore[union-attr]
+
+
+def test_retries_have_their_own_parameters() -> None:
+    policy = retry_of(agreed(WSRM_LEG % ("", ", retry: {max_retries: 2, period: PT7S}")).legs[0])
+    assert policy is not None
+    assert (policy.retries, policy.interval) == (2, timedelta(seconds=7))
+
+
+def test_paths_of_correlation_start_at_the_message() -> None:
+    paths = "eb3:UserMessage/eb3:CollaborationInfo/eb3:Service, ebint:UserMessage/eb3:PartyInfo"
+    found = reliable_of(agreed(WSRM_LEG % ("", f", correlation: '{paths}'")).legs[0])
+    assert found is not None
+    assert found.correlation == ("eb3:CollaborationInfo/eb3:Service", "eb3:PartyInfo")
