@@ -29,6 +29,7 @@ def collect(
     receipt: bool = True,
     soap: str = "1.2",
     client: bool = False,
+    bundling: dict[str, Any] | None = None,
     **pulling: Any,
 ) -> None:
     """Somebody pulls from the buyer; `pulling` are the parameters of that."""
@@ -52,6 +53,8 @@ def collect(
             shown = {"certificate": f"../keys/{by}.pem"}
             leg["protocol"]["address"] = address(BUYER).replace("http:", "https:")
             leg["protocol"]["security"] = {"protocol": "TLS", "client": shown}
+        if bundling is not None:
+            leg["bundling"] = bundling
         if retry is not None:
             leg["reception_awareness"] = {"retry": {"parameters": retry}}
         puller: dict[str, Any] = {"party": party(by), "role": "urn:example:receiver"}

@@ -315,3 +315,65 @@ async def test_a_bundle_of_which_a_unit_was_removed_is_not_sent_in_part(world: W
     await world.until(500)
     assert len(world.wire.to(SELLER)) == posted
     assert "was removed" in ((await buyer.message(NAMES[0])).detail or "")
+
+
+@in_every_store
+@played
+async def test_who_must_have_company_finds_it_in_another_process(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    world.agree(UPDATES, bundling=bundling("always"))
+    buyer, seller = await world.both()
+    other = await world.start(BUYER, beside=True)
+    await buyer.send(NAMES[0], UPDATES)
+    await world.until(1)
+    await other.send(NAMES[1], UPDATES)
+    await world.until(20)
+    assert [units(one) for one in world.wire.to(SELLER)] == [list(NAMES[:2])]
+    assert await seller.inbox() == list(NAMES[:2])
+    assert [await buyer.state(name) for name in NAMES[:2]] == 2 * [State.ACKNOWLEDGED]
+    assert await buyer.work() == {}
+
+
+@pytest.mark.req("P2-3.10.1-08")
+@played
+async def test_units_of_a_series_keep_their_order_in_whichever_process_they_wait(
+    world: World,
+) -> None:
+    order = {"ordering": {"policy": "documentorder"}, "max_size": "4 KiB"}
+    world.agree(UPDATES, bundling=bundling(**order), retry=RETRY, in_order="pmode")
+    buyer, seller = await world.both()
+    other = await world.start(BUYER, beside=True)
+    names = [f"{number}@buyer" for number in range(12)]
+    await buyer.send(names[0], UPDATES)
+    for name in names[1:]:
+        # These are soon too many for one bundle, and do not wait.
+        await other.send(name, UPDATES)
+    await world.until(30)
+    assert [name for one in world.wire.to(SELLER) for name in units(one)] == names
+    assert await seller.inbox() == names
+    assert await buyer.work() == {}
+
+
+@played
+async def test_what_follows_in_order_goes_on_when_all_units_in_doubt_are_settled(
+    world: World,
+) -> None:
+    order = {"ordering": {"policy": "documentorder"}}
+    world.agree(UPDATES, bundling=bundling(**order), in_order="pmode")
+    buyer, _ = await world.both()
+    world.wire.will(lost)
+    for name in NAMES[:2]:
+        await buyer.send(name, UPDATES)
+    await world.until(10)
+    await buyer.send(NAMES[2], UPDATES)
+    await world.until(20)
+    assert [await buyer.state(name) for name in NAMES[:2]] == 2 * [State.IN_DOUBT]
+    await buyer.node.settle(NAMES[0], "received")
+    await world.until(21)
+    assert await buyer.state(NAMES[2]) is State.READY
+    await buyer.node.settle(NAMES[1], "received")
+    await world.until(22)
+    assert await buyer.state(NAMES[2]) is State.ACKNOWLEDGED
+    assert await buyer.work() == {}

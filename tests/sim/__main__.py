@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import ENOUGH, missing
-from tests.sim.plan import asks, pulls, speaks_ebxml
+from tests.sim.plan import asks, bundles, pulls, speaks_ebxml
 from tests.sim.run import WHOLE, Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
@@ -53,6 +53,7 @@ def main() -> int:
         for asked, among in (
             (options.ebxml, speaks_ebxml),
             (options.pull, pulls),
+            (options.bundle, bundles),
             (options.ask, asks),
         ):
             if asked:
@@ -68,6 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
     parser.add_argument("--ebxml", action="store_true", help="those in which ebXML is spoken")
     parser.add_argument("--pull", action="store_true", help="those in which messages are pulled")
+    parser.add_argument("--bundle", action="store_true", help="those in which they are bundled")
     parser.add_argument("--ask", action="store_true", help="those in which requests have replies")
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--messages", type=int, help="of --seed: only its first messages")

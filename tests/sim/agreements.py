@@ -21,6 +21,7 @@ from postroad.node.in_force import InForce
 from postroad.node.initializing import Plan, Station, initialize
 from postroad.node.service import Reloaded
 from tests.sim.asked_agreements import ASKED_KINDS, asked_pmode
+from tests.sim.bundled_agreements import BUNDLED_KINDS, bundling_terms
 from tests.sim.ebxml_agreements import EBXML_KINDS, address, ebxml_pmode, mailbox, relay_pmode
 from tests.sim.kinds import FEW, FOR_EVER, MANY, PARTIES, RELAY, SERVICE, SIGNERS, Kind
 from tests.sim.pulled_agreements import PULLED_KINDS, credentials, pulled_info, pulled_terms
@@ -111,7 +112,7 @@ def _make_party(folder: Path, name: str) -> Party:
 def agreed() -> Iterator[tuple[str, str, Kind]]:
     """Who may send what to whom."""
     for sender, receiver in permutations(PARTIES, 2):
-        for kind in (*KINDS, *EBXML_KINDS, *PULLED_KINDS, *ASKED_KINDS):
+        for kind in (*KINDS, *EBXML_KINDS, *PULLED_KINDS, *ASKED_KINDS, *BUNDLED_KINDS):
             if not kind.only_two or {sender, receiver} <= SIGNERS:
                 yield sender, receiver, kind
 
@@ -149,6 +150,8 @@ def _leg(sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]:
     awareness = _awareness(kind)
     if awareness:
         leg["reception_awareness"] = awareness
+    if kind.bundling is not None:
+        leg["bundling"] = bundling_terms(pmode_id(sender, receiver, kind), kind)
     return leg
 
 

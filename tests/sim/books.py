@@ -94,7 +94,16 @@ class Books:
     def begun_anew(self, party: str, message_id: str) -> None:
         """An operator resends a message that was given up."""
         self.replays[party].begun_anew[message_id] = self.replays[party].seq
-        self._timings[party].anew(message_id)
+        for unit in self._with(party, message_id):
+            self._timings[party].anew(unit)
+
+    def _with(self, party: str, message_id: str) -> list[str]:
+        """The units that are sent with a message: all of its bundle."""
+        row = self._find(party, Side.SENDING, message_id)
+        bundle = row.bundle if row is not None else None
+        rows = self._disks[party].messages() if bundle is not None else []
+        units = [one for one in rows if one.side is Side.SENDING and one.bundle == bundle]
+        return [one.message_id for one in units] or [message_id]
 
     def _find(self, party: str, side: Side, message_id: str) -> Message | None:
         return self._disks[party].message(side, message_id)
@@ -130,6 +139,10 @@ class Books:
 
     def _hammered(self, name: str, event: Event) -> None:
         """Who could not be reached so and so often is left alone for a while."""
+        row = self._find(name, Side.SENDING, event.message_id or "")
+        if row is not None and row.bundle not in (None, row.message_id):
+            # An attempt with a bundle counts once.
+            return
         key = name, self._partner_of(name, event)
         if event.event in ("sent", "resent", "forwarded", "resumed"):
             self._in_a_row[key] = 0
@@ -170,11 +183,12 @@ class Books:
         self.receipts.responded(sent, body)
         self._acknowledgments.responded(sent, body)
 
-    def handed_out(self, sent: Transmission, message_id: str, body: bytes, times: int) -> None:
+    def handed_out(self, sent: Transmission, times: Mapping[str, int], body: bytes) -> None:
         if sent.pulls:
-            self._channels.handed_out(sent, message_id, body, times)
-        else:
-            self.exchanges.responded(sent, message_id, body, times)
+            self._channels.handed_out(sent, times, body)
+            return
+        for message_id, many in times.items():
+            self.exchanges.responded(sent, message_id, body, many)
 
     def _is_halted(self, sender: str, receiver: str) -> bool:
         """Whether a partner is suspended, and nothing to it can still be under way."""
@@ -215,6 +229,10 @@ class Books:
 
     def _mark(self, event: Event, commit: Commit) -> None:
         self._history.mark(event.event)
+        if event.event == "resent" and event.envelope not in (None, event.message_id):
+            self._history.mark("sent in a bundle again")
+        if event.event == "delivery_failed" and event.error_code == "EBMS:0030":
+            self._history.mark("lonely")
         if (event.protocol or "").startswith("ebxml"):
             self._mark_ebxml(event)
         if event.event in ("sent", "resent") and event.detail is not None:
@@ -296,9 +314,9 @@ class Books:
             return True
         fetched = row.channel is not None or self._is_response(disk.name, row)
         sent_by = "offer" if fetched else "send"
-        kinds = ("forward",) if row.side is Side.FORWARDING else ("package", sent_by)
+        kinds = ("forward",) if row.side is Side.FORWARDING else ("package", "bundle", sent_by)
         return any(
-            work.message_id == row.message_id and work.kind in kinds
+            work.message_id in (row.message_id, row.bundle) and work.kind in kinds
             for work in disk.tables.work.values()
         )
 
@@ -390,6 +408,10 @@ class Books:
         extra = any(one is not None and one.extra for one in brought)
         if extra or row.message_id in self._copies_refused:
             self._history.mark("ghost of a copy")
+            return
+        if row.bundle is not None:
+            # Refused by call-back, and sent on for its neighbours: its receipt settles it.
+            self._history.mark("ghost of a bundle")
             return
         self._fail(f"{sender} says {row.state.value}, but {receiver} has it", row.message_id)
 

@@ -34,8 +34,15 @@ class Channels:
         self._served: set[bytes] = set()
         """PullRequests, copies or not, that brought a message."""
 
-    def handed_out(self, sent: Transmission, message_id: str, body: bytes, times: int) -> None:
-        """A message is the answer to a PullRequest, for so manieth time."""
+    def handed_out(self, sent: Transmission, times: Mapping[str, int], body: bytes) -> None:
+        """Messages are the answer to a PullRequest, each for so manieth time."""
+        for message_id, many in times.items():
+            self._handed_out(sent, message_id, body, many)
+        if len(times) > 1:
+            self._history.mark("handed out in a bundle")
+        self._served.add(sent.body)
+
+    def _handed_out(self, sent: Transmission, message_id: str, body: bytes, times: int) -> None:
         sender, receiver = sent.receiver, sent.sender
         planned = self._plan.get((sender, message_id))
         row = self._find(sender, Side.SENDING, message_id)
@@ -52,7 +59,6 @@ class Channels:
             wrong = f"handed out to {receiver}, who is suspended"
         if wrong is not None:
             self._history.fail(wrong, message_id)
-        self._served.add(sent.body)
         self._history.mark("handed out" if times == 1 else "handed out again")
 
 

@@ -41,6 +41,8 @@ class Kind:
     """What the carrier, through whom it goes, does; None: it goes straight."""
     pulling: Mapping[str, Any] | None = None
     """How its receiver pulls; None: it is pushed."""
+    bundling: Mapping[str, Any] | None = None
+    """How its messages are bundled with each other; None: each goes alone."""
     binding: str | None = None
     """Of a two-way exchange; None: nobody replies."""
     alternate: str | None = None

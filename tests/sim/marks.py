@@ -76,6 +76,7 @@ _PULLED: Final = (
     "pulled by an operator",
     "selected by an operator",
 )
+_BUNDLED: Final = ("bundled", "handed out in a bundle", "lonely", "sent in a bundle again")
 _ASKED: Final = (
     "a reply by pushAndPush",
     "a reply by pushAndPull",
@@ -89,7 +90,7 @@ _ASKED: Final = (
     "a second reply refused",
 )
 _FAULTS: Final = tuple(name for name in RATES if name != "drift")
-REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_ASKED, *_FAULTS)
+REQUIRED: Final = (*_STATES, *_EVENTS, *_STORIES, *_EBXML, *_PULLED, *_ASKED, *_BUNDLED, *_FAULTS)
 
 
 def missing(reached: Mapping[str, int]) -> list[str]:

@@ -8,7 +8,7 @@ that says whether a byte of the body may have left.
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -66,8 +66,8 @@ class Witness(Protocol):
 
     def responded(self, sent: "Transmission", body: bytes) -> None: ...
 
-    def handed_out(self, sent: "Transmission", message_id: str, body: bytes, times: int) -> None:
-        """A message is the answer to a PullRequest or a request, for so manieth time."""
+    def handed_out(self, sent: "Transmission", times: Mapping[str, int], body: bytes) -> None:
+        """Messages are the answer to a PullRequest or a request, each for so manieth time."""
 
 
 class Place(Protocol):
@@ -93,6 +93,8 @@ class Transmission:
     url: str = ""
     soap_action: str | None = None
     by_mail: bool = False
+    units: tuple[str, ...] = ()
+    """Of a message: all units that it holds, the first of them `message_id`."""
 
     @property
     def pulls(self) -> bool:
@@ -209,6 +211,7 @@ class Network:
             url=url,
             soap_action=action,
             by_mail=by_mail,
+            units=() if is_signal else _units(body),
         )
 
     async def carry(
@@ -263,8 +266,8 @@ class Network:
         self._leaves(sent)
 
     def _leaves(self, sent: Transmission) -> None:
-        if sent.message_id and not sent.is_signal and sent.receiver in PARTIES:
-            self.posts[sent.sender, sent.message_id] += 1
+        if sent.receiver in PARTIES:
+            self.posts.update((sent.sender, name) for name in sent.units)
         self._note(sent, "leaves")
         if sent.receiver in PARTIES:
             self._witness.leaves(sent)
@@ -400,6 +403,7 @@ class Network:
             url=sent.url,
             soap_action=sent.soap_action,
             by_mail=sent.by_mail,
+            units=sent.units,
         )
         self.on_the_way += 1
         try:
@@ -442,14 +446,14 @@ class Network:
         return response
 
     def _hands_out(self, sent: Transmission, response: Response) -> None:
-        """A message leaves as the answer to a PullRequest, or to a request."""
-        message_id = _given(response.body)
-        if message_id is None:
-            return
-        self.posts[sent.receiver, message_id] += 1
-        self._history.note(sent.receiver, f"{sent} brings it", message_id)
-        times = self.posts[sent.receiver, message_id]
-        self._witness.handed_out(sent, message_id, response.body, times)
+        """Messages leave as the answer to a PullRequest, or to a request."""
+        times = {}
+        for message_id in _given(response.body):
+            self.posts[sent.receiver, message_id] += 1
+            self._history.note(sent.receiver, f"{sent} brings it", message_id)
+            times[message_id] = self.posts[sent.receiver, message_id]
+        if times:
+            self._witness.handed_out(sent, times, response.body)
 
     def _note(self, sent: Transmission, what: str) -> None:
         self._history.note(sent.sender, f"{sent} {what}", sent.message_id)
@@ -494,10 +498,14 @@ def _failure(kind: Kind, *, transmitted: bool) -> TransportFailure:
     return TransportFailure(kind, f"{UNREACHABLE}: {kind}", transmitted=transmitted)
 
 
-def _given(body: bytes) -> str | None:
-    """The message that an answer is."""
-    found = _GIVEN.search(_RECEIPT.sub(b"", body))
-    return found[1].decode() if found else None
+def _units(body: bytes) -> tuple[str, ...]:
+    """The ids of the messages that a body holds."""
+    return tuple(one.decode() for one in _MESSAGE_ID.findall(body))
+
+
+def _given(body: bytes) -> tuple[str, ...]:
+    """The messages that an answer is."""
+    return tuple(one.decode() for one in _GIVEN.findall(_RECEIPT.sub(b"", body)))
 
 
 def _said(body: bytes) -> str:

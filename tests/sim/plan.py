@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.sim.agreements import KINDS, pmode_id
 from tests.sim.asked_agreements import ASKED_KINDS
+from tests.sim.bundled_agreements import BUNDLED_KINDS
 from tests.sim.ebxml_agreements import EBXML_KINDS
 from tests.sim.faults import dice
 from tests.sim.kinds import PARTIES, SIGNERS, Kind
@@ -21,6 +22,8 @@ _PULL: Final = 1 / 4
 """The share of the others in which messages are pulled."""
 _ASK: Final = 1 / 4
 """The share of the rest in which messages are requests, and have replies."""
+_BUNDLE: Final = 1 / 5
+"""The share of what is left in which messages are bundled."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,22 @@ def _asked(seed: int, kinds: list[Kind]) -> list[Kind]:
     return found + kinds[:2] if draw.random() < 0.3 else found
 
 
+def bundles(seed: int) -> bool:
+    """Whether messages are bundled in the world of a seed."""
+    alone = speaks_ebxml(seed) or pulls(seed) or asks(seed)
+    return not alone and dice(seed, "bundle").random() < _BUNDLE
+
+
+def _bundled(seed: int, kinds: list[Kind]) -> list[Kind]:
+    """Kinds that are bundled, a few so that they meet; alone or beside others that are not."""
+    draw = dice(seed, "bundled")
+    cheap = [kind for kind in BUNDLED_KINDS if not kind.signed]
+    found = draw.sample(cheap, draw.randint(1, 2))
+    if draw.random() < 0.06:
+        found += [kind for kind in BUNDLED_KINDS if kind.signed]
+    return found + kinds[:1] if draw.random() < 0.3 else found
+
+
 def _pulled(seed: int, kinds: list[Kind]) -> list[Kind]:
     """Kinds that are pulled, alone or beside others that are pushed."""
     draw = dice(seed, "pulled")
@@ -138,6 +157,8 @@ def _tongues(seed: int, kinds: list[Kind]) -> list[Kind]:
         return _pulled(seed, kinds)
     if asks(seed):
         return _asked(seed, kinds)
+    if bundles(seed):
+        return _bundled(seed, kinds)
     if not speaks_ebxml(seed):
         return kinds
     draw = dice(seed, "ebxml")

@@ -17,6 +17,7 @@ from postroad.node import (
     offering,
     outcome,
     submitting,
+    working,
 )
 from postroad.reliability.awareness import ANSWERS, Answer, Reception
 from postroad.reliability.delivery import Input
@@ -26,7 +27,7 @@ from postroad.store.records import Side
 from tests.conftest import PROJECT
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import REQUIRED, missing
-from tests.sim.plan import asks, pulls, speaks_ebxml
+from tests.sim.plan import asks, bundles, pulls, speaks_ebxml
 from tests.sim.run import Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
@@ -40,6 +41,8 @@ PULLED = tuple(seed for seed in range(4 * MANY) if pulls(seed))
 PLAIN = tuple(seed for seed in range(MANY) if not asks(seed))
 ASKED = tuple(seed for seed in range(4 * MANY) if asks(seed))
 """Seeds in which requests have replies."""
+BUNDLED = tuple(seed for seed in range(4 * MANY) if bundles(seed))
+"""Seeds in which messages are bundled."""
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +63,7 @@ def test_whatever_fails_each_message_is_delivered_once_or_told_to_have_failed(
         assert result.broken is None, f"python -m tests.sim --seed {seed}\n{told}"
 
 
-@pytest.mark.parametrize("seed", [3, 7])
+@pytest.mark.parametrize("seed", [7, 59])
 def test_one_seed_gives_one_history(parties: Mapping[str, Party], seed: int) -> None:
     one, other = simulate(seed, parties), simulate(seed, parties)
     assert one.history.entries == other.history.entries
@@ -204,7 +207,8 @@ def test_what_is_handed_out_and_not_written_down_is_found(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def handed(self: Any, tx: Any, message_id: str, *_: object) -> Any:
-        return self._form(tx.message(Side.SENDING, message_id))
+        message = tx.message(Side.SENDING, message_id)
+        return self._form(message, [message])
 
     monkeypatch.setattr(offering.Offering, "_handed", handed)
     assert "not written down before" in str(_found(parties, seeds=PULLED).broken)
@@ -249,6 +253,21 @@ def test_a_reply_that_its_request_does_not_know_is_found(
 ) -> None:
     monkeypatch.setattr(keeping, "replied", lambda *_: None)
     assert _found(parties, "did not note at its request", ASKED).broken
+
+
+def test_without_faults_what_is_bundled_is_acknowledged(parties: Mapping[str, Party]) -> None:
+    result = simulate(BUNDLED[1], parties, Smaller(None, ()))
+    assert result.broken is None
+    assert result.history.marks["bundled"]
+    assert result.history.marks["acknowledged"] <= result.messages
+
+
+def test_a_bundle_that_is_not_written_down_for_all_its_units_is_found(
+    parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "bundle_left_behind", lambda *_: None)
+    monkeypatch.setattr(working, "bundle_left_behind", lambda *_: None)
+    assert _found(parties, "", BUNDLED, likely=BUNDLED[0]).broken
 
 
 def test_a_failing_history_is_made_smaller(

@@ -53,6 +53,20 @@ def test_only_the_kinds_that_are_asked_for_are_claimed(tell: Tell) -> None:
     tell(story)
 
 
+def test_what_others_have_claimed_is_told_in_its_order(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> None:
+            for name, owner in (("a", "x"), ("b", "me"), ("c", None), ("d", "y"), ("e", "x")):
+                tx.add_work(work("send", name, owner=owner, lease_until=owner and after(5)))
+            tx.add_work(work("package", "f", owner="x", lease_until=after(5)))
+
+        await store.run(step)
+        found = await store.look(lambda reader: reader.others_work("send", "me", 2))
+        assert [(one.message_id, one.owner) for one in found] == [("a", "x"), ("d", "y")]
+
+    tell(story)
+
+
 def test_claimed_work_is_given_to_another_only_when_the_lease_is_over(tell: Tell) -> None:
     async def story(store: Store) -> None:
         await store.run(lambda tx: tx.add_work(work()))

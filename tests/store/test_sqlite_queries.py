@@ -19,10 +19,11 @@ SMALL_TABLES = {"node", "counts", "trash", "migrations", "partners"}
 ALLOWED = {
     "release_work": {"SCAN work USING COVERING INDEX work_leased"},
     "expired_work": {"USE TEMP B-TREE FOR ORDER BY"},
+    "others_work": {"USE TEMP B-TREE FOR ORDER BY"},
     "shift_work": {"SCAN work"},
     "shift_offers": {"SCAN offers USING INDEX offer_handed_out"},
     "partners_served": {"SCAN served"},
-    "first_selected_offer": {"SCAN other VIRTUAL TABLE INDEX 1:", "SCAN first"},
+    "first_selected_offers": {"SCAN other VIRTUAL TABLE INDEX 1:", "SCAN first"},
     "combine_offers": {"SCAN other VIRTUAL TABLE INDEX 1:"},
     "held_transfers": {"SCAN transfers USING INDEX transfer_by_partner"},
     "release_transfers": {"SCAN transfers"},
@@ -30,7 +31,7 @@ ALLOWED = {
     "messages_by_id": {"SCAN json_each VIRTUAL TABLE INDEX 1:"},
     "finish_works": {"SCAN json_each VIRTUAL TABLE INDEX 1:"},
 }
-"""Scans of what is claimed at the moment, sorting of what was claimed by those who are gone, what
+"""Scans of what is claimed at the moment, sorting of what others claimed or left behind, what
 the clock does to everything, one row for each partner, the items of a selection, given ids, and
 uploads, of which a node keeps only so many."""
 

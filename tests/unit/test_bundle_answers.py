@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from postroad.msh import proof
 from postroad.msh.answers import (
     Answer,
     error,
@@ -217,6 +218,28 @@ def test_the_receipt_of_a_unit_is_proof_of_that_unit(message_id: str) -> None:
     assert found.valid, found
     other = prover.prove(answer.envelope, made.envelope, "m4@x", name, AT)
     assert not other.valid
+
+
+def test_receipts_of_one_envelope_are_proved_by_reading_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[bytes] = []
+    looked = proof._looked
+
+    def counted(envelope: bytes, lens: Lens, *, whole: bool) -> Inspection:
+        read.append(envelope)
+        return looked(envelope, lens, whole=whole)
+
+    monkeypatch.setattr(proof, "_looked", counted)
+    world = World()
+    made = three(world)
+    _, signals, [answer, *_] = answers(world, made)
+    prover = Prover(trust_in([SELLER.certificate]))
+    for late, signal in enumerate(signals):
+        info = signal.message_info
+        ref, name = info.ref_to_message_id or "", info.message_id
+        assert prover.prove(answer.envelope, made.envelope, ref, name, AT + late).valid
+    assert read == [answer.envelope, made.envelope]
 
 
 PMODES = (("invoices", "Invoice"), ("catalogue", "Update"))

@@ -103,20 +103,19 @@ def synchronous_requests_are_not_bundled(pmode: PMode) -> Iterator[Breach]:
     )
 
 
-def who_must_be_bundled_is_pushed(pmode: PMode) -> Iterator[Breach]:
-    """What waits in a channel, or asks and is asked on one connection, goes alone here."""
+def who_must_be_bundled_is_no_exchange_on_one_connection(pmode: PMode) -> Iterator[Breach]:
+    """What asks and is answered on one connection goes alone here."""
     for index, leg in enumerate(pmode.legs):
-        waits = is_pulled(pmode, index) or pmode.binding == SYNC
-        if waits and bundling_terms(pmode, leg).policy == "always":
+        if pmode.binding == SYNC and bundling_terms(pmode, leg).policy == "always":
             yield Breach(
                 ("legs", index, "bundling", "policy"),
-                "messages that are pulled, or exchanged on one connection, go alone",
+                "messages that are exchanged on one connection go alone",
                 "write policy: optional",
             )
 
 
 BUNDLING_RULES: Final[tuple[Rule, ...]] = (
-    who_must_be_bundled_is_pushed,
+    who_must_be_bundled_is_no_exchange_on_one_connection,
     bundling_parameters_agree,
     ordering_parameters_agree,
     synchronous_requests_are_not_bundled,

@@ -70,7 +70,8 @@ def attempt_all(
         done = []
         for unit, one in zip(units, outcomes, strict=True):
             args = (context, unit, work, sending, one, began, hope, probe)
-            became = attempted_unit(*args, alone=False)(tx, keep)
+            # Whether the partner was there counts once.
+            became = attempted_unit(*args, alone=False, counts=unit is units[0])(tx, keep)
             if became is not None:
                 done.append(became)
         if len(done) == len(units) and all(one.state in _AT_REST for one in done):
@@ -143,7 +144,7 @@ def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None
     units = units_of(tx, ids)
     for number in rows:
         work = tx.work(number)
-        if work is not None and work.owner is None:
+        if work is not None and work.kind == "send" and work.owner is None:
             settle_row(tx, units, work, None)
 
 

@@ -6,53 +6,47 @@ planner (`msh.bundling`) says who goes with whom, and when to look again.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.agreement.bundling import UNDEFINED, BundlingTerms
+from postroad.agreement.bundling import BundlingTerms
 from postroad.msh.answers import sent_units
 from postroad.msh.bundle_rules import BUNDLING_ERROR, Member
 from postroad.msh.bundling import Waiting, deadline, plan
-from postroad.msh.outbound import (
-    Draft,
-    DraftPayload,
-    Package,
-    PackedPart,
-    PackedUnit,
-    WirePart,
-    pack,
-    package_units,
-    wire_form,
-)
+from postroad.msh.outbound import Package, PackedUnit
 from postroad.msh.securing import Unsecurable
-from postroad.msh.sizing import added_size, rest_size
+from postroad.msh.sizing import rest_size
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
-from postroad.node.notifying import order_of
 from postroad.node.outcome import unpackable
 from postroad.node.packaging import new_boundary
 from postroad.node.replying import routed_by
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused
+from postroad.node.units import (
+    LONELY,
+    package_at_once,
+    packaged,
+    restored,
+    series_of,
+    waiting_unit,
+    whole_size,
+)
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Reader, StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work
-from postroad.wire.ebms3 import Property, UserMessage
-from postroad.wire.ebms3_writer import write_user_message
+from postroad.wire.ebms3 import UserMessage
 from postroad.wire.errors import EbmsError
-from postroad.wire.unit_paths import unit_values, written_unit
 
-_ASIDE: Final = 1 << 20
-"""Bytes above which units are packed beside the loop."""
-_BOUNDARY: Final = "=_" + 30 * "0"
 _log = logging.getLogger("postroad.bundle")
 
 T = TypeVar("T")
@@ -74,25 +68,6 @@ class Unit(Struct, frozen=True):
 
 class _Gone(Exception):
     """A unit does not wait any more."""
-
-
-async def packed_unit(
-    context: Context, draft: Draft, sending: Sending, now: datetime
-) -> PackedUnit:
-    """A draft as a unit with its payloads in their signed form; `Refused` when it cannot be."""
-
-    def make() -> PackedUnit:
-        sink = context.store.new_sink
-        return pack(draft, sending.match, now=now, agreed=sending.agreed, new_sink=sink)
-
-    try:
-        if sum(one.content.size for one in draft.payloads) <= _ASIDE:
-            return make()
-        unit = await asyncio.to_thread(make)
-    except ValueError as error:
-        raise Refused(400, str(error)) from None
-    parts = [changed(one, content=await context.store.persist(one.content)) for one in unit.parts]
-    return changed(unit, parts=tuple(parts))
 
 
 class Bundling:
@@ -157,23 +132,19 @@ class Bundling:
         )
         requests = await context.store.look(lambda reader: [_request(reader, one) for one in found])
         for work, message, request in zip(works, found, requests, strict=True):
-            if message is None or message.state is not State.SUBMITTED:
-                await self._run([work], lambda tx, work=work: tx.finish_work(work.id, work.owner))  # type: ignore[misc]
-                continue
             try:
-                sending = context.in_force.sending_of(message)
-                if sending.bundling is None:
-                    terms = BundlingTerms(sending.match.pmode.id)
-                    sending = dataclasses.replace(sending, bundling=terms)
-                unit = changed(
-                    _restored(context, message, work), routed_by=routed_by(context, request)
-                )
-                self._add(Unit(message, work, unit, sending))
+                unit = None if message is None else self._loaded(message, work, request)
             except Refused as refused:
+                assert message is not None
                 await self._fail(message, work, refused.detail, None)
+                continue
+            if unit is None:
+                await self._run([work], lambda tx, work=work: tx.finish_work(work.id, work.owner))  # type: ignore[misc]
+            else:
+                self._add(unit)
 
     def _add(self, unit: Unit) -> None:
-        waiting = _waiting(unit, self._rest(unit))
+        waiting = waiting_unit(unit.message, unit.packed, unit.sending, self._rest(unit))
         place = waiting.destination
         self._waiting.setdefault(place, {})[waiting.id] = (unit, waiting)
         self._grown[place] = self._grown.get(place, 0) + waiting.size
@@ -229,11 +200,79 @@ class Bundling:
             self._begin(self._leave(bundles, lonely))
 
     async def _leave(self, bundles: Sequence[list[Unit]], lonely: Sequence[Unit]) -> None:
+        given = [*(one for units in bundles for one in units), *lonely]
+        if lonely or any(one.terms.in_order for one in given):
+            try:
+                bundles, lonely = await self._with_others(bundles, lonely, given)
+            except StoreError as error:
+                self._leave_to_be_loaded([one.work for one in given], error)
+                return
         for units in bundles:
             await self._send(units)
         for unit in lonely:
-            said = "it is to be bundled, and nobody came to go with it in time"
-            await self._fail(unit.message, unit.work, said, BUNDLING_ERROR)
+            await self._fail(unit.message, unit.work, LONELY, BUNDLING_ERROR)
+
+    async def _with_others(
+        self, bundles: Sequence[list[Unit]], lonely: Sequence[Unit], given: Sequence[Unit]
+    ) -> tuple[Sequence[list[Unit]], Sequence[Unit]]:
+        """The same with those who wait in other processes, where some do.
+
+        Nobody is lonely whose company came to another process, and nobody overtakes who comes
+        later. Whose unit leaves with another process finds it gone, and plans without it.
+        """
+        others = await self._of_others(given[0].message.partner)
+        if not others:
+            return bundles, lonely
+        units = sorted([*given, *others], key=lambda one: one.work.id)
+        by_id = {one.message.message_id: one for one in units}
+        waiting = [
+            waiting_unit(one.message, one.packed, one.sending, self._rest(one)) for one in units
+        ]
+        terms = {one.terms.pmode: one.terms for one in units}
+        now, limits = self._context.clock(), self._context.limits
+        found = plan(waiting, terms, now, limits=limits, drain=True)
+        mine = {one.message.message_id for one in given}
+        for one in found.waiting:
+            if one.id in mine:
+                self._add(by_id[one.id])
+        with_mine = [one for one in found.bundles if any(unit.id in mine for unit in one)]
+        ordered = any(one.terms.in_order for one in units)
+        return (
+            [[by_id[unit.id] for unit in one] for one in (found.bundles if ordered else with_mine)],
+            [by_id[one.id] for one in found.lonely if one.id in mine],
+        )
+
+    async def _of_others(self, partner: str) -> list[Unit]:
+        """What waits in other processes for a partner."""
+        context = self._context
+
+        def look(reader: Reader) -> list[tuple[Work, Message | None, Message | None]]:
+            works = reader.others_work("bundle", context.owner, context.limits.units)
+            found = [(one, reader.message(Side.SENDING, one.message_id)) for one in works]
+            return [(work, message, _request(reader, message)) for work, message in found]
+
+        units = []
+        for work, message, request in await context.store.look(look):
+            if message is not None and message.partner == partner:
+                with contextlib.suppress(Refused):
+                    units.append(self._loaded(message, work, request))
+        return [one for one in units if one is not None]
+
+    def _loaded(self, message: Message, work: Work, request: Message | None) -> Unit | None:
+        """A unit from its row; None where it waits no longer. `Refused` without its P-Mode.
+
+        `request` is what it answers, if anything.
+        """
+        if message.state is not State.SUBMITTED:
+            return None
+        sending = self._context.in_force.sending_of(message)
+        if sending.bundling is None:
+            terms = BundlingTerms(sending.match.pmode.id)
+            sending = dataclasses.replace(sending, bundling=terms)
+        header = msgspec.json.decode(work.data, type=UserMessage)
+        packed = restored(self._context, message, header)
+        routed = changed(packed, routed_by=routed_by(self._context, request))
+        return Unit(message, work, routed, sending)
 
     async def _send(self, units: Sequence[Unit]) -> None:
         """Package a bundle, make it durable, and hand it to the sender."""
@@ -290,7 +329,7 @@ class Bundling:
         self._plan(place, drain=True)
         if self._tasks:
             await asyncio.wait(self._tasks)
-        series = {_waiting(one, 0).series for one in ordered}
+        series = {series_of(one.message, one.packed, one.sending) for one in ordered}
         for _, waiting in self._waiting.get(place, {}).values():
             if waiting.series in series:
                 said = "goes before these and still waits for company; submit them after it"
@@ -313,21 +352,10 @@ class Bundling:
 
     async def package(self, units: Sequence[Unit]) -> Package:
         """The units in one message, by the P-Mode of the first; it is not kept yet."""
-        size = sum(part.content.size for one in units for part in one.packed.parts)
-        if size <= _ASIDE:
-            return self._made(units)
-        return await asyncio.to_thread(self._made, units)
+        return await packaged(self._context, [one.packed for one in units], units[0].sending)
 
     def _made(self, units: Sequence[Unit]) -> Package:
-        context, sending = self._context, units[0].sending
-        return package_units(
-            [one.packed for one in units],
-            sending.match,
-            sending.material,
-            now=context.clock(),
-            entropy=context.entropy,
-            limits=context.limits,
-        )
+        return package_at_once(self._context, [one.packed for one in units], units[0].sending)
 
     def _send_work(self, units: Sequence[Unit]) -> Work:
         """The row that sends a bundle, claimed if the sender takes it at once."""
@@ -359,7 +387,9 @@ class Bundling:
             messages = _ready(tx, waited, made, boundary, now)
             if not tx.replace_messages(list(zip(waited, messages, strict=True))):
                 raise _Gone
-            tx.finish_works([unit.work.id for unit in units], units[0].work.owner)
+            for owner in {unit.work.owner for unit in units}:
+                # Some may have waited in another process.
+                tx.finish_works([one.work.id for one in units if one.work.owner == owner], owner)
             if len(messages) > 1:
                 tx.record([about(one, "bundled", now) for one in messages])
             return tx.add_work(work), messages
@@ -380,16 +410,23 @@ class Bundling:
         try:
             return await context.store.run(step)
         except (StoreError, _Gone) as error:
-            _log.error("not bundled, it will be tried again", extra={"detail": str(error)})
-            for work in works:
-                context.let_go[work.id] = False
+            self._leave_to_be_loaded(works, error)
             return None
         finally:
-            for work in works:
-                context.in_hand.discard(work.id)
-                done = self._done.pop(work.id, None)
-                if done is not None and not done.done():
-                    done.set_result(None)
+            self._forget(works)
+
+    def _leave_to_be_loaded(self, works: Sequence[Work], error: Exception) -> None:
+        _log.error("not bundled, it will be tried again", extra={"detail": str(error)})
+        for work in works:
+            self._context.let_go[work.id] = False
+        self._forget(works)
+
+    def _forget(self, works: Sequence[Work]) -> None:
+        for work in works:
+            self._context.in_hand.discard(work.id)
+            done = self._done.pop(work.id, None)
+            if done is not None and not done.done():
+                done.set_result(None)
 
     def _begin(self, doing: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(self._guarded(doing))
@@ -429,18 +466,6 @@ def _ready(
     return tuple(ready)
 
 
-def whole_size(made: Package) -> int:
-    """How large a message is as it is sent, envelope and attachments."""
-    contents = [part.content for part in made.parts]
-    if made.seal is not None:
-        contents = list(made.seal.on(contents))
-    parts = [
-        WirePart(part.payload.content_id, part.wire_type, content, part.payload.file_name)
-        for part, content in zip(made.parts, contents, strict=True)
-    ]
-    return wire_form(made.version, made.envelope, parts, _BOUNDARY).length
-
-
 def members(units: Sequence[Unit]) -> list[Member]:
     """Units of a bundle, as its rules see them."""
     return [
@@ -449,48 +474,8 @@ def members(units: Sequence[Unit]) -> list[Member]:
     ]
 
 
-def _waiting(unit: Unit, rest: int) -> Waiting:
-    """A unit as the planner sees it."""
-    message, packed, leg = unit.message, unit.packed, unit.sending.match.leg
-    info = packed.user_message.message_info
-    series: str | tuple[str, ...] | None = None
-    if unit.sending.in_order is not None:
-        series = order_of(message, unit.sending.in_order)
-    elif unit.terms.ordering != UNDEFINED:
-        series = unit_values([written_unit(packed.user_message)], unit.terms.scope)[0]
-    return Waiting(
-        message.message_id,
-        unit.terms.pmode,
-        message.partner,
-        info.timestamp,
-        added_size(packed, leg),
-        rest,
-        series,
-        tuple(part.payload.content_id for part in packed.parts),
-    )
-
-
 def _request(reader: Reader, message: Message | None) -> Message | None:
     """What a message answers, if it is a reply."""
     if message is None or message.leg != 2:
         return None
     return reader.message(Side.RECEIVING, message.ref_to_message_id or "")
-
-
-def _restored(context: Context, message: Message, work: Work) -> PackedUnit:
-    """The unit as it was packed when it was submitted."""
-    user_message = msgspec.json.decode(work.data, type=UserMessage)
-    parts = []
-    for part in message.parts:
-        payload = DraftPayload(
-            context.store.content(part.stored),
-            bytes.fromhex(part.sha256),
-            part.media_type,
-            part.content_id or "",
-            part.file_name,
-        )
-        named = tuple(Property(*one) for one in part.properties)
-        content = payload.content
-        parts.append(PackedPart(payload, content, part.wire_type, part.compressed, named))
-    known = (user_message, write_user_message(user_message))
-    return PackedUnit(user_message, tuple(parts), known)

@@ -93,6 +93,9 @@ class Context:
     def new_id(self, now: datetime) -> str:
         return new_message_id(now, self.entropy, self.host)
 
+    def new_boundary(self) -> str:
+        return f"=_{self.entropy(15).hex()}"
+
     def dice(self) -> float:
         """From 0 to 1."""
         return int.from_bytes(self.entropy(4), "big") / 2**32

@@ -331,7 +331,7 @@ class InForce:
             answers,
             leg.ebxml is None and match.number == 1 and is_response(pmode, 1),
             not pulled and pmode.mep_binding is not None and pmode.mep_binding.pipelining,
-            _bundling(match) if not fetched else None,
+            _bundling(match) if not answers else None,
             splitting_terms(leg) if leg.ebxml is None and not answers else None,
             restart_of(leg) is not None and not fetched,
             reliable,

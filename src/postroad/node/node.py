@@ -11,7 +11,7 @@ from typing import Final
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
-from postroad.node.bundle_outcome import bundle_left_behind
+from postroad.node.bundle_outcome import bundle_left_behind, close_rows, unit_ids
 from postroad.node.bundling import Bundling
 from postroad.node.calling import Calling
 from postroad.node.config import Config
@@ -29,7 +29,7 @@ from postroad.node.joining import Joining
 from postroad.node.mail_in import MailIn
 from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
-from postroad.node.outcome import begin_anew, left_behind, settle
+from postroad.node.outcome import begin_anew, left_behind, settle, shares_row
 from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
@@ -452,7 +452,10 @@ class Node:
                 return None, False
             if message.part_of is not None:
                 raise Refused(409, f"{message_id} is a fragment: settle {message.part_of}")
-            return message, settle(context, tx, message, answer, who, now)
+            done = settle(context, tx, message, answer, who, now)
+            if done and message.timer is not None and shares_row(message):
+                close_rows(tx, unit_ids(context, message), [message.timer])
+            return message, done
 
         message, done = await context.store.run(step)
         if message is None:

@@ -6,6 +6,7 @@ offered again when none came in time, with the same bytes.
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,25 +15,29 @@ from msgspec import Struct
 from postroad.agreement.channels import pulling_of
 from postroad.agreement.matching import Match, header
 from postroad.agreement.waiting import Policy
-from postroad.msh.answers import sent_message
+from postroad.msh.answers import sent_messages
+from postroad.msh.bundle_rules import BUNDLING_ERROR
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
 from postroad.msh.selecting import items_asked, items_of
+from postroad.node.bundle_outcome import unit_ids, units_of
 from postroad.node.calling import SENT
 from postroad.node.context import Context
+from postroad.node.draining import Drained, Unplanned, bundled, drain, may_be_bundled
 from postroad.node.fragmenting import Fragmenting
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, place, signed
-from postroad.node.outcome import Reason, apply, due, give_up, left_as, life_of
+from postroad.node.outcome import Reason, apply, due, fail, give_up, left_as, life_of, unpackable
 from postroad.node.requests import Request, Response
 from postroad.node.service import Refused
+from postroad.node.units import LONELY
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import Input, attempted
 from postroad.reliability.schedule import ends_at
-from postroad.store.interface import StoreDamaged, StoreError, Transaction
-from postroad.store.records import Message, Offer, Side, Signal, State, Work
+from postroad.store.interface import Place, StoreDamaged, StoreError, Transaction
+from postroad.store.records import Event, Message, Offer, Side, Signal, State, Work
 from postroad.transport.http_outgoing import Pieces
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
@@ -88,7 +93,16 @@ def check_room(tx: Transaction, sending: Sending) -> None:
 def offer_work(message: Message, sending: Sending) -> Work | None:
     """The work that ends a message which nobody pulls in time; None where there is no end."""
     end = ends_at(sending.policy, message.created_at, message.first_sent_at)
-    return None if end is None else Work("offer", message.message_id, end, expires_at=end)
+    first = min([one for one in (end, _needs_company_until(message, sending)) if one], default=None)
+    return None if first is None else Work("offer", message.message_id, first, expires_at=end)
+
+
+def _needs_company_until(message: Message, sending: Sending) -> datetime | None:
+    """When it is seen whether anybody can go with a message that must be bundled."""
+    terms = sending.bundling
+    if terms is None or terms.policy != "always" or terms.max_delay is None:
+        return None
+    return message.created_at + terms.max_delay
 
 
 class Withheld(Struct, frozen=True):
@@ -118,16 +132,23 @@ class Offering:
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
             return
         try:
-            policy = context.in_force.sending_of(message).policy
+            sending = context.in_force.sending_of(message)
         except Refused as refused:
             _log.warning(
                 "nobody can pull it", extra={"message_id": work.message_id, "detail": str(refused)}
             )
             await self._without_pmode(message, work, now)
             return
+        policy = sending.policy
         decision = due(message, policy, now)
+        ended: Callable[[Transaction], object] | None = None
         if decision is not None:
-            await context.store.run(give_up(context, message, work, decision, now))
+            ended = give_up(context, message, work, decision, now)
+        elif await self._is_lonely(message, sending, now):
+            said = (LONELY, now, BUNDLING_ERROR)
+            ended = lambda tx: unpackable(context, tx, message, work, *said)  # noqa: E731
+        if ended is not None:
+            await context.store.run(ended)
             context.settled.tell(message.message_id)
             context.told()
             return
@@ -144,10 +165,25 @@ class Offering:
                 offer(tx, found, sent, now)
             # Of a reply that was the response the receipt is waited for.
             due_at = found.due_at if found.channel is None else None
-            tx.postpone_work(work.id, due_at or end, owner=work.owner)
-            tx.change_message(Side.SENDING, work.message_id, WAITING, timer=work.id)
+            waits = due_at or end
+            if waits is None:
+                tx.finish_work(work.id, work.owner)
+            else:
+                tx.postpone_work(work.id, waits, owner=work.owner)
+            timer = None if waits is None else work.id
+            tx.change_message(Side.SENDING, work.message_id, WAITING, timer=timer)
 
         await context.store.run(step)
+
+    async def _is_lonely(self, message: Message, sending: Sending, now: datetime) -> bool:
+        """Whether a message must be bundled, and nobody came in time to go with it. [P2-3.5-06]"""
+        until = _needs_company_until(message, sending)
+        if until is None or now < until or not may_be_bundled(message, sending):
+            return False
+        channels = self._context.in_force.channels.at(message.channel or "")
+        places = [one.place for one in channels if not one.signals]
+        drained = await drain(self._context, lambda tx: places, now, whose=message)
+        return message.message_id in drained.lonely
 
     async def _without_pmode(self, message: Message, work: Work, now: datetime) -> None:
         """It expires as was agreed on; until then its P-Mode may come back, and it is pulled."""
@@ -174,7 +210,7 @@ class Offering:
         except StoreDamaged as lost:
             _log.error("not offered", extra={"message_id": message.message_id, "detail": str(lost)})
             return None
-        return sent_message(kept, self._context.limits).user_message
+        return sent_messages(kept, self._context.limits)[message.message_id].user_message
 
     def malformed(self, found: Inspection) -> Withheld | None:
         """What is wrong with a PullRequest as such, whoever asks."""
@@ -226,6 +262,10 @@ class Offering:
         assert request.pull_request is not None
         items = items_asked(request.pull_request.selection)
         dice = context.dice()
+        drained: Drained | None = None
+
+        def places(tx: Transaction) -> list[Place]:
+            return [one.place for one in may.places if not self._is_suspended(tx, one)]
 
         def first(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
@@ -234,13 +274,13 @@ class Offering:
 
         def step(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
             """None: so many were given up that the next step goes on."""
-            served = [one.place for one in may.places if not self._is_suspended(tx, one)]
+            served = places(tx)
             for _ in range(_AT_ONCE):
-                found = tx.first_offer(served, now, items)
+                found = self._next(tx, served, now, items, drained)
                 if found is None:
                     return None, "", True
                 given = (
-                    self._handed(tx, found.message_id, now, peer, dice)
+                    self._handed(tx, found.message_id, now, peer, dice, drained)
                     if found.about is None
                     else self._signal_handed(tx, found, now, peer)
                 )
@@ -248,9 +288,13 @@ class Offering:
                     return given, found.message_id, True
             return None
 
-        outcome = await context.store.run(first)
+        outcome, begun = None, first
         while outcome is None:
-            outcome = await context.store.run(step)
+            try:
+                outcome = await context.store.run(begun)
+                begun = step
+            except Unplanned:
+                drained = await drain(context, places, now, items)
         given, name, new = outcome
         if given is None:
             return None, new
@@ -259,6 +303,21 @@ class Offering:
             context.settled.tell(name)
         _log.info("pulled", extra={"message_id": name, "peer": peer})
         return self._response(given), new
+
+    def _next(
+        self,
+        tx: Transaction,
+        places: Sequence[Place],
+        now: datetime,
+        items: Sequence[str],
+        drained: Drained | None,
+    ) -> Offer | None:
+        """What came first, but for those that wait for company."""
+        staying = drained.staying if drained is not None else ()
+        if not staying:
+            return tx.first_offer(places, now, items)
+        found = tx.first_offers(places, now, items, len(staying) + 1)
+        return next((one for one in found if one.message_id not in staying), None)
 
     def _response(self, form: WireForm | Signal) -> Response:
         if isinstance(form, Signal):
@@ -300,55 +359,151 @@ class Offering:
         return None
 
     def _handed(
-        self, tx: Transaction, message_id: str, now: datetime, peer: str | None, dice: float
+        self,
+        tx: Transaction,
+        message_id: str,
+        now: datetime,
+        peer: str | None,
+        dice: float,
+        drained: Drained | None = None,
     ) -> WireForm | None:
-        """The attempt is written down; None when the message is not to be handed out any more."""
+        """The attempt is written down; None when the message is not to be handed out any more.
+
+        `Unplanned` where it may be bundled, and that was not planned.
+        """
         context = self._context
         message = tx.message(Side.SENDING, message_id)
         if message is None or message.state not in WAITING:
             tx.remove_offer(message_id)
             return None
         sending = context.in_force.sending_of(message)
-        timer = message.timer
-        over = due(message, sending.policy, now)
+        if message.bundle is not None:
+            ids = unit_ids(context, message)
+            return self._units_handed(tx, units_of(tx, ids), len(ids), now, peer, dice)
+        if self._is_over(tx, message, sending.policy, now):
+            return None
+        if may_be_bundled(message, sending):
+            if drained is None or message_id not in drained.known:
+                raise Unplanned
+            if message_id in drained.lonely:
+                reason = Reason(BUNDLING_ERROR, LONELY)
+                fail(context, tx, message, now, reason, message.timer)
+                return None
+            if any(one.message_id == message_id for one in drained.units):
+                units, made = bundled(tx, drained, now)
+                return self._units_handed(tx, units, len(units), now, peer, dice, made.envelope)
+        form = self._readable(tx, message, [message])
+        self._attempted(tx, message, sending, sending.policy, form, now, peer, dice)
+        return form if isinstance(form, WireForm) else None
+
+    def _units_handed(
+        self,
+        tx: Transaction,
+        units: Sequence[Message],
+        many: int,
+        now: datetime,
+        peer: str | None,
+        dice: float,
+        envelope: bytes | None = None,
+    ) -> WireForm | None:
+        """The same for a bundle of so many units: an attempt counts for each of them.
+
+        `envelope` is given where this step keeps it.
+        """
+        sendings = [self._context.in_force.sending_of(one) for one in units]
+        policy = sendings[0].policy
+        waiting = [
+            one.state in WAITING and not self._is_over(tx, one, policy, now) for one in units
+        ]
+        if not any(waiting):
+            return None
+        form: WireForm | str = "a message of its bundle was removed since"
+        if len(units) == many:
+            form = self._readable(tx, units[0], units, envelope)
+        for unit, sending, waits in zip(units, sendings, waiting, strict=True):
+            if waits:
+                self._attempted(tx, unit, sending, policy, form, now, peer, dice)
+            elif isinstance(form, WireForm):
+                number = unit.attempts + 1
+                tx.record((self._left(unit, number, form.length, now, peer),))
+                tx.change_message(Side.SENDING, unit.message_id, (unit.state,), attempts=number)
+        return form if isinstance(form, WireForm) else None
+
+    def _is_over(self, tx: Transaction, message: Message, policy: Policy, now: datetime) -> bool:
+        """Whether its time is over: then it is given up."""
+        over = due(message, policy, now)
         if over is not None:
             reason = Reason(None, None, message.peer)
-            apply(context, tx, message, over, now, reason, timer)
-            return None
-        result = Input.UNANSWERED if sending.awaits else Input.LEFT
-        reason, form, length = Reason(peer=peer), None, 0
+            apply(self._context, tx, message, over, now, reason, message.timer)
+        return over is not None
+
+    def _readable(
+        self,
+        tx: Transaction,
+        primary: Message,
+        units: Sequence[Message],
+        envelope: bytes | None = None,
+    ) -> WireForm | str:
+        """What is sent, or why it cannot be."""
         try:
-            form = self._form(message) if message.part_of is None else self._cut(tx, message)
-            length = form.length
+            if primary.part_of is not None:
+                return self._cut(tx, primary)
+            return self._form(primary, units, envelope)
         except StoreError as lost:
-            # It stands in nobody's way: the next one is handed out.
-            result = Input.NOT_SENT
-            reason = Reason("EBMS:0005", f"it cannot be read: {lost}", peer)
+            return f"it cannot be read: {lost}"
+
+    def _attempted(
+        self,
+        tx: Transaction,
+        message: Message,
+        sending: Sending,
+        policy: Policy,
+        form: WireForm | str,
+        now: datetime,
+        peer: str | None,
+        dice: float,
+    ) -> None:
+        """An attempt is written down, and when the message is offered again.
+
+        What cannot be read stands in nobody's way: the next one is handed out.
+        """
+        timer, number = message.timer, message.attempts + 1
+        result = Input.UNANSWERED if sending.awaits else Input.LEFT
+        reason, length = Reason(peer=peer), 0
+        if isinstance(form, str):
+            result, reason = Input.NOT_SENT, Reason("EBMS:0005", form, peer)
+        else:
+            length = form.length
         decision = attempted(
-            life_of(message), result, sending.policy, began=now, now=now, dice=dice, hope=True
+            life_of(message), result, policy, began=now, now=now, dice=dice, hope=True
         )
-        ends = sending.policy.retries is not None or ends_at(sending.policy, now, now) is not None
+        ends = policy.retries is not None or ends_at(policy, now, now) is not None
         if timer is None and decision.due is not None and ends:
-            timer = tx.add_work(Work("offer", message_id, decision.due))
-        left, number = result is not Input.NOT_SENT, message.attempts + 1
+            timer = tx.add_work(Work("offer", message.message_id, decision.due))
 
         def note() -> None:
-            event = about(
-                message,
-                left_as(message, number) if left else "send_failed",
-                now,
-                attempt=number,
-                peer=peer,
-                envelope=message_id if left else None,
-                wire_bytes=length if left else None,
-                detail=reason.detail,
-                evidence=signed(message) if left else None,
-            )
-            tx.record((event,))
+            if isinstance(form, str):
+                told = {"attempt": number, "peer": peer, "detail": form}
+                tx.record((about(message, "send_failed", now, **told),))
+            else:
+                tx.record((self._left(message, number, length, now, peer),))
 
         tried: dict[str, Any] = {"attempts": number, "wire_bytes": length, "peer": peer}
-        apply(context, tx, message, decision, now, reason, timer, note, **tried)
-        return form
+        apply(self._context, tx, message, decision, now, reason, timer, note, **tried)
+
+    def _left(
+        self, message: Message, number: int, length: int, now: datetime, peer: str | None
+    ) -> Event:
+        return about(
+            message,
+            left_as(message, number),
+            now,
+            attempt=number,
+            peer=peer,
+            envelope=message.bundle or message.message_id,
+            wire_bytes=length,
+            evidence=signed(message),
+        )
 
     def hand_out(
         self, tx: Transaction, reply: Message, now: datetime, peer: str | None, dice: float
@@ -358,7 +513,7 @@ class Offering:
 
     def respond(self, message: Message) -> Response:
         """A message as the response: large ones in pieces."""
-        return self._response(self._form(message))
+        return self._response(self._form(message, [message]))
 
     def _cut(self, tx: Transaction, message: Message) -> WireForm:
         """A fragment as it goes over the wire; `StoreDamaged` when its message is not there."""
@@ -368,24 +523,28 @@ class Offering:
         sending = self._context.in_force.sending_of(message)
         return self._fragmenting.form(whole, message, sending)
 
-    def _form(self, message: Message) -> WireForm:
+    def _form(
+        self, primary: Message, units: Sequence[Message], envelope: bytes | None = None
+    ) -> WireForm:
         """The message as it goes over the wire: the same bytes each time."""
         store = self._context.store
-        assert message.envelope is not None
-        contents = [store.content(part.stored) for part in message.parts]
-        if message.seal is not None:
-            contents = list(message.seal.on(contents))
+        assert primary.envelope is not None
+        stored = [part for unit in units for part in unit.parts]
+        contents = [store.content(part.stored) for part in stored]
+        if primary.seal is not None:
+            contents = list(primary.seal.on(contents))
         parts = [
             WirePart(
                 part.content_id or "",
-                part.wire_type if message.seal is None else _SEALED_TYPE,
+                part.wire_type if primary.seal is None else _SEALED_TYPE,
                 content,
                 part.file_name,
             )
-            for part, content in zip(message.parts, contents, strict=True)
+            for part, content in zip(stored, contents, strict=True)
         ]
-        envelope = read_all(store.content(message.envelope), message.envelope.size)
-        return wire_form(_VERSIONS[message.soap], envelope, parts, message.boundary)
+        if envelope is None:
+            envelope = read_all(store.content(primary.envelope), primary.envelope.size)
+        return wire_form(_VERSIONS[primary.soap], envelope, parts, primary.boundary)
 
 
 def nothing() -> EbmsError:

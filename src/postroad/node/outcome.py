@@ -150,10 +150,12 @@ def attempted_unit(
     policy: Policy | None = None,
     *,
     alone: bool = True,
+    counts: bool = True,
 ) -> Callable[[Transaction, Keep | None], Done | None]:
     """The same for a unit of a bundle, if not `alone`: then the work is not touched.
 
-    The step is given what keeps the answer that units have in common.
+    It `counts` whether the partner was reached. The step is given what keeps the answer that units
+    have in common.
     """
     now, dice = context.clock(), context.dice()
     policy = policy or (sending.policy if sending is not None else ONCE)
@@ -206,7 +208,7 @@ def attempted_unit(
         return Done(_STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
 
     def step(tx: Transaction, keep: Keep | None) -> Done | None:
-        changed_partner = _partner(context, tx, message, outcome, now)
+        changed_partner = counts and _partner(context, tx, message, outcome, now)
         result = _believed(tx, message, outcome)
         outcome_of = done(tx, message, result, keep)
         if outcome_of is None:
@@ -544,8 +546,13 @@ def ended(
     reason = Reason(said.error_code, said.detail, peer)
     # Who is sending a copy writes down that attempt, and ends the work.
     timer = None if under_way else found.timer
-    apply(context, tx, found, decision, now, reason, timer, alone=found.bundle is None)
+    apply(context, tx, found, decision, now, reason, timer, alone=not shares_row(found))
     return _STATES[decision.life.stage]
+
+
+def shares_row(message: Message) -> bool:
+    """Whether the row that sends it is that of a bundle; in a channel each unit has its own."""
+    return message.bundle is not None and message.channel is None
 
 
 def _is_known(tx: Transaction, message: Message, said: Said) -> bool:
@@ -579,7 +586,7 @@ def give_up(
 
     def step(tx: Transaction) -> Done | None:
         args = (context, tx, message, decision, now, reason, work.id)
-        alone = message.bundle is None
+        alone = not shares_row(message)
         if not apply(*args, owner=work.owner, alone=alone):
             if not alone:
                 return None
@@ -657,11 +664,22 @@ def unpackable(
     code: str | None = None,
 ) -> None:
     """It cannot be packaged as it is: nothing of it ever leaves."""
-    decision = Decision(changed(life_of(message), stage=Stage.FAILED))
-    if not apply(
-        context, tx, message, decision, now, Reason(code, detail), work.id, owner=work.owner
-    ):
+    if not fail(context, tx, message, now, Reason(code, detail), work.id, work.owner):
         tx.finish_work(work.id, work.owner)
+
+
+def fail(
+    context: Context,
+    tx: Transaction,
+    message: Message,
+    now: datetime,
+    reason: Reason,
+    timer: int | None,
+    owner: str | None = None,
+) -> bool:
+    """A message that cannot be sent has failed; False when it is not as it was."""
+    decision = Decision(changed(life_of(message), stage=Stage.FAILED))
+    return apply(context, tx, message, decision, now, reason, timer, owner=owner)
 
 
 def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, work: Work) -> bool:
@@ -705,5 +723,5 @@ def settle(
     decision = settled(life_of(message))
     if decision is None:
         return False
-    reason, alone = Reason(None, None, who, answer), message.bundle is None
+    reason, alone = Reason(None, None, who, answer), not shares_row(message)
     return apply(context, tx, message, decision, now, reason, message.timer, alone=alone)

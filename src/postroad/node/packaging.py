@@ -223,7 +223,7 @@ def ready(
 
 def new_boundary(context: Context, made: AnyPackage) -> str | None:
     """The boundary of the MIME package; none where there is nothing beside the envelope."""
-    return f"=_{context.entropy(15).hex()}" if made.parts else None
+    return context.new_boundary() if made.parts else None
 
 
 class Packaging:

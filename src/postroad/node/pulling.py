@@ -59,7 +59,7 @@ _log = logging.getLogger("postroad.pull")
 class Got(Struct, frozen=True):
     """What one PullRequest brought."""
 
-    taking: "asyncio.Task[str | None] | None" = None
+    taking: "asyncio.Task[tuple[str, ...]] | None" = None
     """A message, which is being stored; its result is the id, if it is one."""
     answered: str | None = None
     """The message of ours that a signal was about."""
@@ -74,7 +74,7 @@ class Got(Struct, frozen=True):
 class _Haul:
     """What a channel brought."""
 
-    taken: list["asyncio.Task[str | None]"] = field(default_factory=list)
+    taken: list["asyncio.Task[tuple[str, ...]]"] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     riding: deque[Riding] = field(default_factory=deque)
@@ -124,7 +124,7 @@ class Puller:
             answer=http.answer_timeout.total_seconds(),
         )
         self._turns: dict[tuple[str, str, bool], _Turn] = {}
-        self._taking: set[asyncio.Task[str | None]] = set()
+        self._taking: set[asyncio.Task[tuple[str, ...]]] = set()
         self._room = asyncio.Semaphore(_UNSTORED)
 
     async def run(self) -> None:
@@ -271,7 +271,7 @@ class Puller:
         lost = [one for one in taken if isinstance(one, BaseException)]
         unstored = [f"it could not be stored: {one}" for one in lost]
         return _Brought(
-            tuple(one for one in taken if isinstance(one, str)),
+            tuple(name for one in taken if isinstance(one, tuple) for name in one),
             tuple(haul.answered),
             next(iter(haul.troubles + unstored), None),
         )
@@ -381,7 +381,7 @@ class Puller:
 
     async def _take_in(
         self, channel: Channel, capture: Capture, size: int, asked: str, haul: _Haul
-    ) -> str | None:
+    ) -> tuple[str, ...]:
         """What seems to be a message: read and stored while the next one is asked for."""
         match, url = channel.match, _address(channel.match)
         look = await self._receiver.read_pulled(capture, size)
@@ -390,11 +390,11 @@ class Puller:
             got = await self._signal(look, capture, asked, url)
             haul.add(got)
             haul.over |= not got.something
-            return None
+            return ()
         ride = haul.riding.append if pulling_of(match.leg).piggyback else None
         return await self._receiver.keep_pulled(look, capture, size, match, url, ride)
 
-    def _taken(self, task: "asyncio.Task[str | None]") -> None:
+    def _taken(self, task: "asyncio.Task[tuple[str, ...]]") -> None:
         self._taking.discard(task)
         self._room.release()
         error = None if task.cancelled() else task.exception()

@@ -232,17 +232,17 @@ class Receiver:
         match: Match,
         peer: str,
         ride: Callable[[Riding], None] | None = None,
-    ) -> str:
-        """Take a pulled message over, or refuse it; its id. Receipt and errors call back.
+    ) -> tuple[str, ...]:
+        """Take a pulled message over, or refuse it: its id, or those of a bundle's units.
 
-        `ride` takes along what need not call back.
+        Receipts and errors call back; `ride` takes along what need not call back.
         """
         found, now = look.found, self._context.clock()
         assert found.messaging is not None
         await self._accepting.take(
             Arrival(found, capture, peer, size, now, pulled=match, ride=ride)
         )
-        return found.messaging.user_messages[0].message_info.message_id
+        return tuple(one.message_info.message_id for one in found.messaging.user_messages)
 
     async def take_response(
         self, capture: Capture, size: int, match: Match, peer: str, request: str

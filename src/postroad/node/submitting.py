@@ -23,7 +23,7 @@ from postroad.msh.outbound import (
     user_message,
 )
 from postroad.msh.securing import Unsecurable
-from postroad.node.bundling import Bundling, Unit, members, packed_unit, whole_size
+from postroad.node.bundling import Bundling, Unit, members
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import conversation_of, link_of
@@ -47,6 +47,7 @@ from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.splitting import may_be_cut
 from postroad.node.together import Together
+from postroad.node.units import packed_unit, whole_size
 from postroad.node.wsrm_source import key_of
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
@@ -152,6 +153,9 @@ class Submitting:
         """A unit of a bundle that an application put together."""
         mark = fingerprint(submission) if submission.message_id else None
         message, draft, sending = await self._drafted(submission, mark, now)
+        if sending.channel is not None:
+            said = "is pulled, and bundled then with what waits: submit it by itself"
+            raise Refused(422, f"{message.message_id} {said}", code=BUNDLING_ERROR)
         if sending.bundling is None or sending.asks:
             said = f"messages of P-Mode {submission.pmode!r} go alone: submit it by itself"
             raise Refused(422, f"{message.message_id}: {said}", code=BUNDLING_ERROR)
@@ -187,7 +191,8 @@ class Submitting:
     async def _take(self, submission: Submission, mark: str | None) -> Submitted:
         now = self._context.clock()
         message, draft, sending = await self._drafted(submission, mark, now)
-        if sending.bundling is not None and not sending.asks and not _goes_alone(message, sending):
+        alone = sending.channel is not None or sending.asks or _goes_alone(message, sending)
+        if sending.bundling is not None and not alone:
             return await self._keep_waiting(message, draft, sending, now)
         later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
         if later or sending.numbered or sending.linked or sending.reliable:
@@ -291,7 +296,9 @@ class Submitting:
             check_room(tx, sending)
             if kept.leg == 2:
                 answer(tx, kept)
-            tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
+            # What is pulled in a bundle goes in another envelope.
+            evidence = signed(kept) if sending.bundling is None else None
+            tx.record((about(kept, "submitted", now, evidence=evidence),))
             if sending.channel is not None:
                 offer(tx, kept, made.user_message, now)
             if ends is not None:

@@ -363,13 +363,18 @@ class SqliteTransaction(SqliteReader):
     def first_offer(
         self, places: Collection[Place], now: datetime, items: Sequence[str] = ()
     ) -> Offer | None:
+        return next(iter(self.first_offers(places, now, items, 1)), None)
+
+    def first_offers(
+        self, places: Collection[Place], now: datetime, items: Sequence[str], most: int
+    ) -> list[Offer]:
         rows: list[Row] = []
         before = self._cursor.connection.total_changes
         for place in places:
             offer_rows.free(self._cursor, place, now)
-            rows += offer_rows.first(self._cursor, place, items)
+            rows += offer_rows.first(self._cursor, place, items, most)
         self._group.changed |= self._cursor.connection.total_changes > before
-        return offer_of(min(rows)) if rows else None
+        return [offer_of(row) for row in sorted(rows)[:most]]
 
     def postpone_offer(self, message_id: str, due_at: datetime) -> None:
         self._group.changed = True

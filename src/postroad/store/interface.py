@@ -97,6 +97,10 @@ class Reader(FragmentReader, TransferReader, Protocol):
 
     def work(self, id: int) -> Work | None: ...
 
+    def others_work(self, kind: str, owner: str, most: int) -> list[Work]:
+        """What other owners have claimed of one kind, in the order in which it was added."""
+        ...
+
     def partners(self) -> list[Partner]:
         """Those with whom not all is well, by name."""
         ...
@@ -265,6 +269,12 @@ class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
         The first of the items is looked up, the others are compared: give that first which few
         messages have. What was handed out is offered again when its time has come.
         """
+        ...
+
+    def first_offers(
+        self, places: Collection[Place], now: datetime, items: Sequence[str], most: int
+    ) -> list[Offer]:
+        """So many of them at most, in their order."""
         ...
 
     def postpone_offer(self, message_id: str, due_at: datetime) -> None:

@@ -131,6 +131,14 @@ class _MemoryReader:
     def work(self, id: int) -> Work | None:
         return self._tables.work.get(id)
 
+    def others_work(self, kind: str, owner: str, most: int) -> list[Work]:
+        found = [
+            one
+            for _, one in sorted(self._tables.work.items())
+            if one.kind == kind and one.owner not in (None, owner)
+        ]
+        return found[:most]
+
     def partners(self) -> list[Partner]:
         return [partner for _, partner in sorted(self._tables.partners.items())]
 
@@ -498,12 +506,20 @@ class _MemoryTransaction(_MemoryReader):
     def first_offer(
         self, places: Collection[Place], now: datetime, items: Sequence[str] = ()
     ) -> Offer | None:
+        return next(iter(self.first_offers(places, now, items, 1)), None)
+
+    def first_offers(
+        self, places: Collection[Place], now: datetime, items: Sequence[str], most: int
+    ) -> list[Offer]:
         wanted = set(items)
+        found: list[Offer] = []
         for one in self._tables.offers.values():
             free = one.due_at is None or one.due_at <= now
             if free and (one.channel, one.pmode) in places and wanted <= set(one.items):
-                return changed(one, items=(), due_at=None)
-        return None
+                found.append(changed(one, items=(), due_at=None))
+                if len(found) == most:
+                    break
+        return found
 
     def postpone_offer(self, message_id: str, due_at: datetime) -> None:
         offer = self._tables.offers.get(message_id)

@@ -20,8 +20,8 @@ from postroad.store.rows import Row, microseconds, offer_item
 
 _ADD_ITEM: Final = query("add_offer_item")
 _FREE: Final = query("free_offers")
-_FIRST: Final = query("first_offer")
-_FIRST_SELECTED: Final = query("first_selected_offer")
+_FIRST: Final = query("first_offers")
+_FIRST_SELECTED: Final = query("first_selected_offers")
 _FURTHER_HOLDER: Final = query("further_holder")
 _COMBINATIONS: Final = query("combinations")
 _ADD_COMBINATION: Final = query("add_combination")
@@ -48,27 +48,31 @@ def free(cursor: sqlite3.Cursor, place: Place, now: datetime) -> None:
     cursor.execute(_FREE, (*place, microseconds(now)))
 
 
-def first(cursor: sqlite3.Cursor, place: Place, items: Sequence[str]) -> list[Row]:
-    """What came first of that which is offered in a place and has all the items, if anything."""
+def first(cursor: sqlite3.Cursor, place: Place, items: Sequence[str], wanted: int = 1) -> list[Row]:
+    """What came first of that which is offered in a place and has all the items, if anything.
+
+    With a selection it may be less than is wanted, though there is more.
+    """
     if not items:
-        return cursor.execute(_FIRST, place).fetchall()
+        return cursor.execute(_FIRST, (*place, wanted)).fetchall()
     asked = list(dict.fromkeys(offer_item(place, one) for one in items))
     if len(asked) == 1:
-        return _selected(cursor, asked, _ALL)
+        return _selected(cursor, asked, _ALL, wanted)
     for item in asked:
         if not cursor.execute(_FURTHER_HOLDER, (item, FEW)).fetchall():
-            return _selected(cursor, [item, *(one for one in asked if one != item)], FEW)
+            return _selected(cursor, [item, *(one for one in asked if one != item)], FEW, wanted)
     known, combined = _combinations(cursor, place), _combined(asked)
     if combined not in known:
-        found = _selected(cursor, asked, FEW)
+        found = _selected(cursor, asked, FEW, wanted)
         if found:
             return found
         _combine(cursor, place, asked, list(known))
-    return _selected(cursor, [combined], _ALL)
+    return _selected(cursor, [combined], _ALL, wanted)
 
 
-def _selected(cursor: sqlite3.Cursor, asked: list[str], most: int) -> list[Row]:
-    values = {"item": asked[0], "others": json.dumps(asked[1:]), "most": most}
+def _selected(cursor: sqlite3.Cursor, asked: list[str], most: int, wanted: int) -> list[Row]:
+    others = json.dumps(asked[1:])
+    values = {"item": asked[0], "others": others, "most": most, "wanted": wanted}
     return cursor.execute(_FIRST_SELECTED, values).fetchall()
 
 

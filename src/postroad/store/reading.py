@@ -70,6 +70,7 @@ _NEXT_FREE: Final = query("next_free")
 _NEXT_END: Final = query("next_end")
 _PARTNERS_SERVED: Final = query("partners_served")
 _WORK: Final = query("work")
+_OTHERS_WORK: Final = query("others_work")
 _PARTNERS: Final = query("partners")
 _PARTNER: Final = query("partner")
 _NOTICES: Final = query("notices")
@@ -232,10 +233,10 @@ class SqliteReader:
         return [row for row in rows if row[0] not in without]
 
     def work(self, id: int) -> Work | None:
-        for *row, owner, lease_until in self._rows(_WORK, (id,)):
-            until = None if lease_until is None else time_of(lease_until)
-            return work_of((*row, None), owner, until)
-        return None
+        return next(map(_work_of, self._rows(_WORK, (id,))), None)
+
+    def others_work(self, kind: str, owner: str, most: int) -> list[Work]:
+        return [_work_of(row) for row in self._rows(_OTHERS_WORK, (kind, owner, most))]
 
     def partners(self) -> list[Partner]:
         return [partner_of(row) for row in self._rows(_PARTNERS)]
@@ -290,3 +291,10 @@ def _values(wanted: Wanted) -> dict[str, Any]:
         "before": _LARGEST if wanted.before is None else wanted.before,
         "limit": wanted.limit,
     }
+
+
+def _work_of(row: Row) -> Work:
+    """As it stands, whoever has it."""
+    *given, owner, lease_until = row
+    until = None if lease_until is None else time_of(lease_until)
+    return work_of((*given, None), owner, until)

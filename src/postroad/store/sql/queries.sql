@@ -177,6 +177,11 @@ WHERE one.id = ? AND EXISTS (SELECT 1 FROM work WHERE lane = one.lane AND id < o
 SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner, lease_until
 FROM work WHERE id = ?
 
+-- name: others_work
+-- What others have claimed of one kind, in the order in which it was added.
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner, lease_until
+FROM work WHERE kind = ? AND owner IS NOT NULL AND owner <> ? ORDER BY id LIMIT ?
+
 -- name: free_work
 -- Due work that nobody has claimed, oldest first.
 SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner FROM work
@@ -444,16 +449,16 @@ SELECT id, channel, pmode, message_id, added_at, due_at, about FROM offers WHERE
 -- What was handed out and not acknowledged in time is offered again.
 UPDATE offers SET due_at = 0 WHERE channel = ? AND pmode = ? AND due_at > 0 AND due_at <= ?
 
--- name: first_offer
+-- name: first_offers
 -- What came first of that which is offered.
 SELECT id, channel, pmode, message_id, added_at, due_at, about FROM offers
-WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT 1
+WHERE channel = ? AND pmode = ? AND due_at = 0 ORDER BY id LIMIT ?
 
 -- name: further_holder
 -- An offer that has an item beside so many others.
 SELECT offer FROM offer_items WHERE item = ? LIMIT 1 OFFSET ?
 
--- name: first_selected_offer
+-- name: first_selected_offers
 -- The same of that which has one item, and all others of a JSON array, among so many that have it.
 -- These come in their order.
 SELECT offers.id, channel, pmode, message_id, added_at, due_at, about
@@ -467,7 +472,7 @@ WHERE due_at = 0
             WHERE held.item = other.value AND held.offer = first.offer
         )
     )
-LIMIT 1
+LIMIT :wanted
 
 -- name: combinations
 -- The selections of a place for which there is an index, those that were asked for first before.
