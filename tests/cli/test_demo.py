@@ -136,6 +136,11 @@ def test_the_demo_tells_good_messages_from_bad(told: str, folder: Path) -> None:
     assert (folder / "messages/seller.pem").stat().st_mode & 0o077 == 0
 
 
+def test_the_journals_of_the_hubs_tell_the_road_of_an_order(told: str) -> None:
+    road = r"an order by two hubs went over near \(\d+ ms\), far \(\d+ ms\)"
+    assert re.search(road, told) is not None
+
+
 def test_the_demo_reconciles_the_journals_of_all_companies(told: str) -> None:
     assert "11 receipts hold, 0 do not" in told
     totals = dict(re.findall("│ (reconciled .+?|as expected) +│ (.+?) +│", told))

@@ -1,106 +1,67 @@
 """Two hubs in a row between real nodes, over real sockets."""
 
+import json
 import os
-import secrets
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from tests.e2e.nodes import Pair, Served, free_ports, make_pair, until
+from postroad.api.client_values import ApiError
+from tests.e2e.hub_road import (
+    PATTERNS,
+    SELLER,
+    Road,
+    make_road,
+    near_rules,
+    rule,
+    streamed,
+    write_routes,
+)
+from tests.e2e.nodes import Served, until
+from tests.e2e.taps import Tap, misbehaving
 
-PMODE = "by-hubs"
-
-
-@dataclass
-class Road:
-    """buyer, near, far, seller."""
-
-    pair: Pair
-    near: Served
-    far: Served
-
-    def send(self, payload: Path, message_id: str) -> None:
-        sent = self.pair.buyer.run(
-            "send", "--pmode", PMODE, "--payload", payload, "--message-id", message_id
-        )
-        assert sent.exit_code == 0, sent.output
-
-    def acknowledged(self, message_id: str) -> bool:
-        with self.pair.buyer.client() as buyer:
-            return buyer.status(message_id).state == "acknowledged"
-
-
-def _hub(folder: Path, name: str, port: int, routes: list[dict[str, Any]]) -> Served:
-    (folder / "keys").mkdir(parents=True)
-    (folder / "keys/api.token").write_text(secrets.token_hex())
-    (folder / "keys/api.token").chmod(0o600)
-    settings = {
-        "node": name,
-        "party": f"urn:example:{name}",
-        "listen": [{"address": f"127.0.0.1:{port}"}],
-        "api": {"token_file": "keys/api.token"},
-    }
-    (folder / "postroad.yaml").write_text(yaml.safe_dump(settings))
-    (folder / "routes.yaml").write_text(yaml.safe_dump({"routes": routes}))
-    return Served(name, folder)
-
-
-def _rule(name: str, to: str, *urls: str) -> dict[str, Any]:
-    soon = {"max_retries": "unlimited", "timeout": "PT1S", "period": "PT1S"}
-    return {"id": name, "match": {"to_party": to}, "to": {"push": list(urls), "retry": soon}}
-
-
-def _agree(pair: Pair, near: str, far: str) -> None:
-    """The signed and encrypted P-Mode of the pair: each end knows nothing but its hub."""
-    for node, back in ((pair.buyer, near), (pair.seller, far)):
-        file = node.folder / "pmodes/buyer-to-seller-order.yaml"
-        pmode = yaml.safe_load(file.read_text())
-        [leg] = pmode["legs"]
-        leg["protocol"] |= {"address": near, "add_actor_or_role_attribute": True}
-        leg["business_info"]["action"] = "ByHubs"
-        leg["security"]["send_receipt"] |= {"reply_pattern": "callback", "reply_to": back}
-        leg["error_handling"]["report"] = {"as_response": False, "receiver_errors_to": back}
-        (node.folder / f"pmodes/{PMODE}.yaml").write_text(yaml.safe_dump({**pmode, "id": PMODE}))
+ROAD = ("buyer", "near", "far", "seller")
 
 
 @pytest.fixture(scope="module")
 def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    folder = tmp_path_factory.mktemp("hubs")
-    pair = make_pair(folder)
-    doors = [
-        yaml.safe_load(one.config.read_text())["listen"][0]["address"]
-        for one in (pair.buyer, pair.seller)
-    ]
-    buyer, seller = (f"http://{address}/msh" for address in doors)
-    ports = free_ports()
-    near, far = (f"http://127.0.0.1:{port}/msh" for port in ports)
-    nobody = "http://127.0.0.1:1/msh"
-    there, back = "urn:example:seller", "urn:example:buyer"
-    near_rules = [_rule("over", there, nobody, far), _rule("home", back, buyer)]
-    far_rules = [_rule("home", there, seller), _rule("over", back, near)]
-    road = Road(
-        pair,
-        _hub(folder / "near", "near", ports[0], near_rules),
-        _hub(folder / "far", "far", ports[1], far_rules),
-    )
-    _agree(pair, near, far)
-    nodes = (pair.buyer, road.near, road.far, pair.seller)
+    road = make_road(tmp_path_factory.mktemp("hubs"))
     try:
-        for one in nodes:
+        for one in road.nodes:
             one.begin()
-        for one in nodes:
+        for one in road.nodes:
             one.ready()
         yield road
     finally:
-        for one in nodes:
+        for one in road.nodes:
             if one.process is not None:
                 one.end(signal.SIGKILL)
+        for tap in road.taps.values():
+            tap.stop()
+
+
+@pytest.mark.req("P2-2.2-01", "P2-2.4.3-01", "P2-2.4.5-01", "P2-2.4.5-03", "P2-2.5.1-02")
+@pytest.mark.req("P2-2.4.7.1-02", "P2-2.4.7.2-01", "P2-2.4.7.2-03", "P2-2.4.7.2-04")
+@pytest.mark.parametrize("size", [1000, 3_000_000], ids=["small", "large"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_way_over_two_hubs_keeps_every_byte_and_the_signature_holds(
+    road: Road, tmp_path: Path, pattern: str, size: int
+) -> None:
+    """The receipt signs for the digests of what was sent, and is believed by the sender."""
+    payload = tmp_path / "order.bin"
+    payload.write_bytes(os.urandom(size))
+    name = f"{pattern}-{size}@buyer.example"
+    road.send(payload, name, pattern)
+    until(lambda: road.acknowledged(name), "the receipt is there")
+    with road.pair.seller.client() as seller:
+        assert seller.part(name) == payload.read_bytes()
+    sent, arrived = road.seen(name, "buyer", "near"), road.seen(name, "seller", "far")
+    assert len(sent) == 1
+    assert sent == arrived
 
 
 def _carried_both(hub: Served, name: str) -> bool:
@@ -110,25 +71,26 @@ def _carried_both(hub: Served, name: str) -> bool:
     return (told.count("received"), told.count("forwarded")) == (2, 2)
 
 
-@pytest.mark.req("P2-2.4.1-01", "P2-2.4.3-01", "P2-2.4.5-01", "P2-2.4.5-03", "P2-2.6-02")
-@pytest.mark.parametrize("size", [1000, 5_000_000])
-def test_a_signed_and_encrypted_message_crosses_two_hubs_and_so_does_its_receipt(
-    road: Road, tmp_path: Path, size: int
-) -> None:
-    payload = tmp_path / "order.bin"
-    payload.write_bytes(os.urandom(size))
-    name = f"order-{size}@buyer.example"
+@pytest.mark.req("P2-2.4.1-01", "P2-2.6-02")
+def test_both_hubs_carry_the_message_and_its_receipt(road: Road, tmp_path: Path) -> None:
+    payload, name = tmp_path / "order.bin", "order-both@buyer.example"
+    payload.write_bytes(b"paper")
     road.send(payload, name)
     until(lambda: road.acknowledged(name), "the receipt is there")
-    digests = set()
     for hub in (road.near, road.far):
-        with hub.client() as client:
-            [body] = client.status(name).parts
-            digests.add(body.sha256)
         until(partial(_carried_both, hub, name), "message and receipt passed it")
-    assert len(digests) == 1
-    with road.pair.seller.client() as seller:
-        assert seller.part(name) == payload.read_bytes()
+    others = [value for one in road.nodes[1:] for value in ("--also", one.config)]
+    told = json.loads(road.pair.buyer.run("trace", name, "--json", *others).stdout)
+    stations = [one["node"] for one in told["events"]]
+    assert set(stations) == {"buyer", "near", "far", "seller"}
+    shown = road.pair.buyer.run("trace", name, *others).stdout.splitlines()
+    heads = ["time", "after", "node", "side", "event", "what"]
+    assert shown[1].split() == heads
+    first = [next(n for n, line in enumerate(shown) if f" {one} " in line) for one in ROAD]
+    assert first == sorted(first), "in the order of the road"
+    elsewhere = road.pair.buyer.run("trace", "order-none@buyer.example", *others)
+    assert elsewhere.exit_code == 1
+    assert "There is no message" in elsewhere.stderr
 
 
 def test_a_hub_that_is_killed_with_a_message_in_hand_brings_it_there(
@@ -151,3 +113,75 @@ def test_a_hub_that_is_killed_with_a_message_in_hand_brings_it_there(
     explained = road.near.run("route", "explain", name)
     assert explained.exit_code == 0, explained.output
     assert "over" in explained.stdout
+
+
+def _errors(hub: Served, name: str) -> list[str | None]:
+    """What a hub said against a message; it knows nothing of one that did not come yet."""
+    with hub.client() as client, suppress(ApiError):
+        return [one.error_code for one in client.events(name)]
+    return []
+
+
+def _far(road: Road) -> str:
+    [url] = [one.url + one.path for one in road.far.serving.doors if "msh" in one.serve]
+    return url
+
+
+@pytest.mark.parametrize("how", ["nonsense", "hangs", "closes"])
+def test_a_next_hop_that_misbehaves_is_passed_by(road: Road, tmp_path: Path, how: str) -> None:
+    payload, name = tmp_path / "order.bin", f"order-{how}@buyer.example"
+    payload.write_bytes(b"paper")
+    with misbehaving(how) as bad:
+        write_routes(road.near, near_rules(road, bad, _far(road)))
+        road.reload()
+        road.send(payload, name)
+        until(lambda: road.acknowledged(name), "the receipt is there")
+    with road.near.client() as near:
+        peers = [one.peer for one in near.events(name) if one.event == "forwarded"]
+    assert _far(road) in peers
+
+
+@pytest.mark.req("P2-2.5.6-08")
+@pytest.mark.parametrize("how", ["nonsense", "closes"])
+def test_a_sender_hears_at_once_of_a_next_hop_that_misbehaves_and_comes_again(
+    road: Road, tmp_path: Path, how: str
+) -> None:
+    payload, name = tmp_path / "order.bin", f"sync-{how}@buyer.example"
+    payload.write_bytes(b"paper")
+    rules = near_rules(road, _far(road))
+    with misbehaving(how) as bad:
+        write_routes(road.near, [streamed("sync", bad), *rules[2:]])
+        road.reload()
+        road.send(payload, name, "sync")
+        until(lambda: "EBMS:0004" in _errors(road.near, name), "the sender is told")
+    write_routes(road.near, rules)
+    road.reload()
+    until(lambda: road.acknowledged(name), "the sender came again")
+
+
+def test_an_alternate_route_is_taken_in_the_middle_of_a_series(road: Road, tmp_path: Path) -> None:
+    payload = tmp_path / "order.bin"
+    payload.write_bytes(b"paper")
+    ways = [Tap(_far(road)).start() for _ in range(2)]
+    rules = near_rules(road, _far(road))
+    others = [one for one in rules if one["id"] != "over"]
+    write_routes(road.near, [*others, rule("ways", SELLER, *(one.url for one in ways))])
+    road.reload()
+    names = [f"series-{number}@buyer.example" for number in range(6)]
+    try:
+        for name in names[:3]:
+            road.send(payload, name)
+        until(lambda: all(map(road.acknowledged, names[:3])), "half of the series is there")
+        ways[0].stop()
+        for name in names[3:]:
+            road.send(payload, name)
+        until(lambda: all(map(road.acknowledged, names)), "all of it is there")
+    finally:
+        for one in ways:
+            one.stop()
+        write_routes(road.near, rules)
+        road.reload()
+    assert [set(one.seen) for one in ways] == [set(names[:3]), set(names[3:])]
+    with road.pair.seller.client() as seller:
+        told = [[one.event for one in seller.events(name)] for name in names]
+    assert [one.count("delivered") for one in told] == [1] * 6

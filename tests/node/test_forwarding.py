@@ -1,11 +1,15 @@
 """Store and forward: what two hubs in a row do with messages that are not for them."""
 
+from unittest.mock import patch
+
 import pytest
 
 from postroad.msh.forwarding import read_routable
 from postroad.store.records import State
+from postroad.wire import xml
 from postroad.wire.multihop import RoutingUserMessage
 from postroad.wire.names import NEXT_MSH
+from postroad.wire.xml import parse
 from tests.node.hubs import FAR, NEAR, SOON, by_way_of, hub, road, rule
 from tests.node.reliable import (
     BUYER,
@@ -29,6 +33,7 @@ from tests.node.reliable import (
 M = "m@buyer"
 
 
+@pytest.mark.req("P2-2.2-01", "P2-7.1-01", "P2-7.1-02", "P2-7.1-03")
 @pytest.mark.req("P2-2.4.1-01", "P2-2.4.3-01", "P2-2.4.3-05", "P2-2.4.5-01", "P2-2.4.5-03")
 @pytest.mark.req("P2-2.5.1-01", "P2-2.5.5-13")
 @pytest.mark.parametrize("payload", [b"<order/>", LARGE], ids=["small", "large"])
@@ -131,6 +136,7 @@ async def test_after_a_silent_address_the_next_attempt_begins_with_another(world
     assert await seller.inbox() == [M]
 
 
+@pytest.mark.req("P2-7.1-05")
 @pytest.mark.req("P2-2.5.1-05", "P2-2.5.6-01", "P2-2.5.6-12", "P2-2.5.6-13", "P2-2.5.6-14")
 @pytest.mark.req("P2-2.5.6-15")
 @played
@@ -149,7 +155,7 @@ async def test_what_no_rule_matches_is_refused_at_once_with_a_routing_failure(
     assert await seller.inbox() == []
 
 
-@pytest.mark.req("P2-2.5.6-07", "P2-2.5.6-08", "P2-2.5.6-05")
+@pytest.mark.req("P2-2.5.6-07", "P2-2.5.6-08", "P2-2.5.6-05", "P2-7.1-05")
 @played
 async def test_a_next_msh_that_stays_away_is_told_to_the_sender_through_the_hubs(
     world: World,
@@ -396,3 +402,33 @@ async def test_a_message_follows_rules_that_change_while_it_waits(world: World) 
     await world.wait(10)
     assert await seller.inbox() == [M]
     assert [one.peer for one in await near.events(M)][-1] == address(SELLER)
+
+
+@pytest.mark.req("P2-2.3.1-01", "P2-2.4.5-05")
+@pytest.mark.parametrize("forward", ["store", "sync"])
+@played
+async def test_a_hub_is_an_endpoint_for_what_is_its_own_and_parses_it_once(
+    world: World, forward: str
+) -> None:
+    road(world, signed=False)
+    over = rule("over", FAR, to_party="urn:example:other")
+    over["to"]["forward"] = forward
+    if forward == "sync":
+        del over["to"]["retry"]
+    hub(world, SELLER, over)
+    world.wire.usual[FAR] = status(202)
+    buyer, seller = await world.both()
+    world.wire.will(lost, at=NEAR)
+    await buyer.send(M)
+    await world.wait(1)
+    [sent] = world.wire.to(NEAR)
+    parsed: list[bytes] = []
+    with patch.object(xml, "parse", lambda data, *more: parsed.append(data) or parse(data, *more)):
+        assert (await seller.receive(sent.content_type, sent.body)).status < 300
+    assert len([one for one in parsed if M.encode() in one]) == 1
+    assert await seller.inbox() == [M]
+    other = sent.body.replace(party(SELLER).encode(), b"urn:example:other")
+    other = other.replace(M.encode(), b"n@buyer")
+    assert (await seller.receive(sent.content_type, other)).status == 202
+    await world.wait(2)
+    assert len(world.wire.to(FAR, "n@buyer")) == 1

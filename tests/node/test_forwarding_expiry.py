@@ -1,11 +1,27 @@
 """EBMS:0023: what expired by its own headers is not passed on any more (Part 2, 2.5.6)."""
 
+from datetime import timedelta
+
 import pytest
 
-from postroad.store.records import State
+from postroad.store.interface import Transaction
+from postroad.store.records import Side, State
 from postroad.wire.names import WSR, WSSE, WSU
+from tests.node.collecting import errors, request
 from tests.node.hubs import FAR, NEAR, hub, road, rule
-from tests.node.reliable import BUYER, SELLER, Station, World, lost, party, played, refused
+from tests.node.reliable import (
+    BUYER,
+    SELLER,
+    SOAP,
+    STORES,
+    Station,
+    World,
+    lost,
+    party,
+    played,
+    refused,
+)
+from tests.node.test_forwarding_channels import last_pull, start
 from tests.node.test_streaming import streamed
 
 M = "m@buyer"
@@ -80,3 +96,44 @@ async def test_what_expires_while_the_next_msh_is_away_is_not_tried_again(world:
     assert await near.state(M) is State.EXPIRED
     assert len(world.wire.to(FAR)) == 1
     assert len(world.wire.to(BUYER, "EBMS:0023")) == 1
+
+
+@pytest.mark.req("P2-2.5.6-23", "P2-2.5.6-24")
+@pytest.mark.parametrize("keep", [None, "P1D", "PT1M"])
+@played
+async def test_what_expires_in_a_channel_is_not_handed_out_and_its_sender_told(
+    world: World, keep: str | None
+) -> None:
+    road(world, signed=False, retry={"max_retries": 0, "timeout": "PT1H"})
+    user = {"username": "seller", "password": "a secret"}
+    to = {"authorization": user} | ({"keep": keep} if keep else {})
+    box = {"id": "box", "match": {"to_party": party(SELLER)}, "to": {"channel": to}}
+    hub(world, NEAR, box, rule("home", BUYER, to_party=party(BUYER)))
+    kind, body, near = await written(world, timestamp("2024-06-01T12:30:00Z"))
+    assert (await near.receive(kind, body)).status == 202
+    await world.wait(2 * 3600)
+    assert await near.state(M) is State.EXPIRED
+    code = "EBMS:0022" if keep == "PT1M" else "EBMS:0023"
+    assert len(world.wire.to(BUYER, code)) == 1
+    assert await near.work() == {}
+
+
+@pytest.mark.req("P2-2.5.6-23")
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_what_expired_a_moment_ago_is_not_handed_out_either(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    last_pull(world)
+    buyer, far, seller = await start(world)
+    await buyer.send(M)
+    await world.wait(2)
+    before = far.node.context.clock() - timedelta(seconds=1)
+
+    def expire(tx: Transaction) -> None:
+        tx.change_message(Side.FORWARDING, M, (State.READY,), expires_at=before)
+
+    await far.node.context.store.run(expire)
+    assert errors(await far.receive(SOAP, request(seller))) == ["EBMS:0006"]
+    assert await seller.inbox() == []

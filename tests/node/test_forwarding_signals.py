@@ -20,11 +20,22 @@ from postroad.wire.ebms3 import (
 )
 from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.multihop import RoutingInput, RoutingUserMessage, write_routing_input
-from postroad.wire.names import DEFAULT_MPC, I_CLOUD, ONE_WAY
+from postroad.wire.names import DEFAULT_MPC, I_CLOUD, ONE_WAY, WSA, WSRM, WSSE, WST
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
 from postroad.wire.wsa import Addressing, write_addressing
 from tests.node.hubs import FAR, NEAR, hub, rule
-from tests.node.reliable import BEGIN, BUYER, SELLER, SOAP, World, party, played, refused, status
+from tests.node.reliable import (
+    BEGIN,
+    BUYER,
+    SELLER,
+    SOAP,
+    World,
+    address,
+    party,
+    played,
+    refused,
+    status,
+)
 
 V = SoapVersion.SOAP_12
 _taken = status(202)
@@ -46,15 +57,29 @@ def letter(to: str = BUYER, body: str = "", ref: str = "m@buyer", signal: bool =
     return write_envelope(V, blocks, write_body(V, body))
 
 
-@pytest.mark.req("P2-2.5.5-08", "P2-2.5.5-15", "P2-2.5.5-12")
-@pytest.mark.parametrize("signal", [True, False], ids=["a signal", "WS-ReliableMessaging"])
+WSC = "http://docs.oasis-open.org/ws-sx/ws-secureconversation/200512"
+RM = f'xmlns:wsrm="{WSRM}"'
+TRUST = f'xmlns:wst="{WST}"'
+ACKS_TO = f'<wsrm:AcksTo><wsa:Address xmlns:wsa="{WSA}">{I_CLOUD}</wsa:Address></wsrm:AcksTo>'
+OTHERS = {
+    "CreateSequence": f"<wsrm:CreateSequence {RM}>{ACKS_TO}</wsrm:CreateSequence>",
+    "CreateSequenceResponse": f"<wsrm:CreateSequenceResponse {RM}/>",
+    "TerminateSequence": f"<wsrm:TerminateSequence {RM}/>",
+    "RequestSecurityToken": f"<wst:RequestSecurityToken {TRUST}/>",
+    "RequestSecurityTokenResponse": f"<wst:RequestSecurityTokenResponse {TRUST}/>",
+}
+"""Bodies of WS-ReliableMessaging, WS-Trust and WS-SecureConversation."""
+
+
+@pytest.mark.req("P2-2.5.5-08", "P2-2.5.5-15", "P2-2.5.5-12", "P2-2.4.3-02", "P2-2.4.3-03")
+@pytest.mark.req("P2-2.8-01", "P2-2.6.3.1-02", "P2-7.1-04", "P2-7.1-06")
+@pytest.mark.parametrize("kind", ["a signal", *OTHERS])
 @played
-async def test_whatever_has_routing_input_is_passed_on(world: World, signal: bool) -> None:
-    create = '<c:CreateSequence xmlns:c="urn:example:rm"/>'
+async def test_whatever_has_routing_input_is_passed_on(world: World, kind: str) -> None:
     hub(world, NEAR, rule("back", FAR, to_party=party(BUYER)))
     near = await world.start(NEAR)
     world.wire.usual[FAR] = _taken
-    sent = letter(signal=signal, body="" if signal else create)
+    sent = letter(signal=kind not in OTHERS, body=OTHERS.get(kind, ""))
     answer = await near.receive(SOAP, sent)
     assert (answer.status, answer.body) == (202, b"")
     await world.wait(2)
@@ -64,14 +89,17 @@ async def test_whatever_has_routing_input_is_passed_on(world: World, signal: boo
 
 
 @pytest.mark.req("P2-2.5.1-03")
-@pytest.mark.parametrize("signal", [True, False], ids=["a signal", "WS-ReliableMessaging"])
+@pytest.mark.parametrize("kind", ["a signal", *OTHERS])
 @played
-async def test_whatever_has_routing_input_can_wait_in_a_channel(world: World, signal: bool) -> None:
+async def test_whatever_has_routing_input_can_wait_in_a_channel(world: World, kind: str) -> None:
     user = {"username": "buyer", "password": "a secret of ours"}
     back = {"id": "back", "to": {"channel": {"extension": "buyer", "authorization": user}}}
+    if kind in OTHERS:
+        # A rule can tell by the Body as well.
+        back["match"] = {"body": kind}
     hub(world, NEAR, back)
     near = await world.start(NEAR)
-    sent = letter(signal=signal)
+    sent = letter(signal=kind not in OTHERS, body=OTHERS.get(kind, ""))
     assert (await near.receive(SOAP, sent)).status == 202
     asking = relayed_pull_request(
         f"{DEFAULT_MPC}/buyer",
@@ -172,3 +200,49 @@ def test_errors_go_to_hosts_of_rules_and_to_those_that_are_named(tmp_path: Path)
     assert rules.may_be_told("http://errors.example/")
     assert not rules.may_be_told("http://internal.example/")
     assert not rules.may_be_told("http://far.example.evil.example/")
+
+
+@pytest.mark.req("P2-2.5.1-04")
+@pytest.mark.parametrize("kind", ["a signal", *OTHERS])
+@played
+async def test_a_hub_that_pulls_takes_whatever_has_routing_input(world: World, kind: str) -> None:
+    user = {"username": "near", "password": "a secret of ours"}
+    hub(world, FAR, {"id": "back", "to": {"channel": {"authorization": user}}})
+    pull = {"mpc": DEFAULT_MPC, "address": address(FAR), "authorization": user, "interval": "PT2S"}
+    hub(world, NEAR, rule("home", BUYER, to_party=party(BUYER)), pull=[pull])
+    far, _ = await world.start(FAR), await world.start(NEAR)
+    world.wire.usual[BUYER] = _taken
+    sent = letter(signal=kind not in OTHERS, body=OTHERS.get(kind, ""))
+    assert (await far.receive(SOAP, sent)).status == 202
+    await world.wait(10)
+    assert [one.body for one in world.wire.to(BUYER)] == [sent]
+
+
+@pytest.mark.req("P2-2.4.3-02", "P2-2.4.3-03", "P2-2.8-01")
+@played
+async def test_headers_of_a_sequence_and_of_a_secure_conversation_pass_untouched(
+    world: World,
+) -> None:
+    """They are for the ends, must be understood there, and are none of the hub's business."""
+    world.agree(retry=None)
+    for at in (BUYER, SELLER):
+        world._pmodes[at][0]["legs"][0]["protocol"]["add_actor_or_role_attribute"] = True
+    buyer, _ = await world.both()
+    world.wire.usual[SELLER] = refused
+    await buyer.send("m@buyer")
+    await world.wait(1)
+    [posted] = world.wire.to(SELLER)
+    must = 'S12:mustUnderstand="true"'
+    token = f'<wsc:SecurityContextToken xmlns:wsc="{WSC}"/>'
+    blocks = (
+        f"<wsrm:Sequence {RM} {must}><wsrm:Identifier>urn:example:s</wsrm:Identifier>"
+        "<wsrm:MessageNumber>7</wsrm:MessageNumber></wsrm:Sequence>"
+        f'<wsse:Security xmlns:wsse="{WSSE}" {must}>{token}</wsse:Security>'
+    )
+    both = posted.body.replace(b"</S12:Header>", f"{blocks}</S12:Header>".encode())
+    hub(world, NEAR, rule("over", FAR, to_party=party(SELLER)))
+    near = await world.start(NEAR)
+    world.wire.usual[FAR] = _taken
+    assert (await near.receive(posted.content_type, both)).status == 202
+    await world.wait(2)
+    assert [one.body for one in world.wire.to(FAR)] == [both]

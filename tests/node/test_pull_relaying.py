@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from postroad.msh.forwarding import read_routable
 from postroad.store.records import State
-from postroad.wire.names import NEXT_MSH
+from postroad.wire.multihop import RoutingUserMessage
+from postroad.wire.names import NEXT_MSH, ONE_WAY
 from tests.node.collecting import MPC, collect, errors, request
 from tests.node.hubs import FAR, NEAR, hub, rule
 from tests.node.reliable import (
@@ -135,3 +137,61 @@ async def test_a_circle_of_relays_ends(world: World) -> None:
     assert answer.flow is not None
     assert b"EBMS:0101" in b"".join([piece async for piece in answer.flow.pieces])
     assert len(world.wire.to(NEAR)) == 1
+
+
+@pytest.mark.req("P2-2.6.1-01", "P2-2.6.1-03", "P2-2.6.1-04", "P2-2.6.1-05", "P2-2.6.1-06")
+@pytest.mark.req("P2-2.5.5-09", "P2-2.4.7.2-01", "P2-2.4.7.2-02", "P2-2.4.5-06")
+@played
+async def test_a_pull_request_is_relayed_by_its_routing_input(world: World) -> None:
+    road(world, signed=True)
+    for at in (BUYER, SELLER):
+        world._pmodes[at][0]["legs"][0]["addressing"] = {"address": "icloud"}
+    asked = {"to_party": party(BUYER), "action": f"{ORDERS}.pull"}
+    hub(world, FAR, relay("over", NEAR, **asked))
+    hub(world, NEAR, relay("home", BUYER, **asked))
+    buyer, _, _, seller = await start(world)
+    await buyer.send(M)
+    assert await pull(seller) == (M,)
+    await world.wait(2)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    [first] = world.wire.to(FAR, "PullRequest")
+    [last] = world.wire.to(BUYER, "PullRequest")
+    assert first.body == last.body
+    found = read_routable(first.body)
+    assert found.by == "RoutingInput"
+    assert found.messaging is not None
+    assert found.messaging.role is None, "the signal itself is for the ultimate receiver"
+    asking = found.messaging.signals[0].pull_request
+    assert asking is not None
+    assert asking.mpc == MPC
+    assert isinstance(found.input, RoutingUserMessage)
+    assert (str(found.input.from_party), found.input.mpc) == (party(SELLER), None)
+    assert found.addressing is not None
+    assert found.addressing.action == f"{ONE_WAY}.pull"
+
+
+@played
+async def test_what_the_epr_of_a_leg_says_comes_before_what_is_inferred(world: World) -> None:
+    road(world)
+    business = {"service": "urn:example:post", "action": "collect"}
+    for at in (BUYER, SELLER):
+        addressing = {"epr": {"routing_input": {"business_info": business}}}
+        world._pmodes[at][0]["legs"][0]["addressing"] = addressing
+    hub(world, FAR, relay("over", NEAR, action="collect", service="urn:example:post"))
+    hub(world, NEAR, relay("home", BUYER, action="collect"))
+    buyer, _, _, seller = await start(world)
+    await buyer.send(M)
+    assert await pull(seller) == (M,)
+
+
+@played
+async def test_a_request_routed_to_this_party_is_answered_here(world: World) -> None:
+    """The buyer has rules of its own, and one would relay what is for itself."""
+    road(world)
+    for at in (BUYER, SELLER):
+        world._pmodes[at][0]["legs"][0]["addressing"] = {"address": "icloud"}
+    hub(world, FAR, relay("over", BUYER))
+    hub(world, BUYER, relay("all", CARRIER))
+    buyer, _, _, seller = await start(world)
+    await buyer.send(M)
+    assert await pull(seller) == (M,)

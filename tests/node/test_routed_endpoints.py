@@ -4,18 +4,34 @@ from typing import Any
 
 import pytest
 
+from postroad.agreement.places import is_pulled
 from postroad.agreement.pmode import PMode
+from postroad.agreement.reply_patterns import signal_channels
 from postroad.agreement.units import derive_units
 from postroad.agreement.writing import pmode_data
 from postroad.store.records import State
 from postroad.wire.multihop import find_routing_input, read_routing_input
-from postroad.wire.names import I_CLOUD, NEXT_MSH
+from postroad.wire.names import EB3, EBINT, I_CLOUD, NEXT_MSH, WSA
 from postroad.wire.soap import read_envelope
 from postroad.wire.wsa import read_addressing
 from postroad.wire.xml import parse
 from tests.node.asking import PRICES, Q, R, ask, reply
+from tests.node.collecting import MPC, USER, collect
 from tests.node.hubs import FAR, NEAR, hub, rule, there_and_back
-from tests.node.reliable import BUYER, SELLER, Posted, Station, World, address, party, played
+from tests.node.reliable import (
+    BUYER,
+    CARRIER,
+    LARGE,
+    SELLER,
+    Posted,
+    Station,
+    World,
+    address,
+    lost,
+    party,
+    played,
+    status,
+)
 
 M = "m@buyer"
 
@@ -48,6 +64,7 @@ def routed(body: bytes) -> tuple[str, str, str, str, str | None]:
     return *sides, str(info.service), info.action, message.mpc
 
 
+@pytest.mark.req("P2-2.6-03", "P2-2.6.3-01", "P2-2.6.3.1-01", "P2-7.1-07", "P2-7.1-08", "P2-7.1-09")
 @pytest.mark.req("P2-2.6-02", "P2-2.6.2-07", "P2-2.6.2-08", "P2-2.6.2-11", "P2-2.6.3.1-04")
 @played
 async def test_the_signed_receipt_finds_its_way_back_through_both_hubs(world: World) -> None:
@@ -165,6 +182,7 @@ def unit_of(pmode: dict[str, Any], place: int, *, initiator_pulls: bool = False)
     )[place]
 
 
+@pytest.mark.req("P2-2.6-03", "P2-7.1-07", "P2-7.1-08")
 @pytest.mark.req("P2-2.7.2-03", "P2-2.7.2-13", "P2-2.6.3.2-03")
 @played
 async def test_the_derived_units_carry_a_request_and_its_reply_through_both_hubs(
@@ -218,3 +236,254 @@ async def test_a_buyer_that_nobody_can_reach_pulls_its_receipt_from_its_hub(worl
     pulled = await buyer.process.ask(buyer.node.pull("orders.init"))
     assert pulled.answered == (M,)
     assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+def reply_to(place: str) -> bytes:
+    """wsa:ReplyTo with routing input to a party of another name."""
+    named = (
+        f'<ebint:RoutingInput xmlns:ebint="{EBINT}"><ebint:UserMessage xmlns:eb="{EB3}">'
+        f"<eb:PartyInfo><eb:From><eb:PartyId>{party(SELLER)}</eb:PartyId>"
+        "<eb:Role>urn:example:answers</eb:Role></eb:From>"
+        f"<eb:To><eb:PartyId>{place}</eb:PartyId><eb:Role>urn:example:asks</eb:Role></eb:To>"
+        "</eb:PartyInfo><eb:CollaborationInfo><eb:Service>urn:example:post</eb:Service>"
+        "<eb:Action>back</eb:Action><eb:ConversationId>1</eb:ConversationId>"
+        "</eb:CollaborationInfo></ebint:UserMessage></ebint:RoutingInput>"
+    )
+    return (
+        f'<wsa:ReplyTo xmlns:wsa="{WSA}"><wsa:Address>{I_CLOUD}</wsa:Address>'
+        f"<wsa:ReferenceParameters>{named}</wsa:ReferenceParameters></wsa:ReplyTo>"
+    ).encode()
+
+
+@pytest.mark.req("P2-2.6.2-01", "P2-2.4.5-06")
+@pytest.mark.parametrize("payload", [b"12 a piece", LARGE], ids=["small", "large"])
+@played
+async def test_a_reply_is_routed_to_where_its_request_says(world: World, payload: bytes) -> None:
+    ask(world, "pushAndPush")
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place))]
+    hub(world, FAR, rule("over", NEAR, to_party="urn:example:box"))
+    hub(world, NEAR, rule("over", SELLER, to_party=party(SELLER)), rule("home", BUYER))
+    buyer, seller = await started(world)
+    world.wire.will(lost, at=NEAR)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(1)
+    [first] = world.wire.to(NEAR)
+    named = first.body.replace(b"</S12:Header>", reply_to("urn:example:box") + b"</S12:Header>", 1)
+    assert (await seller.receive(first.content_type, named)).status < 300
+    await reply(seller, pmode=f"{PRICES}.resp", payload=payload)
+    await world.wait(5)
+    [sent] = [one for one in world.wire.to(FAR, R) if one.content_type.startswith("multipart")]
+    box = (party(SELLER), "urn:example:box", "urn:example:post", "back", None)
+    assert routed(sent.body) == box
+    assert sent.body.count(NEXT_MSH.encode()) == 2, "wsa:To and the RoutingInput alone"
+    assert await buyer.inbox() == [R]
+
+
+@played
+async def test_a_reply_whose_request_names_nothing_is_routed_by_its_header(world: World) -> None:
+    ask(world, "pushAndPush")
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(1)
+    [sent] = world.wire.to(BUYER, R)
+    assert b"RoutingInput" not in sent.body
+    assert await buyer.inbox() == [R]
+
+
+@pytest.mark.req("P2-2.7.1.4-02")
+@pytest.mark.parametrize("named", [True, False])
+@played
+async def test_the_senders_errors_are_routed_whither_the_p_mode_says(
+    world: World, named: bool
+) -> None:
+    retry = {"max_retries": 0, "timeout": "PT10S"}
+    there_and_back(world, retry=retry)
+    for at in (BUYER, SELLER):
+        to: dict[str, Any] = {"value": [address(CARRIER)]} if named else {}
+        epr = {"routing_input": {"initiator": {"party": "urn:example:desk"}}}
+        to["addressing"] = {"epr": epr}
+        world._pmodes[at][0]["legs"][0]["error_handling"]["report"]["sender_errors_to"] = to
+    world.wire.usual[NEAR] = lost
+    world.wire.usual[CARRIER] = status(202)
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(3)
+    world.wire.usual[NEAR] = status(202)
+    await world.wait(30)
+    assert await buyer.state(M) is State.IN_DOUBT
+    [told] = world.wire.to(CARRIER if named else NEAR, "EBMS:0301")
+    expected = (party(SELLER), "urn:example:desk", "urn:example:trade", "orders.error", None)
+    assert routed(told.body) == expected
+    assert b"<ds:Signature" in told.body
+
+
+@played
+async def test_what_the_partner_said_itself_is_not_told_again(world: World) -> None:
+    there_and_back(world, retry={"max_retries": 0, "timeout": "PT10S"})
+    for at in (BUYER, SELLER):
+        report = world._pmodes[at][0]["legs"][0]["error_handling"]["report"]
+        report["sender_errors_to"] = [address(CARRIER)]
+    world._pmodes[SELLER][0]["legs"][0]["business_info"]["payload_profile"] = {"max_size": "1 B"}
+    world.wire.usual[CARRIER] = status(202)
+    buyer, _ = await started(world)
+    await buyer.send(M)
+    await world.wait(60)
+    assert await buyer.state(M) is State.FAILED
+    assert world.wire.to(CARRIER) == []
+
+
+def divided(world: World, **pulls: bool) -> None:
+    """Each end has the unit that is derived from what the two agreed on."""
+    users = {
+        BUYER: {"username": "buyer", "password": "a secret of ours"},
+        SELLER: {"username": "seller", "password": "another secret"},
+    }
+    for at in (BUYER, SELLER):
+        [pmode] = world._pmodes[at]
+        for side, who in (("initiator", BUYER), ("responder", SELLER)):
+            if pulls.get(f"{side}_pulls"):
+                pmode[side]["authorization"] = users[who]
+        buys = pmode["initiator"]["party"] == party(BUYER)
+        first, last = (NEAR, FAR) if buys else (FAR, NEAR)
+        hubs = {"initiator_hub": address(first), "responder_hub": address(last)}
+        made = derive_units(PMode.model_validate(pmode), **hubs, **pulls)  # type: ignore[arg-type]
+        unit = made[0 if (at == BUYER) == buys else 1]
+        data = pmode_data(unit)
+        for index, leg in enumerate(data["legs"]):
+            if is_pulled(unit, index) or signal_channels(unit.legs[index]):
+                leg["pulling"] = {"scheduled": False}
+        world._pmodes[at] = [data]
+
+
+def box(name: str, who: str, user: str, password: str) -> dict[str, Any]:
+    to = {"channel": {"authorization": {"username": user, "password": password}}}
+    return {"id": name, "match": {"to_party": party(who)}, "to": to}
+
+
+@pytest.mark.req("P2-2.4.7.1-02", "P2-2.7.2-06")
+@played
+async def test_a_responder_that_nobody_can_reach_pulls_from_its_hub(world: World) -> None:
+    """First-push-last-pull by derived units."""
+    there_and_back(world)
+    divided(world, responder_pulls=True)
+    home = box("home", SELLER, "seller", "another secret")
+    hub(world, FAR, home, rule("over", NEAR, to_party=party(BUYER)))
+    buyer, seller = await started(world)
+    await buyer.send(M, "orders.init")
+    await world.wait(3)
+    pulled = await seller.process.ask(seller.node.pull("orders.resp"))
+    assert pulled.messages == (M,)
+    await world.wait(3)
+    assert world.wire.to(SELLER) == []
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@pytest.mark.req("P2-2.4.8.1-02", "P2-2.7.2-06")
+@played
+async def test_a_request_and_its_reply_between_two_that_nobody_can_reach(world: World) -> None:
+    """Request-push-last-pull and Reply-push-last-pull: both ends pull all from their hubs."""
+    ask(world, "pushAndPush", signed=True)
+    divided(world, initiator_pulls=True, responder_pulls=True)
+    home = box("home", SELLER, "seller", "another secret")
+    hub(world, FAR, home, rule("over", NEAR, to_party=party(BUYER)))
+    home = box("home", BUYER, "buyer", "a secret of ours")
+    hub(world, NEAR, home, rule("over", FAR, to_party=party(SELLER)))
+    buyer, seller = await started(world)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(3)
+    await seller.process.ask(seller.node.pull(f"{PRICES}.resp"))
+    assert await seller.inbox() == [Q]
+    await reply(seller, pmode=f"{PRICES}.resp")
+    await world.wait(3)
+    for _ in range(2):
+        await buyer.process.ask(buyer.node.pull(f"{PRICES}.init"))
+        await world.wait(3)
+        await seller.process.ask(seller.node.pull(f"{PRICES}.resp"))
+    assert await buyer.inbox() == [R]
+    assert await buyer.state(Q) is State.ACKNOWLEDGED
+    assert await seller.state(R) is State.ACKNOWLEDGED
+    assert world.wire.to(BUYER) == world.wire.to(SELLER) == []
+
+
+@pytest.mark.req("P2-2.4.8.2-02")
+@played
+async def test_a_response_comes_back_through_hubs_that_stream(world: World) -> None:
+    """First-sync-last-sync."""
+    ask(world, "sync", signed=True)
+    divided(world)
+    for name, over, home in ((NEAR, FAR, BUYER), (FAR, SELLER, NEAR)):
+        there = rule("there", over, to_party=party(SELLER))
+        there["to"] = {"push": address(over), "forward": "sync"}
+        hub(world, name, there, rule("back", home, to_party=party(BUYER)))
+    buyer, seller = await started(world)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(1)
+    assert await seller.inbox() == [Q]
+    await reply(seller, pmode=f"{PRICES}.resp")
+    await world.wait(5)
+    assert await buyer.inbox() == [R]
+    assert await buyer.state(Q) is State.ACKNOWLEDGED
+    assert await seller.state(R) is State.ACKNOWLEDGED
+    assert [one.receiver for one in world.wire.to(BUYER)] == []
+
+
+@pytest.mark.req("P2-2.4.7.2-03", "P2-2.4.7.2-04")
+@pytest.mark.parametrize("last", ["pulled", "pushed"])
+@played
+async def test_a_sender_that_is_pulled_from_by_its_hub(world: World, last: str) -> None:
+    """Case 3b: each hop is pulled with other credentials; case 4: the last hop is pushed."""
+    collect(world, mpc=MPC)
+    divided(world)
+    [sender] = world._pmodes[BUYER]
+    sender["initiator"]["authorization"] = {"username": "hub", "password": "hub to buyer"}
+    inbound = {"mpc": MPC, "address": address(BUYER), "interval": "PT5S"}
+    inbound |= {"authorization": sender["initiator"]["authorization"]}
+    home = box("home", SELLER, *USER.values())
+    if last == "pushed":
+        home = rule("home", SELLER, to_party=party(SELLER))
+        [receiver] = world._pmodes[SELLER]
+        receiver["initiator"].pop("authorization")
+        receiver["initiator"], receiver["responder"] = receiver["responder"], receiver["initiator"]
+        receiver["mep_binding"] = "push"
+        del receiver["legs"][0]["pulling"]
+    there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
+    hub(world, NEAR, rule("over", FAR, **there), rule("home", BUYER, **back), pull=[inbound])
+    hub(world, FAR, home, rule("over", NEAR, **back))
+    buyer, seller = await started(world)
+    await buyer.send(M, "orders.resp")
+    await world.wait(10)
+    if last == "pulled":
+        await seller.process.ask(seller.node.pull("orders.init"))
+        await world.wait(3)
+    assert await seller.inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@pytest.mark.req("P2-2.4.8.2-01")
+@played
+async def test_a_reply_that_is_the_response_at_the_last_hop_waits_at_the_first(
+    world: World,
+) -> None:
+    """Request-push-last-sync and Reply-last-pull: hubs store and forward both."""
+    ask(world, "pushAndPush", receipts=(None, None), retry=None)
+    divided(world, initiator_pulls=True)
+    [resp] = world._pmodes[SELLER]
+    resp["mep_binding"] = {"value": "sync"}
+    del resp["legs"][1]["protocol"]["address"]
+    there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
+    home = box("home", BUYER, "buyer", "a secret of ours")
+    hub(world, NEAR, rule("over", FAR, **there), home)
+    hub(world, FAR, rule("home", SELLER, **there), rule("over", NEAR, **back))
+    buyer, seller = await started(world)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(1)
+    assert await seller.inbox() == [Q]
+    await reply(seller, pmode=f"{PRICES}.resp")
+    await world.wait(5)
+    assert world.wire.to(SELLER, R) == world.wire.to(BUYER) == []
+    await buyer.process.ask(buyer.node.pull(f"{PRICES}.init"))
+    assert await buyer.inbox() == [R]

@@ -104,6 +104,8 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         hop="https://hub.example/msh",
         stations=("first", "second"),
         copies=2,
+        expires_at=after(9),
+        accounts=("somebody",),
         bundle="m0@here",
         reply_message_id="r1@there",
         late=True,

@@ -7,7 +7,7 @@ import pytest
 from msgspec import NODEFAULT, structs
 
 from postroad.store.interface import Store, Transaction
-from postroad.store.records import Message, Side, State, Wanted
+from postroad.store.records import Load, Message, Side, State, Wanted
 from tests.changing import replace
 from tests.store.samples import (
     START,
@@ -20,7 +20,7 @@ from tests.store.samples import (
     signal,
     work,
 )
-from tests.store.stories import Tell, asking, found, listed
+from tests.store.stories import Refusal, Tell, asking, found, listed
 
 
 def test_a_message_comes_back_as_it_was_added(tell: Tell) -> None:
@@ -364,5 +364,49 @@ def test_a_purge_leaves_the_journal(tell: Tell) -> None:
         await store.run(lambda tx: (tx.add_message(message()), tx.record([event()])))
         await store.run(lambda tx: tx.purge(after(1), [State.DELIVERED], 1))
         assert len(await store.look(lambda reader: reader.events("m1@here"))) == 1
+
+    tell(story)
+
+
+def test_what_waits_to_be_passed_on_counts_in_the_names_of_who_brought_it(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        async def loads() -> list[Load]:
+            return await store.look(lambda reader: [reader.load("a"), reader.load("b")])
+
+        def letter(name: str, *accounts: str) -> Message:
+            fields = {"side": Side.FORWARDING, "state": State.READY, "wire_bytes": 10}
+            return message(name, accounts=accounts, **fields)
+
+        await store.run(lambda tx: tx.add_message(letter("1", "a", "b")))
+        await store.run(lambda tx: tx.add_message(letter("2", "a")))
+        assert await loads() == [Load(2, 20), Load(1, 10)]
+
+        def change(name: str, **changes: Any) -> Callable[[Transaction], bool]:
+            return lambda tx: tx.change_message(Side.FORWARDING, name, tuple(State), **changes)
+
+        await store.run(change("1", state=State.WAITING, attempts=1))
+        assert await loads() == [Load(2, 20), Load(1, 10)]
+        await store.run(change("1", state=State.SENT))
+        assert await loads() == [Load(1, 10), Load()]
+        await store.run(change("1", state=State.READY))
+        await store.run(change("1", wire_bytes=30, accounts=("b",)))
+        assert await loads() == [Load(1, 10), Load(1, 30)]
+        await store.run(lambda tx: tx.purge(after(60), (State.READY,), 10))
+        assert await loads() == [Load(), Load()]
+
+    tell(story)
+
+
+def test_a_step_that_fails_counts_in_nobodys_name(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> None:
+            fields = {"side": Side.FORWARDING, "state": State.READY}
+            tx.add_message(message("1", accounts=("a",), wire_bytes=10, **fields))
+            assert tx.load("a") == Load(1, 10)
+            raise Refusal
+
+        with pytest.raises(Refusal):
+            await store.run(step)
+        assert await store.look(lambda reader: reader.load("a")) == Load()
 
     tell(story)

@@ -189,3 +189,22 @@ def test_the_examples_of_the_page_do_what_it_says(tmp_path: Path) -> None:
         for name in ("invoices.yaml", "orders.yaml"):
             shown = f"$ postroad pmode check {name}\n"
             assert shown + CliRunner().invoke(app, ["check", name]).output in PAGE
+
+
+@pytest.mark.req("P2-7.1-10")
+@pytest.mark.parametrize(
+    "place",
+    [
+        "PMode.Initiator",
+        "PMode.Responder",
+        "PMode[]",
+        "PMode[].ErrorHandling.Report.SenderErrorsTo",
+        "PMode[].ErrorHandling.Report.ReceiverErrorsTo",
+        "PMode[].Security.SendReceipt",
+    ],
+)
+def test_every_parameter_of_addressing_works_wherever_ebms_messages_are_routed(place: str) -> None:
+    below = {name for name in ALL if name.startswith(f"{place}.Addressing.")}
+    assert len(below) > 10
+    assert below <= SUPPORTED
+    assert "PMode[].Protocol.AddActorOrRoleAttribute" in SUPPORTED

@@ -38,6 +38,11 @@ def leg(text: str, head: str = HEAD) -> str:
     return head + "legs:\n  - " + text.replace("\n", "\n    ") + "\n"
 
 
+def pulled(text: str) -> str:
+    receipt = "\nsecurity: {send_receipt: {reply_pattern: callback}}"
+    return leg(text + receipt, PULLS + "mep_binding: pull\n")
+
+
 def test_a_pmode_that_breaks_no_rule_has_no_problems() -> None:
     assert broken(HEAD + "legs: [{}]\n") == []
 
@@ -73,9 +78,9 @@ def test_a_service_or_agreement_without_a_type_is_a_uri() -> None:
 
 def test_a_service_in_an_epr_is_held_to_the_same() -> None:
     epr = "addressing: {epr: {routing_input: {business_info: {service: orders}}}}"
-    assert "BusinessInfo.Service: 'orders' has no type" in breach(leg(epr))[1]
+    assert "BusinessInfo.Service: 'orders' has no type" in breach(pulled(epr))[1]
     epr = "addressing: {epr: {routing_input: {initiator: {party: acme}, responder: {party: b}}}}"
-    assert len(broken(leg(epr))) == 2
+    assert len(broken(pulled(epr))) == 2
 
 
 def test_a_pmode_for_anyone_gets_a_warning() -> None:
@@ -364,10 +369,10 @@ def test_wsrm_does_not_acknowledge_delivery() -> None:
 
 @pytest.mark.req("P2-2.7.1.1-01")
 def test_a_routed_address_is_the_icloud() -> None:
-    line, said = breach(leg(f"addressing: {EPR.replace('icloud', 'https://hub.example')}"))
-    assert line == 5
+    line, said = breach(pulled(f"addressing: {EPR.replace('icloud', 'https://hub.example')}"))
+    assert line == 6
     assert said.endswith("the address is not the I-Cloud's")
-    assert broken(leg(f"addressing: {EPR}")) == []
+    assert broken(pulled(f"addressing: {EPR}")) == []
 
 
 @pytest.mark.req("P2-2.7.1.4-01")
@@ -751,3 +756,23 @@ legs:
 """
     lines = sorted(problem.line for problem in load_pmodes(text, "x.yaml").errors)
     assert lines == [5, 8, 9]
+
+
+@pytest.mark.req("P2-2.7.1.4-02")
+def test_routing_of_pull_requests_is_for_what_is_pulled_between_known_parties() -> None:
+    text = f"addressing: {EPR}"
+    assert breach(leg(text))[1].endswith("nothing of this leg is pulled")
+    assert "could be routed by" in breach(pulled("addressing: {action: 'urn:x'}"))[1]
+    unknown = PULLS.replace("responder: {party: urn:globex}", "responder: {role: x}")
+    found = [one.message for one in broken(leg(text, unknown + "mep_binding: pull\n"))]
+    assert any("parties that are known" in one for one in found)
+
+
+@pytest.mark.req("P2-2.7.1.4-02")
+def test_errors_of_the_sender_have_somewhere_to_go() -> None:
+    text = "error_handling: {report: {sender_errors_to: %s}}%s"
+    hub = "\nprotocol: {address: 'https://hub.example/msh'}"
+    assert broken(leg(text % ("'https://desk.example'", ""))) == []
+    assert broken(leg(text % (f"{{addressing: {EPR}}}", hub))) == []
+    assert "no hub" in breach(leg(text % (f"{{addressing: {EPR}}}", "")))[1]
+    assert "says nothing" in breach(leg(text % ("{addressing: {address: icloud}}", hub)))[1]

@@ -250,6 +250,7 @@ def test_a_primary_that_is_not_read_gets_a_warning() -> None:
     assert load(secondary).problems[0].level is Level.WARNING
 
 
+@pytest.mark.req("P2-2.7.1.2-04")
 def test_one_destination_routed_by_two_values_gets_a_warning() -> None:
     text = (
         "id: {0}\nresponder:\n  party: urn:g\n"

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from postroad.agreement.loading import load_pmodes, load_sources
-from postroad.agreement.pmode import PMode
+from postroad.agreement.places import alternate_of, initiator_sends, responder_pulls, short_uri
+from postroad.agreement.pmode import Authorization, PMode
 from postroad.agreement.reply_patterns import (
     error_addressing,
     error_pattern,
@@ -38,6 +39,7 @@ REPLY = """\
     business_info: {action: Confirm}
     security: {send_receipt: true}
 """
+PULLED = ORDERS.replace("legs:", "mep_binding: pull\nlegs:").replace("response", "callback")
 TALK = ORDERS.replace("agreement:", "mep: twoWay\nmep_binding: pushAndPush\nagreement:") + REPLY
 
 
@@ -47,8 +49,8 @@ def point_to_point(text: str = ORDERS) -> PMode:
     return result.pmodes[0]
 
 
-def units(text: str = ORDERS) -> tuple[PMode, PMode]:
-    return derive_units(point_to_point(text), initiator_hub=NEAR, responder_hub=FAR)
+def units(text: str = ORDERS, **pulls: bool) -> tuple[PMode, PMode]:
+    return derive_units(point_to_point(text), initiator_hub=NEAR, responder_hub=FAR, **pulls)
 
 
 def run(*arguments: str | Path) -> Result:
@@ -107,23 +109,14 @@ def test_the_two_fit_together_and_no_longer_when_one_is_changed(text: str) -> No
     ("text", "said"),
     [
         (ORDERS.replace("id: orders", "id: orders.init"), "unit already"),
-        (ORDERS.replace("legs:", "mep_binding: pull\nlegs:", 1), "pull does not pass hubs"),
-        (TALK.replace("pushAndPush", "sync"), "sync does not pass hubs"),
-        (
-            ORDERS.replace(
-                "reply_pattern: response",
-                "reply_pattern: pull, addressing: "
-                "{epr: {routing_input: {business_info: {mpc: 'urn:example:r'}}}}",
-            ),
-            "would have to ask the hub",
-        ),
+        (PULLED.replace("action: Order", "action: Order, sub_mpc_ext: x"), "hub's to name"),
         (
             "id: old\nagreement: cpa\ninitiator: {party: urn:a}\nresponder: {party: urn:b}\n"
             "legs: [{ebxml: {}, business_info: {service: urn:s, action: A}}]\n",
             "relays of its own",
         ),
     ],
-    ids=["a unit", "pulled", "sync", "pulled receipts", "ebXML"],
+    ids=["a unit", "sub-channel", "ebXML"],
 )
 def test_what_has_no_units_is_refused(text: str, said: str) -> None:
     pmode = load_pmodes(text, "p.yaml").pmodes[0]
@@ -168,7 +161,11 @@ def test_nothing_is_overwritten_unawares(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "hub", "said"),
     [
-        ("id: a\nlegs: [{splitting: true}]\n", NEAR, "no P-Mode in it that could be taken"),
+        (
+            "id: a\nlegs: [{nonsense: true}]\n",
+            NEAR,
+            "no P-Mode in it that could be taken",
+        ),
         (ORDERS.replace("id: orders", "id: a.resp"), NEAR, "'a.resp': it is a unit already"),
         (ORDERS, "not a url", "cannot be the hub"),
     ],
@@ -209,10 +206,117 @@ def test_an_initiator_that_pulls_finds_receipts_and_errors_in_their_channels(
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(ORDERS, "add initiator.authorization"), (TALK.replace("initiator: {", USER), "replies are")],
+    [(ORDERS, "add initiator.authorization"), ("sync", "nothing is pulled")],
 )
 def test_who_cannot_pull_is_told_why(text: str, said: str) -> None:
+    pmode = exchange(text) if text == "sync" else point_to_point(text)
     with pytest.raises(ValueError, match=said):
-        derive_units(
-            point_to_point(text), initiator_hub=NEAR, responder_hub=FAR, initiator_pulls=True
-        )
+        derive_units(pmode, initiator_hub=NEAR, responder_hub=FAR, initiator_pulls=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(ORDERS, "add responder.authorization"), (PULLED, "the hub pulls from the Responder")],
+)
+def test_a_responder_that_cannot_pull_is_told_why(text: str, said: str) -> None:
+    pmode = load_pmodes(text, "p").pmodes[0]
+    if text is PULLED:
+        user = Authorization.model_validate({"username": "r", "password": "p"})
+        assert pmode.responder is not None
+        known = pmode.responder.model_copy(update={"authorization": user})
+        pmode = pmode.model_copy(update={"responder": known})
+    with pytest.raises(ValueError, match=said):
+        derive_units(pmode, initiator_hub=NEAR, responder_hub=FAR, responder_pulls=True)
+
+
+HOMES = {"https://seller.example/msh": "home", "https://buyer.example/msh": "home"}
+
+
+def exchange(binding: str) -> PMode:
+    """A two-way exchange between two points, in which either side may pull."""
+    answer = {"enabled": True, "reply_pattern": "callback", "reply_to": "https://x.example"}
+    legs: list[dict[str, object]] = [
+        {"protocol": {"address": address}, "security": {"send_receipt": answer}}
+        for address in HOMES
+    ]
+    if binding == "sync":
+        legs[0]["security"] = {"send_receipt": {"reply_pattern": "response"}}
+        legs[1]["protocol"] = {}
+    sides: dict[str, dict[str, object]] = {
+        "initiator": {"party": "urn:example:buyer"},
+        "responder": {"party": "urn:example:seller"},
+    }
+    for side, one in sides.items():
+        if binding != "sync":
+            one["authorization"] = {"username": side, "password": "a secret"}
+    data = {"id": "talk", "mep": "twoWay", "mep_binding": binding, "legs": legs}
+    return PMode.model_validate(data | sides)
+
+
+@pytest.mark.req("P2-2.7.2-06", "P2-2.7.2-13", "P2-2.4.8.1-02", "P2-2.4.8.2-02")
+@pytest.mark.parametrize(
+    ("binding", "pulls", "bound", "init_at", "resp_at"),
+    [
+        ("pushAndPush", "", "pushAndPush pushAndPush", (NEAR, "home"), ("home", FAR)),
+        ("pushAndPush", "i", "pushAndPull pushAndPush", (NEAR, NEAR), ("home", FAR)),
+        ("pushAndPush", "r", "pushAndPush pullAndPush+", (NEAR, "home"), (FAR, FAR)),
+        ("pushAndPush", "ir", "pushAndPull pullAndPush+", (NEAR, NEAR), (FAR, FAR)),
+        ("pushAndPull", "", "pushAndPull pushAndPush", (NEAR, NEAR), ("home", FAR)),
+        ("pushAndPull", "r", "pushAndPull pullAndPush+", (NEAR, NEAR), (FAR, FAR)),
+        ("pullAndPush", "", "pullAndPush pullAndPush", (NEAR, NEAR), ("home", "home")),
+        ("pullAndPull", "", "pullAndPush pullAndPull", (NEAR, NEAR), ("home", FAR)),
+        ("sync", "", "sync sync", (NEAR, None), ("home", None)),
+    ],
+)
+def test_each_end_is_bound_to_its_hub_and_the_two_fit(
+    binding: str,
+    pulls: str,
+    bound: str,
+    init_at: tuple[str | None, ...],
+    resp_at: tuple[str | None, ...],
+) -> None:
+    """`+`: the Responder's side pulls."""
+    whole = exchange(binding)
+    made = derive_units(
+        whole,
+        initiator_hub=NEAR,
+        responder_hub=FAR,
+        initiator_pulls="i" in pulls,
+        responder_pulls="r" in pulls,
+    )
+    found = [f"{short_uri(one.binding)}{'+' if responder_pulls(one) else ''}" for one in made]
+    assert " ".join(found) == bound
+    places = [tuple(HOMES.get(one or "", one) for one in addresses(unit)) for unit in made]
+    assert places == [init_at, resp_at]
+    for unit in made:
+        assert [initiator_sends(unit, n) for n in (0, 1)] == [
+            initiator_sends(whole, n) for n in (0, 1)
+        ]
+    assert load_sources([(one.id, pmode_yaml(one)) for one in made]).errors == ()
+
+
+@pytest.mark.req("P2-2.7.2-13")
+def test_a_response_through_hubs_stays_one_and_a_late_reply_goes_to_the_hub() -> None:
+    late = exchange("sync").model_dump(exclude_unset=True)
+    late["mep_binding"] = {"value": "sync", "alternate": "pushAndPull"}
+    init, resp = derive_units(PMode.model_validate(late), initiator_hub=NEAR, responder_hub=FAR)
+    assert receipt_pattern(resp.legs[0]) == error_pattern(resp.legs[0]) == "response"
+    assert [short_uri(alternate_of(one)) for one in (init, resp)] == ["pushAndPull", "pushAndPush"]
+    assert addresses(resp) == ["https://seller.example/msh", FAR]
+    assert receipt_pattern(init.legs[1]) == "callback"
+
+
+@pytest.mark.req("P2-2.6.2-10")
+def test_receipts_that_were_pulled_from_the_partner_are_pulled_from_the_hub() -> None:
+    epr = "addressing: {epr: {routing_input: {business_info: {mpc: 'urn:example:r'}}}}"
+    text = ORDERS.replace("initiator: {", USER)
+    init, resp = units(text.replace("reply_pattern: response", f"reply_pattern: pull, {epr}"))
+    assert signal_channels(init.legs[0])[0] == "urn:example:r"
+    assert routed_mpc(receipt_addressing(resp.legs[0])) == "urn:example:r"
+    assert receipt_pattern(resp.legs[0]) == "callback"
+
+
+def test_between_two_points_only_the_initiator_pulls() -> None:
+    text = PULLED.replace("mep_binding: pull", "mep_binding: {value: pull, pulled_by: responder}")
+    [problem] = load_pmodes(text, "p").errors
+    assert "only the Initiator pulls" in problem.message

@@ -219,6 +219,7 @@ def test_a_broken_routing_input_in_an_endpoint_reference_is_told() -> None:
     assert "exactly one ebint:UserMessage" in _refused(broken)[0]
 
 
+@pytest.mark.req("P2-2.6.3-01", "P2-2.6.3.1-01")
 @pytest.mark.parametrize("version", SoapVersion)
 def test_the_reference_of_an_endpoint_behind_the_i_cloud(version: SoapVersion) -> None:
     written = write_endpoint_reference(

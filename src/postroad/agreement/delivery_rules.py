@@ -12,12 +12,12 @@ from postroad.agreement.places import (
     addressings,
     contract_of,
     direct_address,
-    initiator_sends,
     is_pulled,
     is_response,
     numbered,
     partners,
     report_of,
+    sender_pulls,
 )
 from postroad.agreement.pmode import PMode
 from postroad.agreement.reply_patterns import (
@@ -25,6 +25,7 @@ from postroad.agreement.reply_patterns import (
     error_pattern,
     receipt_addressing,
     routed_mpc,
+    signal_channels,
 )
 from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.names import I_CLOUD, SYNC, WSR, WSRM
@@ -78,7 +79,7 @@ def pulled_errors_have_a_channel(pmode: PMode) -> Iterator[Breach]:
                 "pull needs ReceiverErrorsTo.Addressing.EPR with the channel to pull errors from",
                 "add receiver_errors_to.addressing.epr.routing_input.business_info.mpc",
             )
-        if is_pulled(pmode, index) or not initiator_sends(pmode, index):
+        if not sender_pulls(pmode, index):
             yield Breach(
                 place,
                 "only the Initiator pulls, so only errors about what it pushes can be pulled",
@@ -92,6 +93,43 @@ def pulled_errors_have_a_channel(pmode: PMode) -> Iterator[Breach]:
                 "somebody says so",
                 "add security.send_receipt",
             )
+
+
+def sender_errors_go_somewhere(pmode: PMode) -> Iterator[Breach]:
+    """They have an address, or are routed from the sender's own hub. [P2-2.7.1.4-02]"""
+    for path, leg in numbered(pmode):
+        to = report_of(leg).sender_errors_to
+        place = (*path, "error_handling", "report", "sender_errors_to")
+        if to is None:
+            continue
+        if to.addressing is not None and to.addressing.epr is None:
+            yield Breach(
+                (*place, "addressing"),
+                "an Addressing of signals without EPR says nothing",
+                "add epr.routing_input, or write the address itself",
+            )
+            continue
+        hub = leg.protocol.address if leg.protocol else None
+        if not to.value and (to.addressing is None or hub is None):
+            said = "it names no address, and there is no hub that could route errors"
+            yield Breach(place, said, "write the URL that errors go to")
+
+
+def routed_pulls_are_between_known_parties(pmode: PMode) -> Iterator[Breach]:
+    """Routing input of a PullRequest is inferred from the P-Mode alone. [P2-2.6.1-04]"""
+    for index, (path, leg) in enumerate(numbered(pmode)):
+        agreed, place = leg.addressing, (*path, "addressing")
+        if agreed is None:
+            continue
+        pulled = is_pulled(pmode, index) or is_pulled(pmode, index, late=True)
+        if not pulled and not signal_channels(leg):
+            yield Breach(place, "nothing of this leg is pulled", "remove it")
+        if agreed.epr is None and agreed.address != I_CLOUD:
+            said = "it says nothing that PullRequests could be routed by"
+            yield Breach(place, said, "add epr.routing_input, or write address: icloud")
+        if not all(one is not None and one.party for one in (pmode.initiator, pmode.responder)):
+            said = "PullRequests are routed between parties that are known"
+            yield Breach(place, said, "add initiator.party and responder.party")
 
 
 def routed_signals_have_an_epr(pmode: PMode) -> Iterator[Breach]:
@@ -262,6 +300,8 @@ DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     error_patterns_agree,
     called_back_errors_have_an_address,
     pulled_errors_have_a_channel,
+    sender_errors_go_somewhere,
+    routed_pulls_are_between_known_parties,
     routed_signals_have_an_epr,
     acks_to_names_the_right_place,
     acknowledgments_suit_the_protocol,

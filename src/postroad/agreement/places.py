@@ -48,8 +48,23 @@ def is_response(pmode: PMode, index: int) -> bool:
 
 
 def initiator_sends(pmode: PMode, index: int) -> bool:
-    """Whether the Initiator sends in a leg; when it pulls, it receives (Core 2.2)."""
-    return (pmode.binding in PULLED_FIRST) == (index == 1)
+    """Whether the Initiator sends in a leg; when it pulls, it receives (Core 2.2).
+
+    Over hubs each end has a binding of its own, and both have the same Initiator: when the
+    Responder pulls from its hub, the Initiator sends all the same. [P2-2.7.2-06]
+    """
+    return (pmode.binding in PULLED_FIRST and not responder_pulls(pmode)) == (index == 1)
+
+
+def responder_pulls(pmode: PMode) -> bool:
+    """Whether it is the Responder's side that pulls the first message."""
+    return pmode.mep_binding is not None and pmode.mep_binding.pulled_by == "responder"
+
+
+def sender_pulls(pmode: PMode, index: int) -> bool:
+    """Whether who pushes the messages of a leg can pull what is said about them."""
+    may = initiator_sends(pmode, index) or responder_pulls(pmode)
+    return may and not is_pulled(pmode, index)
 
 
 def sides(pmode: PMode, index: int) -> tuple[Partner | None, Partner | None]:

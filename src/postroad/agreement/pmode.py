@@ -60,6 +60,9 @@ class MepBinding(Valued):
         "Alternate", "The binding that a late response may use instead; two-way only."
     )
     pipelining: bool = parameter("Pipelining", "Whether HTTP requests may be pipelined.", False)
+    pulled_by: Literal["initiator", "responder"] | None = parameter(
+        "PulledBy", "Whose side pulls the first message; unset: the initiator's."
+    )
 
 
 class Authorization(Group):

@@ -15,12 +15,15 @@ from postroad.agreement.channels import (
 )
 from postroad.agreement.places import (
     ONE_WAY_BINDINGS,
+    PULLED_FIRST,
     Rule,
     initiator_sends,
     is_pulled,
     numbered,
+    responder_pulls,
+    short_uri,
 )
-from postroad.agreement.pmode import Leg, PMode
+from postroad.agreement.pmode import INIT, RESP, Leg, PMode
 from postroad.agreement.reply_patterns import signal_channels
 from postroad.wire.names import DEFAULT_MPC, ONE_WAY
 
@@ -48,6 +51,19 @@ def pulling_is_for_pulled_messages(pmode: PMode) -> Iterator[Breach]:
             yield Breach((*path, "pulling"), said, hint)
         if leg.security is not None and leg.security.pmode_authorize:
             yield Breach((*path, "security", "pmode_authorize"), said, hint)
+
+
+def responders_pull_from_hubs(pmode: PMode) -> Iterator[Breach]:
+    """Between two points it is the Initiator that pulls (Core 2.2)."""
+    if not responder_pulls(pmode):
+        return
+    place = ("mep_binding", "pulled_by")
+    if not pmode.id.endswith((INIT, RESP)):
+        said = "between two points only the Initiator pulls"
+        yield Breach(place, said, "remove it; pmode multihop makes units of a P-Mode")
+    elif pmode.binding not in PULLED_FIRST:
+        said = f"with {short_uri(pmode.binding)} the first message is not pulled"
+        yield Breach(place, said, "remove it")
 
 
 def who_may_pull_is_said(pmode: PMode) -> Iterator[Breach]:
@@ -160,6 +176,7 @@ def pull_passwords_are_protected(pmode: PMode) -> Iterator[Breach]:
 
 PULLING_RULES: Final[tuple[Rule, ...]] = (
     pulling_is_for_pulled_messages,
+    responders_pull_from_hubs,
     who_may_pull_is_said,
     sub_channels_are_paths,
     signals_are_pulled_as_they_come,

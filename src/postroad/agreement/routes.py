@@ -14,6 +14,7 @@ from postroad.agreement.addressing import Service
 from postroad.agreement.awareness import RetryParameters
 from postroad.agreement.groups import REQUIRED, Group, Valued, parameter
 from postroad.agreement.pmode import Agreement, Authorization, TransportSecurity
+from postroad.agreement.quotas import Quotas
 from postroad.agreement.values import Mpc, Span, Text, Texts, Uri, Wait, one_or_many
 
 LOG: Final = "log"
@@ -180,3 +181,6 @@ class RoutesFile(Group):
         "namespaces", "Prefixes for XPath, beside those of SOAP and ebMS.", {}
     )
     pull: tuple[Inbound, ...] = parameter("pull", "Channels that this node pulls from.", ())
+    quotas: Quotas | None = parameter(
+        "quotas", "How much of one sender may wait to be passed on; unset: any."
+    )

@@ -9,10 +9,10 @@ from postroad.agreement.parameters import Path, settings
 from postroad.agreement.places import (
     Rule,
     direct_address,
-    initiator_sends,
     is_pulled,
     is_response,
     numbered,
+    sender_pulls,
 )
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.pmode_security import X509, Covered, SendReceipt, Signature
@@ -50,10 +50,6 @@ def non_repudiation_needs_a_signature(pmode: PMode) -> Iterator[Breach]:
             )
 
 
-def _initiator_pushes(pmode: PMode, index: int) -> bool:
-    return initiator_sends(pmode, index) and not is_pulled(pmode, index)
-
-
 def pulled_receipts_have_an_epr(pmode: PMode) -> Iterator[Breach]:
     """ReplyPattern pull needs SendReceipt.Addressing.EPR, and its MPC. [P2-6.7.1-02]"""
     for path, _, receipt in _receipts(pmode):
@@ -78,7 +74,7 @@ def receipts_for_pulled_messages_are_called_back(pmode: PMode) -> Iterator[Breac
                 f"the message is {how}: there is no response that could carry its receipt",
                 "use callback",
             )
-        if receipt.reply_pattern == "pull" and not _initiator_pushes(pmode, index):
+        if receipt.reply_pattern == "pull" and not sender_pulls(pmode, index):
             yield Breach(
                 (*path, "reply_pattern"),
                 "only the Initiator pulls, so only receipts of what it pushes can be pulled",

@@ -16,6 +16,7 @@ PMode.MEP
 PMode.MEPbinding
 PMode.MEPbinding.Alternate
 PMode.MEPbinding.Pipelining
+PMode.MEPbinding.PulledBy
 PMode.Initiator.Party[]
 PMode.Initiator.Party[].type
 PMode.Initiator.Role
@@ -40,6 +41,7 @@ PMode[].BusinessInfo.subMPCext
 PMode[].BusinessInfo.Properties[].*
 PMode[].BusinessInfo.PayloadProfile.maxSize
 PMode[].BusinessInfo.PayloadProfile[].*
+PMode[].Addressing.*
 PMode[].bundling.*
 PMode[].Splitting
 PMode[].Splitting.*
@@ -76,6 +78,8 @@ PMode[].Security.SendReceipt.ReplyPattern
 PMode[].Security.SendReceipt.ReplyTo
 PMode[].Security.SendReceipt.Addressing.*
 PMode[].ErrorHandling.Report.AsResponse
+PMode[].ErrorHandling.Report.SenderErrorsTo
+PMode[].ErrorHandling.Report.SenderErrorsTo.Addressing.*
 PMode[].ErrorHandling.Report.ReceiverErrorsTo
 PMode[].ErrorHandling.Report.ReceiverErrorsTo.Addressing.*
 PMode[].ErrorHandling.Report.ReceiverErrors.ReplyPattern

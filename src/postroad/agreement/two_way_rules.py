@@ -12,7 +12,7 @@ from postroad.agreement.places import (
     is_pulled,
     short_uri,
 )
-from postroad.agreement.pmode import Leg, PMode
+from postroad.agreement.pmode import INIT, RESP, Leg, PMode
 from postroad.wire.names import PULL_AND_PULL, PUSH_AND_PUSH, SYNC, TWO_WAY
 
 
@@ -52,8 +52,10 @@ def replies_have_an_address(pmode: PMode) -> Iterator[Breach]:
 
 
 def responders_authorize_for_their_own_pulls(pmode: PMode) -> Iterator[Breach]:
-    """Only with pullAndPull does the Responder pull anything."""
+    """Only with pullAndPull does the Responder pull anything, or from its hub."""
     responder = pmode.responder
+    if pmode.id.endswith((INIT, RESP)):
+        return
     if responder and responder.authorization and pmode.binding not in (PULL_AND_PULL, None):
         yield Breach(
             ("responder", "authorization"),

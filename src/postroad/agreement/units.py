@@ -1,30 +1,83 @@
 """The two units of a multi-hop P-Mode, derived from a point-to-point one (Part 2, 2.7.2, 2.7.3).
 
 Each end of the road knows nothing but its own hub. What the ends share stays as it is; what is
-about the way becomes that to the hub, and what is said about a message comes later, not in the
-response, since hubs store and forward.
+about the way becomes that to the hub. Where hubs store and forward, what is said about a message
+comes later, not in the response; with sync they pass on the response itself.
 """
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
-from postroad.agreement.places import alternate_of, initiator_sends, numbered, short_uri
-from postroad.agreement.pmode import INIT, RESP, PMode
+from msgspec import Struct
+
+from postroad.agreement.places import (
+    PULLED_FIRST,
+    PULLED_SECOND,
+    alternate_of,
+    initiator_sends,
+    numbered,
+    short_uri,
+)
+from postroad.agreement.pmode import INIT, RESP, Leg, PMode
 from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.agreement.writing import pmode_data
 from postroad.wire.multihop import ERROR, RECEIPT
-from postroad.wire.names import DEFAULT_MPC, PUSH, PUSH_AND_PUSH
+from postroad.wire.names import (
+    DEFAULT_MPC,
+    PULL,
+    PULL_AND_PULL,
+    PULL_AND_PUSH,
+    PUSH,
+    PUSH_AND_PULL,
+    PUSH_AND_PUSH,
+    SYNC,
+)
 from postroad.wire.wsa import is_iri
 
-_BINDINGS: Final = (PUSH, PUSH_AND_PUSH)
+_EDGES: Final[Mapping[str, tuple[str, str]]] = {
+    PUSH: (PUSH, PUSH),
+    PULL: (PULL, PULL),
+    SYNC: (SYNC, SYNC),
+    PUSH_AND_PUSH: (PUSH_AND_PUSH, PUSH_AND_PUSH),
+    PUSH_AND_PULL: (PUSH_AND_PULL, PUSH_AND_PUSH),
+    PULL_AND_PUSH: (PULL_AND_PUSH, PULL_AND_PUSH),
+    PULL_AND_PULL: (PULL_AND_PUSH, PULL_AND_PULL),
+}
+"""How each end is bound to its hub: who was pulled from for a reply pushes it to the hub."""
+_INITIATOR_PULLS: Final[Mapping[str, str]] = {PUSH_AND_PUSH: PUSH_AND_PULL}
+_RESPONDER_PULLS: Final[Mapping[str, str]] = {
+    PUSH: PULL,
+    PUSH_AND_PUSH: PULL_AND_PUSH,
+}
+"""The edge of who pulls what would be pushed to it. [P2-2.4.7.1-02] [P2-2.4.8.1-02]"""
+
+
+class _Edge(Struct, frozen=True):
+    """One end of the road."""
+
+    suffix: str
+    hub: str
+    binding: str
+    pulls: bool
+    """Nobody can reach it: it pulls messages, receipts and errors from its hub."""
+
+    @property
+    def initiates(self) -> bool:
+        return self.suffix == INIT
 
 
 def derive_units(
-    pmode: PMode, *, initiator_hub: str, responder_hub: str, initiator_pulls: bool = False
+    pmode: PMode,
+    *,
+    initiator_hub: str,
+    responder_hub: str,
+    initiator_pulls: bool = False,
+    responder_pulls: bool = False,
 ) -> tuple[PMode, PMode]:
     """The `.init` and the `.resp` unit; ValueError where there is no way to have them.
 
-    `initiator_pulls`: nobody can reach the Initiator, who pulls receipts and errors from its hub.
+    Of an end that `pulls` nobody can reach it: it pulls all that is for it from its hub.
 
     [P2-2.7.2-01] [P2-2.7.2-02] [P2-2.7.2-13]
     """
@@ -32,13 +85,29 @@ def derive_units(
     for hub in (initiator_hub, responder_hub):
         if not is_iri(hub) or not hub.lower().startswith(("http://", "https://")):
             raise ValueError(f"{hub!r} cannot be the hub: write its URL, such as https://hub/msh")
-    init = _unit(pmode, INIT, initiator_hub, initiates=True)
-    resp = _unit(pmode, RESP, responder_hub, initiates=False)
+    assert pmode.binding is not None
+    init, resp = _EDGES[pmode.binding]
     if initiator_pulls:
-        _refuse_pulling(pmode)
-        _wait_at_the_hub(init["legs"][0], pulls=True)
-        _wait_at_the_hub(resp["legs"][0], pulls=False)
-    return PMode.model_validate(init), PMode.model_validate(resp)
+        _refuse_pulling(pmode, "initiator")
+        init = _INITIATOR_PULLS.get(init, init)
+    if responder_pulls:
+        _refuse_pulling(pmode, "responder")
+        if resp not in _RESPONDER_PULLS:
+            bound = short_uri(pmode.binding)
+            raise ValueError(f"with {bound} the hub pulls from the Responder, who is then reached")
+        resp = _RESPONDER_PULLS[resp]
+    first = _unit(pmode, _Edge(INIT, initiator_hub, init, initiator_pulls))
+    last = _unit(pmode, _Edge(RESP, responder_hub, resp, responder_pulls))
+    for index, (_, leg) in enumerate(numbered(pmode)):
+        sends = initiator_sends(pmode, index)
+        if (initiator_pulls if sends else responder_pulls) or _signals_are_pulled(leg):
+            _wait_at_the_hub(first["legs"][index], pulls=sends)
+            _wait_at_the_hub(last["legs"][index], pulls=not sends)
+    return PMode.model_validate(first), PMode.model_validate(last)
+
+
+def _signals_are_pulled(leg: Leg) -> bool:
+    return "pull" in (receipt_pattern(leg), error_pattern(leg))
 
 
 def _refuse(pmode: PMode) -> None:
@@ -46,36 +115,50 @@ def _refuse(pmode: PMode) -> None:
         raise ValueError("it is a unit already; take the P-Mode that it was made of")
     if any(leg.ebxml for _, leg in numbered(pmode)):
         raise ValueError("ebXML has relays of its own; write ebxml.relay")
-    if pmode.binding not in _BINDINGS or alternate_of(pmode):
-        said = short_uri(alternate_of(pmode) or pmode.binding)
-        raise ValueError(
-            f"{said} does not pass hubs that store and forward; write push, or pushAndPush"
-        )
     for _, leg in numbered(pmode):
-        if "pull" in (receipt_pattern(leg), error_pattern(leg)):
-            raise ValueError(
-                "its receipts or errors are pulled, and who pulls would have to ask the hub; "
-                "write callback, and give the hub a channel"
-            )
+        info = leg.business_info
+        if info is not None and info.sub_mpc_ext is not None:
+            raise ValueError("sub-channels are the hub's to name; remove sub_mpc_ext")
 
 
-def _refuse_pulling(pmode: PMode) -> None:
-    if pmode.binding != PUSH:
-        raise ValueError("replies are pushed to the Initiator, who then has to be reached")
-    if pmode.initiator is None or pmode.initiator.authorization is None:
-        raise ValueError("who pulls shows a user name; add initiator.authorization")
+def _refuse_pulling(pmode: PMode, side: str) -> None:
+    partner = pmode.initiator if side == "initiator" else pmode.responder
+    if pmode.binding == SYNC:
+        raise ValueError("with sync all comes as the response, and nothing is pulled")
+    if partner is None or partner.authorization is None:
+        raise ValueError(f"who pulls shows a user name; add {side}.authorization")
 
 
-def _unit(pmode: PMode, suffix: str, hub: str, *, initiates: bool) -> dict[str, Any]:
+def _unit(pmode: PMode, edge: _Edge) -> dict[str, Any]:
     data = deepcopy(pmode_data(pmode))
-    data["id"] = pmode.id + suffix
+    data["id"] = pmode.id + edge.suffix
+    bound: dict[str, Any] = data.setdefault("mep_binding", {})
+    bound["value"] = edge.binding
+    if edge.binding in PULLED_FIRST and initiator_sends(pmode, 0):
+        bound["pulled_by"] = "responder"
+    if not edge.initiates and alternate_of(pmode) is not None:
+        bound["alternate"] = PUSH_AND_PUSH
     for index, leg in enumerate(data["legs"]):
-        protocol = leg.setdefault("protocol", {})
-        protocol["add_actor_or_role_attribute"] = True
-        if initiator_sends(pmode, index) == initiates:
-            protocol["address"] = hub
-        _answer_later(leg, hub)
+        _lead_to_the_hub(pmode, index, leg, edge)
+        if pmode.binding != SYNC or index == 1:
+            _answer_later(leg, edge.hub)
     return data
+
+
+def _lead_to_the_hub(pmode: PMode, index: int, leg: dict[str, Any], edge: _Edge) -> None:
+    """What this end pushes goes to its hub, and what it pulls it pulls there."""
+    protocol = leg.setdefault("protocol", {})
+    protocol["add_actor_or_role_attribute"] = True
+    sends = initiator_sends(pmode, index) == edge.initiates
+    pulled = edge.binding in (PULLED_SECOND if index else PULLED_FIRST)
+    if edge.binding == SYNC and index == 1:
+        if sends and alternate_of(pmode) is not None:
+            protocol["address"] = edge.hub
+        return
+    if sends != pulled:
+        protocol["address"] = edge.hub
+    if not pulled:
+        leg.pop("pulling", None)
 
 
 def _answer_later(leg: dict[str, Any], hub: str) -> None:
@@ -93,13 +176,16 @@ def _answer_later(leg: dict[str, Any], hub: str) -> None:
 
 
 def _wait_at_the_hub(leg: dict[str, Any], *, pulls: bool) -> None:
-    """Receipts and errors wait in the message's channel with their suffix. [P2-2.6.2-10]"""
+    """Receipts and errors wait in the message's channel with their suffix, or where they did.
+
+    [P2-2.6.2-10]
+    """
     mpc = leg.get("business_info", {}).get("mpc", DEFAULT_MPC)
     asked = leg.get("security", {}).get("send_receipt")
     if isinstance(asked, dict):
-        asked["addressing"] = _channel(mpc + RECEIPT)
+        asked.setdefault("addressing", _channel(mpc + RECEIPT))
     report = leg["error_handling"]["report"]
-    report["receiver_errors_to"]["addressing"] = _channel(mpc + ERROR)
+    report["receiver_errors_to"].setdefault("addressing", _channel(mpc + ERROR))
     if not pulls:
         return
     if isinstance(asked, dict):

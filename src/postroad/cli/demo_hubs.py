@@ -34,6 +34,7 @@ def found_hubs(near: Station, far: Station, buyer: Station, seller: Station) -> 
             "party": f"urn:example:{hub.name}",
             "listen": [{"address": f"127.0.0.1:{hub.port}"}],
             "api": {"token_file": "keys/api.token"},
+            "journal": {"ship_to": "journal"},
         }
         rules = [_rule("to the seller", seller, there), _rule("to the buyer", buyer, back)]
         (hub.folder / "postroad.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

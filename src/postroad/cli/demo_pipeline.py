@@ -16,6 +16,8 @@ from postroad.node.shipping import can_ship
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from postroad.pipeline.lake import Lake
+
 
 class NotReconciled(Exception):
     """The pipeline cannot run here; the sentence says why."""
@@ -52,8 +54,10 @@ def reconcile(
     back is how many messages of each class there are, and what was not as it should be.
     """
     companies = sorted(file.parent.name for file in work.glob("*/postroad.yaml"))
-    for company in companies:
-        _ship(work / company)
+    hubs = sorted(file.parent for file in work.glob("hubs/*/postroad.yaml"))
+    folders = [*(work / company for company in companies), *hubs]
+    for folder in folders:
+        _ship(folder)
     with console.status("Spark is starting"):
         spark = started.result()
     from postroad.pipeline.evidence import Believing
@@ -65,18 +69,21 @@ def reconcile(
     from postroad.pipeline.runner import Plan, run
 
     now = datetime.now(UTC)
-    journals = tuple(str(work / company / "journal") for company in companies)
+    journals = tuple(str(folder / "journal") for folder in folders)
     with console.status("making the tables"):
         totals = run(spark, Plan(journals, str(work / "lake")))
         lake = Lake(spark, str(work / "lake"))
         found = rows(lake, CLASSES, 100)
         classes = counts(lake)
+        roads = _roads(lake)
     console.print(f"  {totals.kept} events of all journals, in nine tables in {work / 'lake'}")
     _show(console, [(stories[one.message_id][0], one.class_, one.detail or "") for one in found])
+    for message_id, road in roads.items():
+        console.print(f"  {stories[message_id][0]} went over {road}")
     with console.status("verifying the receipts"):
         trusted = (work / "buyer/keys/authority.pem").read_bytes()
-        folders = {company: str(work / company / "data") for company in companies}
-        proven = verify(lake, folders, Believing(trusted), now).run
+        kept = {company: str(work / company / "data") for company in companies}
+        proven = verify(lake, kept, Believing(trusted), now).run
     console.print(f"  {proven.valid} receipts hold, {proven.invalid + proven.gone} do not")
     with console.status("writing the report"):
         (work / "report.html").write_text(page(of_lake(lake), now), encoding="utf-8")
@@ -98,6 +105,16 @@ def _ship(folder: Path) -> None:
     if not can_ship() or config.journal.ship_to is None:
         raise NotReconciled("install it with: pip install 'postroad[spark]'")
     all_shipped(config, config.journal.ship_to)
+
+
+def _roads(lake: "Lake") -> dict[str, str]:
+    """The hubs that each message passed, and how long it was there."""
+    roads: dict[str, list[str]] = {}
+    rows = lake.read("hops").orderBy("arrived_at").collect()
+    for one in rows:
+        stay = "" if one["dwell_ms"] is None else f" ({one['dwell_ms']:.0f} ms)"
+        roads.setdefault(one["message_id"], []).append(f"{one['node']}{stay}")
+    return {message_id: ", ".join(passed) for message_id, passed in roads.items()}
 
 
 def _show(console: Console, found: list[tuple[str, str, str]]) -> None:

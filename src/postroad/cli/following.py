@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -32,8 +33,19 @@ from postroad.cli.standing import (
 
 _TOLD: Final = {"delivery_failed", "expired", "in_doubt", "settled"}
 """Events of which the application is told by a notice."""
+_UNKNOWN: Final = 404
 _NOTICES: Final = 1000
 """So many that wait are looked through for those about a message."""
+
+Also = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--also",
+        metavar="FILE",
+        help="The file of another node that it passed; repeatable.",
+        show_default=False,
+    ),
+]
 
 
 def status(
@@ -63,16 +75,20 @@ def trace(
         bool, typer.Option("--fragments", help="Also a line for each fragment of a large message.")
     ] = False,
     as_json: Json = False,
+    also: Also = None,
     config: ConfigFile = None,
     url: Url = None,
     token: Token = None,
 ) -> None:
     """Tell all that happened to a message, as the journal has it, and what is to follow.
 
+    With the files of other nodes it is the whole road, over all stations.
+
     Example: postroad trace order-4711@buyer.example
     """
+    elsewhere = _elsewhere(also or [], message_id)
     with node(config, url, token) as client:
-        events = client.events(message_id)
+        events = client.events(message_id) + elsewhere
         message = _outgoing(client, message_id)
         partner = partner_of(client, message) if message else None
         notices = _notices_about(client, message, events) if message else []
@@ -90,8 +106,8 @@ def trace(
         print_json(told)
         return
     typer.echo(plain(message_id))
-    heads = ("time", "after", "side", "event", "what")
-    print_table(heads, list(_timeline(events)))
+    heads = ("time", "after", *(("node",) if also else ()), "side", "event", "what")
+    print_table(heads, list(_timeline(events, stations=bool(also))))
     if message is not None:
         first = ("reply", message.reply_message_id), ("fragments", _fragments(message))
         print_facts([*first, *_future(message, partner, notices)])
@@ -190,14 +206,28 @@ def _future(
     ]
 
 
-def _timeline(events: tuple[Event, ...]) -> Iterator[tuple[str, ...]]:
+def _elsewhere(files: Iterable[Path], message_id: str) -> tuple[Event, ...]:
+    """What other nodes tell of a message; nothing where it did not come."""
+    told: tuple[Event, ...] = ()
+    for file in files:
+        with node(file, None, None) as client:
+            try:
+                told += client.events(message_id)
+            except ApiError as error:
+                if error.status != _UNKNOWN:
+                    raise
+    return told
+
+
+def _timeline(events: tuple[Event, ...], *, stations: bool = False) -> Iterator[tuple[str, ...]]:
     """Each event with the time since the one before; two sides may tell in any order."""
     before = None
     for one in sorted(events, key=lambda one: one.at):
         after = "" if before is None else f"+{(one.at - before).total_seconds():.3f} s"
         before = one.at
         time = f"{one.at.astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
-        yield time, after, one.side or "", one.event, _about(one)
+        where = (one.node,) if stations else ()
+        yield time, after, *where, one.side or "", one.event, _about(one)
 
 
 def _about(event: Event) -> str:

@@ -1,9 +1,10 @@
 """`postroad pmode`: check P-Mode files, show them in dotted names, import and derive others."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -129,7 +130,14 @@ def multihop(
         bool,
         typer.Option(
             "--initiator-pulls",
-            help="Nobody can reach the Initiator: it pulls receipts and errors from its hub.",
+            help="Nobody can reach the Initiator: it pulls replies, receipts and errors.",
+        ),
+    ] = False,
+    responder_pulls: Annotated[
+        bool,
+        typer.Option(
+            "--responder-pulls",
+            help="Nobody can reach the Responder: it pulls messages from its hub.",
         ),
     ] = False,
     out: Annotated[
@@ -146,8 +154,14 @@ def multihop(
     _print_problems(given)
     if not given.ok or not given.pmodes:
         _fail(f"{file}: no P-Mode in it that could be taken")
-    hubs = initiator_hub, responder_hub or initiator_hub
-    texts = _units(file, given.pmodes, *hubs, pulls=initiator_pulls)
+    derive = partial(
+        derive_units,
+        initiator_hub=initiator_hub,
+        responder_hub=responder_hub or initiator_hub,
+        initiator_pulls=initiator_pulls,
+        responder_pulls=responder_pulls,
+    )
+    texts = _units(file, given.pmodes, derive)
     folder = out or file.parent
     targets = {folder / f"{file.stem}{unit}.yaml": text for unit, text in texts.items()}
     made = load_sources([(str(path), text) for path, text in targets.items()])
@@ -167,16 +181,13 @@ def multihop(
 
 
 def _units(
-    file: Path, pmodes: Sequence[PMode], first: str, last: str, *, pulls: bool
+    file: Path, pmodes: Sequence[PMode], derive: Callable[[PMode], tuple[PMode, PMode]]
 ) -> dict[str, str]:
     """The text of the file of each unit, and a word about what nobody could derive."""
     pairs = []
     for pmode in pmodes:
         try:
-            made = derive_units(
-                pmode, initiator_hub=first, responder_hub=last, initiator_pulls=pulls
-            )
-            pairs.append(made)
+            pairs.append(derive(pmode))
         except ValueError as error:
             _fail(f"{file}: {pmode.id!r}: {error}")
         if any(leg.protocol and leg.protocol.security for leg in pmode.legs):

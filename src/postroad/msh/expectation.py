@@ -86,7 +86,8 @@ class Facts(Struct, frozen=True):
     """What was found in a message, to be held against its P-Mode."""
 
     soap_version: str
-    for_next_msh: bool
+    for_next_msh: bool | None
+    """None: whatever, since its routing input is."""
     request: str | None
     """The first line of the HTTP request."""
     payloads: tuple[Payload, ...]

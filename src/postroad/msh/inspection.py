@@ -100,8 +100,10 @@ def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
 class Look:
     """One message under the lens: `read` it, find its terms, then `judge` it by these."""
 
-    def __init__(self, capture: Capture, lens: Lens) -> None:
+    def __init__(self, capture: Capture, lens: Lens, root: etree._Element | None = None) -> None:
+        """`root` is the envelope, where somebody parsed it in this thread already."""
         self.found = self._found = Inspection(capture=capture)
+        self._root = root
         self._lens = lens
         self._capture = capture
         self._problems = self._found.problems
@@ -115,9 +117,10 @@ class Look:
     def read(self) -> bool:
         """What the message says of itself; False when it cannot be read."""
         self._problems += self._capture.problems
-        root: etree._Element | None = None
+        root = self._root
         try:
-            root = xml.parse(self._capture.envelope, self._lens.limits)
+            if root is None:
+                root = xml.parse(self._capture.envelope, self._lens.limits)
             self._envelope = self._found.envelope = read_envelope(root)
         except EbmsError as error:
             self._problems.append(error)
@@ -452,9 +455,10 @@ class Look:
 
     def _facts(self, payloads: tuple[Payload, ...]) -> Facts:
         found, messaging = self._found, self._found.messaging
+        aimed = messaging is not None and messaging.role == names.NEXT_MSH
         return Facts(
             soap_version=self._envelope.version.number,
-            for_next_msh=messaging is not None and messaging.role == names.NEXT_MSH,
+            for_next_msh=aimed if found.routing is None or aimed else None,
             request=self._capture.http.start_line if self._capture.http else None,
             payloads=payloads,
             attachments=tuple(found.attachments),

@@ -54,6 +54,7 @@ from postroad.wire.mime_headers import cid_url
 from postroad.wire.mime_writer import XOP, multipart_content
 from postroad.wire.names import NEXT_MSH, TEST_ACTION, TEST_SERVICE
 from postroad.wire.soap import SoapVersion
+from postroad.wire.wsa import EndpointReference
 
 MESSAGING_ID = "_messaging"
 ROOT_ID = "envelope@postroad"
@@ -100,6 +101,8 @@ class Draft(Struct, frozen=True):
     action: str | None = None
     properties: tuple[Named, ...] = ()
     test: bool = False
+    routed_by: EndpointReference | None = None
+    """Of a reply: where its request says that it is routed to."""
 
 
 class PackedPart(Struct, frozen=True):
@@ -119,6 +122,7 @@ class PackedUnit(Struct, frozen=True):
     parts: tuple[PackedPart, ...] = ()
     known: tuple[UserMessage, str] | None = None
     """What was written of which user message."""
+    routed_by: EndpointReference | None = None
 
     @property
     def header(self) -> str:
@@ -229,7 +233,8 @@ def pack(
     infos = [_part_info(part) for part in parts]
     said = agreed or header(match.pmode, match.number)
     message = user_message(draft, match, infos, now, said)
-    return PackedUnit(message, parts, (message, write_user_message(message)))
+    known = message, write_user_message(message)
+    return PackedUnit(message, parts, known, draft.routed_by)
 
 
 def package_units(
@@ -263,10 +268,13 @@ def package_units(
         _refuse_twins(messages, parts)
     if len(units) + len(signals) > limits.units:
         raise ValueError(f"a message holds at most {limits.units} units")
-    role = NEXT_MSH if leg.protocol and leg.protocol.add_actor_or_role_attribute else None
+    routing = message_routing(match, messages[0], units[0].routed_by)
+    role = None
+    if routing is None and leg.protocol and leg.protocol.add_actor_or_role_attribute:
+        # Where there is routing input, that alone is for intermediaries. [P2-2.4.5-06]
+        role = NEXT_MSH
     messaging = Messaging((*signals, *messages), id=MESSAGING_ID, role=role)
     block = write_messaging(messaging, version, written=[unit.header for unit in units])
-    routing = message_routing(match, messages[0])
     blocks = routing.blocks(version) if routing is not None else []
     secured = secure(
         version,

@@ -26,6 +26,7 @@ from postroad.agreement.pmode import Authorization, Partner
 from postroad.msh.expectation import Expectation, Material, Terms
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
+from postroad.msh.routing_headers import pull_routing
 from postroad.msh.securing import Unsecurable, key_signing, own_signing, signs
 from postroad.security.keyestablishment import Entropy
 from postroad.security.keys import KeyPair
@@ -103,9 +104,12 @@ def pull_request(
     request = PullRequest(channel.mpc, selection)
     signal = SignalMessage(MessageInfo(now, signal_id), pull_request=request)
     units = (signal,) if riding is None else (signal, riding)
-    routed = leg.protocol is not None and leg.protocol.add_actor_or_role_attribute
-    messaging = Messaging(units, id=MESSAGING_ID, role=NEXT_MSH if routed else None)
-    blocks = [Block(MESSAGING_ID, write_messaging(messaging, version))]
+    routing = pull_routing(match, signal_id, signals=channel.signals)
+    aimed = leg.protocol is not None and leg.protocol.add_actor_or_role_attribute
+    role = NEXT_MSH if aimed and routing is None else None
+    messaging = Messaging(units, id=MESSAGING_ID, role=role)
+    blocks = [] if routing is None else routing.blocks(version)
+    blocks.append(Block(MESSAGING_ID, write_messaging(messaging, version)))
     agreed = token_asked(match.pmode, leg)
     if agreed is not None:
         token = write_username_token(

@@ -12,19 +12,21 @@ from msgspec import Struct, structs
 
 from postroad.agreement.addressing import Addressing as Agreed
 from postroad.agreement.addressing import RoutingParty
-from postroad.agreement.matching import Match
-from postroad.agreement.places import initiator_sends, sides
+from postroad.agreement.matching import Match, header
+from postroad.agreement.places import initiator_sends, report_of, sides
 from postroad.agreement.reliable import reliable_of
 from postroad.agreement.reply_patterns import error_addressing, receipt_addressing
 from postroad.msh.lens import Inspection
 from postroad.security.sign import Block
-from postroad.wire.ebms3 import Party, PartyId, Property, Service, UserMessage
+from postroad.wire.ebms3 import CollaborationInfo, Party, PartyId, Property, Service, UserMessage
 from postroad.wire.multihop import (
     ERROR,
     INTERMEDIARY_ROLES,
+    PULL,
     RECEIPT,
     RoutingInput,
     RoutingUserMessage,
+    infer_pull,
     infer_reverse,
     routing_user_message,
 )
@@ -67,10 +69,17 @@ class Routing(Struct, frozen=True):
         ]
 
 
-def message_routing(match: Match, message: UserMessage) -> Routing | None:
-    """What a user message is routed by; None where its header is enough. [P2-2.7.1.2-05]"""
+def message_routing(
+    match: Match, message: UserMessage, named: EndpointReference | None = None
+) -> Routing | None:
+    """What a user message is routed by; None where its header is enough. [P2-2.7.1.2-05]
+
+    Of a reply it is what its request `named`, if that did so. [P2-2.6.2-01]
+    """
     receiver = sides(match.pmode, match.number - 1)[1]
     agreed = receiver.addressing if receiver else None
+    if named is not None:
+        return Routing(named, (agreed.action if agreed else None) or _action(match))
     if agreed is None or not _is_routed(agreed):
         return None
     own = replace(routing_user_message(message), message_info=None, part_infos=())
@@ -126,6 +135,42 @@ def error_routing(match: Match, message: UserMessage, found: Inspection) -> Rout
     named = found.addressing.errors_to if found.addressing else None
     action = error_action(_action_of(match, found))
     return _back(match, message, found, error_addressing(match.leg), named, ERROR, action)
+
+
+def sender_error_routing(match: Match, message: UserMessage) -> Routing | None:
+    """What an error of the sender about its own message is routed by; None: it is not routed.
+
+    [P2-2.7.1.4-02]
+    """
+    sender = sides(match.pmode, match.number - 1)[0]
+    to = report_of(match.leg).sender_errors_to
+    agreed = (to.addressing if to else None) or (sender.addressing if sender else None)
+    if agreed is None or not _is_routed(agreed):
+        return None
+    inferred = infer_reverse(message, ERROR).user_message
+    said = _said(agreed, inferred, not initiator_sends(match.pmode, match.number - 1))
+    return _routing(RoutingInput(said), agreed.action or error_action(_action(match)))
+
+
+def pull_routing(match: Match, conversation_id: str, *, signals: bool = False) -> Routing | None:
+    """What a PullRequest is routed by; None: by its channel, or not at all.
+
+    It goes to who sends what is pulled: messages of the leg, or `signals` about them.
+
+    [P2-2.6.1-03] [P2-2.6.1-04] [P2-2.6.1-05] [P2-2.7.1.4-02]
+    """
+    agreed = match.leg.addressing
+    if agreed is None:
+        return None
+    said = header(match.pmode, match.number)
+    info = CollaborationInfo(said.service, said.action, conversation_id, said.agreement_ref)
+    pulled = RoutingUserMessage(said.from_party, said.to_party, info)
+    if signals:
+        pulled = replace(pulled, from_party=said.to_party, to_party=said.from_party)
+    asked = infer_pull(pulled)[0].user_message
+    from_initiator = initiator_sends(match.pmode, match.number - 1) == signals
+    routed = RoutingInput(_said(agreed, asked, from_initiator))
+    return _routing(routed, agreed.action or _action(match) + PULL)
 
 
 def _back(

@@ -39,10 +39,11 @@ from postroad.node.journaling import about
 from postroad.node.notifying import order_of
 from postroad.node.outcome import unpackable
 from postroad.node.packaging import new_boundary
+from postroad.node.replying import routed_by
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused
 from postroad.reliability.schedule import ends_at
-from postroad.store.interface import StoreError, Transaction
+from postroad.store.interface import Reader, StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.ebms3 import Property, UserMessage
 from postroad.wire.ebms3_writer import write_user_message
@@ -154,7 +155,8 @@ class Bundling:
         found = await context.store.look(
             lambda reader: [reader.message(Side.SENDING, one.message_id) for one in works]
         )
-        for work, message in zip(works, found, strict=True):
+        requests = await context.store.look(lambda reader: [_request(reader, one) for one in found])
+        for work, message, request in zip(works, found, requests, strict=True):
             if message is None or message.state is not State.SUBMITTED:
                 await self._run([work], lambda tx, work=work: tx.finish_work(work.id, work.owner))  # type: ignore[misc]
                 continue
@@ -163,7 +165,10 @@ class Bundling:
                 if sending.bundling is None:
                     terms = BundlingTerms(sending.match.pmode.id)
                     sending = dataclasses.replace(sending, bundling=terms)
-                self._add(Unit(message, work, _restored(context, message, work), sending))
+                unit = changed(
+                    _restored(context, message, work), routed_by=routed_by(context, request)
+                )
+                self._add(Unit(message, work, unit, sending))
             except Refused as refused:
                 await self._fail(message, work, refused.detail, None)
 
@@ -463,6 +468,13 @@ def _waiting(unit: Unit, rest: int) -> Waiting:
         series,
         tuple(part.payload.content_id for part in packed.parts),
     )
+
+
+def _request(reader: Reader, message: Message | None) -> Message | None:
+    """What a message answers, if it is a reply."""
+    if message is None or message.leg != 2:
+        return None
+    return reader.message(Side.RECEIVING, message.ref_to_message_id or "")
 
 
 def _restored(context: Context, message: Message, work: Work) -> PackedUnit:

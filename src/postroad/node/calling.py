@@ -204,9 +204,9 @@ class Calling:
             if work.attempt + 1 < _MOST_ATTEMPTS:
                 tx.postpone_work(work.id, now + wait, owner=work.owner)
                 return
-            message = tx.message(Side.RECEIVING, work.message_id) or tx.message(
-                Side.FORWARDING, work.message_id
-            )
+            sides = (Side.RECEIVING, Side.FORWARDING, Side.SENDING)
+            rows = (tx.message(side, work.message_id) for side in sides)
+            message = next((one for one in rows if one is not None), None)
             if message is not None:
                 detail = f"the {call.kind} could not be sent: {why}"
                 tx.record(

@@ -12,12 +12,13 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.waiting import Policy, wait_after
 from postroad.msh.capture import Incoming
-from postroad.msh.expiry import expires_at
 from postroad.msh.forwarding import read_routable
 from postroad.node.context import Context
+from postroad.node.forwarding import Forwarding, body_of
 from postroad.node.hearing import Heard, Hearing, Reported, told_by
 from postroad.node.outcome import Outcome, Step, attempt, due, give_up
-from postroad.node.requests import STATIONS
+from postroad.node.reporting import ForwardingReports
+from postroad.node.requests import STATIONS, Request, nothing
 from postroad.node.routes import Road
 from postroad.node.service import Refused
 from postroad.reliability.awareness import ANSWERS, Answer, error_said, fault_said, status_said
@@ -51,6 +52,8 @@ class Carrying:
         self._client = client
         self._timeouts = timeouts
         self._station = station
+        self._forwarding = Forwarding(context)
+        self._reports = ForwardingReports(context)
 
     async def step(self, message: Message, work: Work, *, probes: bool) -> Step:
         """What is to be committed: after an attempt, or because none is due."""
@@ -60,13 +63,13 @@ class Carrying:
         except Refused as refused:
             never = _never(refused.detail, message.peer)
             return attempt(context, message, work, None, never, began, hope=False)
-        over = due(message, self._until_expiry(message, road.policy), began)
+        policy = _until_expiry(message, road.policy)
+        over = due(message, policy, began)
         if over is not None:
             return give_up(context, message, work, over, began)
-        if message.channel is not None:
-            return _later(work, message, road, began)
-        if context.is_paused(message.partner) and not probes:
-            return _later(work, message, road, began)
+        paused = context.is_paused(message.partner) and not probes
+        if message.channel is not None or paused:
+            return _later(work, message, policy, began)
         try:
             body = self._body(message)
         except StoreError as lost:
@@ -120,24 +123,6 @@ class Carrying:
             raise Refused(422, f"the rule {message.route} is gone, and no other leads it anywhere")
         return context.in_force.road(route)
 
-    def _until_expiry(self, message: Message, policy: Policy) -> Policy:
-        """What expires by its own headers is not tried again after that. [P2-2.5.6-20]"""
-        if not message.attempts or message.envelope is None:
-            return policy
-        try:
-            envelope = read_all(
-                self._context.store.content(message.envelope), message.envelope.size
-            )
-            found = read_routable(envelope, self._context.limits).envelope
-        except (EbmsError, StoreError):
-            return policy
-        end = expires_at(found) if found is not None else None
-        if end is None:
-            return policy
-        left = end + self._context.config.clock_skew - message.created_at
-        lives = left if policy.time_to_live is None else min(left, policy.time_to_live)
-        return changed(policy, time_to_live=lives)
-
     def _body(self, message: Message) -> Body:
         [part] = message.parts
         content = self._context.store.content(part.stored)
@@ -165,8 +150,35 @@ class Carrying:
                 continue
             outcome = changed(self.heard(message, reply), peer=address)
             if outcome.result is not Input.TURNED_AWAY:
+                await self._pass_back(reply, address)
                 return outcome
         return outcome
+
+    async def _pass_back(self, reply: Reply, address: str) -> None:
+        """A reply that is the response goes its own way, as if it had been pushed here.
+
+        [P2-2.4.8.2-01]
+        """
+        if b"UserMessage" not in reply.body:
+            return
+        context = self._context
+        try:
+            incoming = Incoming(
+                reply.content_type, new_sink=context.store.new_sink, limits=context.limits
+            )
+            incoming.feed(reply.body)
+            capture = incoming.close()
+        except EbmsError:
+            return
+        came = Request(reply.content_type, address, nothing())
+        letter = await self._forwarding.read(capture, body_of(reply.body), came)
+        if letter is None or letter.found.user_message is None:
+            return
+        letter = changed(letter, accounts=())
+        problem = await self._forwarding.keep(letter)
+        if problem is not None:
+            _log.warning("not passed on", extra={"peer": address, "detail": str(problem)})
+            await self._reports.report(letter, problem)
 
     def _request(self, message: Message, road: Road, body: Body, url: str) -> Outgoing:
         stations = ", ".join((*message.stations, self._station))
@@ -241,9 +253,18 @@ def _never(detail: str, peer: str | None, *, reached: bool = True) -> Outcome:
     return Outcome(Input.NOT_SENT, None, "EBMS:0005", detail, peer, reached=reached)
 
 
-def _later(work: Work, message: Message, road: Road, now: datetime) -> Step:
+def _until_expiry(message: Message, policy: Policy) -> Policy:
+    """What expires by its own headers is not passed on after that. [P2-2.5.6-20]"""
+    if message.expires_at is None:
+        return policy
+    left = message.expires_at - message.created_at
+    lives = left if policy.time_to_live is None else min(left, policy.time_to_live)
+    return changed(policy, time_to_live=lives)
+
+
+def _later(work: Work, message: Message, policy: Policy, now: datetime) -> Step:
     """It waits to be pulled, or the next MSH is paused: no retry is used up."""
-    end = ends_at(road.policy, message.created_at, message.first_sent_at)
+    end = ends_at(policy, message.created_at, message.first_sent_at)
 
     def step(tx: Transaction) -> None:
         if message.channel is not None:

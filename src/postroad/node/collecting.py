@@ -112,6 +112,12 @@ class Collecting:
         if message is None or message.state not in (State.READY, State.WAITING):
             tx.remove_offer(message_id)
             return None
+        if message.expires_at is not None and now > message.expires_at:
+            # Whoever gives it up tells its sender. [P2-2.5.6-23]
+            tx.postpone_offer(message_id, now + _HANDING.timeout)
+            if message.timer is not None:
+                tx.wake_work(message.timer, now)
+            return None
         number = message.attempts + 1
         decision = attempted(life_of(message), Input.UNANSWERED, _HANDING, began=now, now=now)
 

@@ -7,10 +7,10 @@ nobody who waits for the response, so what cannot be passed on is reported like 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from postroad.agreement.routes import Inbound
 from postroad.msh.capture import Capture, Incoming
@@ -20,7 +20,7 @@ from postroad.node.context import Context
 from postroad.node.forwarding import Body, Forwarding, Recording
 from postroad.node.hearing import told_by
 from postroad.node.reporting import ForwardingReports
-from postroad.node.requests import STATIONS, Request
+from postroad.node.requests import STATIONS, Request, nothing
 from postroad.store.interface import StoreError
 from postroad.store.records import Event
 from postroad.transport.http_client import Client
@@ -160,7 +160,7 @@ class Fetching:
             return await self._trouble(wrong.code, wrong.detail, url)
         stations = dict(reply.headers).get(STATIONS.lower())
         return await self._take(
-            fetched, Request(catch.content_type, url, _none(), stations=stations)
+            fetched, Request(catch.content_type, url, nothing(), stations=stations)
         )
 
     async def _take(self, fetched: Fetched, came: Request) -> bool:
@@ -168,7 +168,8 @@ class Fetching:
         letter = await self._forwarding.read(fetched.capture, fetched.body, came)
         if letter is None:
             return await self._nothing(fetched, url)
-        problem = await self._forwarding.keep(letter)
+        # Nobody forces anything on who asks for it: no quota counts it.
+        problem = await self._forwarding.keep(changed(letter, accounts=()))
         if problem is not None:
             _log.warning("not passed on", extra={"peer": url, "detail": str(problem)})
             await self._reports.report(letter, problem)
@@ -202,8 +203,3 @@ class Fetching:
         await context.store.run(lambda tx: tx.record((event,)))
         _log.warning("not pulled", extra={"peer": url, "detail": said})
         return False
-
-
-async def _none() -> AsyncIterator[bytes]:
-    return
-    yield b""

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
+from postroad.agreement.quotas import Account, Quotas, accounts_of
 from postroad.agreement.routes import Route
 from postroad.msh.answers import error, write_answer
 from postroad.msh.capture import Capture
@@ -87,6 +88,8 @@ class Letter(Struct, frozen=True):
     peer: str | None
     now: datetime
     stations: tuple[str, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    """In whose names it counts as long as it waits here; none where there are no quotas."""
 
 
 def station_of(context: Context) -> str:
@@ -114,13 +117,17 @@ class Forwarding:
         problem = await self.keep(letter)
         return NO_CONTENT if problem is None else await self.refuse(letter, problem)
 
-    async def read(self, capture: Capture, body: Body, request: Request) -> Letter | None:
-        """A message that is for others; None: it is for this node, or for nobody."""
+    def found(self, capture: Capture) -> Routable | None:
+        """What a message says for an intermediary; None: nobody can read it."""
         try:
-            found = read_routable(capture.envelope, self._context.limits)
+            return read_routable(capture.envelope, self._context.limits)
         except EbmsError:
             return None
-        if await self.is_for_us(found):
+
+    async def read(self, capture: Capture, body: Body, request: Request) -> Letter | None:
+        """A message that is for others; None: it is for this node, or for nobody."""
+        found = request.found or self.found(capture)
+        if found is None or await self.is_for_us(found):
             return None
         return self.letter(found, capture, body, request)
 
@@ -133,7 +140,18 @@ class Forwarding:
             request.peer,
             self._context.clock(),
             _stations(request.stations),
+            self._accounts(found, request),
         )
+
+    def _accounts(self, found: Routable, request: Request) -> tuple[Account, ...]:
+        routed = found.input
+        if self._quotas is None or routed is None or isinstance(routed, PullRequest):
+            return ()
+        return accounts_of(str(routed.from_party), request.peer, request.client_certificate)
+
+    @property
+    def _quotas(self) -> Quotas | None:
+        return self._context.in_force.routing.file.quotas
 
     async def keep(self, letter: Letter) -> EbmsError | None:
         """Durable first, then answered; why it is not taken, if so. [P2-2.5.2-01]"""
@@ -194,21 +212,26 @@ class Forwarding:
 
     def _expired(self, found: Routable, now: datetime) -> EbmsError | None:
         """EBMS:0023 for what its receiver would not take any more. [P2-2.5.6-23] [P2-2.5.6-24]"""
-        end = expires_at(found.envelope) if found.envelope is not None else None
-        if end is None or now - end <= self._context.config.clock_skew:
+        end = self._end(found)
+        if end is None or now <= end:
             return None
         return EbmsError("EBMS:0023", f"it expired at {end.isoformat()}")
+
+    def _end(self, found: Routable) -> datetime | None:
+        """Until when it is passed on; clocks need not agree to the second."""
+        end = expires_at(found.envelope) if found.envelope is not None else None
+        return None if end is None else end + self._context.config.clock_skew
 
     def _step(
         self, letter: Letter, made: Message, route: Route
     ) -> Callable[[Transaction], EbmsError | None]:
         """What takes a message over; the error of one that is not taken."""
-        now = letter.now
+        now, quotas = letter.now, self._quotas
 
         def step(tx: Transaction) -> EbmsError | None:
             before = tx.message(Side.FORWARDING, made.message_id)
             if before is None:
-                full = _full(tx, made, route)
+                full = _full(tx, letter, made, route, quotas)
                 if full is None:
                     said = "; ".join((f"by the rule {route.id}", *contradictions(letter.found)))
                     put(tx, letter, made, route, said)
@@ -225,7 +248,7 @@ class Forwarding:
             if before.copies >= _MOST_COPIES:
                 said = f"it was passed on {before.copies} times; that must be a circle"
                 return EbmsError(ROUTING_FAILURE, said)
-            full = _full(tx, made, route)
+            full = _full(tx, letter, made, route, quotas)
             if full is None:
                 _again(tx, letter, before, made, route)
             return full
@@ -267,6 +290,8 @@ class Forwarding:
             channel=_channel(found, route),
             stations=letter.stations,
             copies=1,
+            expires_at=self._end(found),
+            accounts=tuple(one.name for one in letter.accounts),
             **said,
         )
 
@@ -308,6 +333,9 @@ class Forwarding:
         said = {"message_id": ref, "peer": letter.peer, "detail": str(problem)}
         _log.warning("not passed on", extra=said)
         status = 503 if problem.code == "EBMS:0202" else 200
+        if isinstance(problem, QuotaExceeded):
+            # It says something about this sender, not about how it stands with this node.
+            status = 429
         return Response(status, answer.content_type, answer.envelope)
 
 
@@ -353,6 +381,8 @@ def _again(tx: Transaction, letter: Letter, before: Message, made: Message, rout
         "stations": made.stations,
         "copies": before.copies + 1,
         "wire_bytes": made.wire_bytes,
+        "accounts": made.accounts,
+        "expires_at": made.expires_at,
         **_contents(tx, letter),
     }
     tx.change_message(Side.FORWARDING, before.message_id, (fresh.state,), **changes)
@@ -374,19 +404,37 @@ def queue(tx: Transaction, message: Message, found: Routable, route: Route, now:
     tx.add_offer(Offer(message.channel, place_of(route), message.message_id, now, items))
     tx.record((about(message, "queued", now),))
     keep = route.to.channel.keep if route.to.channel is not None else None
+    kept_until = None if keep is None else now + keep
+    ends = [one for one in (kept_until, message.expires_at) if one is not None]
     timer = None
-    if keep is not None:
-        timer = tx.add_work(Work("forward", message.message_id, now + keep))
+    if ends:
+        timer = tx.add_work(Work("forward", message.message_id, min(ends)))
     tx.change_message(Side.FORWARDING, message.message_id, (message.state,), timer=timer)
 
 
-def _full(tx: Transaction, made: Message, route: Route) -> EbmsError | None:
-    """EBMS:0021 when a channel holds as much as it may. [P2-2.5.6-16]"""
+class QuotaExceeded(EbmsError):
+    """As much of a sender waits as may: EBMS:0021 of a channel, else EBMS:0202, come again."""
+
+
+def _full(
+    tx: Transaction, letter: Letter, made: Message, route: Route, quotas: Quotas | None
+) -> EbmsError | None:
+    """EBMS:0021 when a channel holds as much as it may, in all or of a sender. [P2-2.5.6-16]"""
     most = route.to.channel.capacity if route.to.channel is not None else None
-    if made.channel is None or most is None or tx.queue(made.channel).count < most:
-        return None
-    said = f"{most} messages wait in the channel {made.channel}, and it holds no more"
-    return EbmsError("EBMS:0021", said)
+    if made.channel is not None and most is not None and tx.queue(made.channel).count >= most:
+        said = f"{most} messages wait in the channel {made.channel}, and it holds no more"
+        return EbmsError("EBMS:0021", said)
+    for account in letter.accounts if quotas is not None else ():
+        assert quotas is not None
+        allowed, load = account.allowance(quotas), tx.load(account.name)
+        if allowed is None or allowed.holds(load.messages + 1, load.bytes + made.wire_bytes):
+            continue
+        said = (
+            f"{load.messages} messages of {account.said} wait here, {load.bytes} bytes, and no "
+            "more are taken until some have left"
+        )
+        return QuotaExceeded("EBMS:0202" if made.channel is None else "EBMS:0021", said)
+    return None
 
 
 def _channel(found: Routable, route: Route) -> str | None:

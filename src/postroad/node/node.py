@@ -37,6 +37,7 @@ from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import Request, Response
 from postroad.node.restarting import Restarting
 from postroad.node.route_explaining import explain_message
+from postroad.node.sender_errors import SenderErrors
 from postroad.node.sending import Sender
 from postroad.node.service import (
     ANSWERS,
@@ -153,6 +154,7 @@ class Node:
                 "signal": Calling(self.context, self._client, self._mail).perform,
                 "report": Reporting(self.context).perform,
                 "inform": ForwardingReports(self.context).perform,
+                "complain": SenderErrors(self.context).perform,
                 "gap": Gaps(self.context).perform,
                 "notify": Notifier(self.context, self._client, self.reply).perform,
                 "deliver": Handing(self.context).perform,

@@ -21,6 +21,7 @@ from postroad.node.in_force import Sending
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
+from postroad.node.sender_errors import is_told
 from postroad.node.split_outcome import await_receipt, close_fragments, following, whole_left
 from postroad.node.wsrm_states import rested
 from postroad.reliability.awareness import MISSING_RECEIPT
@@ -471,6 +472,8 @@ def _tell(
     if message.part_of is not None:
         # The application knows nothing of fragments.
         return
+    if stage in GIVEN_UP and is_told(context, message, reason.error_code):
+        tx.add_work(Work("complain", message.message_id, now))
     # Who was told of a failure before somebody began anew is told of the good end too.
     good_end = stage is Stage.ACKNOWLEDGED and message.anew
     if (good_end or state in NOTICED) and may_be_told(context, message, state):

@@ -34,7 +34,7 @@ from postroad.node.ebxml_order import numbered
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about
 from postroad.node.outcome import unpackable
-from postroad.node.replying import Riding, riding
+from postroad.node.replying import Riding, riding, routed_by
 from postroad.node.service import Refused
 from postroad.node.splitting import Cut, may_be_cut, package_or_cut
 from postroad.node.wsrm_source import NoSequence, Sequences
@@ -52,6 +52,7 @@ from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 from postroad.wire.soap import SoapVersion
+from postroad.wire.wsa import EndpointReference
 from postroad.wire.wsrm import Sequence
 
 AnyPackage = Package | EbxmlPackage
@@ -245,6 +246,8 @@ class Packaging:
             sending = context.in_force.sending_of(message)
             plan = msgspec.json.decode(work.data, type=Plan)
             draft = _draft(message, plan, context)
+            if message.leg == 2 and sending.dialect is None:
+                draft = changed(draft, routed_by=await self._routed_by(message))
             number = await self._number(message, sending)
             place = None
             if sending.reliable is not None and plan.sequence is not None:
@@ -295,6 +298,12 @@ class Packaging:
             tx.postpone_work(work.id, max(later, now), owner=work.owner)
 
         await context.store.run(put_off)
+
+    async def _routed_by(self, message: Message) -> EndpointReference | None:
+        ref = message.ref_to_message_id or ""
+        look = self._context.store.look
+        request = await look(lambda reader: reader.message(Side.RECEIVING, ref))
+        return routed_by(self._context, request)
 
     async def _number(self, message: Message, sending: Sending) -> SequenceNumber | None:
         """The number of a message where its P-Mode has some, durable before it is used."""

@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
+from lxml import etree
+from msgspec.structs import replace as changed
+
 from postroad.agreement.matching import Match
 from postroad.msh.answers import (
     error,
@@ -102,7 +105,10 @@ class Receiver:
             status = 415 if wrong.location == "HTTP" and wrong.code == "EBMS:0007" else 400
             return await self._unreadable(wrong, now, request, status)
         now = self._context.clock()
-        look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
+        if body is not None and request.found is None:
+            request = changed(request, found=self._forwarding.found(capture))
+        lens = self._context.in_force.lens(now, self._context.store.new_sink)
+        look = Look(capture, lens, _parsed(request, size))
         try:
             if body is not None:
                 passed_on = await self._forwarding.take(capture, body, request)
@@ -391,6 +397,12 @@ class Receiver:
         signal = error([problem], signal_id=self._context.new_id(now), ref=ref, now=now)
         answer = write_answer(signal, _spoken(request.content_type), None, now)
         return Response(status, answer.content_type, answer.envelope)
+
+
+def _parsed(request: Request, size: int) -> etree._Element | None:
+    """The envelope, where it was read for the rules; a large one is looked at in another thread."""
+    envelope = request.found.envelope if request.found is not None else None
+    return envelope.root if envelope is not None and size <= AT_ONCE else None
 
 
 def not_stored(why: StoreError, ref: str | None = None) -> tuple[int, EbmsError]:

@@ -41,7 +41,9 @@ from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError
-from postroad.wire.soap import SoapVersion
+from postroad.wire.soap import SoapVersion, read_envelope
+from postroad.wire.wsa import EndpointReference, read_addressing
+from postroad.wire.xml import mentions, parse
 
 _LATE: Final = EbmsError(
     "EBMS:0060", "the reply is not there yet, and comes by the alternate binding"
@@ -93,6 +95,18 @@ async def riding(context: Context, message: Message, sending: Sending) -> Riding
     if sending.dialect is not None and message.ref_to_message_id is not None:
         return await _acknowledgment(context, message)
     return None
+
+
+def routed_by(context: Context, request: Message | None) -> EndpointReference | None:
+    """Where a request says that its reply is routed to, if it does. [P2-2.6.2-01]"""
+    if request is None or request.envelope is None:
+        return None
+    kept = read_all(context.store.content(request.envelope), request.envelope.size)
+    if not mentions(kept, b"ReplyTo"):
+        return None
+    addressing, _ = read_addressing(read_envelope(parse(kept, context.limits)))
+    named = addressing.reply_to if addressing is not None else None
+    return named if named is not None and named.routing_input is not None else None
 
 
 async def _receipt(context: Context, pmode: str | None, request: str) -> SignalMessage | None:

@@ -122,7 +122,8 @@ class ForwardingReports:
 def problem_of(message: Message) -> EbmsError:
     """Why a message was given up, as its sender is told. [P2-2.5.6-08]"""
     code = message.error_code
-    if message.channel is not None and message.state is State.EXPIRED:
+    over = message.expires_at is not None and message.updated_at >= message.expires_at
+    if message.channel is not None and message.state is State.EXPIRED and not over:
         return EbmsError("EBMS:0022", f"nobody pulled it from {message.channel} in time")
     if message.state is State.EXPIRED:
         return EbmsError("EBMS:0023", "its time was over before the next MSH took it")

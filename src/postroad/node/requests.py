@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from postroad.msh.forwarding import Routable
 from postroad.transport.http_outgoing import Pieces
 from postroad.wire.restart import ContentRange
 
@@ -41,6 +42,8 @@ class Request(Struct, frozen=True):
     """The intermediaries that a message passed before, as the last of them tells."""
     length: int | None = None
     """Of the body, where that is known before it comes."""
+    found: Routable | None = None
+    """What its envelope says for an intermediary, where somebody looked at it before."""
     upload: Upload | None = None
     """Where it may go on after it broke off."""
 
@@ -79,6 +82,12 @@ class Flowing(Struct, frozen=True):
     pieces: AsyncGenerator[bytes, None]
     end: Callable[[], Awaitable[None]]
     headers: tuple[tuple[str, str], ...] = ()
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    """The body of what came whole."""
+    return
+    yield b""
 
 
 NO_CONTENT: Final = Response(202)

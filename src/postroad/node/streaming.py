@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from postroad.msh.capture import Capture, Incoming
-from postroad.msh.forwarding import read_routable
+from postroad.msh.forwarding import Routable, read_routable
 from postroad.node.carrying import Carrying
 from postroad.node.context import Context
 from postroad.node.forwarding import Forwarding, body_of, station_of
@@ -29,6 +29,7 @@ from postroad.transport.http_passage import Passage
 from postroad.wire.content import BytesContent, Content
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime_headers import parse_content_type
+from postroad.wire.multihop import RoutingUserMessage
 
 _AT_ONCE: Final = 256
 """Messages that are passed on at the same time; each has a connection of its own."""
@@ -83,9 +84,12 @@ class Streaming:
         if not request.synchronous:
             return request
         envelope, source = await self._begin(request)
-        way = await self._way(envelope, source, request) if envelope is not None else None
+        found = self._found(envelope) if envelope is not None else None
+        way = None
+        if envelope is not None and found is not None:
+            way = await self._way(found, envelope, source, request)
         if way is None:
-            return changed(request, body=source.pieces())
+            return changed(request, body=source.pieces(), found=found)
         if self._under_way >= _AT_ONCE:
             said = "as many messages as can be are passed on at the moment; come again"
             return await self._forwarding.refuse(way.letter, EbmsError("EBMS:0202", said))
@@ -124,15 +128,19 @@ class Streaming:
             raise
         return envelope, Source(held.finish(), request.body)
 
-    async def _way(self, envelope: bytes, source: Source, request: Request) -> Way | None:
+    def _found(self, envelope: bytes) -> Routable | None:
+        try:
+            return read_routable(envelope, self._context.limits)
+        except EbmsError:
+            return None
+
+    async def _way(
+        self, found: Routable, envelope: bytes, source: Source, request: Request
+    ) -> Way | None:
         """The rule that has it streamed; None: it is not for others, or not to be streamed."""
         context, kind = self._context, parse_content_type(request.content_type or "")
         capture = Capture(None, kind, kind, envelope, (), False, ())
-        try:
-            found = read_routable(envelope, context.limits)
-        except EbmsError:
-            return None
-        if found.source is None or not (found.pulls or not await self._forwarding.is_for_us(found)):
+        if found.source is None or await self._is_for_us(found):
             return None
         letter = self._forwarding.letter(found, capture, body_of(b""), request)
         route = context.in_force.routing.table.route(found.source)
@@ -142,6 +150,14 @@ class Streaming:
         if not streams:
             return None
         return Way(letter, route, self._forwarding.message_of(letter, route), source)
+
+    async def _is_for_us(self, found: Routable) -> bool:
+        """A PullRequest is, where its routing input says so: its channel may be anybody's."""
+        if not found.pulls:
+            return await self._forwarding.is_for_us(found)
+        routed = found.input
+        own = self._context.in_force.is_own
+        return isinstance(routed, RoutingUserMessage) and own(routed.to_party)
 
     async def _pass_on(self, way: Way, request: Request) -> Response:
         """To the first address that takes a connection: what left cannot be sent to another."""

@@ -42,7 +42,7 @@ from postroad.node.packaging import (
     ready,
     unpacked,
 )
-from postroad.node.replying import Riding, for_request, riding
+from postroad.node.replying import Riding, for_request, riding, routed_by
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.splitting import may_be_cut
@@ -198,7 +198,11 @@ class Submitting:
 
     def _answering(self, sending: Sending, draft: Draft, request: Message) -> tuple[Sending, Draft]:
         """A reply goes to who sent the request, in the same conversation."""
-        draft = changed(draft, conversation_id=request.conversation_id or draft.conversation_id)
+        draft = changed(
+            draft,
+            conversation_id=request.conversation_id or draft.conversation_id,
+            routed_by=routed_by(self._context, request) if sending.dialect is None else None,
+        )
         if sending.agreed.to_party.party_ids:
             return sending, draft
         partner = partner_of(self._context, request)

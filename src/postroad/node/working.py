@@ -30,6 +30,7 @@ _AT_ONCE: Final = {
     "deliver": 16,
     "report": 16,
     "inform": 16,
+    "complain": 16,
     "gap": 4,
     "offer": 16,
     "collect": 16,

@@ -16,6 +16,8 @@ from postroad.store.interface import Place
 from postroad.store.queries import query
 from postroad.store.reading import (
     BYTES_COUNT,
+    LOAD_BYTES,
+    LOAD_COUNT,
     MESSAGE_COUNT,
     OFFER_COUNT,
     OFFERED_COUNT,
@@ -26,6 +28,7 @@ from postroad.store.reading import (
 )
 from postroad.store.records import (
     INBOX,
+    WAITS,
     Event,
     Message,
     Notice,
@@ -161,7 +164,7 @@ class SqliteTransaction(SqliteReader):
             self._cursor.execute(_ADD_MESSAGE, message_row(after))
         else:
             self._cursor.execute(_CHANGE_MESSAGE, (*message_changes(after), message.key))
-        if after.state is not message.state:
+        if _counted(after) != _counted(message):
             self._count_message(message, -1)
             self._count_message(after, 1)
         return True
@@ -193,7 +196,12 @@ class SqliteTransaction(SqliteReader):
         return True
 
     def _count_message(self, message: Message, more: int) -> None:
-        self._group.count(f"{MESSAGE_COUNT}{message.side._value_}.{message.state._value_}", more)
+        count = self._group.count
+        count(f"{MESSAGE_COUNT}{message.side._value_}.{message.state._value_}", more)
+        if message.accounts and message.state in WAITS:
+            for account in message.accounts:
+                count(LOAD_COUNT + account, more)
+                count(LOAD_BYTES + account, more * message.wire_bytes)
 
     def add_signal(self, signal: Signal) -> None:
         self._group.changed = True
@@ -556,6 +564,11 @@ class SqliteTransaction(SqliteReader):
         """Change something that means nothing, to see whether changes can be made."""
         self._group.changed = True
         self._cursor.execute(_TOUCH_NODE, (at,))
+
+
+def _counted(message: Message) -> tuple[State, tuple[str, ...], int]:
+    """What the counts of a message depend on."""
+    return message.state, message.accounts, message.wire_bytes
 
 
 def _due_and_id(row: Row) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from postroad.store.records import (
     Event,
     Extent,
     Figures,
+    Load,
     Message,
     Notice,
     Offer,
@@ -118,6 +119,10 @@ class Reader(FragmentReader, TransferReader, Protocol):
 
     def queue(self, channel: str) -> Queue:
         """How much waits in a channel, what was handed out and not acknowledged included."""
+        ...
+
+    def load(self, account: str) -> Load:
+        """How much waits to be passed on in somebody's name."""
         ...
 
     def figures(self) -> Figures: ...

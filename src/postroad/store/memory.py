@@ -15,9 +15,11 @@ from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.interface import Place, Reader, StoreError, Transaction
 from postroad.store.records import (
     INBOX,
+    WAITS,
     Event,
     Extent,
     Figures,
+    Load,
     Message,
     Notice,
     Offer,
@@ -54,6 +56,7 @@ class _Tables:
         self.states: dict[str, tuple[datetime, bytes]] = {}
         self.offers: dict[str, Offer] = {}
         """By message id, in the order in which they came."""
+        self.loads: dict[str, Load] = {}
         self.once: dict[str, datetime] = {}
         self.groups: dict[tuple[str, str], StoredGroup] = {}
         self.fragments: dict[tuple[str, str, int], StoredFragment] = {}
@@ -191,6 +194,9 @@ class _MemoryReader:
     def bytes_to_come(self) -> int:
         return sum(group.to_come for group in self._tables.groups.values())
 
+    def load(self, account: str) -> Load:
+        return self._tables.loads.get(account, Load())
+
     def figures(self) -> Figures:
         tables = self._tables
         messages: dict[str, int] = {}
@@ -239,7 +245,18 @@ class _MemoryTransaction(_MemoryReader):
         if key in self._tables.messages:
             return False
         self._put(self._tables.messages, key, changed(message, key=next(self._tables.numbers)))
+        self._count(message, 1)
         return True
+
+    def _count(self, message: Message, more: int) -> None:
+        for account in message.accounts if message.state in WAITS else ():
+            before = self.load(account)
+            size = before.bytes + more * message.wire_bytes
+            after = Load(before.messages + more, size)
+            if after.messages:
+                self._put(self._tables.loads, account, after)
+            else:
+                self._pop(self._tables.loads, account)
 
     def add_messages(self, messages: Sequence[Message]) -> None:
         for one in messages:
@@ -255,6 +272,8 @@ class _MemoryTransaction(_MemoryReader):
             name = (before.side, before.message_id)
             known = self._tables.messages[name]
             self._put(self._tables.messages, name, changed(after, key=known.key))
+            self._count(before, -1)
+            self._count(after, 1)
         return True
 
     def change_message(
@@ -278,6 +297,8 @@ class _MemoryTransaction(_MemoryReader):
         if after.state is State.DELIVERED and message.state is not State.DELIVERED:
             after = changed(after, key=next(self._tables.numbers))
         self._put(self._tables.messages, (side, message_id), after)
+        self._count(message, -1)
+        self._count(after, 1)
         return True
 
     def add_signal(self, signal: Signal) -> None:
@@ -632,6 +653,7 @@ class _MemoryTransaction(_MemoryReader):
             self.drop(stored)
         self._pop(self._tables.signals, key)
         self._pop(self._tables.messages, key)
+        self._count(message, -1)
         if message.state in INBOX:
             self._put(self._tables.purged, None, max(message.key, self._purged()))
         for id, notice in list(self._tables.notices.items()):

@@ -15,6 +15,7 @@ from postroad.store.records import (
     INBOX,
     Extent,
     Figures,
+    Load,
     Message,
     Notice,
     Offer,
@@ -49,6 +50,8 @@ WORK_COUNT: Final = "work."
 OFFER_COUNT: Final = "offer."
 TO_COME_COUNT: Final = "fragments.to_come"
 OFFERED_COUNT: Final = "offered."
+LOAD_COUNT: Final = "load."
+LOAD_BYTES: Final = "load_bytes."
 BYTES_COUNT: Final = "bytes"
 """Names in the table of counts: these and `side.state`, the kind of work, the channel."""
 PURGED_MARK: Final = "inbox.purged"
@@ -256,6 +259,9 @@ class SqliteReader:
         oldest = self._rows(_OLDEST_OFFER, (channel,))
         count = self._count_of(OFFER_COUNT + channel)
         return Queue(count, time_of(oldest[0][0]) if oldest else None)
+
+    def load(self, account: str) -> Load:
+        return Load(self._count_of(LOAD_COUNT + account), self._count_of(LOAD_BYTES + account))
 
     def _count_of(self, name: str) -> int:
         rows = self._rows(_COUNT_OF, (name,))

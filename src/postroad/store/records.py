@@ -179,6 +179,10 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """The intermediaries that it passed before."""
     copies: int = 0
     """How often it came to be passed on."""
+    expires_at: datetime | None = None
+    """When it is passed on no more, as its own headers say."""
+    accounts: tuple[str, ...] = ()
+    """In whose names it counts as long as it waits to be passed on (`agreement.quotas`)."""
     reply_message_id: str | None = None
     """Of a request in a two-way exchange: what answered it."""
     late: bool = False
@@ -205,6 +209,8 @@ class Message(Struct, frozen=True, omit_defaults=True):
         return self.hop or self.to_party or ""
 
 
+WAITS: Final = frozenset((State.READY, State.WAITING, State.SUSPENDED))
+"""The states of what an intermediary still has to pass on."""
 INBOX: Final = (State.DELIVERED, State.CONSUMED)
 """The states of what is, or was, for the application."""
 
@@ -244,8 +250,8 @@ class Work(Struct, frozen=True):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
-    """package, split, sequence, sequence_end, send, forward, signal, report, inform, notify,
-    deliver, gap, held, offer, collect, bundle or join"""
+    """package, split, sequence, sequence_end, send, forward, signal, report, inform, complain,
+    notify, deliver, gap, held, offer, collect, bundle or join"""
     message_id: str
     due_at: datetime
     data: bytes = b""
@@ -286,6 +292,13 @@ class Queue(Struct, frozen=True):
     count: int = 0
     oldest: datetime | None = None
     """When that came which waits longest."""
+
+
+class Load(Struct, frozen=True):
+    """How much waits to be passed on in somebody's name."""
+
+    messages: int = 0
+    bytes: int = 0
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):

@@ -19,6 +19,7 @@ from postroad.store.reading import BYTES_COUNT
 _POSITION: Final = query("position")
 _SET_POSITION: Final = query("set_position")
 _COUNT: Final = query("count")
+_REMOVE_COUNT: Final = query("remove_count")
 _ADD_TO_SEGMENT: Final = query("add_to_segment")
 _TAKE_FROM_SEGMENT: Final = query("take_from_segment")
 _CLOSE_SEGMENT: Final = query("close_segment")
@@ -157,6 +158,9 @@ class Writer:
         self._striking = list(self.removed)
         database.executemany(_REMOVE_TRASH, [(place,) for place in self._striking])
         database.executemany(_COUNT, [(name, n) for name, n in group.counts.items() if n])
+        # Strangers have any number of names: none stays when nothing waits in it.
+        loads = [(name,) for name, n in group.counts.items() if n < 0 and name.startswith("load")]
+        database.executemany(_REMOVE_COUNT, loads)
         database.execute(_SET_POSITION, (group.seq,))
 
     def commit(self) -> list[str]:

@@ -342,6 +342,10 @@ ON CONFLICT (target) DO UPDATE SET
 INSERT INTO counts (name, count) VALUES (?, ?)
 ON CONFLICT (name) DO UPDATE SET count = count + excluded.count
 
+-- name: remove_count
+-- There is no more of something.
+DELETE FROM counts WHERE name = ? AND count = 0
+
 -- name: raise_mark
 -- A mark among the counts that only ever rises.
 INSERT INTO counts (name, count) VALUES (?, ?)

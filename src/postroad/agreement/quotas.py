@@ -1,0 +1,82 @@
+"""How much may wait at an intermediary, and in whose name.
+
+Who shows a certificate in the TLS handshake is that sender, whatever parties it speaks for. All
+others are strangers: From can say anything, so it counts together with the address that it came
+from, the address with all that came from it, and strangers together have their own share. So nobody
+uses up the room of somebody else, and strangers do not use up that of those who are known.
+"""
+
+import hashlib
+from ipaddress import IPv6Address, ip_address
+
+from msgspec import Struct
+
+from postroad.agreement.groups import Group, parameter
+from postroad.agreement.values import Size
+
+
+class Allowance(Group):
+    """How much may wait."""
+
+    messages: int | None = parameter("messages", "Messages; unset: any number.", ge=0)
+    bytes: Size | None = parameter("bytes", "Their size; unset: any.", ge=0)
+
+    def holds(self, messages: int, size: int) -> bool:
+        """Whether so much may wait."""
+        many = self.messages is not None and messages > self.messages
+        return not many and (self.bytes is None or size <= self.bytes)
+
+
+class Quotas(Group):
+    """How much may wait at this node to be passed on, by who brought it."""
+
+    sender: Allowance | None = parameter(
+        "sender", "Of each sender: who shows a certificate, else From at an address."
+    )
+    address: Allowance | None = parameter(
+        "address", "Of each address, for all that come from it without a certificate."
+    )
+    strangers: Allowance | None = parameter("strangers", "Of all together who show no certificate.")
+
+
+class Account(Struct, frozen=True):
+    """Under what name a message counts as long as it waits."""
+
+    kind: str
+    """sender, address or strangers"""
+    said: str
+    """For people."""
+
+    @property
+    def name(self) -> str:
+        """For the store: short, whatever a message says."""
+        return hashlib.sha256(f"{self.kind} {self.said}".encode()).hexdigest()[:32]
+
+    def allowance(self, quotas: Quotas) -> Allowance | None:
+        found: Allowance | None = getattr(quotas, self.kind)
+        return found
+
+
+STRANGERS = Account("strangers", "all who show no certificate")
+
+
+def accounts_of(party: str, peer: str | None, certificate: bytes | None) -> tuple[Account, ...]:
+    """In whose names a message counts."""
+    if certificate is not None:
+        digest = hashlib.sha256(certificate).hexdigest()
+        return (Account("sender", f"the certificate {digest}"),)
+    place = _network(peer or "")
+    return Account("sender", f"{party} at {place}"), Account("address", place), STRANGERS
+
+
+def _network(peer: str) -> str:
+    """Who has one address of IPv6 has the 2^64 beside it, too."""
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer or "an unknown address"
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> 64 << 64)}/64"
