@@ -148,6 +148,8 @@ class Look:
     @property
     def is_rm_message(self) -> bool:
         """Whether it is a message of WS-ReliableMessaging alone, once it was read."""
+        if self._found.envelope is None:
+            return False
         headless = self._found.messaging is None and self._messaging_element is None
         return headless and self._ebxml is None and _protocol(self._envelope) == "wsrm"
 
