@@ -3,9 +3,14 @@
 Errors about a group as a whole name its first fragment, which was acknowledged by then.
 """
 
+from unittest.mock import patch
+
 import pytest
 
+from postroad.store.interface import StoreFull
 from postroad.store.records import State
+from postroad.wire.content import Content, Sink
+from tests.node.joining import payloads
 from tests.node.reliable import BUYER, SELLER, STORES, Posted, World, lost, passed, played
 from tests.node.splitting import BIG, PAYLOAD, Partner, agree, fragments, splitting
 
@@ -77,3 +82,40 @@ async def test_without_receipts_an_error_about_a_fragment_still_fails_the_messag
     await partner.refuse(world, 1, "EBMS:0055")
     message = await buyer.message(BIG)
     assert (message.state, message.error_code) == (State.FAILED, "EBMS:0055")
+
+
+class _Full:
+    """A sink on a disk without room."""
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        raise StoreFull("no space left on device")
+
+    def finish(self) -> Content:
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        pass
+
+
+@in_every_store
+@played
+async def test_a_disk_that_is_full_while_a_fragment_comes_in_costs_that_fragment_another_attempt(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    agree(world, size="400 KB", signed=True)
+    world.configure(BUYER, send={"parallel": 1})
+    buyer, seller = await world.both()
+    store = seller.node.context.store
+    usual, sinks = store.new_sink, iter([False, True])
+
+    def new_sink() -> Sink:
+        return _Full() if next(sinks, False) else usual()
+
+    payload = PAYLOAD * 10
+    with patch.object(store, "new_sink", new_sink):
+        await buyer.send(BIG, payload=payload)
+        await world.until(60)
+    assert await buyer.state(BIG) is State.ACKNOWLEDGED
+    assert [one.attempts for one in await fragments(buyer)] == [1, 2, 1]
+    assert await payloads(seller, BIG) == [payload]

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
+from postroad.msh.joined import is_fragment
 from postroad.msh.joined_receipts import received_references
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import problem_facts, report
@@ -136,6 +137,8 @@ def judge(
     several = whole and bool(given.parts)
     capture = Capture(None, None, None, given.envelope, given.parts, several, (), whole)
     found = _looked(capture, lens, of_message)
+    if is_fragment(found) and not given.parts:
+        found = _looked(replace(capture, whole=False), lens, of_message)
     findings = Findings(found)
     message = _meant(found, given.message_id)
     if message is None:
@@ -193,6 +196,9 @@ def _message_problems(
     if verification is None:
         said = _RECEIPT_SIGNED if received else _NOTHING_SIGNED
         return [EbmsError("EBMS:0103", said, severity=Severity.WARNING)]
+    if is_fragment(found):
+        # Its data is kept as a part of its message: that this was not seen is a warning already.
+        return []
     own = {reference.uri for reference in _signed_of(found, user_message)}
     return [
         EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
