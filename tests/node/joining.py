@@ -170,6 +170,16 @@ def large(
     return Large(station, pmode, splitting, data, whole, b"".join(body.chunks()))
 
 
+def holding(given: Large, *changes: tuple[str, str]) -> Large:
+    """A message whose body says something else, once it is joined."""
+    body = given.body
+    for old, new in changes:
+        assert old.encode() in body
+        body = body.replace(old.encode(), new.encode())
+    whole = Whole(len(body), len(body))
+    return replace(given, data=BytesContent(body), whole=whole, body=body)
+
+
 def drafts(message_id: str, *contents: bytes) -> tuple[DraftPayload, ...]:
     return tuple(
         DraftPayload(

@@ -107,6 +107,8 @@ class Gathering:
         data = self._data(came)
         before = tx.message(Side.RECEIVING, self._message_id)
         if before is not None and before.state is not State.REJECTED:
+            if (before.part_of, before.fragment) != _place(came):
+                return Outcome(contradicts=True)
             return self._known(tx, came, data)
         sender, number = sender_of(came.message), came.fragment.fragment_num
         there = group_there(tx, sender, came.fragment.group_id)
@@ -254,6 +256,11 @@ def raised(message: Message, problem: EbmsError, arrival: Arrival, answer: Answe
         signal_id=answer.signal_id,
         peer=arrival.peer,
     )
+
+
+def _place(came: Came) -> tuple[str, int]:
+    """Which fragment of which group it is."""
+    return came.fragment.group_id, came.fragment.fragment_num
 
 
 def _payload(came: Came, data: Attachment) -> Payload:

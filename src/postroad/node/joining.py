@@ -30,7 +30,7 @@ from postroad.node.fragment_groups import KeptGroup, group_there
 from postroad.node.gathering import A_MOMENT, GroupKey, end_group, raised
 from postroad.node.joined_group import Ended, JoinedGroup
 from postroad.node.journaling import about
-from postroad.node.keeping import Arrival, sent_signal, told, user_message_of
+from postroad.node.keeping import LONGEST_ID, Arrival, sent_signal, told, user_message_of
 from postroad.store.gathered import Unopened
 from postroad.store.interface import StoreDamaged, StoreFull, Transaction
 from postroad.store.records import Message, Offer, Side, State, Work
@@ -117,6 +117,11 @@ class Joining:
         if is_fragment(found) or found.is_ebxml:
             said = "what the fragments make is no message that could be split"
             raise EbmsError("EBMS:0053", said, ref=group.first_message_id)
+        name = user_message_of(found).message_info.message_id
+        if not 0 < len(name) <= LONGEST_ID:
+            # Nothing could be said about it under that id.
+            said = f"the joined message needs an id of 1 to {LONGEST_ID} characters"
+            raise EbmsError("EBMS:0009", said, ref=group.first_message_id)
         match = self._match(kept)
         expected = context.in_force.expectation
         look.judge(look.terms() if match is None else expected.sender_terms(match))
