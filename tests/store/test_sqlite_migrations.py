@@ -44,7 +44,7 @@ def old_messages() -> list[Message]:
         *("due_at", "decided_by", "timer", "anew", "channel"),
         *("transport", "sequence_number", "best_effort", "signal"),
         *("reply_message_id", "late"),
-        *("route", "hop", "stations", "copies", "accounts", "bundle"),
+        *("route", "hop", "stations", "copies", "accounts", "bundle", "expires_at"),
         *("part_of", "fragment", "fragments", "split"),
     )
     names = {"from_party": 'the "us" \\ /', "to_party": "tab\t\u2028ü😀", "conversation_id": ""}
