@@ -210,7 +210,7 @@ class Accepting:
         if taken.back is not None and context.begin is not None:
             context.begin(taken.back)
         rm = arrival.found.rm
-        if rm is not None and rm.acknowledgements:
+        if rm is not None and rm.acknowledgements and arrival.pulled is None:
             # What rides along is about messages of ours.
             speaker = str(message.from_party)
             await took(context, arrival.found, match, arrival.peer, speaker=speaker)
