@@ -55,6 +55,9 @@ class Outcome(Struct, frozen=True):
     """It was refused."""
     contradicts: bool = False
     """Another message has the same id; nothing was done."""
+    group: Group | None = None
+    """Its group, where it was not there before."""
+    stored: StoredFragment | None = None
 
 
 class Gathering:
@@ -185,7 +188,8 @@ class Gathering:
             there = replace(there, work=tx.add_work(work))
         keep_group(tx, replace(there, group=group), arrival.now)
         number = came.fragment.fragment_num
-        tx.add_fragment(*group.key, StoredFragment(number, came.message_id, stored))
+        fragment = StoredFragment(number, came.message_id, stored)
+        tx.add_fragment(*group.key, fragment)
         if group.standing is Standing.WHOLE:
             tx.wake_work(there.work, arrival.now)
         kept = replace(
@@ -201,7 +205,7 @@ class Gathering:
         if verdict.errors and group.first_message_id == came.message_id:
             # All fragments of a group have the same properties: the first is told of them.
             self._warned(tx, kept, verdict.errors)
-        return Outcome(given)
+        return Outcome(given, group=group, stored=fragment)
 
     def _warned(self, tx: Transaction, kept: Message, errors: Sequence[EbmsError]) -> None:
         """What is wrong and does no harm. [P2-4.6-14]"""
