@@ -67,8 +67,27 @@ def test_what_cannot_be_kept_is_refused(leg: str, said: str) -> None:
     assert any(said in str(one) for one in told(leg))
 
 
-def test_messages_that_are_pulled_are_not_sent_in_sequences() -> None:
-    assert "messages that are pulled" in only(WSRM_LEG % ("", ""), "mep_binding: pull\n")
+def test_messages_may_be_pulled_in_sequences() -> None:
+    assert told(WSRM_LEG % ("", ""), "mep_binding: pull\n") == []
+
+
+def test_acknowledgments_of_pulled_messages_are_not_pulled() -> None:
+    leg = WSRM_LEG % (", reply_pattern: Pull", "")
+    assert "with its next request" in only(leg, "mep_binding: pull\n")
+
+
+def test_without_reliable_pull_acknowledgments_call_back() -> None:
+    leg = (
+        "reliability: {protocol: wsrm, at_least_once: {contract: {enabled: true, "
+        "reliable_pull: false}}}"
+    )
+    assert "have to call back" in only(leg, "mep_binding: pull\n")
+
+
+def test_late_replies_are_not_pulled_in_sequences() -> None:
+    binding = "mep: twoWay\nmep_binding: {value: pushAndPush, alternate: pushAndPull}\n"
+    legs = WSRM_LEG % ("", "") + "\n  - " + WSRM_LEG % ("", "")
+    assert any("late replies" in str(one) for one in told(legs, binding))
 
 
 def test_pull_requests_are_reliable_unless_somebody_says_no() -> None:

@@ -82,11 +82,11 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
                 "bundles are not sent with it",
                 "write bundling.policy: never, or use reception_awareness",
             )
-        if is_pulled(pmode, index) or is_pulled(pmode, index, late=True):
+        if is_pulled(pmode, index, late=True) and not is_pulled(pmode, index):
             yield Breach(
                 place,
-                "messages that are pulled are not sent with it",
-                "push them, or use reception_awareness",
+                "late replies that are pulled are not sent with it",
+                "remove mep_binding.alternate, or use reception_awareness",
             )
         elif is_response(pmode, index) or is_response(pmode, index + 1):
             yield Breach(
@@ -108,6 +108,9 @@ def acknowledgments_have_a_way(pmode: PMode) -> Iterator[Breach]:
     """Acknowledgments that call back need an address, and only the Initiator pulls some."""
     for index, path, _, agreed in _reliable(pmode):
         place: Path = (*path, "at_least_once")
+        if is_pulled(pmode, index):
+            yield from _pulled(place, agreed)
+            continue
         if agreed.pattern == "Callback" and agreed.acks_to is None:
             yield Breach(
                 (*place, "reply_pattern"),
@@ -120,6 +123,28 @@ def acknowledgments_have_a_way(pmode: PMode) -> Iterator[Breach]:
                 "only the Initiator pulls, so only acknowledgments of what it pushes can be pulled",
                 "write Callback",
             )
+
+
+def _pulled(place: Path, agreed: Reliable) -> Iterator[Breach]:
+    """Who pulls acknowledges with its next request; from a store nobody hears that."""
+    if agreed.pattern in ("Pull", "Poll"):
+        yield Breach(
+            (*place, "reply_pattern"),
+            "who pulls messages acknowledges them with its next request",
+            "remove reply_pattern",
+        )
+    elif not agreed.reliable_pull and (agreed.pattern != "Callback" or agreed.acks_to is None):
+        yield Breach(
+            (*place, "contract", "reliable_pull"),
+            "without reliable PullRequests acknowledgments have to call back",
+            "add reply_pattern: Callback and contract.acks_to, or remove reliable_pull",
+        )
+    elif agreed.reliable_pull and agreed.correlation:
+        yield Breach(
+            (*place, "contract", "reliable_pull"),
+            "all messages that are pulled from a channel share a sequence",
+            "remove reliability.correlation",
+        )
 
 
 def correlations_are_xpaths(pmode: PMode) -> Iterator[Breach]:

@@ -6,8 +6,8 @@ from typing import Final
 from msgspec import Struct
 
 from postroad.agreement.addressing import Addressing
-from postroad.agreement.places import contract_of
-from postroad.agreement.pmode import Leg
+from postroad.agreement.places import contract_of, is_pulled
+from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.reply_patterns import acks_channel
 from postroad.wire.names import WSRM
 
@@ -32,6 +32,8 @@ class Reliable(Struct, frozen=True):
     correlation: tuple[str, ...]
     """XPaths from eb:UserMessage; messages of equal values share a sequence. [P2-2.8.1-11]"""
     max_idle: timedelta
+    reliable_pull: bool = True
+    """Where messages are pulled, PullRequests go in a sequence too. [P2-6.6.2-01]"""
 
 
 def reliable_of(leg: Leg) -> Reliable | None:
@@ -54,6 +56,7 @@ def reliable_of(leg: Leg) -> Reliable | None:
         addressing,
         tuple(_from_unit(one) for one in agreed.correlation or ()),
         agreed.max_idle,
+        contract.reliable_pull,
     )
 
 
@@ -61,6 +64,12 @@ def wsrm_of(leg: Leg) -> Reliable | None:
     """The same where the protocol is WS-ReliableMessaging."""
     found = reliable_of(leg)
     return found if found is not None and found.protocol == WSRM else None
+
+
+def pulled_in_sequence(pmode: PMode, leg: Leg, index: int) -> bool:
+    """Whether messages of a leg are pulled by requests that are sent reliably. [P2-2.8.3-03]"""
+    agreed = wsrm_of(leg)
+    return agreed is not None and agreed.reliable_pull and is_pulled(pmode, index)
 
 
 def _from_unit(expression: str) -> str:

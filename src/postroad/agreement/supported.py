@@ -101,6 +101,7 @@ PMode[].Reliability.Protocol
 PMode[].Reliability.AtLeastOnce.Contract
 PMode[].Reliability.AtLeastOnce.Contract.AckOnDelivery
 PMode[].Reliability.AtLeastOnce.Contract.AcksTo
+PMode[].Reliability.AtLeastOnce.Contract.ReliablePull
 PMode[].Reliability.AtLeastOnce.Contract.AcksTo.Addressing.*
 PMode[].Reliability.AtLeastOnce.ReplyPattern
 PMode[].Reliability.AtMostOnce.Contract

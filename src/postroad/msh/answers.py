@@ -143,13 +143,14 @@ def write_answer(
     now: datetime,
     routing: Routing | None = None,
     before: SignalMessage | None = None,
+    headers: Sequence[Block] = (),
 ) -> Answer:
     """The signal in its envelope, signed where the P-Mode signs.
 
-    `routing` is signed with it; `before` is another signal that stands before it.
+    `routing` and `headers` are signed with it; `before` is another signal that stands before it.
     """
     signals = (signal,) if before is None else (before, signal)
-    return write_answers(signals, version, how, now, routing)[-1]
+    return write_answers(signals, version, how, now, routing, headers)[-1]
 
 
 def write_answers(
@@ -158,6 +159,7 @@ def write_answers(
     how: Signing | None,
     now: datetime,
     routing: Routing | None = None,
+    headers: Sequence[Block] = (),
 ) -> tuple[Answer, ...]:
     """The receipts and errors of a bundle in one envelope, under one signature.
 
@@ -167,6 +169,7 @@ def write_answers(
     blocks = [Block(MESSAGING_ID, write_messaging(messaging, version))]
     if routing is not None:
         blocks = routing.blocks(version) + blocks
+    blocks = [*headers, *blocks]
     secured = secure(
         version,
         blocks,

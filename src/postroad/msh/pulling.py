@@ -31,7 +31,7 @@ from postroad.msh.securing import Unsecurable, key_signing, own_signing, signs
 from postroad.security.keyestablishment import Entropy
 from postroad.security.keys import KeyPair
 from postroad.security.secure import secure
-from postroad.security.sign import Block, write_security
+from postroad.security.sign import Block, Signing, write_security
 from postroad.security.trust import Trust, check_subject, is_authority
 from postroad.security.username import (
     MAX_AGE,
@@ -93,10 +93,12 @@ def pull_request(
     entropy: Entropy,
     key: KeyPair | None,
     riding: SignalMessage | None = None,
+    headers: Sequence[Block] = (),
 ) -> Asking:
     """A request for a message of a P-Mode's channel, with what shows who asks. [P2-2.5.4-01]
 
-    `riding` is the receipt of a message that was pulled before; it is signed where receipts are.
+    `riding` is the receipt of a message that was pulled before; it is signed where receipts are,
+    and so are `headers` of reliable messaging.
     `Unsecurable` when it has to be signed and there is no key.
     """
     match, leg = channel.match, channel.match.leg
@@ -109,7 +111,7 @@ def pull_request(
     role = NEXT_MSH if aimed and routing is None else None
     messaging = Messaging(units, id=MESSAGING_ID, role=role)
     blocks = [] if routing is None else routing.blocks(version)
-    blocks.append(Block(MESSAGING_ID, write_messaging(messaging, version)))
+    blocks += [*headers, Block(MESSAGING_ID, write_messaging(messaging, version))]
     agreed = token_asked(match.pmode, leg)
     if agreed is not None:
         token = write_username_token(
@@ -120,15 +122,18 @@ def pull_request(
             created=now,
         )
         blocks.append(Block("", write_security(version, [token], role=EBMS_ROLE)))
-    how = None
-    if signature_asked(match.pmode, leg) or (riding is not None and signs(leg)):
-        if key is None:
-            raise Unsecurable(
-                "PullRequests are to be signed, and there is no key: set keys.signing"
-            )
-        how = own_signing(key_signing(leg, key))
+    how = pull_signing(match, key, more=riding is not None or bool(headers))
     secured = secure(version, blocks, [], signing=how, lifetime=secured_at(now) if how else None)
     return Asking(signal_id, version, secured.envelope)
+
+
+def pull_signing(match: Match, key: KeyPair | None, *, more: bool) -> Signing | None:
+    """How who pulls signs: where that is asked for, and with `more` where messages are signed."""
+    if not (signature_asked(match.pmode, match.leg) or (more and signs(match.leg))):
+        return None
+    if key is None:
+        raise Unsecurable("PullRequests are to be signed, and there is no key: set keys.signing")
+    return own_signing(key_signing(match.leg, key))
 
 
 def riding_on(messaging: Messaging | None) -> tuple[SignalMessage, ...]:

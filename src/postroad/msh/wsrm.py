@@ -69,6 +69,14 @@ def sequence_blocks(sequence: RmSequence, version: SoapVersion) -> list[Block]:
     ]
 
 
+def ack_blocks(acks: Sequence[SequenceAcknowledgement], version: SoapVersion) -> list[Block]:
+    """Acknowledgements as headers of any message."""
+    return [
+        Block(id, write_acknowledgement(ack, version, id=id))
+        for id, ack in ((f"{_ACK_ID}-{n}", one) for n, one in enumerate(acks, 1))
+    ]
+
+
 class Written(Struct, frozen=True):
     """A protocol message as it is sent."""
 
@@ -106,9 +114,7 @@ def write_message(
     """
     action = ACK_ACTION if body is None else action_of(body)
     blocks = _addressed(to, action, message_id, relates_to, version)
-    for n, ack in enumerate(acks, 1):
-        id = f"{_ACK_ID}-{n}"
-        blocks.append(Block(id, write_acknowledgement(ack, version, id=id)))
+    blocks += ack_blocks(acks, version)
     secured = secure(
         version,
         blocks,

@@ -22,7 +22,8 @@ from postroad.msh.answers import (
     receipt_is_response,
     wants_receipt,
 )
-from postroad.msh.joined import is_fragment
+from postroad.msh.fragment_group import sender_of
+from postroad.msh.joined import group_ids, is_fragment
 from postroad.msh.securing import signs
 from postroad.msh.unbundling import ReceivedUnit, Unbundled, unbundle
 from postroad.node.answering import written
@@ -209,7 +210,7 @@ class Accepting:
         if taken.back is not None and context.begin is not None:
             context.begin(taken.back)
         rm = arrival.found.rm
-        if rm is not None and rm.acknowledgements:
+        if rm is not None and rm.acknowledgements and arrival.pulled is None:
             # What rides along is about messages of ours.
             speaker = str(message.from_party)
             await took(context, arrival.found, match, arrival.peer, speaker=speaker)
@@ -246,8 +247,12 @@ class Accepting:
         if outcome.contradicts:
             return await self._refuse(arrival, match, [CONTRADICTS])
         if outcome.given is not None:
+            if outcome.group is not None and outcome.stored is not None:
+                await context.ahead.came(outcome.group, outcome.stored)
             await self._settled(arrival, message, match, how, outcome.given, signal)
         else:
+            for group_id in group_ids(arrival.found):
+                context.ahead.forget((sender_of(message), group_id))
             self._tell_refused(message.message_info.message_id, arrival.peer, outcome.errors)
         context.work_came.set()
         return NO_CONTENT

@@ -1,17 +1,25 @@
 """Signals about messages that came in, as they are written."""
 
+from collections.abc import Sequence
+
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer, write_answer
 from postroad.msh.routing_headers import error_routing, receipt_routing
 from postroad.msh.securing import answer_signing
+from postroad.msh.wsrm import ack_blocks
 from postroad.node.context import Context
 from postroad.node.keeping import Arrival
 from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.soap import SoapVersion
+from postroad.wire.wsrm import SequenceAcknowledgement
 
 
 def written(
-    context: Context, arrival: Arrival, signal: SignalMessage, match: Match | None
+    context: Context,
+    arrival: Arrival,
+    signal: SignalMessage,
+    match: Match | None,
+    acks: Sequence[SequenceAcknowledgement] = (),
 ) -> Answer:
     """A signal in its envelope; unsigned where nobody could say how to sign it."""
     found = arrival.found
@@ -25,4 +33,5 @@ def written(
         if messages:
             routed = receipt_routing if signal.receipt is not None else error_routing
             routing = routed(match, messages[0], found)
-    return write_answer(signal, version, how, arrival.now, routing)
+    headers = ack_blocks(acks, version)
+    return write_answer(signal, version, how, arrival.now, routing, headers=headers)

@@ -306,6 +306,11 @@ class InForce:
         reliable = wsrm_of(leg)
         if reliable is not None:
             awaits, later = True, reliable.pattern != "Response"
+        if pulled and reliable is not None and not reliable.reliable_pull:
+            said = "this node could make no sequence with who gets them in the end"
+            raise Refused(
+                422, f"{pmode.id} has messages pulled without reliable_pull, and {said}: set it"
+            )
         policy = (offering_of(leg) or ONCE) if pulled else policy_of(leg)
         if answers:
             policy = answering_of(pmode)

@@ -43,12 +43,14 @@ from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap import SoapVersion
+from postroad.wire.wsrm import SequenceAcknowledgement
 
 WAITING: Final = (State.READY, State.WAITING)
 _IN_ONE_PIECE: Final = 256 * 1024
 _SEALED_TYPE: Final = "application/octet-stream"
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
+CAME_BEFORE: Final = "it came before: its nonce or its id was used already"
 _NOT_YET: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _LATER: Final = timedelta(hours=1)
 """How soon a message without its P-Mode is looked at again."""
@@ -113,6 +115,8 @@ class Withheld(Struct, frozen=True):
     """How the answer is signed; None where nobody showed who asks."""
     why: str | None = None
     """What the journal is told; nothing of a channel that is merely empty."""
+    acks: tuple[SequenceAcknowledgement, ...] = ()
+    """Of the PullRequests, where these are sent in a sequence."""
 
 
 class Offering:
@@ -246,10 +250,8 @@ class Offering:
                 return response
             if new:
                 return Withheld((nothing(),), may.matches[0])
-            why = "it came before: its nonce or its id was used already"
-        channel = request.pull_request.effective_mpc[:200]
-        refusal = EbmsError("EBMS:0101", _MAY_NOT_PULL)
-        return Withheld((refusal,), why=f"a PullRequest for {channel}: {why}")
+            why = CAME_BEFORE
+        return refused(request, why)
 
     async def _hand_out(
         self, request: SignalMessage, may: Allowed, now: datetime, peer: str | None
@@ -265,7 +267,7 @@ class Offering:
         drained: Drained | None = None
 
         def places(tx: Transaction) -> list[Place]:
-            return [one.place for one in may.places if not self._is_suspended(tx, one)]
+            return [one.place for one in may.places if not self.is_suspended(tx, one)]
 
         def first(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
@@ -302,7 +304,7 @@ class Offering:
             context.count("send_attempts", outcome="pulled")
             context.settled.tell(name)
         _log.info("pulled", extra={"message_id": name, "peer": peer})
-        return self._response(given), new
+        return self.response(given), new
 
     def _next(
         self,
@@ -319,7 +321,7 @@ class Offering:
         found = tx.first_offers(places, now, items, len(staying) + 1)
         return next((one for one in found if one.message_id not in staying), None)
 
-    def _response(self, form: WireForm | Signal) -> Response:
+    def response(self, form: WireForm | Signal) -> Response:
         if isinstance(form, Signal):
             stored = form.envelope
             envelope = read_all(self._context.store.content(stored), stored.size)
@@ -328,7 +330,7 @@ class Offering:
             return Response(200, form.content_type, b"".join(form.pieces()))
         return Response(200, form.content_type, pieces=Pieces(form.length, form.pieces))
 
-    def _is_suspended(self, tx: Transaction, channel: Channel) -> bool:
+    def is_suspended(self, tx: Transaction, channel: Channel) -> bool:
         """Whether no messages are to go to the receiver until somebody resumes."""
         if channel.signals:
             return False
@@ -380,7 +382,7 @@ class Offering:
         if message.bundle is not None:
             ids = unit_ids(context, message)
             return self._units_handed(tx, units_of(tx, ids), len(ids), now, peer, dice)
-        if self._is_over(tx, message, sending.policy, now):
+        if self.is_over(tx, message, sending.policy, now):
             return None
         if may_be_bundled(message, sending):
             if drained is None or message_id not in drained.known:
@@ -393,7 +395,7 @@ class Offering:
                 units, made = bundled(tx, drained, now)
                 return self._units_handed(tx, units, len(units), now, peer, dice, made.envelope)
         form = self._readable(tx, message, [message])
-        self._attempted(tx, message, sending, sending.policy, form, now, peer, dice)
+        self.note_attempt(tx, message, sending, sending.policy, form, now, peer, dice)
         return form if isinstance(form, WireForm) else None
 
     def _units_handed(
@@ -412,9 +414,7 @@ class Offering:
         """
         sendings = [self._context.in_force.sending_of(one) for one in units]
         policy = sendings[0].policy
-        waiting = [
-            one.state in WAITING and not self._is_over(tx, one, policy, now) for one in units
-        ]
+        waiting = [one.state in WAITING and not self.is_over(tx, one, policy, now) for one in units]
         if not any(waiting):
             return None
         form: WireForm | str = "a message of its bundle was removed since"
@@ -422,14 +422,14 @@ class Offering:
             form = self._readable(tx, units[0], units, envelope)
         for unit, sending, waits in zip(units, sendings, waiting, strict=True):
             if waits:
-                self._attempted(tx, unit, sending, policy, form, now, peer, dice)
+                self.note_attempt(tx, unit, sending, policy, form, now, peer, dice)
             elif isinstance(form, WireForm):
                 number = unit.attempts + 1
                 tx.record((self._left(unit, number, form.length, now, peer),))
                 tx.change_message(Side.SENDING, unit.message_id, (unit.state,), attempts=number)
         return form if isinstance(form, WireForm) else None
 
-    def _is_over(self, tx: Transaction, message: Message, policy: Policy, now: datetime) -> bool:
+    def is_over(self, tx: Transaction, message: Message, policy: Policy, now: datetime) -> bool:
         """Whether its time is over: then it is given up."""
         over = due(message, policy, now)
         if over is not None:
@@ -448,11 +448,11 @@ class Offering:
         try:
             if primary.part_of is not None:
                 return self._cut(tx, primary)
-            return self._form(primary, units, envelope)
+            return self.form(primary, units, envelope)
         except StoreError as lost:
             return f"it cannot be read: {lost}"
 
-    def _attempted(
+    def note_attempt(
         self,
         tx: Transaction,
         message: Message,
@@ -513,7 +513,7 @@ class Offering:
 
     def respond(self, message: Message) -> Response:
         """A message as the response: large ones in pieces."""
-        return self._response(self._form(message, [message]))
+        return self.response(self.form(message, [message]))
 
     def _cut(self, tx: Transaction, message: Message) -> WireForm:
         """A fragment as it goes over the wire; `StoreDamaged` when its message is not there."""
@@ -523,7 +523,7 @@ class Offering:
         sending = self._context.in_force.sending_of(message)
         return self._fragmenting.form(whole, message, sending)
 
-    def _form(
+    def form(
         self, primary: Message, units: Sequence[Message], envelope: bytes | None = None
     ) -> WireForm:
         """The message as it goes over the wire: the same bytes each time."""
@@ -545,6 +545,14 @@ class Offering:
         if envelope is None:
             envelope = read_all(store.content(primary.envelope), primary.envelope.size)
         return wire_form(_VERSIONS[primary.soap], envelope, parts, primary.boundary)
+
+
+def refused(request: SignalMessage, why: str) -> Withheld:
+    """Nobody is told why but the journal."""
+    assert request.pull_request is not None
+    channel = request.pull_request.effective_mpc[:200]
+    refusal = EbmsError("EBMS:0101", _MAY_NOT_PULL)
+    return Withheld((refusal,), why=f"a PullRequest for {channel}: {why}")
 
 
 def nothing() -> EbmsError:

@@ -37,7 +37,8 @@ from postroad.node.outcome import unpackable
 from postroad.node.replying import Riding, riding, routed_by
 from postroad.node.service import Refused
 from postroad.node.splitting import Cut, may_be_cut, package_or_cut
-from postroad.node.wsrm_source import NoSequence, Sequences
+from postroad.node.wsrm_asking import NoSequence
+from postroad.node.wsrm_source import Sequences
 from postroad.node.wsrm_states import Numbered
 from postroad.node.wsrm_states import packed as packed_in
 from postroad.reliability.ebxml_terms import EbxmlError, agree

@@ -33,6 +33,8 @@ from postroad.node.context import Context
 from postroad.node.hearing import told_by
 from postroad.node.receiving import Receiver
 from postroad.node.service import Collected, Refused
+from postroad.node.wsrm_asking import NoSequence
+from postroad.node.wsrm_pulling import PullSequences, Turn, is_sequenced
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Side, State, Wanted, Work
 from postroad.transport.http_client import Client
@@ -123,6 +125,7 @@ class Puller:
             connect=http.connect_timeout.total_seconds(),
             answer=http.answer_timeout.total_seconds(),
         )
+        self._sequences = PullSequences(context, client, receiver.destinations)
         self._turns: dict[tuple[str, str, bool], _Turn] = {}
         self._taking: set[asyncio.Task[tuple[str, ...]]] = set()
         self._room = asyncio.Semaphore(_UNSTORED)
@@ -268,6 +271,8 @@ class Puller:
         taken = await asyncio.gather(*haul.taken, return_exceptions=True)
         await self._note_rides(haul, channel)
         await self._call_back(haul.riding)
+        if is_sequenced(channel):
+            await self._sequences.acknowledge(channel)
         lost = [one for one in taken if isinstance(one, BaseException)]
         unstored = [f"it could not be stored: {one}" for one in lost]
         return _Brought(
@@ -319,7 +324,26 @@ class Puller:
             _log.error("receipts that rode are sent again", extra={"detail": str(full)})
 
     async def _ask(self, channel: Channel, selection: Selection | None, haul: _Haul) -> Got:
-        """One PullRequest, and what came back."""
+        """One PullRequest, and what came back; in its sequence where that is agreed on."""
+        if not is_sequenced(channel):
+            return await self._request(channel, selection, haul)
+        try:
+            turn = await self._sequences.turn(channel)
+        except NoSequence as none:
+            return await self._trouble(none.code, none.detail, _address(channel.match))
+        got = Got()
+        try:
+            got = await self._request(channel, selection, haul, turn)
+            return got
+        finally:
+            if got.taking is None:
+                self._sequences.over(turn)
+            else:
+                got.taking.add_done_callback(lambda _: self._sequences.over(turn))
+
+    async def _request(
+        self, channel: Channel, selection: Selection | None, haul: _Haul, turn: Turn | None = None
+    ) -> Got:
         context, now = self._context, self._context.clock()
         match = channel.match
         url = _address(match)
@@ -333,6 +357,7 @@ class Puller:
                 entropy=context.entropy,
                 key=context.in_force.keyring.signing,
                 riding=riding.signal if riding else None,
+                headers=turn.headers(channel) if turn else (),
             )
         except (Unsecurable, ValueError) as wrong:
             return Got(trouble=str(wrong))
@@ -365,10 +390,13 @@ class Puller:
             catch.drop()
         if channel.signals or not mentions(capture.envelope, b"UserMessage"):
             look = await self._receiver.read_pulled(capture, catch.size)
+            fault = await self._sequences.heard(channel, turn, look.found) if turn else None
+            if fault is not None:
+                return await self._trouble("EBMS:0201", f"{url} answered {fault}", url)
             got = await self._signal(look, capture, asking.signal_id, url)
         else:
             await self._room.acquire()
-            taking = self._take_in(channel, capture, catch.size, asking.signal_id, haul)
+            taking = self._take_in(channel, capture, catch.size, asking.signal_id, haul, turn)
             task = asyncio.create_task(taking)
             self._taking.add(task)
             task.add_done_callback(self._taken)
@@ -380,7 +408,13 @@ class Puller:
         return got
 
     async def _take_in(
-        self, channel: Channel, capture: Capture, size: int, asked: str, haul: _Haul
+        self,
+        channel: Channel,
+        capture: Capture,
+        size: int,
+        asked: str,
+        haul: _Haul,
+        turn: Turn | None,
     ) -> tuple[str, ...]:
         """What seems to be a message: read and stored while the next one is asked for."""
         match, url = channel.match, _address(channel.match)
@@ -392,7 +426,10 @@ class Puller:
             haul.over |= not got.something
             return ()
         ride = haul.riding.append if pulling_of(match.leg).piggyback else None
-        return await self._receiver.keep_pulled(look, capture, size, match, url, ride)
+        taken = await self._receiver.keep_pulled(look, capture, size, match, url, ride)
+        if turn is not None:
+            await self._sequences.heard(channel, turn, look.found)
+        return taken
 
     def _taken(self, task: "asyncio.Task[tuple[str, ...]]") -> None:
         self._taking.discard(task)

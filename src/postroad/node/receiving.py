@@ -41,6 +41,7 @@ from postroad.node.replying import Replying
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.node.streaming import Streaming
 from postroad.node.together import Together
+from postroad.node.wsrm_offering import SequencedOffering, by_sequence, sequence_in
 from postroad.node.wsrm_serving import SequenceRequests
 from postroad.store.interface import StoreBusy, StoreError, StoreFull
 from postroad.store.records import Side, State
@@ -67,6 +68,7 @@ class Receiver:
         self.reliable = SequenceRequests(context, self.destinations)
         self.ebxml = EbxmlReceiver(context)
         self.offering = Offering(context)
+        self._sequenced = SequencedOffering(context, self.offering, self.reliable)
         self._replying = Replying(context, self.offering)
         self._forwarding = Forwarding(context)
         self._collecting = Collecting(context)
@@ -284,7 +286,7 @@ class Receiver:
         ref = signal.message_info.message_id or None
         said = error(given.problems, signal_id=self._context.new_id(now), ref=ref, now=now)
         arrival = Arrival(look.found, capture, request.peer, 0, now)
-        answer = written(self._context, arrival, said, given.match)
+        answer = written(self._context, arrival, said, given.match, given.acks)
         return Response(200, answer.content_type, answer.envelope)
 
     async def _signals(
@@ -305,8 +307,13 @@ class Receiver:
 
         They are so first, in the same moment: who waits for the disk, waits once.
         """
-        may = self.offering.judge(look, signal, request, now)
-        answering = self.offering.answer(signal, may, request.peer, now)
+        may = by_sequence(look.found, self.offering.judge(look, signal, request, now))
+        if isinstance(may, Withheld):
+            return may
+        if sequence_in(look.found) is None:
+            answering = self.offering.answer(signal, may, request.peer, now)
+        else:
+            answering = self._sequenced.answer(look, capture, signal, may, request.peer, now)
         riding = riding_on(look.found.messaging)
         if not riding:
             return await answering

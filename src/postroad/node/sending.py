@@ -42,9 +42,10 @@ from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
 from postroad.node.uploading import posted
+from postroad.node.wsrm_asking import NoSequence
 from postroad.node.wsrm_hearing import hear_response
 from postroad.node.wsrm_repackaging import repackaged
-from postroad.node.wsrm_source import NoSequence, Sequences, key_of
+from postroad.node.wsrm_source import Sequences, key_of
 from postroad.node.wsrm_states import is_ready
 from postroad.node.wsrm_states import packed as packed_in
 from postroad.reliability.awareness import (

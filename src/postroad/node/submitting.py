@@ -195,7 +195,7 @@ class Submitting:
         if sending.bundling is not None and not alone:
             return await self._keep_waiting(message, draft, sending, now)
         later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
-        if later or sending.numbered or sending.linked or sending.reliable:
+        if later or sending.numbered or sending.linked or _is_numbered_here(sending):
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
             return await self._keep_for_later(message, draft, sending)
@@ -296,8 +296,9 @@ class Submitting:
             check_room(tx, sending)
             if kept.leg == 2:
                 answer(tx, kept)
-            # What is pulled in a bundle goes in another envelope.
-            evidence = signed(kept) if sending.bundling is None else None
+            # What is pulled in a bundle, or in a sequence, goes in another envelope.
+            alone = sending.bundling is None and sending.reliable is None
+            evidence = signed(kept) if alone else None
             tx.record((about(kept, "submitted", now, evidence=evidence),))
             if sending.channel is not None:
                 offer(tx, kept, made.user_message, now)
@@ -325,7 +326,7 @@ class Submitting:
         compress = tuple(one.compress for one in payloads)
         plan = Plan(draft.service, draft.action, draft.test, compress)
         work = send_work(context, "package", message, sending)
-        if sending.reliable is not None:
+        if _is_numbered_here(sending):
             # Numbers are given in the order in which messages were submitted.
             said = user_message(draft, sending.match, (), message.created_at, sending.agreed)
             plan = dataclasses.replace(plan, sequence=key_of(sending, said))
@@ -455,6 +456,11 @@ def send_work(context: Context, kind: str, message: Message, sending: Sending) -
 def _goes_now(context: Context, work: Work, sending: Sending) -> bool:
     """Whether the sender takes it over at once: not for a partner who is paused."""
     return sending.policy.fail_fast or not context.is_paused(work.partner)
+
+
+def _is_numbered_here(sending: Sending) -> bool:
+    """Whether it gets its number in a sequence before it is sent; what is pulled, when it is."""
+    return sending.reliable is not None and sending.channel is None
 
 
 def _goes_alone(message: Message, sending: Sending) -> bool:

@@ -1,18 +1,38 @@
 """A message that goes into another sequence: the same but for its number, and signed anew."""
 
-from postroad.msh.outbound import DraftPayload, Package, PackedPart, PackedUnit, package_units
+from collections.abc import Sequence
+
+from postroad.msh.outbound import (
+    DraftPayload,
+    Package,
+    PackedPart,
+    PackedUnit,
+    package_units,
+    soap_version,
+)
+from postroad.msh.wsrm import ack_blocks
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.packaging import in_sequence
 from postroad.node.wsrm_states import Numbered
 from postroad.store.records import Message, StoredPart
 from postroad.wire.ebms3 import Property, UserMessage
+from postroad.wire.wsrm import SequenceAcknowledgement
 
 
 def repackaged(
-    context: Context, message: Message, sent: UserMessage, sending: Sending, place: Numbered
+    context: Context,
+    message: Message,
+    sent: UserMessage,
+    sending: Sending,
+    place: Numbered,
+    acks: Sequence[SequenceAcknowledgement] = (),
 ) -> Package:
-    """The envelope under its new number; header and payloads stay as they are kept."""
+    """The envelope under its new number; header and payloads stay as they are kept.
+
+    `acks` ride along with it.
+    """
+    beside = ack_blocks(acks, soap_version(sending.match.leg))
     unit = PackedUnit(sent, tuple([_part(context, one) for one in message.parts]))
     return package_units(
         (unit,),
@@ -20,7 +40,7 @@ def repackaged(
         sending.material,
         now=context.clock(),
         entropy=context.entropy,
-        headers=in_sequence(sending, place),
+        headers=in_sequence(sending, place) + beside,
         limits=context.limits,
     )
 

@@ -7,19 +7,22 @@ from datetime import datetime
 
 from msgspec.structs import replace as changed
 
+from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match, header
-from postroad.agreement.reliable import wsrm_of
+from postroad.agreement.reliable import pulled_in_sequence, wsrm_of
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.routing_headers import acks_reference
 from postroad.msh.securing import signs
 from postroad.msh.wsrm import signer_of
+from postroad.node import wsrm_pull_states as pulls
 from postroad.node import wsrm_states as states
 from postroad.node.context import Context
 from postroad.node.noting import note
 from postroad.node.requests import NO_CONTENT, Response
 from postroad.node.wsrm_destination import Destinations, version_of
 from postroad.node.wsrm_hearing import took
+from postroad.node.wsrm_pull_states import Asked
 from postroad.node.wsrm_states import DestinationRecord
 from postroad.reliability import wsrm
 from postroad.reliability.wsrm import Destination
@@ -33,6 +36,7 @@ from postroad.wire.wsrm import (
     CreateSequence,
     CreateSequenceResponse,
     Lifecycle,
+    Offer,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -45,7 +49,7 @@ class SequenceRequests:
 
     def __init__(self, context: Context, destinations: Destinations) -> None:
         self._context = context
-        self._destinations = destinations
+        self.destinations = destinations
 
     async def receive(
         self, look: Look, peer: str | None, certificate: bytes | None, now: datetime
@@ -57,17 +61,20 @@ class SequenceRequests:
         if (headers is not None and headers.acknowledgements) or read_rm_fault(envelope):
             await self.hear(look, peer, now)
             return NO_CONTENT
-        await context.judge((look, look.terms()))
-        found = look.found
         body, wrong = read_lifecycle(envelope)
+        offers = isinstance(body, CreateSequence) and body.offer is not None and self._pulled()
+        # Who offers a sequence may be somebody who pulls.
+        terms = context.in_force.channels.terms if offers else look.terms()
+        await context.judge((look, terms))
+        found = look.found
         failures = [one for one in found.problems if one.severity is Severity.FAILURE]
         failures += wrong
         if failures:
             await note(context, failures[0].code, failures[0].detail, now, peer)
             said = failures[0].detail
             if isinstance(body, CreateSequence):
-                return self._destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, said), found)
-            return self._destinations.fault(said, found)
+                return self.destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, said), found)
+            return self.destinations.fault(said, found)
         if isinstance(body, CreateSequence):
             return await self._create(body, found, peer, certificate, now)
         if isinstance(body, CloseSequence | TerminateSequence):
@@ -116,6 +123,8 @@ class SequenceRequests:
     ) -> Response:
         """A sequence for who asks, if some P-Mode has one for it."""
         context = self._context
+        if asked.offer is not None and self._pulled():
+            return await self._create_pulled(asked, asked.offer, found, now)
         matches = [
             Match(one.pmode, one.leg, one.index + 1)
             for one in context.in_force.expectation.pmodes.legs
@@ -130,7 +139,7 @@ class SequenceRequests:
             why = wrong
         else:
             await note(context, "EBMS:0201", f"CreateSequenceRefused: {why}", now, peer)
-            return self._destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, why), found)
+            return self.destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, why), found)
         agreed = wsrm_of(match.leg)
         assert agreed is not None
         identifier = f"urn:uuid:{context.new_id(now).partition('@')[0]}"
@@ -149,8 +158,40 @@ class SequenceRequests:
         await context.store.run(lambda tx: states.keep_destination(tx, record, now))
         related = found.addressing.message_id if found.addressing else None
         made = CreateSequenceResponse(identifier, asked.expires)
-        answer = self._destinations.written(
+        answer = self.destinations.written(
             made, record, match, version, relates_to=related, acks=False
+        )
+        return Response(200, answer.content_type, answer.envelope)
+
+    def _pulled(self) -> list[Match]:
+        """The P-Modes whose messages are pulled from here by reliable requests."""
+        return [
+            one.match
+            for one in self._context.in_force.channels.offered
+            if not one.signals
+            and pulled_in_sequence(one.match.pmode, one.match.leg, one.match.number - 1)
+        ]
+
+    async def _create_pulled(
+        self, asked: CreateSequence, offer: Offer, found: Inspection, now: datetime
+    ) -> Response:
+        """A sequence for PullRequests. Whose it is, is seen when the first of them comes."""
+        context, match = self._context, self._pulled()[0]
+        if asked.secured:
+            said = "sequences are not bound to security tokens here"
+            return self.destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, said), found)
+        identifier = f"urn:uuid:{context.new_id(now).partition('@')[0]}"
+        ends = None if asked.expires is None else now + asked.expires
+        destination, signer = Destination(identifier, expires_at=ends), signer_of(found)
+        order = None if asked.assurance is None else asked.assurance.in_order
+        record = Asked(destination, offer.identifier, signer, order)
+        await context.store.run(lambda tx: pulls.keep_asked(tx, record, now))
+        related = found.addressing.message_id if found.addressing else None
+        here = EndpointReference(collected_at(match.pmode, match.leg) or ANONYMOUS)
+        made = CreateSequenceResponse(identifier, asked.expires, accept=here)
+        like = DestinationRecord(destination, signer, match.pmode.id, match.number)
+        answer = self.destinations.written(
+            made, like, match, version_of(found), relates_to=related, acks=False
         )
         return Response(200, answer.content_type, answer.envelope)
 
@@ -187,7 +228,7 @@ class SequenceRequests:
         context, closes = self._context, isinstance(body, CloseSequence)
 
         def step(tx: Transaction) -> DestinationRecord | None:
-            record = self._destinations.known(tx, body.identifier, found, now)
+            record = self.destinations.known(tx, body.identifier, found, now)
             if record is None:
                 return None
             return self._closed(tx, record, body.last, now, forget=not closes)
@@ -195,7 +236,7 @@ class SequenceRequests:
         record = await context.store.run(step)
         if record is None:
             said = "no such sequence is known here"
-            return self._destinations.fault(
+            return self.destinations.fault(
                 RmFault(Code.UNKNOWN_SEQUENCE, said, body.identifier), found
             )
         context.told()
@@ -204,7 +245,7 @@ class SequenceRequests:
             answer = CloseSequenceResponse(body.identifier)
         match = context.in_force.match(record.pmode, record.leg)
         related = found.addressing.message_id if found.addressing else None
-        written = self._destinations.written(
+        written = self.destinations.written(
             answer, record, match, version_of(found), relates_to=related
         )
         return Response(200, written.content_type, written.envelope)
@@ -220,7 +261,7 @@ class SequenceRequests:
     ) -> DestinationRecord:
         end = wsrm.closed(record.destination, last, in_order=record.in_order)
         record = changed(record, destination=end.destination)
-        self._destinations.release(tx, end.destination.identifier, end.passed, now)
+        self.destinations.release(tx, end.destination.identifier, end.passed, now)
         if forget:
             states.forget_destination(tx, end.destination.identifier, now)
         else:
@@ -231,14 +272,14 @@ class SequenceRequests:
         """AckRequested alone: what came so far."""
         context = self._context
         record = await context.store.run(
-            lambda tx: self._destinations.known(tx, identifier, found, now)
+            lambda tx: self.destinations.known(tx, identifier, found, now)
         )
         if record is None:
             said = "no such sequence is known here"
-            return self._destinations.fault(RmFault(Code.UNKNOWN_SEQUENCE, said, identifier), found)
+            return self.destinations.fault(RmFault(Code.UNKNOWN_SEQUENCE, said, identifier), found)
         match = context.in_force.match(record.pmode, record.leg)
         related = found.addressing.message_id if found.addressing else None
-        written = self._destinations.written(
+        written = self.destinations.written(
             None, record, match, version_of(found), relates_to=related
         )
         return Response(200, written.content_type, written.envelope)

@@ -15,19 +15,18 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace as changed
 
-from postroad.agreement.matching import Match
 from postroad.agreement.reliable import Reliable
-from postroad.msh.capture import Capture, Incoming
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import soap_version
 from postroad.msh.routing_headers import acks_reference, lifecycle_reference
 from postroad.msh.securing import Unsecurable, signing
-from postroad.msh.wsrm import Written, rm_problems, write_message
+from postroad.msh.wsrm import write_message
 from postroad.node import wsrm_states as states
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.service import Refused
+from postroad.node.wsrm_asking import NoSequence, answer_in, post
 from postroad.node.wsrm_hearing import took
 from postroad.node.wsrm_states import Numbered, SourceRecord
 from postroad.reliability import wsrm
@@ -36,9 +35,7 @@ from postroad.reliability.wsrm import FAULTS, Source, SourceInput, SourceStage
 from postroad.store.interface import Transaction
 from postroad.store.records import Side, Work
 from postroad.transport.http_client import Client
-from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.wire.ebms3 import CollaborationInfo, MessageInfo, UserMessage
-from postroad.wire.errors import EbmsError
 from postroad.wire.unit_paths import unit_values, written_unit
 from postroad.wire.wsa import EndpointReference
 from postroad.wire.wsrm import (
@@ -51,24 +48,12 @@ from postroad.wire.wsrm import (
     TerminateSequence,
 )
 from postroad.wire.wsrm_faults import ESCALATED, Code
-from postroad.wire.wsrm_reader import read_lifecycle
 
 _AGAIN: Final = timedelta(seconds=30)
 """After which a sequence that could not be ended is tried to be ended again."""
 _MOST_ENDINGS: Final = 10
 _AT_WORK: Final = frozenset(one.value for one in AT_WORK) | {"submitted", "suspended"}
 _log = logging.getLogger("postroad.send")
-
-
-class NoSequence(Exception):
-    """There is no sequence for a message now."""
-
-    def __init__(self, detail: str, code: str = "EBMS:0005", *, refused: bool = False) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.code = code
-        self.refused = refused
-        """The partner said so, and would again."""
 
 
 def key_of(sending: Sending, message: UserMessage) -> str:
@@ -94,11 +79,6 @@ class Sequences:
     def __init__(self, context: Context, client: Client) -> None:
         self._context = context
         self._client = client
-        http = context.config.http
-        self._timeouts = Timeouts(
-            connect=http.connect_timeout.total_seconds(),
-            answer=http.answer_timeout.total_seconds(),
-        )
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def place(self, message_id: str, key: str, sending: Sending) -> Numbered:
@@ -159,7 +139,7 @@ class Sequences:
             said = f"the partner made no sequence: {found.rm_fault.reason}"
             refused = found.rm_fault.code is Code.CREATE_SEQUENCE_REFUSED
             raise NoSequence(said, ESCALATED[found.rm_fault.code], refused=refused)
-        answer = self._answer(found, match, CreateSequenceResponse)
+        answer = answer_in(found, match, CreateSequenceResponse)
         assert isinstance(answer, CreateSequenceResponse)
         if answer.accept is not None:
             raise NoSequence("the partner accepted an offer that was not made", "EBMS:0201")
@@ -202,7 +182,7 @@ class Sequences:
             if given is SourceInput.SEQUENCE_CLOSED:
                 given = SourceInput.CLOSED
             return await self._told(key, record, given)
-        self._answer(found, sending.match, CloseSequenceResponse)
+        answer_in(found, sending.match, CloseSequenceResponse)
         await took(self._context, found, sending.match, sending.address)
         return await self._told(key, record, SourceInput.CLOSED)
 
@@ -229,7 +209,8 @@ class Sequences:
             )
         except (Unsecurable, ValueError) as wrong:
             raise NoSequence(str(wrong), "EBMS:0103", refused=True) from None
-        capture = await self._post(written, sending)
+        at = (sending.address, sending.tls)
+        capture = await post(context, self._client, written, *at)
         look = Look(capture, context.in_force.lens(now, context.store.new_sink))
         if await context.read(look):
             await context.judge((look, context.in_force.answer_terms(match)))
@@ -237,57 +218,6 @@ class Sequences:
 
     def _towards(self, sending: Sending, now: datetime) -> EndpointReference:
         return lifecycle_reference(sending.match, _like(sending, now), sending.address)
-
-    async def _post(self, written: Written, sending: Sending) -> Capture:
-        context = self._context
-        request = Outgoing(
-            sending.address,
-            written.content_type,
-            written.envelope,
-            written.headers,
-            sending.tls,
-            self._timeouts,
-            reply_bytes=context.limits.envelope_bytes,
-        )
-        try:
-            reply = await self._client.post(request)
-        except TransportFailure as failure:
-            raise NoSequence(f"no sequence could be made: {failure.reason}") from None
-        if not reply.body:
-            said = (
-                f"no sequence could be made: the partner answered HTTP {reply.status}, and no more"
-            )
-            if reply.status < 300:
-                said += "; a hub that stores and forwards carries no sequences, let it stream"
-            raise NoSequence(said)
-        try:
-            incoming = Incoming(
-                reply.content_type, new_sink=context.store.new_sink, limits=context.limits
-            )
-            incoming.feed(reply.body)
-            return incoming.close()
-        except EbmsError as wrong:
-            raise NoSequence(f"no sequence could be made: {wrong.detail}", wrong.code) from None
-
-    def _answer(self, found: Inspection, match: Match, wanted: type[Lifecycle]) -> Lifecycle:
-        """The answer in a response, if it is believed."""
-        assert found.envelope is not None or found.problems
-        if found.envelope is None:
-            raise NoSequence(found.problems[0].detail, found.problems[0].code)
-        if found.messaging is not None:
-            told = [one for signal in found.messaging.signals for one in signal.errors]
-            for one in told:
-                said = f"no sequence could be made: {one.error_code} {one.error_detail or ''}"
-                raise NoSequence(said.strip(), "EBMS:0201", refused=True)
-        if found.fault is not None:
-            raise NoSequence(f"the partner answered with a SOAP fault: {found.fault.reason}")
-        answer, wrong = read_lifecycle(found.envelope)
-        wrong = rm_problems(found, match) or wrong
-        if wrong:
-            raise NoSequence(f"the partner's answer is not believed: {wrong[0].detail}")
-        if not isinstance(answer, wanted):
-            raise NoSequence(f"the partner answered without a {wanted.__name__}", "EBMS:0201")
-        return answer
 
     async def perform(self, work: Work) -> None:
         """End a sequence: one that is to be closed, or in which nothing is sent any more."""

@@ -88,12 +88,12 @@ def _waits_name(message_id: str) -> str:
     return f"~wsrm:waits:{message_id}"
 
 
-def _read(reader: Reader, name: str, kind: type[T]) -> T | None:
+def read_state(reader: Reader, name: str, kind: type[T]) -> T | None:
     found = reader.state(name)
     return None if found is None else msgspec.json.decode(found, type=kind)
 
 
-def _write(tx: Transaction, name: str, value: Any, now: datetime) -> None:
+def write_state(tx: Transaction, name: str, value: Any, now: datetime) -> None:
     tx.set_state(name, None if value is None else msgspec.json.encode(value), now)
 
 
@@ -102,7 +102,7 @@ def _write(tx: Transaction, name: str, value: Any, now: datetime) -> None:
 
 def source_of(reader: Reader, key: str) -> SourceRecord | None:
     """The sequence in which messages of a key are sent."""
-    return _read(reader, _source_name(key), SourceRecord)
+    return read_state(reader, _source_name(key), SourceRecord)
 
 
 def key_of(reader: Reader, identifier: str) -> str | None:
@@ -112,12 +112,12 @@ def key_of(reader: Reader, identifier: str) -> str | None:
 
 
 def keep_source(tx: Transaction, key: str, record: SourceRecord | None, now: datetime) -> None:
-    _write(tx, _source_name(key), record, now)
+    write_state(tx, _source_name(key), record, now)
 
 
 def place_of(reader: Reader, message_id: str) -> Numbered | None:
     """The number of a message, and in which sequence."""
-    return _read(reader, _place_name(message_id), Numbered)
+    return read_state(reader, _place_name(message_id), Numbered)
 
 
 def number(tx: Transaction, key: str, message_id: str, now: datetime) -> Numbered | None:
@@ -144,7 +144,7 @@ def number(tx: Transaction, key: str, message_id: str, now: datetime) -> Numbere
 
 
 def _placed(tx: Transaction, message_id: str, place: Numbered, now: datetime) -> None:
-    _write(tx, _place_name(message_id), place, now)
+    write_state(tx, _place_name(message_id), place, now)
     tx.set_state(_sent_name(place.identifier, place.number), message_id.encode(), now)
 
 
@@ -162,7 +162,7 @@ def is_ready(reader: Reader, message_id: str, now: datetime) -> bool:
 
 def packed(tx: Transaction, message_id: str, place: Numbered, now: datetime) -> None:
     """The envelope that is kept says where the message is."""
-    _write(tx, _place_name(message_id), changed(place, packed=True), now)
+    write_state(tx, _place_name(message_id), changed(place, packed=True), now)
 
 
 def opened(
@@ -242,14 +242,14 @@ def rested(tx: Transaction, message: Message, now: datetime) -> None:
 
 def destination_of(reader: Reader, identifier: str, now: datetime) -> DestinationRecord | None:
     """A sequence that is known and not past its time."""
-    found = _read(reader, destination_name(identifier), DestinationRecord)
+    found = read_state(reader, destination_name(identifier), DestinationRecord)
     if found is None or wsrm.has_expired(found.destination, now):
         return None
     return found
 
 
 def keep_destination(tx: Transaction, record: DestinationRecord, now: datetime) -> None:
-    _write(tx, destination_name(record.destination.identifier), record, now)
+    write_state(tx, destination_name(record.destination.identifier), record, now)
 
 
 def forget_destination(tx: Transaction, identifier: str, now: datetime) -> None:
