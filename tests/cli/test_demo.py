@@ -73,7 +73,7 @@ def test_a_supplier_that_nobody_can_reach_collects_its_order(told: str, folder: 
 
 
 def test_the_answer_to_a_price_request_is_late_and_fetched(told: str) -> None:
-    scene = told[told.index("A price") : told.index("By two hubs")]
+    scene = told[told.index("A price") : told.index("A catalogue")]
     events = [line.split()[1:3] for line in scene.splitlines()[1:] if line.strip()]
     assert ["buyer", "error_received"] in events
     assert "EBMS:0060" in scene
@@ -85,6 +85,17 @@ def test_the_answer_to_a_price_request_is_late_and_fetched(told: str) -> None:
         "receipt_sent",
     ]
     assert ["seller", "receipt_received"] in fetched
+
+
+def test_a_thousand_updates_go_in_three_envelopes_and_each_gets_its_receipt(
+    told: str,
+) -> None:
+    scene = told[told.index("A catalogue") : told.index("By two hubs")]
+    assert re.findall(r"one envelope with (\d+) updates", scene) == ["334", "333", "333"]
+    assert "1000 updates delivered, 1000 receipts, one for each" in scene
+    assert scene.count("receipt_received") == 3
+    assert "a catalogue update, 1000 times" in told
+    assert re.search(r"✔ evidence-\d+.zip: a catalogue update", told) is not None
 
 
 def test_an_order_and_its_receipt_pass_two_hubs_of_which_one_is_killed(
@@ -142,12 +153,12 @@ def test_the_journals_of_the_hubs_tell_the_road_of_an_order(told: str) -> None:
 
 
 def test_the_demo_reconciles_the_journals_of_all_companies(told: str) -> None:
-    assert "11 receipts hold, 0 do not" in told
+    assert "1011 receipts hold, 0 do not" in told
     totals = dict(re.findall("│ (reconciled .+?|as expected) +│ (.+?) +│", told))
     assert totals == {
         "reconciled refused": "1",
         "reconciled pending": "1",
-        "reconciled confirmed": "11",
+        "reconciled confirmed": "1011",
         "as expected": "True",
     }
 
@@ -175,9 +186,10 @@ def test_without_spark_the_demo_for_programs_is_one_object_and_writes_over_an_ea
     done = run("demo", "--dir", tmp_path, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "sent": 11,
-        "delivered": 9,
-        "receipts_verified": 9,
+        "sent": 1011,
+        "delivered": 1009,
+        "bundles": 3,
+        "receipts_verified": 12,
         "refused": 2,
         "lost": 0,
         "twice": 0,

@@ -11,6 +11,8 @@ LARGE: Final = 1_500_000
 """Bytes of some payloads: such a message is packaged after it was accepted."""
 LARGE_EVERY: Final = 50
 PERIOD: Final = "PT0.3S"
+DELAY: Final = "PT0.4S"
+"""How long a unit waits for others to go with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Terms:
     retries: int | None = None
     time_to_live: str | None = None
     fail_fast: bool = False
+    bundled: bool = False
+    """Several go in one envelope."""
 
     @property
     def gives_up(self) -> bool:
@@ -42,22 +46,26 @@ class Terms:
 
     def pmode(self, *, sends: bool, to: str, back: str) -> dict[str, Any]:
         """The P-Mode in the folder of the party that sends or of the one that receives."""
+        leg: dict[str, Any] = {
+            "protocol": {"address": to, "soap_version": "1.2"},
+            "business_info": {"service": "urn:example:storm", "action": self.name},
+            "error_handling": {"report": {"as_response": True}},
+            "security": self._security(sends, back),
+            "payload_service": {"compression_type": "gzip"},
+            "reception_awareness": self._awareness(),
+        }
+        if self.bundled:
+            company = {"pmode_list": [self.pmode_id]}
+            leg["bundling"] = {"policy": "optional", "compatibility": company, "max_delay": DELAY}
+            if self.in_order is not None:
+                leg["bundling"]["ordering"] = {"policy": "documentorder"}
         return {
             "id": self.pmode_id,
             "mep": "oneWay",
             "mep_binding": "push",
             "initiator": {"party": "urn:example:buyer", "role": INITIATOR_ROLE},
             "responder": {"party": "urn:example:seller", "role": RESPONDER_ROLE},
-            "legs": [
-                {
-                    "protocol": {"address": to, "soap_version": "1.2"},
-                    "business_info": {"service": "urn:example:storm", "action": self.name},
-                    "error_handling": {"report": {"as_response": True}},
-                    "security": self._security(sends, back),
-                    "payload_service": {"compression_type": "gzip"},
-                    "reception_awareness": self._awareness(),
-                }
-            ],
+            "legs": [leg],
         }
 
     def _security(self, sends: bool, back: str) -> dict[str, Any]:
@@ -112,6 +120,11 @@ TERMS: Final = (
     Terms("hasty-called-back", 1, called_back=True, retries=1),
     Terms("perishable", 1, time_to_live="PT1S"),
     Terms("fail-fast", 1, signed=False, fail_fast=True),
+    Terms("bundled", 4, bundled=True),
+    Terms("bundled-sealed", 2, encrypted=True, bundled=True),
+    Terms("bundled-called-back", 3, called_back=True, bundled=True),
+    Terms("bundled-in-order", 3, in_order="conversation", bundled=True),
+    Terms("bundled-hasty", 1, retries=1, bundled=True),
 )
 
 

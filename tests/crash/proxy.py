@@ -31,7 +31,7 @@ _CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding:[^\r\n]*chunked[ \t]*\r\n"
 _CLOSING: Final = re.compile(rb"\r\nconnection:[ \t]*close[ \t]*\r\n", re.IGNORECASE)
 _DROP: Final = 16
 _PATIENCE: Final = 20.0
-_MESSAGE_ID: Final = re.compile(rb"MessageId>([^<]+)<")
+_MESSAGE_ID: Final = re.compile(rb"<eb:MessageId>([^<]+)<")
 _BODILESS: Final = frozenset({204, 304})
 
 
@@ -216,7 +216,9 @@ class Proxy:
         self.met: Counter[Fault] = Counter()
         """The faults there were."""
         self.doubled: Counter[str] = Counter()
-        """How often a request was duplicated, by the first message id in it."""
+        """How often a request was duplicated, by the message ids in it: a bundle has several."""
+        self.copies = 0
+        """Those that are still on their way."""
         self._target = target
         self._dice = dice
         self._rates = dict(rates)
@@ -347,9 +349,9 @@ class Proxy:
             elif fault is Fault.DUPLICATE:
                 whole = await _whole(request)
                 await target.say(whole)
+                self.copies += 1
                 self._begin(self._say_again(whole))
-                if found := _MESSAGE_ID.search(whole):
-                    self.doubled[found[1].decode()] += 1
+                self.doubled.update({one.decode() for one in _MESSAGE_ID.findall(whole)})
             else:
                 await self._pass(request, target, slowly=fault is Fault.SLOW)
         except BaseException:
@@ -391,16 +393,19 @@ class Proxy:
 
     async def _say_again(self, request: bytes) -> None:
         """Half of the copies come while the first one is being looked at."""
-        if self._dice.random() < 0.5:
-            await asyncio.sleep(self._dice.uniform(0, self._times.late))
-        with contextlib.suppress(*_BROKEN):
-            target = await self._connect()
-            try:
-                await target.say(request)
-                async with asyncio.timeout(self._times.half_open):
-                    await _whole(await read_reply(target.reader))
-            finally:
-                target.end()
+        try:
+            if self._dice.random() < 0.5:
+                await asyncio.sleep(self._dice.uniform(0, self._times.late))
+            with contextlib.suppress(*_BROKEN):
+                target = await self._connect()
+                try:
+                    await target.say(request)
+                    async with asyncio.timeout(self._times.half_open):
+                        await _whole(await read_reply(target.reader))
+                finally:
+                    target.end()
+        finally:
+            self.copies -= 1
 
 
 async def _whole(message: Message) -> bytes:

@@ -377,10 +377,13 @@ class Storm:
         clients = [node.client() for node in self._nodes]
 
         def is_at_rest() -> bool:
+            # What a copy brings about is there when it has been answered: so this comes first.
+            copies = any(proxy.copies for proxy in self.proxies)
             buyer, seller = (client.node() for client in clients)
             on_the_way = sum(buyer.messages.get(f"sending.{state}", 0) for state in _ON_THE_WAY)
             self._progress.at_rest = self.plan.messages - on_the_way
-            return not (on_the_way or any(buyer.work.values()) or any(seller.work.values()))
+            work = (*buyer.work.values(), *seller.work.values())
+            return not (copies or on_the_way or any(work))
 
         try:
             self._wait(is_at_rest, "coming to rest", self.plan.patience)

@@ -28,6 +28,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
         "failed": states[State.FAILED],
         "expired": states[State.EXPIRED],
         "in_doubt": states[State.IN_DOUBT],
+        "bundled": sent.count("bundled").total(),
         "resent": sent.count("resent").total(),
         "not_sent": sent.count("send_failed").total(),
         "duplicates_filtered": received.count("duplicate").total(),

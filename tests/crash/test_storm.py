@@ -28,6 +28,7 @@ def test_a_short_storm_loses_and_doubles_nothing(capsys: pytest.CaptureFixture[s
     assert tally["kills"]["sender"] > 0
     assert tally["kills"]["receiver"] > 0
     assert sum(tally["faults"].values()) > 20
+    assert tally["bundled"] > 10
     assert tally["resent"] > 0
     assert tally["duplicates_filtered"] > 0
 

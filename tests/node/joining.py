@@ -139,6 +139,8 @@ def large(
     pmode: str = ORDERS,
     properties: tuple[tuple[str, str, str | None], ...] = (),
     others: Sequence[Draft] = (),
+    version: SoapVersion = SoapVersion.SOAP_12,
+    mtom: bool = False,
     **more: Any,
 ) -> Large:
     """A message of the buyer's, to be split; `others` are further units of it."""
@@ -150,7 +152,6 @@ def large(
     now = context.clock()
     units = [pack(one, sending.match, now=now) for one in (draft, *others)]
     messaging = Messaging(tuple(one.user_message for one in units), id="_messaging")
-    version = SoapVersion.SOAP_12
     block = write_messaging(messaging, version)
     envelope = write_envelope(version, [block], write_body(version))
     parts = [
@@ -158,7 +159,8 @@ def large(
         for unit in units
         for part in unit.parts
     ]
-    form = wire_form(version, envelope, parts, "source-boundary", root_id="root@buyer.example")
+    root = "root@buyer.example"
+    form = wire_form(version, envelope, parts, "source-boundary", root_id=root, mtom=mtom)
     head = mime_head({"content-type": form.content_type})
     terms = {"group_id": group_id, "fragment_size": size} | more
     splitting = split(messaging, head, version, **terms)
@@ -168,6 +170,16 @@ def large(
         data = compressed(splitting.algorithm, body, new_sink=BytesSink).content
     whole = Whole(data.size, body.size)
     return Large(station, pmode, splitting, data, whole, b"".join(body.chunks()))
+
+
+def holding(given: Large, *changes: tuple[str, str]) -> Large:
+    """A message whose body says something else, once it is joined."""
+    body = given.body
+    for old, new in changes:
+        assert old.encode() in body
+        body = body.replace(old.encode(), new.encode())
+    whole = Whole(len(body), len(body))
+    return replace(given, data=BytesContent(body), whole=whole, body=body)
 
 
 def drafts(message_id: str, *contents: bytes) -> tuple[DraftPayload, ...]:

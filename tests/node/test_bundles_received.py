@@ -1,5 +1,6 @@
 """Bundles that come in: units, one step, one answer."""
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -182,6 +183,41 @@ def test_signals_beside_a_user_message_are_heard(tmp_path: Path) -> None:
         assert await bundles.inbox() == ["a"]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "between", "last"])
+def test_signals_are_heard_wherever_they_stand_among_user_messages(
+    tmp_path: Path, place: int
+) -> None:
+    async def scenario() -> None:
+        copy_parties(tmp_path)
+        agree(tmp_path, PLAIN, bundling=BUNDLING | {"compatibility": {"pmode_list": [PLAIN]}})
+        bundles = await opened(tmp_path)
+        exchange = bundles.exchange
+        sent = await exchange.send("m@buyer.example", ("text/plain", b"hello"), kind="plain")
+        told = EbmsError("EBMS:0010", "not agreed")
+        signal = error([told], signal_id="e@seller", ref=sent.message_id, now=exchange.clock())
+        units = [bundles.unit(name, pmode=PLAIN) for name in ("a", "b")]
+        content_type, body = bundles.body(*units, pmode=PLAIN, signals=[signal])
+        mixed = content_type, _with_the_signal_at(place, body)
+        await bundles.receive(mixed, at=BUYER)
+        found = await exchange.stores[BUYER].look(
+            lambda reader: reader.signals(Side.SENDING, sent.message_id)
+        )
+        assert [one.signal_id for one in found] == ["e@seller"]
+        assert said(await bundles.receive(mixed)) == {"a": "receipt", "b": "receipt"}
+        assert await bundles.inbox() == ["a", "b"]
+
+    run(scenario())
+
+
+def _with_the_signal_at(place: int, body: bytes) -> bytes:
+    """A message with one signal, which follows so many of its user messages."""
+    signal, *units = re.findall(
+        rb"<eb:SignalMessage.*?</eb:SignalMessage>|<eb:UserMessage.*?</eb:UserMessage>", body, re.S
+    )
+    mixed = [*units[:place], signal, *units[place:]]
+    return body.replace(b"".join([signal, *units]), b"".join(mixed))
 
 
 @pytest.mark.req("P2-3.2.2-05", "P2-3.2.2-07")

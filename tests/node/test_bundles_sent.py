@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from lxml import etree
 
-from postroad.store.records import State
+from postroad.store.records import Side, State
 from postroad.wire.names import EB3
 from tests.node.reliable import (
     BEGIN,
@@ -376,4 +376,53 @@ async def test_what_follows_in_order_goes_on_when_all_units_in_doubt_are_settled
     await buyer.node.settle(NAMES[1], "received")
     await world.until(22)
     assert await buyer.state(NAMES[2]) is State.ACKNOWLEDGED
+    assert await buyer.work() == {}
+
+
+@in_every_store
+@played
+async def test_receipts_of_all_overwrite_nothing_that_somebody_changed_meanwhile(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    world.agree(UPDATES, bundling=bundling(), retry=RETRY)
+    buyer, _ = await world.both()
+    held = Held()
+    world.wire.will(held)
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(7)
+    store, at_work = buyer.node.context.store, (State.READY, State.WAITING)
+    assert await store.run(
+        lambda tx: tx.change_message(Side.SENDING, NAMES[1], at_work, best_effort=True)
+    )
+    held.release()
+    await world.until(8)
+    assert (await buyer.message(NAMES[1])).best_effort
+    for name in NAMES:
+        assert await buyer.state(name) is State.ACKNOWLEDGED
+        story = await buyer.story(name)
+        assert story == ["submitted", "bundled", "sent", "receipt_received"]
+    assert await buyer.work() == {}
+
+
+@played
+async def test_a_unit_that_was_settled_meanwhile_gets_its_receipt_with_the_others(
+    world: World,
+) -> None:
+    world.agree(UPDATES, bundling=bundling(), retry=RETRY)
+    buyer, _ = await world.both()
+    world.wire.usual[SELLER] = lost
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(400)
+    assert [await buyer.state(name) for name in NAMES] == 3 * [State.IN_DOUBT]
+    await buyer.node.settle(NAMES[1], "delivered", "operator")
+    del world.wire.usual[SELLER]
+    await buyer.node.resend(NAMES[0])
+    await world.until(420)
+    states = [await buyer.state(name) for name in NAMES]
+    assert states == [State.ACKNOWLEDGED, State.SETTLED, State.SETTLED]
+    for name in NAMES:
+        assert (await buyer.story(name)).count("receipt_received") == 1
     assert await buyer.work() == {}

@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.store.interface import StoreError
 from postroad.store.records import Side, State, Wanted
 from postroad.wire.content import BytesContent
-from tests.node.reliable import BUYER, CARRIER, SELLER, Held, Station, World, lost, played
+from tests.node.reliable import (
+    BUYER,
+    CARRIER,
+    SELLER,
+    Held,
+    Station,
+    World,
+    failing,
+    lost,
+    played,
+)
 from tests.node.test_bundles_sent import (
     NAMES,
     RETRY,
@@ -80,6 +91,33 @@ async def test_a_bundle_is_durable_when_it_was_taken(world: World) -> None:
     await world.until(12)
     assert sorted(await seller.inbox()) == list(NAMES)
     assert await buyer.state(NAMES[1]) is State.ACKNOWLEDGED
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["before it is kept", "before the answer"])
+@played
+async def test_a_node_that_dies_in_the_step_of_a_bundle_has_all_units_or_none(
+    world: World, kept: bool
+) -> None:
+    world.agree(UPDATES, bundling=bundling(), retry=RETRY)
+    buyer, seller = await world.both()
+    store = buyer.node.context.store
+    with (
+        failing(store, StoreError("it died"), kept=kept, about="send_at_once") as failed,
+        pytest.raises(StoreError),
+    ):
+        await submit_names(buyer, NAMES)
+    assert len(failed) == 1
+    buyer = await world.start_again(BUYER)
+    there = [one.message_id for one in await buyer.node.messages(Wanted(Side.SENDING))]
+    assert sorted(there) == (list(NAMES) if kept else [])
+    again = await submit_names(buyer, NAMES)
+    assert [one.repeated for one in again] == 3 * [kept]
+    await world.until(30)
+    assert await seller.inbox() == list(NAMES)
+    for name in NAMES:
+        assert await buyer.state(name) is State.ACKNOWLEDGED
+        assert (await buyer.story(name)).count("submitted") == 1
+    assert await buyer.work() == {}
 
 
 @played

@@ -21,7 +21,7 @@ from postroad.store.records import Side, State
 from postroad.wire.content import BytesContent
 from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.receipts import check_receipt
-from postroad.wire.soap import read_envelope
+from postroad.wire.soap import SoapVersion, read_envelope
 from postroad.wire.xml import parse
 from tests.node.joining import (
     DRAWING,
@@ -93,6 +93,26 @@ async def test_what_was_compressed_before_it_was_split_is_opened(
     await world.wait(2)
     assert await payloads(seller) == [DRAWING * 3, b"small"]
     assert errors(world) == []
+
+
+@pytest.mark.req("P2-4.2.3-01", "P2-4.3.2-15")
+@pytest.mark.parametrize("version", SoapVersion)
+@pytest.mark.parametrize("mtom", [False, True])
+@played
+async def test_messages_of_each_format_are_joined(
+    world: World, version: SoapVersion, mtom: bool
+) -> None:
+    agree_on_splitting(world, signed=True)
+    for at in world._pmodes.values():
+        at[-1]["legs"][0]["protocol"]["soap_version"] = version.number
+    buyer, seller = await world.both()
+    given = large(buyer, DRAWING, b"small", version=version, mtom=mtom)
+    assert given.splitting.mtom is mtom
+    await bring(seller, given)
+    await world.wait(2)
+    assert errors(world) == []
+    assert await payloads(seller) == [DRAWING, b"small"]
+    assert (await seller.message(SOURCE, Side.RECEIVING)).soap == version.number
 
 
 @pytest.mark.req("P2-4.4.2-20")

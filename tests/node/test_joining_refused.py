@@ -24,6 +24,7 @@ from tests.node.joining import (
     agree_on_splitting,
     bring,
     errors,
+    holding,
     large,
     payloads,
     receipts,
@@ -458,6 +459,43 @@ async def test_another_message_under_the_id_of_a_fragment_is_refused_alone(world
     await world.wait(2)
     assert errors(world, ONE) == ["EBMS:0003"]
     assert await standing(seller, given) is Standing.GATHERING
+
+
+@pytest.mark.parametrize("fields", [{"group_id": "group-2"}, {"fragment_num": 2}])
+@played
+async def test_another_fragment_with_the_same_data_under_a_known_id_is_no_copy(
+    world: World, fields: dict[str, Any]
+) -> None:
+    agree_on_splitting(world)
+    buyer, seller = await world.both()
+    given = large(buyer, bytes(10_000))
+    await bring(seller, given, 1)
+    await world.wait(2)
+    assert silent(await seller.receive(*given.fragment(1, change=saying(**fields))))
+    await world.wait(2)
+    assert errors(world, ONE) == ["EBMS:0003"]
+    await bring(seller, given, 2, 3)
+    await world.wait(2)
+    assert await seller.inbox() == [SOURCE]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1001])
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_a_joined_message_without_a_proper_id_is_given_up(
+    world: World, kept_in: str, name: str
+) -> None:
+    world.kept_in = kept_in
+    agree_on_splitting(world)
+    buyer, seller = await world.both()
+    given = holding(large(buyer), (f">{SOURCE}<", f">{name}<"))
+    await bring(seller, given)
+    await world.wait(2)
+    [error] = told(world)
+    assert (error.error_code, error.ref_to_message_in_error) == ("EBMS:0009", ONE)
+    assert await seller.work() == {}
+    assert await stored(seller, given) == []
+    assert await standing(seller, given) is Standing.REJECTED
 
 
 def random_bytes(size: int) -> bytes:

@@ -4,6 +4,7 @@ import io
 import json
 import random
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -224,11 +225,48 @@ async def test_the_receipt_for_the_whole_is_evidence_at_both_ends(world: World) 
     await world.until(30)
     await arrives(world)
     for station in world.stations.values():
-        zipped = b"".join(await station.node.evidence(BIG))
-        verdict = json.loads(zipfile.ZipFile(io.BytesIO(zipped)).read("verdict.json"))
+        verdict = verdict_of(await station.node.evidence(BIG))
         assert verdict["holds"] is True
         [receipt] = verdict["receipts"]
         assert [one["equal"] for one in receipt["digests"]] == [True, True]
+        [told] = verdict["errors"]
+        assert told["severity"] == "warning"
+        assert "its signed receipt proves that the receiver has it" in told["detail"]
+
+
+@played
+async def test_without_a_signature_the_receipt_for_the_whole_proves_nothing(world: World) -> None:
+    agree(world)
+    buyer, _ = await world.both()
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(5)
+    await arrives(world)
+    told, *_ = verdict_of(await buyer.node.evidence(BIG))["errors"]
+    assert "this proves nothing" in told["detail"]
+
+
+@played
+async def test_the_receipt_of_a_fragment_is_evidence_of_it_at_both_ends(world: World) -> None:
+    agree(world, signed=True)
+    buyer, seller = await world.both()
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(5)
+    await arrives(world)
+    name = (await fragments(buyer))[1].message_id
+    for station in (buyer, seller):
+        verdict = verdict_of(await station.node.evidence(name))
+        assert verdict["holds"] is True
+        [told] = verdict["errors"]
+        assert told["severity"] == "warning"
+        assert "data@fragment is not checked" in told["detail"]
+        [receipt] = verdict["receipts"]
+        assert {one["equal"] for one in receipt["digests"]} == {True}
+
+
+def verdict_of(pieces: Iterator[bytes]) -> dict[str, Any]:
+    zipped = zipfile.ZipFile(io.BytesIO(b"".join(pieces)))
+    read: dict[str, Any] = json.loads(zipped.read("verdict.json"))
+    return read
 
 
 @played

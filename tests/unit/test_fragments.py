@@ -129,6 +129,7 @@ UNCOMPRESSED = "<mf:UncompressedMessageSize>5</mf:UncompressedMessageSize>"
         (">fa053eaf-47ed-4862-b70b-e5acbd94061a<", ">  <", "EBMS:0009", "mf:GroupId"),
         (">fa053eaf-47ed-4862-b70b-e5acbd94061a<", "><x/>y<", "EBMS:0009", "mf:GroupId"),
         (">fa053eaf-47ed-4862-b70b-e5acbd94061a<", ">a&#10;b<", "EBMS:0009", "mf:GroupId"),
+        (">fa053eaf-47ed-4862-b70b-e5acbd94061a<", f">{'a' * 1001}<", "EBMS:0009", "mf:GroupId"),
         (NUM, "", "EBMS:0009", "mf:MessageFragment"),
         (NUM, NUM + NUM, "EBMS:0009", "mf:FragmentNum[2]"),
         (NUM, "<mf:FragmentNum>0</mf:FragmentNum>", "EBMS:0009", "mf:FragmentNum"),

@@ -315,7 +315,7 @@ def test_signals_alone_are_not_split() -> None:
         cut(source(units=(error,)))
 
 
-@pytest.mark.req("P2-4.4.1-01", "P2-4.4.1-02", "P2-4.4.1-03", "P2-4.3.1-14")
+@pytest.mark.req("P2-4.4.1-01", "P2-4.4.1-02", "P2-4.4.1-03", "P2-4.3.1-14", "P2-7.4-02")
 @pytest.mark.parametrize("version", BOTH)
 def test_addressing_is_copied_with_message_ids_of_their_own(version: SoapVersion) -> None:
     addressing = Addressing(

@@ -84,7 +84,7 @@ def retry(
         Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
     ] = None,
 ) -> None:
-    """What retries cost messages that need none; due work in a backlog; a partner who is back."""
+    """Retry beside messages that need none; claim due work of a backlog; serve a partner again."""
     from postroad.cli.bench_retry import retry_measures
 
     measures = retry_measures(seconds=seconds, waiting=waiting, folder=folder)
@@ -136,7 +136,7 @@ def large(
     ] = 16,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="One of plain, gzip, linear; several times; else all."),
+        typer.Option(help="One of plain, gzip, linear; repeatable; else all."),
     ] = None,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
@@ -158,7 +158,7 @@ def hub(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="One of store_and_forward, streaming, rules; several times; else all."),
+        typer.Option(help="One of store_and_forward, streaming, rules; repeatable; else all."),
     ] = None,
     rules: Annotated[int, typer.Option(min=100, max=1_000_000, help="Rules of the hub.")] = 10_000,
     messages: Annotated[
@@ -187,7 +187,7 @@ def pipeline(
     ] = 10_000_000,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="One of tables, incremental, evidence; several times; else all."),
+        typer.Option(help="One of tables, incremental, evidence; repeatable; else all."),
     ] = None,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Of Spark's driver, like 4g.")
@@ -196,7 +196,7 @@ def pipeline(
         Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
     ] = None,
 ) -> None:
-    """Simulated journals through all tables; new days on top of old ones; receipts in bulk."""
+    """Turn simulated journals into tables; add new days to old ones; verify receipts in bulk."""
     from postroad.cli.problems import fail
 
     names = ("tables", "incremental", "evidence")

@@ -1,5 +1,6 @@
 """The demo's last scene: the journals go through Spark, which tells what became of each order."""
 
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -73,7 +74,7 @@ def reconcile(
     with console.status("making the tables"):
         totals = run(spark, Plan(journals, str(work / "lake")))
         lake = Lake(spark, str(work / "lake"))
-        found = rows(lake, CLASSES, 100)
+        found = rows(lake, CLASSES, len(stories))
         classes = counts(lake)
         roads = _roads(lake)
     console.print(f"  {totals.kept} events of all journals, in nine tables in {work / 'lake'}")
@@ -119,7 +120,9 @@ def _roads(lake: "Lake") -> dict[str, str]:
 
 def _show(console: Console, found: list[tuple[str, str, str]]) -> None:
     table = Table("order", "class", "why")
-    for story, name, why in found:
+    for (story, name, why), times in Counter(found).items():
         colour = "green" if name == "confirmed" else "yellow"
-        table.add_row(story, f"[{colour}]{name}[/]", why)
+        table.add_row(
+            story if times == 1 else f"{story}, {times} times", f"[{colour}]{name}[/]", why
+        )
     console.print(table)

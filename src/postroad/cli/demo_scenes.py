@@ -18,7 +18,7 @@ from rich.console import Console
 from postroad.agreement.matching import Match
 from postroad.api.client import Client
 from postroad.api.client_values import ApiError, Event, Payload
-from postroad.cli import demo_ebxml, demo_hubs, demo_prices, demo_supplier
+from postroad.cli import demo_ebxml, demo_hubs, demo_prices, demo_supplier, demo_updates
 from postroad.cli.demo_messages import tell_messages_apart
 from postroad.cli.demo_nodes import (
     Road,
@@ -47,6 +47,7 @@ _CLOSING: Final = {"ack_received": "acked", "receipt_received": "receipt_sent"}
 """What the sender tells at the end, and the receiver too, which may be later where it calls."""
 _FAILED: Final = {"delivery_failed", "in_doubt"}
 _LARGE: Final = 30 * MIB
+_UPDATE: Final = "a catalogue update"
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class Story:
         self._stack = stack
         self._now = now
         self._sent: list[Sent] = []
+        self._updates: demo_updates.Told | None = None
         self._verified = 0
         self._classes: dict[str, int] = {}
         self.surprises: list[str] = []
@@ -101,6 +103,7 @@ class Story:
         self._older_tongue()
         self._collected()
         self._late_price()
+        self._catalogue()
         self._by_hubs()
         self._stranger()
         self._tampered()
@@ -216,6 +219,24 @@ class Story:
         self._watch("a price that was fetched", told, delivered=True, by="seller")
         if self._buyer.client.status(asked).reply_message_id != told:
             self.surprises.append("the price does not answer the question")
+
+    def _catalogue(self) -> None:
+        """A thousand messages, each with its own receipt, in a few envelopes."""
+        many = demo_updates.MANY
+        self._say("A catalogue", f"{many:,} updates, signed, in a handful of envelopes")
+        demo_updates.agree(self._folders, self._target)
+        for one in (self._buyer, self._seller):
+            one.client.reload()
+        told = demo_updates.tell_updates(self._buyer.client, self._seller.client, _PATIENCE)
+        for bundle in told.bundles:
+            self._console.print(f"  one envelope with {len(bundle)} updates, one signature")
+            self._watch(_UPDATE, bundle[-1], delivered=True)
+        self._console.print(
+            f"  {told.delivered} updates delivered, {told.acknowledged} receipts, one for each"
+        )
+        if not told.together or (told.delivered, told.acknowledged) != (many, many):
+            self.surprises.append("not every catalogue update arrived in its envelope")
+        self._updates = told
 
     def _by_hubs(self) -> None:
         """The order waits at a hub, which is killed, since the next one is not there yet."""
@@ -342,7 +363,9 @@ class Story:
     def _reconciliation(self) -> None:
         """All journals through Spark: what became of each order, by the word of both sides."""
         self._say("The reconciliation", "the journals of all, through Spark")
-        stories = {one.message_id: (one.story, _class(one)) for one in self._sent}
+        bundles = self._updates.bundles if self._updates is not None else ()
+        stories = {one: (_UPDATE, "confirmed") for bundle in bundles for one in bundle}
+        stories |= {one.message_id: (one.story, _class(one)) for one in self._sent}
         try:
             self._classes, wrong = reconcile(self._work, self._console, stories, self._spark)
         except NotReconciled as missing:
@@ -418,10 +441,15 @@ class Story:
 
     def totals(self) -> dict[str, object]:
         """The sums of the story; `lost` and `twice` are 0, or something is wrong."""
+        updates = self._updates
+        bundles = updates.bundles if updates is not None else ()
+        others = sum(map(len, bundles)) - len(bundles)  # one of each was watched
+        arrived = updates.delivered - len(bundles) if updates is not None else 0
         deliveries = [sum(e.event == "delivered" for e in one.receiver) for one in self._sent]
         return {
-            "sent": len(self._sent),
-            "delivered": sum(count > 0 for count in deliveries),
+            "sent": len(self._sent) + others,
+            "delivered": sum(count > 0 for count in deliveries) + arrived,
+            "bundles": len(bundles),
             "receipts_verified": self._verified,
             "refused": sum(any(e.event == "rejected" for e in one.receiver) for one in self._sent),
             "lost": sum(

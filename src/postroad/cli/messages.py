@@ -88,7 +88,7 @@ Payloads = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE[;type=…][;name=…]",
-        help="A payload with its media type and name; - is standard input. May be repeated.",
+        help="A payload with its media type and name; - is standard input. Repeatable.",
     ),
 ]
 PropertiesGiven = Annotated[

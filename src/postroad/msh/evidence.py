@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
+from postroad.msh.joined import is_fragment
 from postroad.msh.joined_receipts import received_references
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import problem_facts, report
@@ -29,6 +30,10 @@ ENVELOPE: Final = "message/envelope.xml"
 _EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)
 _NOTHING_SIGNED: Final = (
     "the message is not signed, so this proves nothing: it only shows what fits together"
+)
+_RECEIPT_SIGNED: Final = (
+    "the message itself is not signed, as one that went in fragments is not: its signed receipt "
+    "proves that the receiver has it, nothing here proves who sent it"
 )
 
 ChooseTerms = Callable[[Look], Terms | None]
@@ -69,6 +74,12 @@ class SignalFinding:
     @property
     def holds(self) -> bool:
         return not any(one.severity is Severity.FAILURE for one in self.problems)
+
+    @property
+    def proves_receipt(self) -> bool:
+        """Whether it is signed, and has the digest of everything that was sent."""
+        signed = self.given.believed and self.holds and self.found.verification is not None
+        return signed and bool(self.digests) and all(_is_equal(*pair) for pair in self.digests)
 
 
 @dataclass(slots=True)
@@ -126,6 +137,8 @@ def judge(
     several = whole and bool(given.parts)
     capture = Capture(None, None, None, given.envelope, given.parts, several, (), whole)
     found = _looked(capture, lens, of_message)
+    if is_fragment(found) and not given.parts:
+        found = _looked(replace(capture, whole=False), lens, of_message)
     findings = Findings(found)
     message = _meant(found, given.message_id)
     if message is None:
@@ -137,9 +150,10 @@ def judge(
             said = f"the envelope holds {count} user messages{which}"
             findings.problems.append(EbmsError("EBMS:0009", said, location=ENVELOPE))
         return findings
-    found.problems += _message_problems(found, message)
     for signal in given.signals:
         findings.signals.append(_judge_signal(signal, found, message, lens, of_signals))
+    received = any(one.proves_receipt for one in findings.signals)
+    found.problems += _message_problems(found, message, received)
     return findings
 
 
@@ -174,11 +188,17 @@ def _looked(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
     return look.found
 
 
-def _message_problems(found: Inspection, user_message: UserMessage) -> list[EbmsError]:
+def _message_problems(
+    found: Inspection, user_message: UserMessage, received: bool
+) -> list[EbmsError]:
+    """What is wrong with the message; `received`: a signed receipt has its digests."""
     verification = found.verification
     if verification is None:
-        warning = EbmsError("EBMS:0103", _NOTHING_SIGNED, severity=Severity.WARNING)
-        return [warning]
+        said = _RECEIPT_SIGNED if received else _NOTHING_SIGNED
+        return [EbmsError("EBMS:0103", said, severity=Severity.WARNING)]
+    if is_fragment(found):
+        # Its data is kept as a part of its message: that this was not seen is a warning already.
+        return []
     own = {reference.uri for reference in _signed_of(found, user_message)}
     return [
         EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
@@ -272,6 +292,15 @@ def _compared(
     return tuple((one, received.get(content_id(one.uri))) for one in sent)
 
 
+def _is_equal(sent: Reference, received: Reference | None) -> bool:
+    if received is None:
+        return False
+    return (received.digest_method, received.digest_value) == (
+        sent.digest_method,
+        sent.digest_value,
+    )
+
+
 def signed_part(index: int, name: str | None, media_type: str, content: Any, digest: bytes) -> Part:
     """A part as the look takes it: as if it had come in a MIME package, and not encrypted."""
     return Part(index, Headers(()), parse_content_type(media_type), name, "binary", content, digest)
@@ -303,9 +332,7 @@ def _signal_facts(one: SignalFinding) -> dict[str, Any]:
                 "uri": sent.uri,
                 "sent": sent.digest_value.hex(),
                 "received": received.digest_value.hex() if received else None,
-                "equal": received is not None
-                and received.digest_value == sent.digest_value
-                and received.digest_method == sent.digest_method,
+                "equal": _is_equal(sent, received),
             }
             for sent, received in one.digests
         ],

@@ -148,11 +148,11 @@ class Look:
 
     @property
     def is_rm_message(self) -> bool:
-        """Whether it is a message of WS-ReliableMessaging alone, once it was read."""
-        if self._found.envelope is None:
+        """Whether it is a message of WS-ReliableMessaging alone; not what cannot be read."""
+        envelope, headless = self._found.envelope, self._messaging_element is None
+        if envelope is None or not headless or self._ebxml is not None:
             return False
-        headless = self._found.messaging is None and self._messaging_element is None
-        return headless and self._ebxml is None and _protocol(self._envelope) == "wsrm"
+        return _protocol(envelope) == "wsrm"
 
     @property
     def is_wsr_message(self) -> bool:

@@ -12,11 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from postroad.msh.capture import Capture, Incoming
-from postroad.msh.compression import decoded_within
 from postroad.msh.fragment_group import PLACE, Arrival, Group, header_of
 from postroad.msh.lens import Inspection
 from postroad.security.attachments import signed_form
-from postroad.wire.codings import Damaged, decoded_at_most
+from postroad.wire.codings import Damaged, decoded, decoded_at_most
 from postroad.wire.content import Content, NewSink, Slice
 from postroad.wire.ebms3 import Messaging, UserMessage
 from postroad.wire.errors import EbmsError
@@ -121,11 +120,14 @@ def joined_pieces(group: Group, data: Content, limits: Limits = DEFAULT) -> Iter
     if not group.compressed or group.algorithm is None:
         yield from data.chunks()
         return
-    most = decoded_at_most(data.size, limits)
     size = 0
     try:
-        for piece in decoded_within(group.algorithm, data, min(most, limits.message_bytes)):
+        for piece in decoded(group.algorithm, data.chunks()):
             size += len(piece)
+            # The data may grow while it is read, and with it what may come of it.
+            most = min(decoded_at_most(data.size, limits), limits.message_bytes)
+            if size > most:
+                raise Damaged(f"it grows to more than {most} bytes from {data.size}")
             yield piece
     except Damaged as damage:
         said = f"{_JOINED} cannot be decompressed: {damage}"
@@ -162,6 +164,17 @@ def _captured(group: Group, data: Content, new_sink: NewSink, limits: Limits) ->
         incoming.abort()
         raise
     return incoming.close()
+
+
+def lying_in(data: Content, capture: Capture) -> Capture:
+    """A message that was captured from other data with the same bytes."""
+    moved = (
+        replace(part, content=Slice(data, part.content.begin, part.size))
+        if isinstance(part.content, Slice)
+        else part
+        for part in capture.attachments
+    )
+    return replace(capture, attachments=tuple(moved))
 
 
 def _in_place(part: Part, data: Content) -> Part:

@@ -22,7 +22,8 @@ from postroad.msh.answers import (
     receipt_is_response,
     wants_receipt,
 )
-from postroad.msh.joined import is_fragment
+from postroad.msh.fragment_group import sender_of
+from postroad.msh.joined import group_ids, is_fragment
 from postroad.msh.securing import signs
 from postroad.msh.unbundling import ReceivedUnit, Unbundled, unbundle
 from postroad.node.answering import written
@@ -278,8 +279,12 @@ class Accepting:
         if outcome.contradicts:
             return await self._refuse(arrival, match, [CONTRADICTS])
         if outcome.given is not None:
+            if outcome.group is not None and outcome.stored is not None:
+                await context.ahead.came(outcome.group, outcome.stored)
             await self._settled(arrival, message, match, how, outcome.given, signal)
         else:
+            for group_id in group_ids(arrival.found):
+                context.ahead.forget((sender_of(message), group_id))
             self._tell_refused(message.message_info.message_id, arrival.peer, outcome.errors)
         context.work_came.set()
         return NO_CONTENT

@@ -16,6 +16,7 @@ from postroad.msh.lens import Inspection
 from postroad.node.config import Config
 from postroad.node.identifiers import host_name, new_message_id
 from postroad.node.in_force import InForce
+from postroad.node.reading_ahead import ReadingAhead
 from postroad.node.together import Together
 from postroad.reliability.breaker import Gate
 from postroad.store.interface import Store
@@ -74,9 +75,12 @@ class Context:
     msh_url: str | None = None
     """Where partners reach this node; known when its doors are open."""
     host: str = ""
+    ahead: ReadingAhead = field(init=False)
+    """Reads messages whose fragments are still coming."""
 
     def __post_init__(self) -> None:
         self.host = self.host or host_name(self.config.node)
+        self.ahead = ReadingAhead(self.store, self.limits)
 
     @property
     def lease(self) -> timedelta:

@@ -55,6 +55,9 @@ class Outcome(Struct, frozen=True):
     """It was refused."""
     contradicts: bool = False
     """Another message has the same id; nothing was done."""
+    group: Group | None = None
+    """Its group, where it was not there before."""
+    stored: StoredFragment | None = None
 
 
 class Gathering:
@@ -107,6 +110,8 @@ class Gathering:
         data = self._data(came)
         before = tx.message(Side.RECEIVING, self._message_id)
         if before is not None and before.state is not State.REJECTED:
+            if (before.part_of, before.fragment) != _place(came):
+                return Outcome(contradicts=True)
             return self._known(tx, came, data)
         sender, number = sender_of(came.message), came.fragment.fragment_num
         there = group_there(tx, sender, came.fragment.group_id)
@@ -169,7 +174,8 @@ class Gathering:
             there = replace(there, work=tx.add_work(work))
         keep_group(tx, replace(there, group=group), arrival.now)
         number = came.fragment.fragment_num
-        tx.add_fragment(*group.key, StoredFragment(number, came.message_id, stored))
+        fragment = StoredFragment(number, came.message_id, stored)
+        tx.add_fragment(*group.key, fragment)
         if group.standing is Standing.WHOLE:
             tx.wake_work(there.work, arrival.now)
         kept = replace(
@@ -185,7 +191,7 @@ class Gathering:
         if verdict.errors and group.first_message_id == came.message_id:
             # All fragments of a group have the same properties: the first is told of them.
             self._warned(tx, kept, verdict.errors)
-        return Outcome(given)
+        return Outcome(given, group=group, stored=fragment)
 
     def _warned(self, tx: Transaction, kept: Message, errors: Sequence[EbmsError]) -> None:
         """What is wrong and does no harm. [P2-4.6-14]"""
@@ -254,6 +260,11 @@ def raised(message: Message, problem: EbmsError, arrival: Arrival, answer: Answe
         signal_id=answer.signal_id,
         peer=arrival.peer,
     )
+
+
+def _place(came: Came) -> tuple[str, int]:
+    """Which fragment of which group it is."""
+    return came.fragment.group_id, came.fragment.fragment_num
 
 
 def _payload(came: Came, data: Attachment) -> Payload:

@@ -19,7 +19,7 @@ from postroad.msh.answers import Answer, error
 from postroad.msh.capture import Capture
 from postroad.msh.fragment_group import Standing
 from postroad.msh.inspection import Look
-from postroad.msh.joined import capture_joined, header_mismatch, is_fragment
+from postroad.msh.joined import capture_joined, header_mismatch, is_fragment, lying_in
 from postroad.msh.joined_receipts import part_references
 from postroad.msh.joining import Verdict, out_of_space, overdue, unopened
 from postroad.node.accepting import Accepting
@@ -30,7 +30,7 @@ from postroad.node.fragment_groups import KeptGroup, group_there
 from postroad.node.gathering import A_MOMENT, GroupKey, end_group, raised
 from postroad.node.joined_group import Ended, JoinedGroup
 from postroad.node.journaling import about
-from postroad.node.keeping import Arrival, sent_signal, told, user_message_of
+from postroad.node.keeping import LONGEST_ID, Arrival, sent_signal, told, user_message_of
 from postroad.store.gathered import Unopened
 from postroad.store.interface import StoreDamaged, StoreFull, Transaction
 from postroad.store.records import Message, Offer, Side, State, Work
@@ -82,8 +82,9 @@ class Joining:
         context, now = self._context, self._context.clock()
         there = await context.store.look(lambda reader: reader.fragments(*kept.group.key))
         data = Joined([Unopened(context.store.content, one.stored) for one in there])
+        read = await context.ahead.captured(kept.group, there)
         try:
-            look, capture = await asyncio.to_thread(self._looked, kept, data, now)
+            look, capture = await asyncio.to_thread(self._looked, kept, data, now, read)
         except (EbmsError, StoreFull, StoreDamaged) as wrong:
             await self._give_up(work, kept, _unopened(kept, wrong), now)
             return
@@ -99,14 +100,19 @@ class Joining:
     def _match(self, kept: KeptGroup) -> Match | None:
         return self._context.in_force.match(kept.pmode, kept.leg)
 
-    def _looked(self, kept: KeptGroup, data: Content, now: datetime) -> tuple[Look, Capture]:
+    def _looked(
+        self, kept: KeptGroup, data: Content, now: datetime, read: Capture | None
+    ) -> tuple[Look, Capture]:
         """The message under the lens; EbmsError when it is none, or contradicts its fragments.
 
         It is judged by the P-Mode of its fragments, and vouched for by their signatures.
         """
         context, group = self._context, kept.group
         new_sink = context.store.new_sink
-        capture = capture_joined(group, data, new_sink=new_sink, limits=context.limits)
+        if read is None:
+            capture = capture_joined(group, data, new_sink=new_sink, limits=context.limits)
+        else:
+            capture = lying_in(data, read)
         look = Look(capture, replace(context.in_force.lens(now, new_sink), joined=True))
         found = look.found
         if not look.read() or found.envelope is None:
@@ -117,6 +123,11 @@ class Joining:
         if is_fragment(found) or found.is_ebxml:
             said = "what the fragments make is no message that could be split"
             raise EbmsError("EBMS:0053", said, ref=group.first_message_id)
+        name = user_message_of(found).message_info.message_id
+        if not 0 < len(name) <= LONGEST_ID:
+            # Nothing could be said about it under that id.
+            said = f"the joined message needs an id of 1 to {LONGEST_ID} characters"
+            raise EbmsError("EBMS:0009", said, ref=group.first_message_id)
         match = self._match(kept)
         expected = context.in_force.expectation
         look.judge(look.terms() if match is None else expected.sender_terms(match))
@@ -143,6 +154,7 @@ class Joining:
                 tx.postpone_work(work.id, now, owner=work.owner)
 
         await context.store.run(step)
+        context.ahead.forget(kept.group.key)
         context.count("ebms_errors", code=verdict.errors[0].code, direction="raised")
         context.work_came.set()
         detail = str(verdict.errors[0])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -55,7 +56,7 @@ class Contradiction(Exception):
     """Another message has the same id."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Arrival:
     """A message that came in, and what was found."""
 
@@ -81,6 +82,11 @@ class Arrival:
     def on_connection(self) -> bool:
         """Whether who sent it waits for a response."""
         return self.pulled is None and self.joined is None
+
+    @cached_property
+    def attached(self) -> dict[str | None, Part]:
+        """The attachments as they came, by Content-ID; the first where several have one."""
+        return {one.content_id: one for one in reversed(self.capture.attachments)}
 
     async def run(
         self, store: Store, step: Callable[[Transaction], T], done: Callable[[T], bool] = _always
@@ -251,26 +257,7 @@ def put(
         tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
         if before.envelope is not None:
             tx.drop(before.envelope)
-    came = now if arrival.joined is None else arrival.joined.kept.began
-    events = [
-        about(
-            kept,
-            "received",
-            came,
-            envelope=arrival.bundle or message_id,
-            wire_bytes=arrival.size,
-            peer=arrival.peer,
-            evidence=signed(kept),
-        )
-    ]
-    if arrival.pulled is not None:
-        events.insert(0, about(kept, "pulled", came, peer=arrival.peer))
-    if arrival.joined is not None:
-        events.append(about(kept, "joined", now, fragments=arrival.joined.kept.group.count))
-    if how.holds and state is State.HELD:
-        events.append(about(kept, "out_of_order", checked))
-    if state is not State.RECEIVED:
-        events.append(about(kept, state.value, checked))
+    events = arrived(arrival, kept, how, checked)
     given = None
     if how.answer is not None:
         stored = tx.keep(how.answer.envelope)
@@ -286,6 +273,32 @@ def put(
     held_by = _held(context, tx, message_id) if strictly else None
     answer = given if how.as_response else None
     return Given(state, answer, held_by=held_by, back=back, kept=kept)
+
+
+def arrived(arrival: Arrival, kept: Message, how: Answering, checked: datetime) -> list[Event]:
+    """What the journal tells of a message that is taken over."""
+    now = arrival.now
+    came = now if arrival.joined is None else arrival.joined.kept.began
+    events = [
+        about(
+            kept,
+            "received",
+            came,
+            envelope=arrival.bundle or kept.message_id,
+            wire_bytes=arrival.size,
+            peer=arrival.peer,
+            evidence=signed(kept),
+        )
+    ]
+    if arrival.pulled is not None:
+        events.insert(0, about(kept, "pulled", came, peer=arrival.peer))
+    if arrival.joined is not None:
+        events.append(about(kept, "joined", now, fragments=arrival.joined.kept.group.count))
+    if how.holds and kept.state is State.HELD:
+        events.append(about(kept, "out_of_order", checked))
+    if kept.state is not State.RECEIVED:
+        events.append(about(kept, kept.state.value, checked))
+    return events
 
 
 def receipt_left(
@@ -428,7 +441,6 @@ def _refused(
 
 def _part(tx: Transaction, arrival: Arrival, payload: Payload) -> StoredPart:
     """One payload: kept in the form that was signed, described as its consumer sees it."""
-    found, capture = arrival.found, arrival.capture
     plain = payload.content
     assert plain is not None
     assert payload.sha256 is not None
@@ -437,11 +449,10 @@ def _part(tx: Transaction, arrival: Arrival, payload: Payload) -> StoredPart:
     wire_type = payload.media_type or "application/octet-stream"
     file_name = None
     if name is not None:
-        attachment = found.attachments[name]
+        attachment = arrival.found.attachments[name]
         signed, wire_type = attachment.content, attachment.media_type
-        file_name = next(
-            (_file_name(one) for one in capture.attachments if one.content_id == name), None
-        )
+        part = arrival.attached.get(name)
+        file_name = _file_name(part) if part is not None else None
     properties = tuple((one.name, one.value, one.type) for one in payload.part_info.properties)
     return StoredPart(
         name,

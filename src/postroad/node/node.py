@@ -207,6 +207,7 @@ class Node:
         await self._mail.close()
         if self._shipping is not None:
             await self._shipping.finish()
+        await asyncio.to_thread(self.context.ahead.close)
         await self.context.store.close()
 
     async def _recover(self) -> None:

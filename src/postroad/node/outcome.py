@@ -22,7 +22,13 @@ from postroad.node.journaling import about, signed
 from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
 from postroad.node.sender_errors import is_told
-from postroad.node.split_outcome import await_receipt, close_fragments, following, whole_left
+from postroad.node.split_outcome import (
+    await_receipt,
+    close_fragments,
+    following,
+    following_rejection,
+    whole_left,
+)
 from postroad.node.wsrm_states import rested
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.reliability.delivery import (
@@ -416,6 +422,20 @@ def _follow(
     apply(context, tx, whole, follows, now, why, whole.timer)
 
 
+def _group_refused(
+    context: Context, tx: Transaction, fragment: Message, now: datetime, reason: Reason
+) -> None:
+    """A fragment was taken, and later its group rejected: its message cannot be joined any more.
+
+    Errors about a group (EBMS:0051, 0053, 0055) name a fragment that was acknowledged before.
+    """
+    found = following_rejection(tx, fragment, reason.detail)
+    follows = None if found is None else heard(life_of(found.whole), found.said)
+    if found is not None and follows is not None:
+        why = Reason(reason.error_code, found.detail, reason.peer)
+        apply(context, tx, found.whole, follows, now, why, found.whole.timer)
+
+
 def _offer(tx: Transaction, message: Message, decision: Decision) -> None:
     """What is at work is offered again when it is due, what is at rest no more."""
     if decision.life.stage not in AT_WORK:
@@ -541,9 +561,11 @@ def ended(
     decision = heard(life_of(found), said.input, under_way=under_way)
     if decision is not None and said.doubts and decision.life.stage is Stage.FAILED:
         decision = Decision(changed(decision.life, stage=Stage.IN_DOUBT))
-    if decision is None:
-        return None
     reason = Reason(said.error_code, said.detail, peer)
+    if decision is None:
+        if said.input is Input.REFUSED and found.part_of is not None:
+            _group_refused(context, tx, found, now, reason)
+        return None
     # Who is sending a copy writes down that attempt, and ends the work.
     timer = None if under_way else found.timer
     apply(context, tx, found, decision, now, reason, timer, alone=not shares_row(found))

@@ -94,6 +94,18 @@ def following(
     return Following(whole, Input.LEFT if sent else Input.ACKNOWLEDGED)
 
 
+def following_rejection(tx: Transaction, fragment: Message, detail: str | None) -> Following | None:
+    """What follows for the message when its group is rejected after this fragment arrived."""
+    whole = _whole(tx, fragment)
+    if whole is None or whole.split is None or fragment.state not in ARRIVED:
+        return None
+    if whole.split.written < (fragment.fragment or 0):
+        # It is of an earlier group.
+        return None
+    said = f"the group of its fragments was rejected: {detail}"
+    return Following(whole, Input.REFUSED, said)
+
+
 def await_receipt(context: Context, tx: Transaction, fragment: Message, now: datetime) -> None:
     """Where all fragments arrived, the receipt for the whole has its time from now on."""
     whole = _whole(tx, fragment)
@@ -166,7 +178,7 @@ def transfer_of(cut: Split, states: Mapping[State, int]) -> Transfer:
 def _whole(tx: Transaction, fragment: Message) -> Message | None:
     """The message of a fragment, as long as something can follow for it."""
     found = tx.message(Side.SENDING, fragment.part_of or "")
-    return found if found is not None and found.state in AT_WORK else None
+    return found if found is not None and found.state in (*AT_WORK, State.SENT) else None
 
 
 def _terms(context: Context, whole: Message) -> tuple[bool, Policy, timedelta]:

@@ -37,6 +37,7 @@ from postroad.node.keeping import (
     sent_signal,
     take_over,
 )
+from postroad.node.newcomers import Newcomers
 from postroad.node.sharing import Shared
 from postroad.store.interface import Transaction
 from postroad.store.records import Offer, Stored, Work
@@ -136,14 +137,14 @@ class Unbundling:
         responses = self._responses(given, failed)
         answers = self._write(list(responses.values()))
         by_unit = dict(zip(responses, answers, strict=True))
+        arrival, now, left = self._arrival, self._context.clock(), []
         for number, one in given.items():
             answer = by_unit.get(number)
             if one.kept is not None and answer is not None and self._on_response(number):
                 stored = keep(answer.envelope)
-                arrival = self._arrival
                 tx.add_signal(sent_signal(one.kept, answer, stored, arrival.now))
-                now = self._context.clock()
-                tx.record((receipt_left(one.kept, answer, stored, now, arrival.peer),))
+                left.append(receipt_left(one.kept, answer, stored, now, arrival.peer))
+        tx.record(left)
         back = self._refused(tx, keep, failed, by_unit)
         return Taken(given, failed, answers[0] if answers else None, back=back)
 
@@ -156,6 +157,8 @@ class Unbundling:
         """
         given: dict[int, Given] = {}
         failed = dict(self._failed)
+        ids = [unit.message.message_info.message_id for unit in self._bundle.units]
+        newcomers = Newcomers(self._context, tx, self._arrival, keep, ids)
         for partition in self._bundle.partitions:
             culprit: ReceivedUnit | None = None
             for number in partition:
@@ -165,19 +168,28 @@ class Unbundling:
                 elif culprit is not None:
                     failed[number] = (related_failed(unit.message, culprit.message),)
                 else:
-                    one = self._unit(tx, number, unit, keep)
+                    one = self._unit(tx, number, unit, keep, newcomers)
                     if isinstance(one, EbmsError):
                         failed[number], culprit = (one,), unit
                     else:
                         given[number] = one
+        newcomers.write()
         return given, failed
 
     def _unit(
-        self, tx: Transaction, number: int, unit: ReceivedUnit, keep: Callable[[bytes], Stored]
+        self,
+        tx: Transaction,
+        number: int,
+        unit: ReceivedUnit,
+        keep: Callable[[bytes], Stored],
+        newcomers: Newcomers,
     ) -> Given | EbmsError:
         how, match = self._hows[number], unit.match
         assert how is not None
         assert match is not None
+        new = newcomers.take(unit.message, match, how, unit.payloads)
+        if new is not None:
+            return new
         args = (self._arrival, unit.message, match, how, unit.payloads, keep)
         given = take_over(self._context, tx, *args)
         if given.contradicts:

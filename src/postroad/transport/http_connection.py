@@ -27,6 +27,9 @@ from postroad.transport.tls import refusal
 
 logger = logging.getLogger("postroad.http")
 
+_AHEAD: Final = 256 * 1024
+"""More of a body than this waits in the network until the application has taken it; what the loop
+reads at once is less."""
 CLOSE: Final = (b"connection", b"close")
 
 
@@ -195,7 +198,14 @@ class Connection(HttpToolsProtocol):
         self.loose_bytes = 0
         self.body_bytes += len(body)
         self.since = self.heard_at
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        # Bytes are handed over as they are; an array would be copied twice.
+        cycle.body = cycle.body + body if cycle.body else body  # type: ignore[assignment]
+        if len(cycle.body) > _AHEAD:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         self.loose_bytes = 0

@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
+from itertools import islice
 from typing import Final
 
 import httptools
@@ -34,6 +35,8 @@ _JOINED: Final = 256 * KIB
 """Up to this size head and body are one write."""
 _IN_THE_LOOP: Final = 8 * MIB
 """Bodies above this are read by a thread, since the disk may take its time."""
+_AT_ONCE: Final = 4
+"""So many pieces a thread reads before it hands them over."""
 _BUFFERED: Final = 256 * KIB
 _INTERIM: Final = 16
 """So many 1xx may come before an answer."""
@@ -217,16 +220,16 @@ class Exchange(asyncio.Protocol):
             try:
                 if pieces is None:
                     pieces = body.read()
-                piece = await self._next(pieces, body.length)
+                some = await self._next(pieces, body.length)
             except Exception as error:
                 raise _failure(asked, "body", f"the content cannot be read: {error}") from error
-            if piece is None or self._over(asked):
+            if not some or self._over(asked):
                 break
-            given += len(piece)
+            given += sum(map(len, some))
             if given > body.length:
                 raise _failure(asked, "body", f"the content is longer than {body.length} bytes")
             self.transmitted = asked.transmitted = True
-            self.transport.write(head + piece if head else piece)
+            self.transport.writelines([head, *some] if head else some)
             head = b""
             self._moved_at = self.loop.time()
             if progress is not None:
@@ -297,10 +300,11 @@ class Exchange(asyncio.Protocol):
         """Whether there is no use in sending more: an early answer, or a connection that broke."""
         return asked.reply.done() or self.transport.is_closing()
 
-    async def _next(self, pieces: Iterator[bytes], length: int) -> bytes | None:
+    async def _next(self, pieces: Iterator[bytes], length: int) -> list[bytes]:
+        """The next piece, or some of them from a thread, which is not asked for each alone."""
         if length <= _IN_THE_LOOP:
-            return next(pieces, None)
-        reading = self.loop.run_in_executor(None, next, pieces, None)
+            return list(islice(pieces, 1))
+        reading = self.loop.run_in_executor(None, _some, pieces)
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
@@ -528,6 +532,10 @@ class Exchange(asyncio.Protocol):
         self._line.clear()
         self.transport.abort()
         self._wake()
+
+
+def _some(pieces: Iterator[bytes]) -> list[bytes]:
+    return list(islice(pieces, _AT_ONCE))
 
 
 async def _next_of(pieces: AsyncGenerator[bytes, None]) -> bytes | None:

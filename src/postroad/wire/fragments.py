@@ -25,6 +25,7 @@ TYPES: Final = ("application/soap+xml", "application/xop+xml", "text/xml")
 COMPRESSION_ALGORITHMS: Final = ("gzip", "compress", "deflate", "identity")
 MAX_COUNT: Final = 2**31 - 1
 MAX_SIZE: Final = 2**63 - 1
+LONGEST_GROUP_ID: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,10 @@ _PRINTABLE: Final = "[!#-[\\]-~]"  # no space, quote or backslash
 _LINE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f]*")
 _RULES: Final = {
     "href": (re.compile(r"cid:[!-~]+"), "a cid: URL"),
-    "GroupId": (re.compile(r"[^\x00-\x1f\x7f-\x9f]+"), "a group id in one line"),
+    "GroupId": (
+        re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{LONGEST_GROUP_ID}}}"),
+        f"a group id of at most {LONGEST_GROUP_ID} characters in one line",
+    ),
     "Content-Type": (re.compile(MULTIPART_RELATED, re.I), MULTIPART_RELATED),
     "Boundary": (
         re.compile(rf"{_PRINTABLE}(?:(?: |{_PRINTABLE}){{0,68}}{_PRINTABLE})?"),
