@@ -194,3 +194,11 @@ def test_content_is_compressed_with_the_digest_of_what_comes_out(coding: str) ->
     data = read_all(packed.content, MIB)
     assert decode(coding, data) == TEXT
     assert packed.sha256 == hashlib.sha256(data).digest()
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate"])
+def test_what_comes_in_small_chunks_becomes_as_small_as_in_one(name: str) -> None:
+    given = bytes(range(256)) * 40
+    whole = sum(map(len, encoded(name, [given])))
+    chunks = [given[:100], given[100:1000], given[1000:]]
+    assert sum(map(len, encoded(name, chunks))) == whole < 1000

@@ -24,6 +24,7 @@ _PIECE: Final = 256 * 1024
 _MEMBERS: Final = 1000
 _LEVEL: Final = 1
 """As small as zlib at four; the next one that is smaller takes three times as long."""
+_GATHERED: Final = 64 * 1024
 _GZIP: Final = 31
 _ZLIB: Final = 15
 _RAW: Final = -15
@@ -57,10 +58,23 @@ def decoded_at_most(size: int, limits: Limits) -> int:
 
 def _deflated(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
     deflate = isal_zlib.compressobj(_LEVEL, wbits=wbits)
-    for chunk in chunks:
+    for chunk in _gathered(chunks):
         if piece := deflate.compress(chunk):
             yield piece
     yield deflate.flush()
+
+
+def _gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Small chunks together: ISA-L hardly compresses what begins with a few bytes."""
+    held: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        held.append(chunk)
+        size += len(chunk)
+        if size >= _GATHERED:
+            yield held[0] if len(held) == 1 else b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
 
 
 def _gzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
