@@ -27,6 +27,7 @@ _LEVEL: Final = 1
 _GZIP: Final = 31
 _ZLIB: Final = 15
 _RAW: Final = -15
+_FIRST: Final = 1024
 _NEVER: Final = "it is damaged, or was never compressed"
 
 Stream = Callable[[Iterable[bytes]], Iterator[bytes]]
@@ -57,10 +58,21 @@ def decoded_at_most(size: int, limits: Limits) -> int:
 
 def _deflated(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
     deflate = isal_zlib.compressobj(_LEVEL, wbits=wbits)
-    for chunk in chunks:
+    for chunk in _with_first(chunks):
         if piece := deflate.compress(chunk):
             yield piece
     yield deflate.flush()
+
+
+def _with_first(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The first chunks as one: what begins with a few bytes and is short ISA-L leaves as it is."""
+    first, rest = bytearray(), iter(chunks)
+    for chunk in rest:
+        first += chunk
+        if len(first) >= _FIRST:
+            break
+    yield bytes(first)
+    yield from rest
 
 
 def _gzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
