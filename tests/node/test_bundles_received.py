@@ -96,6 +96,22 @@ def test_a_bundle_that_breaks_its_pmodes_is_refused_whole_and_its_units_may_come
     run(scenario())
 
 
+def test_units_are_delivered_in_their_order_also_where_one_was_refused_before(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        bundles = await parties(tmp_path)
+        old = bundles.unit("x")
+        bundles.exchange.clock.wait(11)
+        refused = bundles.unit("b")
+        assert said(await bundles.bundle(refused, old)) == {"b": "EBMS:0030"}
+        await bundles.bundle(bundles.unit("a"), refused, bundles.unit("c"))
+        assert await bundles.inbox() == ["a", "b", "c"]
+        assert await bundles.events("c") == ["received", "delivered", "receipt_sent"]
+
+    run(scenario())
+
+
 def test_a_copy_of_a_bundle_gets_the_first_answer_byte_for_byte(tmp_path: Path) -> None:
     async def scenario() -> None:
         bundles = await parties(tmp_path)

@@ -33,7 +33,7 @@ _LOOK_AHEAD: Final = 16
 _NO_TIME: Final = timedelta(0)
 
 
-class Waiting(Struct, frozen=True):
+class Waiting(Struct, frozen=True, gc=False):
     """A unit that was submitted and not sent yet."""
 
     id: str

@@ -77,7 +77,7 @@ Named = tuple[str, str, str | None]
 """Name, value and type of a property."""
 
 
-class DraftPayload(Struct, frozen=True):
+class DraftPayload(Struct, frozen=True, gc=False):
     """A payload as the application gave it."""
 
     content: Content
@@ -90,7 +90,7 @@ class DraftPayload(Struct, frozen=True):
     """None: as the P-Mode says."""
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, gc=False):
     """What the application wants to send; what is None is taken from the P-Mode."""
 
     message_id: str
@@ -105,7 +105,7 @@ class Draft(Struct, frozen=True):
     """Of a reply: where its request says that it is routed to."""
 
 
-class PackedPart(Struct, frozen=True):
+class PackedPart(Struct, frozen=True, gc=False):
     """A payload in its signed form, and as the application knows it."""
 
     payload: DraftPayload
@@ -115,7 +115,7 @@ class PackedPart(Struct, frozen=True):
     properties: tuple[Property, ...]
 
 
-class PackedUnit(Struct, frozen=True):
+class PackedUnit(Struct, frozen=True, gc=False):
     """A user message with its payloads in their signed form: to go alone, or in a bundle."""
 
     user_message: UserMessage
@@ -345,7 +345,7 @@ def soap_version(leg: Leg) -> SoapVersion:
     return SoapVersion.SOAP_11 if agreed == "1.1" else SoapVersion.SOAP_12
 
 
-class WirePart(Struct, frozen=True):
+class WirePart(Struct, frozen=True, gc=False):
     """An attachment as it is sent."""
 
     content_id: str

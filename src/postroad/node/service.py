@@ -48,7 +48,7 @@ class Refused(Exception):
         """An EBMS code where one fits."""
 
 
-class SubmittedPayload(Struct, frozen=True):
+class SubmittedPayload(Struct, frozen=True, gc=False):
     """A payload as the application gives it."""
 
     content: Content
@@ -64,7 +64,7 @@ class SubmittedPayload(Struct, frozen=True):
     """None: as the P-Mode says."""
 
 
-class Submission(Struct, frozen=True):
+class Submission(Struct, frozen=True, gc=False):
     """A message as the application gives it. What is None is taken from the P-Mode."""
 
     pmode: str
@@ -82,7 +82,7 @@ class Submission(Struct, frozen=True):
     """To the partner's test service: checked and acknowledged there, and not delivered."""
 
 
-class Submitted(Struct, frozen=True):
+class Submitted(Struct, frozen=True, gc=False):
     message: Message
     repeated: bool
     """The same was submitted before; this is what became of it."""

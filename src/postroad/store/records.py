@@ -2,7 +2,7 @@
 
 These are made several times for every message, so they are structs of msgspec: many times quicker
 to make and to change than dataclasses. `msgspec.structs.replace` makes a copy with
-other fields.
+other fields. No cycle can lead through them, so the collector of garbage need not look (`gc`).
 """
 
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class State(StrEnum):
     REJECTED = "rejected"
 
 
-class Stored(Struct, frozen=True):
+class Stored(Struct, frozen=True, gc=False):
     """Where durable content lies."""
 
     place: str
@@ -66,7 +66,7 @@ class Stored(Struct, frozen=True):
     size: int
 
 
-class StoredPart(Struct, frozen=True):
+class StoredPart(Struct, frozen=True, gc=False):
     """One payload of a message, as it is signed: decrypted, and still compressed if it came so."""
 
     content_id: str | None
@@ -86,7 +86,7 @@ class StoredPart(Struct, frozen=True):
     file_name: str | None = None
 
 
-class Split(Struct, frozen=True, omit_defaults=True):
+class Split(Struct, frozen=True, gc=False, omit_defaults=True):
     """How an outgoing message was cut: beside its parts, all that fragments are made of."""
 
     group_id: str
@@ -107,7 +107,7 @@ class Split(Struct, frozen=True, omit_defaults=True):
     """The digests that a receipt for the whole has to name."""
 
 
-class Message(Struct, frozen=True, omit_defaults=True):
+class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     """One message on one side. What lists are filtered by is a field, the rest is in `parts`."""
 
     side: Side
@@ -215,7 +215,7 @@ INBOX: Final = (State.DELIVERED, State.CONSUMED)
 """The states of what is, or was, for the application."""
 
 
-class Extent(Struct, frozen=True):
+class Extent(Struct, frozen=True, gc=False):
     """How far the inbox is: what came to it, and what retention removed from it."""
 
     epoch: int
@@ -225,7 +225,7 @@ class Extent(Struct, frozen=True):
     """The greatest key of those that were removed; 0 for none."""
 
 
-class Signal(Struct, frozen=True):
+class Signal(Struct, frozen=True, gc=False):
     """A receipt or an error about a message, with its bytes."""
 
     side: Side
@@ -246,7 +246,7 @@ class Signal(Struct, frozen=True):
     detail: str | None = None
 
 
-class Work(Struct, frozen=True):
+class Work(Struct, frozen=True, gc=False):
     """Something that is still to be done, by whoever claims it."""
 
     kind: str
@@ -270,7 +270,7 @@ class Work(Struct, frozen=True):
     """Then somebody has to look at it, whomever it needs and wherever it stands in its lane."""
 
 
-class Offer(Struct, frozen=True):
+class Offer(Struct, frozen=True, gc=False):
     """A message, or a signal, that waits in a channel until somebody pulls it."""
 
     channel: str
@@ -286,7 +286,7 @@ class Offer(Struct, frozen=True):
     """Of a signal: the message that it is about, which this node received."""
 
 
-class Queue(Struct, frozen=True):
+class Queue(Struct, frozen=True, gc=False):
     """How much waits in a channel."""
 
     count: int = 0
@@ -294,14 +294,14 @@ class Queue(Struct, frozen=True):
     """When that came which waits longest."""
 
 
-class Load(Struct, frozen=True):
+class Load(Struct, frozen=True, gc=False):
     """How much waits to be passed on in somebody's name."""
 
     messages: int = 0
     bytes: int = 0
 
 
-class Notice(Struct, frozen=True, omit_defaults=True):
+class Notice(Struct, frozen=True, gc=False, omit_defaults=True):
     """What an application is told about a message that it sent, until it says that it knows."""
 
     message_id: str
@@ -317,7 +317,7 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     id: int = 0
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """One event of the journal; node, epoch and seq are the store's. Names are those of JOURNAL."""
 
     at: datetime
@@ -352,7 +352,7 @@ class Event(Struct, frozen=True):
     evidence: str | None = None
 
 
-class Recorded(Struct, frozen=True):
+class Recorded(Struct, frozen=True, gc=False):
     """An event as it stands in the journal."""
 
     node: str
@@ -361,7 +361,7 @@ class Recorded(Struct, frozen=True):
     event: Event
 
 
-class Shipped(Struct, frozen=True):
+class Shipped(Struct, frozen=True, gc=False):
     """How far the journal was shipped to a place."""
 
     target: str

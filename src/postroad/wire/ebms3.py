@@ -1,6 +1,7 @@
 """The eb:Messaging header as values (ebMS 3.0 Core 5.2, AS4, Part 2 section 5.1).
 
 Read by `ebms3_reader`, written by `ebms3_writer`. Names are the specification's.
+No cycle can lead through these values, so the collector of garbage need not look (`gc`).
 """
 
 from datetime import datetime
@@ -16,14 +17,14 @@ CHARACTER_SET: Final = "CharacterSet"
 GZIP: Final = "application/gzip"
 
 
-class MessageInfo(Struct, frozen=True):
+class MessageInfo(Struct, frozen=True, gc=False):
     timestamp: datetime
     """Aware, UTC."""
     message_id: str
     ref_to_message_id: str | None = None
 
 
-class PartyId(Struct, frozen=True):
+class PartyId(Struct, frozen=True, gc=False):
     value: str
     type: str | None = None
 
@@ -31,7 +32,7 @@ class PartyId(Struct, frozen=True):
         return f"{self.type}::{self.value}" if self.type else self.value
 
 
-class Party(Struct, frozen=True):
+class Party(Struct, frozen=True, gc=False):
     """The content of eb:From or eb:To."""
 
     party_ids: tuple[PartyId, ...]
@@ -41,7 +42,7 @@ class Party(Struct, frozen=True):
         return ", ".join(map(str, self.party_ids))
 
 
-class Service(Struct, frozen=True):
+class Service(Struct, frozen=True, gc=False):
     value: str
     type: str | None = None
 
@@ -49,37 +50,37 @@ class Service(Struct, frozen=True):
         return f"{self.type}::{self.value}" if self.type else self.value
 
 
-class AgreementRef(Struct, frozen=True):
+class AgreementRef(Struct, frozen=True, gc=False):
     value: str
     type: str | None = None
     pmode: str | None = None
 
 
-class CollaborationInfo(Struct, frozen=True):
+class CollaborationInfo(Struct, frozen=True, gc=False):
     service: Service
     action: str
     conversation_id: str
     agreement_ref: AgreementRef | None = None
 
 
-class Property(Struct, frozen=True):
+class Property(Struct, frozen=True, gc=False):
     name: str
     value: str
     type: str | None = None
 
 
-class Schema(Struct, frozen=True):
+class Schema(Struct, frozen=True, gc=False):
     location: str
     version: str | None = None
     namespace: str | None = None
 
 
-class Description(Struct, frozen=True):
+class Description(Struct, frozen=True, gc=False):
     text: str
     lang: str
 
 
-class PartInfo(Struct, frozen=True):
+class PartInfo(Struct, frozen=True, gc=False):
     href: str | None = None
     """`cid:…` an attachment, `#id` an element of the Body, another URL an external payload,
     None the whole Body."""
@@ -91,7 +92,7 @@ class PartInfo(Struct, frozen=True):
         return next((p.value for p in self.properties if p.name == name), None)
 
 
-class UserMessage(Struct, frozen=True):
+class UserMessage(Struct, frozen=True, gc=False):
     message_info: MessageInfo
     from_party: Party
     to_party: Party
@@ -109,7 +110,7 @@ class UserMessage(Struct, frozen=True):
         return next((p.value for p in self.properties if p.name == name), None)
 
 
-class Selection(Struct, frozen=True):
+class Selection(Struct, frozen=True, gc=False):
     """The selection items of a selective PullRequest; all that are given must match. [P2-5.1-01]"""
 
     ref_to_message_id: str | None = None
@@ -123,7 +124,7 @@ class Selection(Struct, frozen=True):
     properties: tuple[Property, ...] = ()
 
 
-class PullRequest(Struct, frozen=True):
+class PullRequest(Struct, frozen=True, gc=False):
     mpc: str | None = None
     selection: Selection | None = None
 
@@ -132,7 +133,7 @@ class PullRequest(Struct, frozen=True):
         return self.mpc or DEFAULT_MPC
 
 
-class Transform(Struct, frozen=True):
+class Transform(Struct, frozen=True, gc=False):
     algorithm: str
     prefixes: tuple[str, ...] = ()
     """The InclusiveNamespaces prefix list of an exclusive canonicalisation."""
@@ -147,13 +148,13 @@ class Reference(NamedTuple):
     digest_value: bytes
 
 
-class NonRepudiationInformation(Struct, frozen=True):
+class NonRepudiationInformation(Struct, frozen=True, gc=False):
     references: tuple[Reference, ...]
     message_part_identifiers: tuple[str, ...] = ()
     """Allowed by the ebBP schema, forbidden by AS4; kept so that it can be reported."""
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """Exactly one of the two contents: non-repudiation of receipt, or reception awareness."""
 
     non_repudiation: NonRepudiationInformation | None = None
@@ -161,7 +162,7 @@ class Receipt(Struct, frozen=True):
     """The copy of the received eb:UserMessage."""
 
 
-class Error(Struct, frozen=True):
+class Error(Struct, frozen=True, gc=False):
     """An eb:Error as it stands in a message (what the table says of a code is `errors.ERRORS`)."""
 
     error_code: str
@@ -175,7 +176,7 @@ class Error(Struct, frozen=True):
     error_detail: str | None = None
 
 
-class SignalMessage(Struct, frozen=True):
+class SignalMessage(Struct, frozen=True, gc=False):
     """One signal: a PullRequest, a Receipt, or one or more Errors."""
 
     message_info: MessageInfo
@@ -187,7 +188,7 @@ class SignalMessage(Struct, frozen=True):
 Unit = UserMessage | SignalMessage
 
 
-class Messaging(Struct, frozen=True):
+class Messaging(Struct, frozen=True, gc=False):
     """The eb:Messaging header block with its units in document order."""
 
     units: tuple[Unit, ...]

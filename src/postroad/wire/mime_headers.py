@@ -65,7 +65,7 @@ def checked_value(value: str) -> str:
     return value
 
 
-class ContentType(Struct, frozen=True):
+class ContentType(Struct, frozen=True, gc=False):
     """A media type in lower case and its parameters, their names in lower case."""
 
     media_type: str
@@ -202,7 +202,7 @@ def _without_comments(value: str) -> str:
     return "".join(kept)
 
 
-class Headers(Struct, frozen=True):
+class Headers(Struct, frozen=True, gc=False):
     """Header fields in their order, found by name in any case."""
 
     pairs: tuple[tuple[str, str], ...] = ()
