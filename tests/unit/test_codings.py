@@ -63,6 +63,13 @@ def test_how_the_bytes_are_cut_does_not_matter_to_the_reader(coding: str) -> Non
         assert decode(coding, coded, size) == data
 
 
+@pytest.mark.parametrize("size", [1, 40, 300])
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "compress"])
+def test_a_short_text_is_made_smaller_however_it_is_cut(coding: str, size: int) -> None:
+    data = b"the same again and again, " * 400
+    assert len(b"".join(encoded(coding, cut(data, size)))) < len(data) / 4
+
+
 @pytest.mark.req("P2-4.2.4-02")
 def test_gzip_and_deflate_are_the_formats_of_their_rfcs() -> None:
     assert gzip.decompress(encode("gzip", TEXT)) == TEXT
