@@ -20,6 +20,7 @@ from postroad.reliability import (
     link,
     link_receiver,
     order,
+    wsreliability,
     wsrm,
 )
 from postroad.reliability.agreed import policy_of
@@ -111,6 +112,26 @@ def _wsrm_destination() -> str:
     )
 
 
+def _wsr_receiving() -> str:
+    return rows(
+        ("what comes", "what is done", "fault"),
+        (
+            (one.value, verdict.done.value, verdict.fault.value if verdict.fault else "")
+            for one, verdict in wsreliability.RECEIVING.items()
+        ),
+    )
+
+
+def _wsr_replies() -> str:
+    return rows(
+        ("a reply", "what it is"),
+        (
+            (fault.value if fault else "an acknowledgment", given.value)
+            for fault, given in wsreliability.REPLIES.items()
+        ),
+    )
+
+
 def _unlike(other: wsrm.Verdict, usual: wsrm.Verdict) -> str:
     return "" if other is usual else other.value
 
@@ -149,6 +170,8 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "link_receiver": _link_receiver,
     "wsrm_source": lambda: markdown(wsrm.SOURCE),
     "wsrm_destination": _wsrm_destination,
+    "wsr_receiving": _wsr_receiving,
+    "wsr_replies": _wsr_replies,
 }
 
 

@@ -13,7 +13,7 @@ from postroad.node.fragment_groups import group_there
 from postroad.store.interface import StoreFull
 from postroad.store.records import Side, State
 from postroad.wire.content import BytesContent
-from postroad.wire.ebms3 import Property, UserMessage
+from postroad.wire.ebms3 import PartInfo, Property, UserMessage
 from postroad.wire.fragments import MessageHeader
 from tests.node.collecting import errors as answered
 from tests.node.joining import (
@@ -35,6 +35,7 @@ from tests.node.joining import (
 from tests.node.reliable import CARRIER, SELLER, STORES, Station, World, failing, played
 
 HEADER = MessageHeader("another", "text/xml", "root@x")
+NOWHERE = (PartInfo("cid:nowhere"),)
 ONE, TWO, THREE = (f"{number}.{GROUP}@buyer.example" for number in (1, 2, 3))
 
 
@@ -434,6 +435,27 @@ async def test_who_proves_nothing_touches_no_group(world: World) -> None:
     bad = given.fragment(2, "bad@buyer.example", change=saying(fragment_count=9), signed=False)
     assert "EBMS:0103" in answered(await seller.receive(*bad))
     assert await standing(seller, given) is Standing.GATHERING
+    await bring(seller, given, 2, 3)
+    await world.wait(2)
+    assert await seller.inbox() == [SOURCE]
+
+
+@pytest.mark.req("P2-4.3.2-18")
+@pytest.mark.parametrize(("parts", "code"), [((), "EBMS:0053"), (NOWHERE, "EBMS:0007")])
+@played
+async def test_who_needs_no_signature_by_another_pmode_harms_no_group(
+    world: World, parts: tuple[PartInfo, ...], code: str
+) -> None:
+    agree_on_splitting(world, signed=True)
+    agree_on_splitting(world, "open")
+    buyer, seller = await world.both()
+    given, forged = large(buyer), large(buyer, pmode="open", message_id="x@buyer.example")
+    await bring(seller, given, 1)
+    name = "forged@buyer.example"
+    sent = forged.fragment(2, name, header=lambda message: replace(message, part_infos=parts))
+    assert silent(await seller.receive(*sent))
+    await world.wait(2)
+    assert errors(world, name) == [code]
     await bring(seller, given, 2, 3)
     await world.wait(2)
     assert await seller.inbox() == [SOURCE]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from postroad.store.records import Message, Side, State
+from tests.node.asking import ASYNCHRONOUS, PRICES, Q, R, ask, reply
 from tests.node.collecting import collect
 from tests.node.joining import payloads
 from tests.node.reliable import (
@@ -19,7 +20,9 @@ from tests.node.reliable import (
     STORES,
     Held,
     Posted,
+    Station,
     World,
+    address,
     lost,
     passed,
     played,
@@ -158,6 +161,35 @@ async def test_fragments_are_pulled_one_by_one_in_ascending_order(
     sent = [one for one in await buyer.journal("sent") if one.kind == "fragment"]
     assert [one.message_id for one in sent] == [one.message_id for one in found]
     assert [one.fragment for one in sent] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("binding", ASYNCHRONOUS)
+@played
+async def test_requests_and_replies_go_in_fragments(world: World, binding: str) -> None:
+    ask(world, binding, signed=True)
+    for at in (BUYER, SELLER):
+        for leg, sender in zip(world._pmodes[at][0]["legs"], (BUYER, SELLER), strict=True):
+            leg["splitting"] = splitting()
+            back = {"reply_pattern": "callback", "reply_to": address(sender)}
+            leg["security"]["send_receipt"] |= back
+    buyer, seller = await world.both()
+    await buyer.send(Q, PRICES, payload=PAYLOAD)
+    await fetched(world, seller)
+    assert await payloads(seller, Q) == [PAYLOAD]
+    await reply(seller, payload=PAYLOAD)
+    await fetched(world, buyer)
+    assert await payloads(buyer, R) == [PAYLOAD]
+    assert await buyer.state(Q) is await seller.state(R) is State.ACKNOWLEDGED
+    assert (await buyer.message(Q, Side.SENDING)).reply_message_id == R
+    assert await buyer.work() == await seller.work() == {}
+
+
+async def fetched(world: World, puller: Station) -> None:
+    """What is pulled there is pulled; the rest comes by itself."""
+    await world.wait(3)
+    if any(one.pmode.id == PRICES for one in puller.node.context.in_force.pulled):
+        await puller.process.ask(puller.node.pull(PRICES, most=10))
+    await world.wait(5)
 
 
 @played

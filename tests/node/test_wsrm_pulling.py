@@ -9,8 +9,20 @@ from postroad.node.service import Refused
 from postroad.store.records import State
 from postroad.wire.wsrm import CreateSequence
 from postroad.wire.wsrm_reader import read_lifecycle
-from tests.node.collecting import collect, errors, request
-from tests.node.reliable import BUYER, ORDERS, SELLER, STORES, World, lost, played, reply_lost
+from tests.node.collecting import MPC, collect, errors, request
+from tests.node.hubs import NEAR, hub, rule
+from tests.node.reliable import (
+    BUYER,
+    ORDERS,
+    SELLER,
+    STORES,
+    World,
+    address,
+    lost,
+    party,
+    played,
+    reply_lost,
+)
 from tests.node.sequences import RETRY, envelope_of, headers_of, kind_of, kinds, unless
 
 M = [f"m{n}@buyer" for n in range(6)]
@@ -228,3 +240,35 @@ async def test_a_stranger_cannot_pull_in_the_sequence_of_another(world: World) -
     assert errors(response) == ["EBMS:0101"]
     assert (await buyer.message(M[1])).attempts == 0
     assert await seller.inbox() == [M[0]]
+
+
+def relay(name: str, to: str, **match: Any) -> dict[str, Any]:
+    return {"id": name, "match": match, "to": {"relay": [address(to)]}}
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.req("P2-2.8.3-01")
+@played
+async def test_from_end_to_end_messages_are_pulled_reliably_through_a_hub(
+    world: World, signed: bool
+) -> None:
+    agree(world, signed=signed, mpc=MPC)
+    for station in (BUYER, SELLER):
+        leg = world._pmodes[station][0]["legs"][0]
+        leg["addressing"] = {"address": "icloud"}
+    world._pmodes[SELLER][0]["legs"][0]["protocol"]["address"] = address(NEAR)
+    about = rule("about", BUYER, to_party=party(BUYER), action=ORDERS)
+    about["to"] = {"push": about["to"]["push"], "forward": "sync"}
+    hub(world, NEAR, relay("over", BUYER, action=f"{ORDERS}.pull"), about)
+    await world.start(NEAR)
+    buyer, seller = await world.both()
+    for one in M[:2]:
+        await buyer.send(one)
+    world.wire.usual[NEAR] = unless(lambda one: kind_of(one) == "message", reply_lost)
+    assert await pull(world) == ()
+    world.wire.usual.clear()
+    assert await pull(world, most=2) == tuple(M[:2])
+    await world.wait(1)
+    assert await seller.inbox() == M[:2]
+    assert [await buyer.state(one) for one in M[:2]] == [State.ACKNOWLEDGED] * 2
+    assert {one.sender for one in world.wire.to(BUYER)} == {NEAR}

@@ -264,7 +264,7 @@ def test_what_has_no_place_is_told() -> None:
         for remark in imported(('action="place"', 'action="place" splitting="s"')).notes
     ]
     assert "mpcs/mpc/@retention_downloaded is not carried over" in told
-    assert "splitting is not carried over: messages are sent whole in this version" in told
+    assert "splitting is not carried over: add it to the leg, with receipts that call back" in told
     assert any("Java keystores" in text for text in told)
     assert any(text.startswith("parties/party is not carried over") for text in told)
 

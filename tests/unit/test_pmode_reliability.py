@@ -11,6 +11,8 @@ from postroad.agreement.retrying import retry_of
 from postroad.wire.names import DEFAULT_MPC, WSRM
 
 HEAD = "id: p\ninitiator: {party: urn:acme, authorization: {username: u, password: p}}\n"
+PULL = "mep_binding: pull\n"
+WSR_LEG = "reliability: {protocol: ws-reliability, at_least_once: {contract: true%s}%s}"
 WSRM_LEG = "reliability: {protocol: wsrm, at_least_once: {contract: true%s}%s}"
 
 
@@ -45,10 +47,9 @@ def test_a_contract_that_can_be_kept_has_no_problem() -> None:
     [
         ("reliability: {at_most_once: true}", "names no protocol"),
         ("reliability: {protocol: wsrm, in_order: true}", "nothing is agreed on"),
-        (
-            "reliability: {protocol: ws-reliability, at_least_once: {contract: true}}",
-            "WS-Reliability is not spoken",
-        ),
+        (WSR_LEG % ("", ", in_order: true"), "a group of its own, without order"),
+        (WSR_LEG % ("", ", correlation: eb3:MessageInfo"), "a group of its own"),
+        (WSR_LEG % (", reply_pattern: Pull", ""), "neither messages nor acknowledgments"),
         (WSRM_LEG % (", reply_pattern: Callback", ""), "nothing says where"),
         (WSRM_LEG % ("", ", correlation: 'a['"), "is no XPath"),
         (WSRM_LEG % ("", "") + "\n    bundling: {policy: optional}", "bundles are not sent"),
@@ -68,12 +69,12 @@ def test_what_cannot_be_kept_is_refused(leg: str, said: str) -> None:
 
 
 def test_messages_may_be_pulled_in_sequences() -> None:
-    assert told(WSRM_LEG % ("", ""), "mep_binding: pull\n") == []
+    assert told(WSRM_LEG % ("", ""), PULL) == []
 
 
 def test_acknowledgments_of_pulled_messages_are_not_pulled() -> None:
     leg = WSRM_LEG % (", reply_pattern: Pull", "")
-    assert "with its next request" in only(leg, "mep_binding: pull\n")
+    assert "with its next request" in only(leg, PULL)
 
 
 def test_without_reliable_pull_acknowledgments_call_back() -> None:
@@ -81,7 +82,7 @@ def test_without_reliable_pull_acknowledgments_call_back() -> None:
         "reliability: {protocol: wsrm, at_least_once: {contract: {enabled: true, "
         "reliable_pull: false}}}"
     )
-    assert "have to call back" in only(leg, "mep_binding: pull\n")
+    assert "have to call back" in only(leg, PULL)
 
 
 def test_late_replies_are_not_pulled_in_sequences() -> None:
@@ -122,3 +123,28 @@ def test_paths_of_correlation_start_at_the_message() -> None:
     found = reliable_of(agreed(WSRM_LEG % ("", f", correlation: '{paths}'")).legs[0])
     assert found is not None
     assert found.correlation == ("eb3:CollaborationInfo/eb3:Service", "eb3:PartyInfo")
+
+
+@pytest.mark.req("P2-6.6.1-02")
+@pytest.mark.parametrize("pattern", ["", ", reply_pattern: Poll"])
+def test_ws_reliability_is_a_protocol_for_messages_that_are_pushed(pattern: str) -> None:
+    assert told(WSR_LEG % (pattern, "")) == []
+
+
+def test_with_ws_reliability_nothing_is_pulled() -> None:
+    leg = WSR_LEG % ("", "")
+    assert any("messages nor acknowledgments are pulled" in str(one) for one in told(leg, PULL))
+
+
+@pytest.mark.req("P2-2.8.2-02")
+def test_a_secure_sequence_has_one_correlation() -> None:
+    leg = WSRM_LEG % ("", ", correlation: eb3:MessageInfo") + "\n    security: {conversation: %s}"
+    other = "{correlation: eb3:PartyInfo}"
+    same = "{correlation: eb3:MessageInfo}"
+    assert any("share conversation and sequence" in str(one) for one in told(leg % other))
+    assert not any("share conversation and sequence" in str(one) for one in told(leg % same))
+
+
+def test_a_secure_conversation_is_refused_with_what_to_do() -> None:
+    [problem] = told("security: {conversation: true}")
+    assert "sign and encrypt with security.x509" in str(problem)

@@ -158,7 +158,7 @@ def delivery(parts: Parts, leg: Element) -> Plain:
     """Compression, retries, duplicates, splitting."""
     source = parts.source
     if source.attribute(leg, "splitting"):
-        message = "splitting is not carried over: messages are sent whole in this version"
+        message = "splitting is not carried over: add it to the leg, with receipts that call back"
         source.note(leg, message)
     compressed = _flag(parts, leg, "compressPayloads")
     awareness: Plain | bool | None = None

@@ -41,6 +41,11 @@ PRIVATE: Final = "x-"
 _GROUP: Final = 3
 """How much of a path names its group: `legs`, the number, `security`."""
 
+_INSTEAD: Final[dict[object, str]] = {
+    "conversation": "sign and encrypt with security.x509, hubs pass on conversations of others",
+}
+"""What to do where a parameter is not supported."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -204,8 +209,9 @@ class _Reading:
             self._breach(file, node, breach)
         refused = [] if self._supported is None else unsupported(PMode, data, self._supported)
         for path in refused:
-            hint = "remove it; it is refused because nothing would come of it"
-            self._breach(file, node, Breach(path, "not supported by this version", hint))
+            hint = _INSTEAD.get(path[-1], "it is refused because nothing would come of it")
+            breach = Breach(path, "not supported by this version", f"remove it; {hint}")
+            self._breach(file, node, breach)
         try:
             pmode = PMode.model_validate(data)
         except ValidationError as error:

@@ -42,12 +42,6 @@ def contracts_need_a_protocol(pmode: PMode) -> Iterator[Breach]:
                 "a protocol is named, and nothing is agreed on that it has to keep",
                 "add at_least_once.contract: true",
             )
-        elif agreed.protocol != WSRM:
-            yield Breach(
-                (*place, "protocol"),
-                "WS-Reliability is not spoken in this version",
-                "write protocol: wsrm",
-            )
 
 
 def _reliable(pmode: PMode) -> Iterator[tuple[int, Path, Leg, Reliable]]:
@@ -104,11 +98,36 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
             )
 
 
+def ws_reliability_is_for_single_messages(pmode: PMode) -> Iterator[Breach]:
+    """What this version leaves out of WS-Reliability: groups of several messages, and pulling."""
+    for index, path, _, agreed in _reliable(pmode):
+        if agreed.protocol == WSRM:
+            continue
+        if agreed.in_order:
+            yield Breach(
+                (*path, "in_order"),
+                "with WS-Reliability each message is a group of its own, without order",
+                "write protocol: wsrm, or remove in_order",
+            )
+        if agreed.correlation:
+            yield Breach(
+                (*path, "correlation"),
+                "with WS-Reliability each message is a group of its own",
+                "write protocol: wsrm, or remove correlation",
+            )
+        if is_pulled(pmode, index) or agreed.pattern == "Pull":
+            yield Breach(
+                (*path, "protocol"),
+                "with WS-Reliability neither messages nor acknowledgments are pulled",
+                "write protocol: wsrm",
+            )
+
+
 def acknowledgments_have_a_way(pmode: PMode) -> Iterator[Breach]:
     """Acknowledgments that call back need an address, and only the Initiator pulls some."""
     for index, path, _, agreed in _reliable(pmode):
         place: Path = (*path, "at_least_once")
-        if is_pulled(pmode, index):
+        if is_pulled(pmode, index) and agreed.protocol == WSRM:
             yield from _pulled(place, agreed)
             continue
         if agreed.pattern == "Callback" and agreed.acks_to is None:
@@ -162,6 +181,7 @@ def correlations_are_xpaths(pmode: PMode) -> Iterator[Breach]:
 ABILITY_RULES: Final[tuple[Rule, ...]] = (
     contracts_need_a_protocol,
     reliability_stands_alone,
+    ws_reliability_is_for_single_messages,
     acknowledgments_have_a_way,
     correlations_are_xpaths,
 )

@@ -9,7 +9,7 @@ from postroad.agreement.addressing import Addressing
 from postroad.agreement.places import contract_of, is_pulled
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.reply_patterns import acks_channel
-from postroad.wire.names import WSRM
+from postroad.wire.names import WSR, WSRM
 
 _ROOTS: Final = ("ebint:UserMessage/", "eb3:UserMessage/", "eb:UserMessage/")
 
@@ -64,6 +64,12 @@ def wsrm_of(leg: Leg) -> Reliable | None:
     """The same where the protocol is WS-ReliableMessaging."""
     found = reliable_of(leg)
     return found if found is not None and found.protocol == WSRM else None
+
+
+def wsr_of(leg: Leg) -> Reliable | None:
+    """The same where the protocol is WS-Reliability. [P2-6.6.1-02]"""
+    found = reliable_of(leg)
+    return found if found is not None and found.protocol == WSR else None
 
 
 def pulled_in_sequence(pmode: PMode, leg: Leg, index: int) -> bool:

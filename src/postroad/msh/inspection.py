@@ -46,6 +46,7 @@ from postroad.wire.soap import (
 )
 from postroad.wire.soap_faults import read_fault, version_mismatch_fault
 from postroad.wire.wsa import read_addressing
+from postroad.wire.wsreliability import read_wsr_headers
 from postroad.wire.wsrm_faults import read_rm_fault
 from postroad.wire.wsrm_reader import read_rm_headers
 
@@ -152,6 +153,14 @@ class Look:
         if envelope is None or not headless or self._ebxml is not None:
             return False
         return _protocol(envelope) == "wsrm"
+
+    @property
+    def is_wsr_message(self) -> bool:
+        """Whether it is a message of WS-Reliability alone, once it was read."""
+        if self._found.envelope is None:
+            return False
+        headless = self._found.messaging is None and self._messaging_element is None
+        return headless and self._ebxml is None and _protocol(self._envelope) == "wsreliability"
 
     def terms(self) -> Terms | None:
         """The terms of the message's P-Mode, where P-Modes were given."""
@@ -306,7 +315,7 @@ class Look:
 
     def _understood(self) -> frozenset[str]:
         """What is known here; who acts on a message speaks fewer protocols than who looks at it."""
-        spoken = (names.WSRM, names.WSRM10) if self._lens.receiving else _OTHER_PROTOCOLS
+        spoken = (names.WSRM, names.WSRM10, names.WSR) if self._lens.receiving else _OTHER_PROTOCOLS
         known = {MESSAGING, _SECURITY, MESSAGE_FRAGMENT, *ROUTING_INPUT_TAGS}
         for block in self._envelope.blocks:
             namespace = xml.namespace(block.element)
@@ -315,16 +324,20 @@ class Look:
         return frozenset(known)
 
     def _reliability(self) -> None:
-        """WS-ReliableMessaging: what it says of a sequence is worth its signature."""
+        """What a protocol of reliable messaging says is worth its signature."""
         self._bound += (
             block.element
             for block in self._envelope.blocks
-            if xml.namespace(block.element) == names.WSRM
+            if xml.namespace(block.element) in (names.WSRM, names.WSR)
             and xml.local(block.element) != "SequenceFault"
         )
         self._found.rm, problems = read_rm_headers(self._envelope)
         self._found.rm_fault = read_rm_fault(self._envelope)
         self._problems += problems
+        self._found.wsr, broken = read_wsr_headers(self._envelope)
+        self._found.wsr_broken = tuple(broken)
+        if not self._lens.receiving:
+            self._problems += [one.problem for one in broken]
 
     def _routing(self) -> None:
         try:

@@ -29,6 +29,7 @@ from postroad.wire.multihop import RoutingInput
 from postroad.wire.soap import Envelope
 from postroad.wire.soap_faults import Fault
 from postroad.wire.wsa import Addressing
+from postroad.wire.wsreliability import Broken, WsrHeaders
 from postroad.wire.wsrm import RmHeaders
 from postroad.wire.wsrm_faults import RmFault
 
@@ -83,6 +84,10 @@ class Inspection:
     routing: RoutingInput | None = None
     fragment: MessageFragment | None = None
     fault: Fault | None = None
+    wsr: WsrHeaders | None = None
+    """The headers of WS-Reliability, if it has any."""
+    wsr_broken: tuple[Broken, ...] = ()
+    """What is wrong with them."""
     rm: RmHeaders | None = None
     """The headers of WS-ReliableMessaging."""
     rm_fault: RmFault | None = None

@@ -173,6 +173,22 @@ def pull_routing(match: Match, conversation_id: str, *, signals: bool = False) -
     return _routing(routed, agreed.action or _action(match) + PULL)
 
 
+def pulling_reference(match: Match, conversation_id: str, address: str) -> EndpointReference:
+    """Whither messages about a sequence of PullRequests go: to who has the messages.
+
+    They are routed as PullRequests are, but as no request for a message. [P2-2.8.1-03]
+    """
+    routing = pull_routing(match, conversation_id)
+    found = routing.reference.routing_input if routing is not None else None
+    if found is None:
+        return EndpointReference(address)
+    asked = found.user_message
+    action = asked.collaboration_info.action.removesuffix(PULL)
+    info = structs.replace(asked.collaboration_info, action=action)
+    routed = RoutingInput(replace(asked, collaboration_info=info))
+    return EndpointReference(I_CLOUD, (routed,))
+
+
 def _back(
     match: Match,
     message: UserMessage,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from postroad.agreement.channels import collected_at
 from postroad.agreement.matching import Match
 from postroad.agreement.places import alternate_of, is_pulled, is_response
-from postroad.agreement.reliable import Reliable, wsrm_of
+from postroad.agreement.reliable import Reliable, wsr_of, wsrm_of
 from postroad.msh.answers import (
     Answer,
     error,
@@ -43,6 +43,7 @@ from postroad.node.keeping import (
     user_message_of,
 )
 from postroad.node.listening import listen
+from postroad.node.noting import note
 from postroad.node.requests import NO_CONTENT, Handed, Response
 from postroad.node.together import Together
 from postroad.node.unbundling import (
@@ -52,6 +53,7 @@ from postroad.node.unbundling import (
     bundle_references,
     reject_all,
 )
+from postroad.node.wsreliability import ReliableReceiving, request_problems
 from postroad.node.wsrm_destination import Destinations, sequence_problems
 from postroad.node.wsrm_hearing import took
 from postroad.reliability.agreed import awareness_of
@@ -62,6 +64,7 @@ from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.names import PUSH_AND_PUSH
 from postroad.wire.soap import SoapVersion
+from postroad.wire.wsreliability import ESCALATED
 
 AT_ONCE: Final = 1 << 20
 """Bodies up to this size are looked at on the loop, larger ones beside it."""
@@ -77,6 +80,7 @@ class Accepting:
         self._context = context
         self._handing = Handing(context)
         self.destinations = Destinations(context)
+        self.reliably = ReliableReceiving(context)
         self._write: Together[tuple[Arrival, SignalMessage, Match | None], Answer] = Together(
             lambda given: written(context, *given)
         )
@@ -108,8 +112,12 @@ class Accepting:
                 problems = []
         if not problems and match is not None and len(messages) == 1:
             problems = self._too_old(messages[0], arrival.now)
+        if not problems and match is not None and found.wsr_broken:
+            broken = await self.reliably.broken(arrival, match)
+            if broken is not None:
+                return broken
         if not problems and match is not None:
-            problems = sequence_problems(found, match)
+            problems = sequence_problems(found, match) or request_problems(found, match)
         if not problems and match is not None and arrival.on_connection:
             expectation, shown = self._context.in_force.expectation, arrival.client_certificate
             problems = expectation.check_client(match, shown, arrival.now)
@@ -157,6 +165,9 @@ class Accepting:
         agreed = wsrm_of(match.leg)
         if agreed is not None:
             return await self._accept_in_sequence(arrival, message, match, agreed)
+        reliably = wsr_of(match.leg)
+        if reliably is not None:
+            return await self._accept_reliably(arrival, message, match, reliably)
         context, now = self._context, arrival.now
         answer = signal = None
         if wants_receipt(match.leg):
@@ -184,6 +195,27 @@ class Accepting:
         else:
             body = read_all(context.store.content(stored), stored.size)
         return Response(status, content_type, body, self._handed(message, given))
+
+    async def _accept_reliably(
+        self, arrival: Arrival, message: UserMessage, match: Match, agreed: Reliable
+    ) -> Response:
+        """A message with WS-Reliability: acknowledged once it is stored, or refused by a fault."""
+        context, now = self._context, arrival.now
+        answer = signal = None
+        if wants_receipt(match.leg):
+            signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
+            answer = await self._write((arrival, signal, match))
+        arrival = await self._persisted(arrival)
+        how = self._answering(answer, arrival, message, match)
+        taken = await context.store.run(self.reliably.keep(arrival, message, match, agreed, how))
+        if taken.reply.fault is not None:
+            detail = f"WS-Reliability: {taken.reply.fault.value}"
+            await note(context, ESCALATED[taken.reply.fault], detail, now, arrival.peer)
+        elif taken.given is not None:
+            await self._settled(arrival, message, match, how, taken.given, signal)
+        if taken.back is not None and context.begin is not None:
+            context.begin(taken.back)
+        return self.reliably.response(taken, arrival, match, agreed)
 
     async def _accept_in_sequence(
         self, arrival: Arrival, message: UserMessage, match: Match, agreed: Reliable

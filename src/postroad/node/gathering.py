@@ -95,13 +95,24 @@ class Gathering:
             [group_id] = group_ids(self._arrival.found)
             there = group_there(tx, sender_of(self._message), group_id)
             group = there.group if there is not None else self._new_group(group_id)
-            return self._refused(tx, there, out_of_space(group, self._message_id))
+            verdict = out_of_space(group, self._message_id)
+            if self._is_of_others(there):
+                return self._told(tx, verdict.errors)
+            return self._refused(tx, there, verdict)
 
         return await self._context.store.run(step)
 
     @property
     def _message_id(self) -> str:
         return self._message.message_info.message_id
+
+    def _is_of_others(self, there: KeptGroup | None) -> bool:
+        """Whether a group is that of another P-Mode, which may ask for more proof than this one.
+
+        Who needs no signature here must not end what was signed there. [P2-4.3.2-18]
+        """
+        ours = (self._match.pmode.id, self._match.number)
+        return there is not None and (there.pmode, there.leg) != ours
 
     def _new_group(self, group_id: str) -> Group:
         return Group(sender_of(self._message), group_id)
@@ -115,6 +126,9 @@ class Gathering:
             return self._known(tx, came, data)
         sender, number = sender_of(came.message), came.fragment.fragment_num
         there = group_there(tx, sender, came.fragment.group_id)
+        if self._is_of_others(there):
+            said = "fragments of this group came by another P-Mode"
+            return self._told(tx, (EbmsError("EBMS:0053", said, ref=self._message_id),))
         group = there.group if there is not None else self._new_group(came.fragment.group_id)
         if there is None and is_crowded(self._context, tx, sender):
             return self._refused(tx, None, self._crowded(group))
@@ -218,6 +232,8 @@ class Gathering:
         known = before is not None and before.state is not State.REJECTED
         for group_id in group_ids(self._arrival.found) if not known else ():
             there = group_there(tx, sender_of(self._message), group_id)
+            if self._is_of_others(there):
+                continue
             group = there.group if there is not None else self._new_group(group_id)
             self._end(tx, there, reject(group, problems[0]))
         return self._told(tx, problems)

@@ -22,7 +22,7 @@ from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
 from postroad.agreement.pmode import Partner, PMode
-from postroad.agreement.reliable import Reliable, wsrm_of
+from postroad.agreement.reliable import Reliable, wsr_of, wsrm_of
 from postroad.agreement.reply_patterns import answers_are_response, signal_channels
 from postroad.agreement.restarting import restart_of
 from postroad.agreement.retrying import is_reliable, resent_within, retry_of
@@ -94,6 +94,9 @@ class Sending:
     restarts: bool = False
     """An upload that breaks off goes on where it ended."""
     reliable: Reliable | None = None
+    """Messages go in sequences of WS-ReliableMessaging."""
+    wsr: Reliable | None = None
+    """Messages are sent with WS-Reliability."""
     """They are sent in sequences of WS-ReliableMessaging."""
 
     @property
@@ -306,6 +309,9 @@ class InForce:
         reliable = wsrm_of(leg)
         if reliable is not None:
             awaits, later = True, reliable.pattern != "Response"
+        wsr = wsr_of(leg)
+        if wsr is not None:
+            awaits, later = True, wsr.pattern == "Callback"
         if pulled and reliable is not None and not reliable.reliable_pull:
             said = "this node could make no sequence with who gets them in the end"
             raise Refused(
@@ -340,6 +346,7 @@ class InForce:
             splitting_terms(leg) if leg.ebxml is None and not answers else None,
             restart_of(leg) is not None and not fetched,
             reliable,
+            wsr,
         )
 
     def longest_memory(self) -> timedelta | None:

@@ -7,8 +7,8 @@ came and packaged afterwards, by whoever claims the work.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace as changed
@@ -27,6 +27,7 @@ from postroad.msh.outbound import (
 )
 from postroad.msh.securing import Unsecurable
 from postroad.msh.splitting import Unsplittable
+from postroad.msh.wsreliability import request_block
 from postroad.msh.wsrm import sequence_blocks
 from postroad.node.context import Context
 from postroad.node.ebxml_keeping import awaits_name
@@ -57,6 +58,7 @@ from postroad.wire.wsa import EndpointReference
 from postroad.wire.wsrm import Sequence
 
 AnyPackage = Package | EbxmlPackage
+_LONG: Final = timedelta(days=365)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def make_package(
             entropy=context.entropy,
             agreed=sending.agreed,
             rides=rides,
-            headers=in_sequence(sending, place),
+            headers=in_sequence(sending, place) + _requested(sending, draft, now),
             new_sink=context.store.new_sink,
             limits=context.limits,
         )
@@ -178,6 +180,17 @@ def in_sequence(sending: Sending, place: Numbered | None) -> list[Block]:
         return []
     sequence = Sequence(place.identifier, place.number)
     return sequence_blocks(sequence, soap_version(sending.match.leg))
+
+
+def _requested(sending: Sending, draft: Draft, now: datetime) -> list[Block]:
+    """The header of WS-Reliability. A message expires when nobody sends it any more."""
+    if sending.wsr is None:
+        return []
+    policy = sending.policy
+    ends = [one for one in (policy.time_to_live, remaining(policy, 0)) if one is not None]
+    expires = now + min(ends, default=_LONG) + policy.interval
+    version = soap_version(sending.match.leg)
+    return [request_block(sending.wsr, draft.message_id, expires, version)]
 
 
 def _ebxml_package(

@@ -184,6 +184,8 @@ class Receiver:
             return await self._headless(found, now, request)
         if look.is_rm_message:
             return await self.reliable.receive(look, request.peer, request.client_certificate, now)
+        if look.is_wsr_message:
+            return await self._accepting.reliably.receive(look, request.peer, now)
         if _is_message(found):
             if _may_grow(capture):
                 await asyncio.to_thread(look.judge, look.terms())
@@ -206,6 +208,8 @@ class Receiver:
             return await self._headless(look.found, now, request)
         if look.is_rm_message:
             return await self.reliable.receive(look, request.peer, request.client_certificate, now)
+        if look.is_wsr_message:
+            return await self._accepting.reliably.receive(look, request.peer, now)
         if not _is_message(look.found):
             return await self._signals(look, capture, request, now)
         return await self._accepting.take(
@@ -452,7 +456,7 @@ def _spoken(content_type: str | None) -> SoapVersion:
 def _looked(look: Look) -> bool:
     """Read and judge in one go: a tree is best used in the thread that read it."""
     readable = look.read()
-    if readable and look.is_rm_message:
+    if readable and (look.is_rm_message or look.is_wsr_message):
         return readable
     if readable and (look.found.is_ebxml or _is_message(look.found)):
         look.judge(look.terms())

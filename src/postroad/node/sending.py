@@ -23,6 +23,8 @@ from postroad.msh.ebxml_answers import sent_ebxml
 from postroad.msh.ebxml_outbound import EbxmlPackage
 from postroad.msh.inspection import Look
 from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
+from postroad.msh.securing import signing
+from postroad.msh.wsreliability import write_poll
 from postroad.msh.wsrm import sent_sequence
 from postroad.node.bundle_hearing import hear_units, of_the_whole
 from postroad.node.bundle_outcome import attempt_all, give_up_all, unit_ids, units_of
@@ -42,7 +44,9 @@ from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
 from postroad.node.uploading import posted
+from postroad.node.wsreliability import hear_reply
 from postroad.node.wsrm_asking import NoSequence
+from postroad.node.wsrm_asking import sent as sent_alone
 from postroad.node.wsrm_hearing import hear_response
 from postroad.node.wsrm_repackaging import repackaged
 from postroad.node.wsrm_source import Sequences, key_of
@@ -565,10 +569,28 @@ class Sender:
             return Outcome(ANSWERS[answer], detail=said, reached=not trouble)
         if not sending.awaits:
             return Outcome(Input.LEFT)
+        if sending.wsr is not None and sending.wsr.pattern == "Poll":
+            return await self._polled(outgoing, sending)
         if sending.later:
             return Outcome(Input.UNANSWERED)
         said = f"the partner answered HTTP {reply.status} without a receipt"
         return Outcome(Input.UNANSWERED, None, MISSING_RECEIPT, said)
+
+    async def _polled(self, outgoing: Outgoing, sending: Sending) -> Outcome:
+        """Ask for the acknowledgment of a message that has just been sent."""
+        context, message, now = self._context, outgoing.message, self._context.clock()
+        how = signing(sending.match.leg, sending.material.signing)
+        version = VERSIONS[message.soap]
+        asking = write_poll(
+            message.message_id, version, message_id=context.new_id(now), now=now, how=how
+        )
+        try:
+            reply = await sent_alone(context, self._client, asking, sending.address, sending.tls)
+        except NoSequence as unheard:
+            return Outcome(Input.UNANSWERED, detail=unheard.detail)
+        if not reply.body or not _is_soap(reply.content_type):
+            return Outcome(Input.UNANSWERED, detail="the partner has not acknowledged it yet")
+        return _spoken(await self._hear(outgoing, sending, reply), reply.status)
 
     async def _hear(self, outgoing: Outgoing, sending: Sending, reply: Reply) -> Hearing:
         context = self._context
@@ -586,6 +608,8 @@ class Sender:
             sequence = sent_sequence(self._envelope(outgoing), context.limits)
             args = (capture, sending.match, sent, sequence, sending.address)
             return await hear_response(context, *args)
+        if sending.wsr is not None:
+            return await hear_reply(context, capture, sending.match, sent)
         return await hear(context, capture, sending.match, sent, context.clock(), on_response=True)
 
     async def _hear_ebxml(

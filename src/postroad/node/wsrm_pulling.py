@@ -19,7 +19,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import soap_version
 from postroad.msh.pulling import Channel, pull_signing
-from postroad.msh.routing_headers import pull_routing
+from postroad.msh.routing_headers import pulling_reference
 from postroad.msh.securing import Unsecurable
 from postroad.msh.wsrm import Written, ack_blocks, sequence_blocks, signer_of, write_message
 from postroad.node import wsrm_pull_states as pulls
@@ -188,7 +188,9 @@ class PullSequences:
         to = answer.accept.address
         now = context.clock()
         source = wsrm.created(wsrm.asked(Source(), "", now), answer.identifier, answer.expires, now)
-        made = Asking(source, offered, url if to == ANONYMOUS else to)
+        # Where intermediaries route, acknowledgements take their way too.
+        routed = match.leg.addressing is not None
+        made = Asking(source, offered, url if routed or to == ANONYMOUS else to)
         comes = DestinationRecord(
             Destination(offered),
             signer_of(found),
@@ -212,7 +214,6 @@ class PullSequences:
     ) -> Written:
         context, now = self._context, self._context.clock()
         name = context.new_id(now)
-        routing = pull_routing(match, name)
         try:
             return write_message(
                 body,
@@ -220,7 +221,7 @@ class PullSequences:
                 message_id=name,
                 now=now,
                 how=pull_signing(match, context.in_force.keyring.signing, more=True),
-                to=EndpointReference(url) if routing is None else routing.reference,
+                to=pulling_reference(match, name, url),
                 acks=acks,
             )
         except (Unsecurable, ValueError) as wrong:

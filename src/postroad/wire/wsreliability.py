@@ -165,6 +165,16 @@ def read_wsr_headers(envelope: Envelope) -> tuple[WsrHeaders | None, list[Broken
     return (headers if found and not findings.found else None), findings.found
 
 
+def stated_group(envelope: Envelope) -> str | None:
+    """The groupId of a Request, where it has one, whatever else is wrong with it."""
+    for block in envelope.blocks:
+        if block.element.tag == f"{{{WSR}}}Request":
+            found = block.element.find(f"{{{WSR}}}MessageId")
+            group = found.get("groupId", "").strip() if found is not None else ""
+            return group if _is_group(group) else None
+    return None
+
+
 def _child(
     element: etree._Element,
     name: str,
