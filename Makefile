@@ -35,6 +35,7 @@ sim: setup
 crash: setup
 	$(BIN)/python -m tests.crash --messages 5000 --kills 50 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.crash --messages 1000 --kills 10 --workers 2 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.crash.large --mib 1024 --kills 12 $(if $(SEED),--seed $(SEED))
 
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris

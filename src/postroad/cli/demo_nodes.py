@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic
@@ -19,6 +19,7 @@ from postroad.api.client import Client
 
 _PATIENCE = 60.0
 _LOOK_AGAIN = 0.05
+_PIECE = 256 * 1024
 
 
 class NotStarted(Exception):
@@ -131,12 +132,20 @@ class Road:
             self._loop.run_forever()
         finally:
             server.close()
+            self._loop.run_until_complete(_ended(asyncio.all_tasks(self._loop)))
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._handle(self, reader, writer)
         finally:
             writer.close()
+
+
+async def _ended(tasks: Iterable[asyncio.Task[object]]) -> None:
+    """Those who still carry something leave it."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
@@ -191,6 +200,58 @@ def stormy(strike: Callable[[], None], lost: int) -> Carry:
         onward.close()
 
     return carry
+
+
+class Line:
+    """A road on which all connections are cut at once, each time after so many bytes more."""
+
+    def __init__(self, *cuts: int) -> None:
+        self.cuts = list(cuts)
+        """Those that are still to come."""
+        self._open: set[asyncio.StreamWriter] = set()
+        self._since = 0
+        self.bytes = 0
+        """That were sent over it, whether they arrived or not."""
+        self.lost = 0
+        """Connections that were cut."""
+
+    async def carry(
+        self, road: Road, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        there, onward = await asyncio.open_connection(*road.target)
+        ends = {writer, onward}
+        self._open |= ends
+        back = asyncio.create_task(_passed(there, writer))
+        try:
+            while data := await reader.read(_PIECE):
+                self.bytes += len(data)
+                self._since += len(data)
+                onward.write(data)
+                if self.cuts and self._since >= self.cuts[0]:
+                    self._cut()
+                await onward.drain()
+        except OSError:
+            pass
+        finally:
+            back.cancel()
+            self._open -= ends
+            onward.close()
+
+    def _cut(self) -> None:
+        del self.cuts[0]
+        self._since = 0
+        self.lost += len(self._open) // 2
+        for one in self._open:
+            one.transport.abort()
+
+
+async def _passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """What comes is passed on, until it ends at either side."""
+    with suppress(OSError):
+        while data := await reader.read(_PIECE):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
 
 
 def flip_one_bit(body: bytes) -> bytes:

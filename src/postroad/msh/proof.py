@@ -29,7 +29,7 @@ from postroad.security.algorithms import RSA_SHA256, SIGNATURES
 from postroad.security.rawsign import verify_bytes
 from postroad.security.tokens import certificate_of
 from postroad.security.trust import Trust, check_subject, is_authority
-from postroad.wire.ebms3 import PartyId, SignalMessage, UserMessage
+from postroad.wire.ebms3 import PartyId, Reference, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.receipts import check_receipt, references_about
@@ -44,6 +44,9 @@ _SHA256: Final = hashes.SHA256()
 NOT_KEPT: Final = "the message itself is gone: nothing is left to hold the receipt against"
 NOT_SIGNED: Final = "neither message nor receipt is signed: they fit together, and prove nothing"
 _BY_A_STATION: Final = "a station on the way acknowledged it, not the receiver"
+_IN_FRAGMENTS: Final = (
+    "it went in fragments: the receipt has the digests of its payloads, which its evidence proves"
+)
 _BY_ID_ONLY: Final = (
     "it is signed, and names the message: it does not repeat the digests of what was received"
 )
@@ -287,6 +290,8 @@ class Prover:
             return Proof(False, signature, chain, digests, signer, _told(wrong))
         if signature is None:
             return Proof(None, None, None, True, None, NOT_SIGNED)
+        if _in_fragments(signal, message):
+            return Proof(None, signature, chain, None, signer, _IN_FRAGMENTS)
         valid = signature and chain is True and digests
         return Proof(valid, signature, chain, digests, signer)
 
@@ -419,6 +424,10 @@ def _differences(signal: SignalMessage, message: Inspection, message_id: str) ->
         return [EbmsError("EBMS:0302", said)]
     different = _broken(message)
     known = received_references(message, signal)
+    if _in_fragments(signal, message):
+        # Its payloads are not with its envelope: their digests are for who has them.
+        named = {one.href for one in user_message.part_infos}
+        known += tuple(one for one in _references(signal) if one.uri in named)
     units = message.messaging.user_messages if message.messaging else ()
     try:
         check_receipt(
@@ -431,6 +440,16 @@ def _differences(signal: SignalMessage, message: Inspection, message_id: str) ->
     except EbmsError as invalid:
         different.append(invalid)
     return different
+
+
+def _in_fragments(signal: SignalMessage, message: Inspection) -> bool:
+    """Whether the receipt has digests, and no signature of the message does."""
+    return message.verification is None and bool(_references(signal))
+
+
+def _references(signal: SignalMessage) -> tuple[Reference, ...]:
+    proof = signal.receipt.non_repudiation if signal.receipt is not None else None
+    return proof.references if proof is not None else ()
 
 
 def _broken(message: Inspection) -> list[EbmsError]:
