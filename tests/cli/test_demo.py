@@ -5,6 +5,7 @@ import re
 import shlex
 from concurrent.futures import Future
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -41,6 +42,18 @@ def test_the_demo_shows_each_message_on_both_sides(told: str) -> None:
         "delivered",
         "receipt_sent",
     ]
+
+
+def test_drawings_arrive_once_over_a_line_that_is_cut_twice(told: str) -> None:
+    scene = told[told.index("Drawings:") : told.index("The same again")]
+    events = [line.split()[1:3] for line in scene.splitlines() if line.strip()]
+    assert events.count(["seller", "delivered"]) == 1
+    assert events.count(["buyer", "receipt_received"]) == 1
+    assert ["buyer", "split"] in events
+    assert "arrived ━━━" in scene
+    [passed] = re.findall(r"(\d+) MB passed for 200 MB", scene)
+    # Two cuts, each of which costs four fragments of 8 MiB at most.
+    assert 200 <= int(passed) <= 200 + 2 * 4 * 8.4
 
 
 def test_in_ebxml_the_order_goes_by_http_and_its_confirmation_by_mail(
@@ -153,12 +166,12 @@ def test_the_journals_of_the_hubs_tell_the_road_of_an_order(told: str) -> None:
 
 
 def test_the_demo_reconciles_the_journals_of_all_companies(told: str) -> None:
-    assert "1011 receipts hold, 0 do not" in told
+    assert "1035 receipts hold, 0 do not" in told
     totals = dict(re.findall("│ (reconciled .+?|as expected) +│ (.+?) +│", told))
     assert totals == {
         "reconciled refused": "1",
         "reconciled pending": "1",
-        "reconciled confirmed": "1011",
+        "reconciled confirmed": "1012",
         "as expected": "True",
     }
 
@@ -186,13 +199,15 @@ def test_without_spark_the_demo_for_programs_is_one_object_and_writes_over_an_ea
     done = run("demo", "--dir", tmp_path, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "sent": 1011,
-        "delivered": 1009,
+        "sent": 1012,
+        "delivered": 1010,
         "bundles": 3,
-        "receipts_verified": 12,
+        "receipts_verified": 13,
         "refused": 2,
         "lost": 0,
         "twice": 0,
+        "large_cuts": 2,
+        "large_megabytes_again": ANY,
         "as_expected": True,
     }
     assert not (tmp_path / "evidence-99.zip").exists()

@@ -18,9 +18,17 @@ from rich.console import Console
 from postroad.agreement.matching import Match
 from postroad.api.client import Client
 from postroad.api.client_values import ApiError, Event, Payload
-from postroad.cli import demo_ebxml, demo_hubs, demo_prices, demo_supplier, demo_updates
+from postroad.cli import (
+    demo_ebxml,
+    demo_hubs,
+    demo_large,
+    demo_prices,
+    demo_supplier,
+    demo_updates,
+)
 from postroad.cli.demo_messages import tell_messages_apart
 from postroad.cli.demo_nodes import (
+    Line,
     Road,
     RunningNode,
     disk_bytes,
@@ -91,6 +99,7 @@ class Story:
         self._updates: demo_updates.Told | None = None
         self._verified = 0
         self._classes: dict[str, int] = {}
+        self._drawn: dict[str, int] = {}
         self.surprises: list[str] = []
 
     def tell(self) -> None:
@@ -99,6 +108,7 @@ class Story:
         self._small_order()
         self._several_payloads()
         self._large_order()
+        self._drawings()
         self._repeated_submission()
         self._older_tongue()
         self._collected()
@@ -140,7 +150,7 @@ class Story:
         self._buyer, self._seller = self._nodes["buyer"], self._nodes["seller"]
         # The one that is needed first starts beside what comes before; the other one comes later.
         self._hubs = self._stack.enter_context(RunningNode(near.folder)), RunningNode(far.folder)
-        self._target = f"http://127.0.0.1:{seller.port}/msh"
+        self._target, self._back = (f"http://127.0.0.1:{one.port}/msh" for one in (seller, buyer))
 
     def _small_order(self) -> None:
         self._say("A purchase order", "signed, encrypted and compressed")
@@ -162,6 +172,30 @@ class Story:
         file = self._work / "catalogue.csv"
         file.write_bytes(disk_bytes(_LARGE))
         self._send("a large order", [file])
+
+    def _drawings(self) -> None:
+        """In fragments: what was cut off is sent again, and nothing else."""
+        self._say("Drawings", "200 MB in fragments, over a line that is cut twice")
+        line = Line(*demo_large.CUTS)
+        road = self._stack.enter_context(Road(self._target, line.carry))
+        demo_large.agree(self._folders, road.url, self._back)
+        for one in (self._buyer, self._seller):
+            one.client.reload()
+        file = self._work / "drawings.zip"
+        demo_large.draw(file)
+        client = self._buyer.client
+        sent = client.send(pmode=demo_large.DRAWINGS, payloads=[file])
+        demo_large.follow(client, sent.message_id, self._console, _PATIENCE)
+        self._watch("drawings over a bad line", sent.message_id, delivered=True)
+        again = max(0, line.bytes - demo_large.SIZE)
+        self._console.print(
+            f"  {line.bytes / 1e6:.0f} MB passed for 200 MB: with the line {line.lost} fragments "
+            f"were cut off, of which {again / 1e6:.0f} MB had left already"
+        )
+        if line.cuts:
+            self.surprises.append("the line held")
+        self._drawn = {"cuts": len(demo_large.CUTS), "megabytes_again": round(again / 1e6)}
+        file.unlink()
 
     def _repeated_submission(self) -> None:
         """The application lost the reply and asks again: there is still one message."""
@@ -457,6 +491,7 @@ class Story:
                 for one, count in zip(self._sent, deliveries, strict=True)
             ),
             "twice": sum(count > 1 for count in deliveries),
+            **{f"large_{name}": count for name, count in self._drawn.items()},
             **{f"reconciled_{name}": count for name, count in self._classes.items()},
             "as_expected": not self.surprises,
         }

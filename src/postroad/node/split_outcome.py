@@ -16,7 +16,7 @@ from postroad.agreement.splitting import USUAL_INTERVAL
 from postroad.agreement.waiting import Policy
 from postroad.node.context import Context
 from postroad.node.fragmenting import AT_WORK
-from postroad.node.journaling import about
+from postroad.node.journaling import about, signed
 from postroad.node.service import Refused, Transfer
 from postroad.reliability.delivery import Input, Life, Stage
 from postroad.reliability.schedule import ONCE
@@ -70,7 +70,8 @@ def whole_left(tx: Transaction, fragment: Message, life: Life, now: datetime) ->
         updated_at=now,
     )
     event = "sent" if number == 1 else "resent"
-    tx.record((about(whole, event, at, attempt=number, envelope=fragment.message_id),))
+    said = {"attempt": number, "envelope": fragment.message_id, "evidence": signed(whole)}
+    tx.record((about(whole, event, at, **said),))
 
 
 def following(
