@@ -208,7 +208,7 @@ def test_what_is_handed_out_and_not_written_down_is_found(
 ) -> None:
     def handed(self: Any, tx: Any, message_id: str, *_: object) -> Any:
         message = tx.message(Side.SENDING, message_id)
-        return self._form(message, [message])
+        return self.form(message, [message])
 
     monkeypatch.setattr(offering.Offering, "_handed", handed)
     assert "not written down before" in str(_found(parties, seeds=PULLED).broken)

@@ -36,7 +36,7 @@ def test_check_tells_problems_on_stderr_and_fails(tmp_path: Path) -> None:
         f"{file}:2:13: error: PMode.Responder.Party[1]: 'globex' has no type and is not a URI "
         "(give it a type, or write it as a URI)",
         f"{file}:3:20: error: PMode[1].Security.Conversation: not supported by this version "
-        "(remove it; it is refused because nothing would come of it)",
+        "(remove it; sign and encrypt with security.x509, hubs pass on conversations of others)",
     ]
     assert result.stdout == "1 P-Mode in 1 file: 2 errors, 0 warnings\n"
 
