@@ -229,6 +229,9 @@ class HttpClient:
             host.idle.append(exchange)
             if self._sweeper is None:
                 self._sweeper = exchange.loop.call_later(self._keepalive_seconds, self._sweep)
+        elif exchange.transport.get_write_buffer_size():
+            # It was answered before all was sent: a server that reads no more would hold it open.
+            exchange.transport.abort()
         elif not exchange.closed:
             exchange.transport.close()
         if self._waiting:
