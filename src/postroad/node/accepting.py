@@ -168,13 +168,8 @@ class Accepting:
         reliably = wsr_of(match.leg)
         if reliably is not None:
             return await self._accept_reliably(arrival, message, match, reliably)
-        context, now = self._context, arrival.now
-        answer = signal = None
-        if wants_receipt(match.leg):
-            signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
-            answer = await self._write((arrival, signal, match))
-        arrival = await self._persisted(arrival)
-        how = self._answering(answer, arrival, message, match)
+        context = self._context
+        how, signal = await self._prepared(arrival, message, match)
         step = keep(context, arrival, message, match, how)
         given = await arrival.run(context.store, step, _is_taken)
         if given.contradicts:
@@ -190,8 +185,8 @@ class Accepting:
         if given.answer is None:
             return NO_CONTENT
         stored, content_type, status = given.answer
-        if answer is not None and not given.duplicate:
-            body = answer.envelope
+        if how.answer is not None and not given.duplicate:
+            body = how.answer.envelope
         else:
             body = read_all(context.store.content(stored), stored.size)
         return Response(status, content_type, body, self._handed(message, given))
@@ -201,12 +196,7 @@ class Accepting:
     ) -> Response:
         """A message with WS-Reliability: acknowledged once it is stored, or refused by a fault."""
         context, now = self._context, arrival.now
-        answer = signal = None
-        if wants_receipt(match.leg):
-            signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
-            answer = await self._write((arrival, signal, match))
-        arrival = await self._persisted(arrival)
-        how = self._answering(answer, arrival, message, match)
+        how, signal = await self._prepared(arrival, message, match)
         taken = await context.store.run(self.reliably.keep(arrival, message, match, agreed, how))
         if taken.reply.fault is not None:
             detail = f"WS-Reliability: {taken.reply.fault.value}"
@@ -221,13 +211,8 @@ class Accepting:
         self, arrival: Arrival, message: UserMessage, match: Match, agreed: Reliable
     ) -> Response:
         """A message in a sequence: the sequence is acknowledged, as far as it came."""
-        context, now = self._context, arrival.now
-        answer = signal = None
-        if wants_receipt(match.leg):
-            signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
-            answer = await self._write((arrival, signal, match))
-        arrival = await self._persisted(arrival)
-        how = self._answering(answer, arrival, message, match)
+        context = self._context
+        how, signal = await self._prepared(arrival, message, match)
         step = self.destinations.keep(arrival, message, match, agreed, how)
         taken = await context.store.run(step)
         given, proven = taken.given, match if _proven(arrival) else None
@@ -247,6 +232,19 @@ class Accepting:
             speaker = str(message.from_party)
             await took(context, arrival.found, match, arrival.peer, speaker=speaker)
         return self.destinations.response(taken, arrival, match)
+
+    async def _prepared(
+        self, arrival: Arrival, message: UserMessage, match: Match
+    ) -> tuple[Answering, SignalMessage | None]:
+        """What is made before the step: the receipt, if one was agreed on; large parts on disk."""
+        answer = signal = None
+        if wants_receipt(match.leg):
+            now = arrival.now
+            named = self._context.new_id(now)
+            signal = receipt(arrival.found, message, match, signal_id=named, now=now)
+            answer = await self._write((arrival, signal, match))
+        await self._persist(arrival)
+        return self._answering(answer, arrival, message, match), signal
 
     async def _fragment(
         self,
@@ -272,7 +270,7 @@ class Accepting:
             if problems:
                 outcome = await gathering.refuse(problems)
             else:
-                arrival = await self._persisted(arrival)
+                await self._persist(arrival)
                 outcome = await gathering.take()
         except StoreFull:
             outcome = await gathering.no_room()
@@ -319,7 +317,7 @@ class Accepting:
     async def _accept_bundle(self, arrival: Arrival, bundle: Unbundled, primary: Match) -> Response:
         """The units of a bundle: each taken over, known or refused; all answered together."""
         context = self._context
-        arrival = await self._persisted(arrival)
+        await self._persist(arrival)
         arrival.bundle = bundle.units[0].message.message_info.message_id
         later: dict[int, EbmsError] = {}
         hows: list[Answering | None] = []
@@ -454,10 +452,10 @@ class Accepting:
 
         await context.store.run(step)
 
-    async def _persisted(self, arrival: Arrival) -> Arrival:
+    async def _persist(self, arrival: Arrival) -> None:
         """Large parts are flushed before the step, so that the step need not wait for the disk."""
         if arrival.size <= AT_ONCE:
-            return arrival
+            return
         store, joined = self._context.store, arrival.joined
         kept = {
             name: one
@@ -466,7 +464,6 @@ class Accepting:
             for name, one in arrival.found.attachments.items()
         }
         arrival.found.attachments = kept
-        return arrival
 
     async def _refuse(
         self, arrival: Arrival, match: Match | None, problems: Sequence[EbmsError]
