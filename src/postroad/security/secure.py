@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from cryptography import x509
 from msgspec import Struct
@@ -67,7 +68,9 @@ def secure(
     `tokens` are further pieces of the Security header (a username token).
     ValueError when keys and algorithms do not fit, or encryption lacks entropy.
     """
-    body = Block(BODY_ID, write_body(version, body_content, id=BODY_ID, limits=limits))
+    body = _empty_body(version)
+    if body_content:
+        body = Block(BODY_ID, write_body(version, body_content, id=BODY_ID, limits=limits))
     pieces: list[str] = list(tokens)
     references: tuple[Reference, ...] = ()
     sent = tuple(attachments)
@@ -107,6 +110,11 @@ def secure(
     return Secured(envelope, sent, references, seal)
 
 
+@lru_cache(maxsize=2)
+def _empty_body(version: SoapVersion) -> Block:
+    return Block(BODY_ID, write_body(version, id=BODY_ID))
+
+
 class Stamp(Struct, frozen=True):
     """All of somebody's signature that cannot be written again without his key."""
 
@@ -119,7 +127,7 @@ class Stamp(Struct, frozen=True):
 
 def secured_by(version: SoapVersion, headers: Sequence[Block], stamp: Stamp) -> tuple[bytes, bytes]:
     """The envelope that `secure` makes of these headers with such a signature; what that signs."""
-    body = Block(BODY_ID, write_body(version, id=BODY_ID))
+    body = _empty_body(version)
     timestamp = write_security_timestamp(stamp.created, None, id=_TIMESTAMP_ID)
     blocks = [*headers, body, timestamp]
     references = [block_reference(block, stamp.digest) for block in blocks]

@@ -330,10 +330,6 @@ def _part_information(reference: Reference) -> str:
 
 def write_reference(reference: Reference) -> str:
     """A ds:Reference that declares its own prefix."""
-    transforms = "".join(map(_transform, reference.transforms))
-    if transforms:
-        transforms = f"<ds:Transforms>{transforms}</ds:Transforms>"
-    method = _attribute(reference.digest_method, "ds:DigestMethod/@Algorithm")
     if not reference.digest_value:
         raise ValueError("ds:DigestValue is empty")
     uri = reference.uri
@@ -341,11 +337,19 @@ def write_reference(reference: Reference) -> str:
         uri = escape_attribute(_xml_text(uri, "ds:Reference/@URI"))
     digest = b2a_base64(reference.digest_value, newline=False).decode()
     return (
-        f'<ds:Reference xmlns:ds="{DS}" URI="{uri}">{transforms}'
-        f'<ds:DigestMethod Algorithm="{method}"></ds:DigestMethod>'
-        f"<ds:DigestValue>{digest}</ds:DigestValue>"
-        "</ds:Reference>"
+        f'<ds:Reference xmlns:ds="{DS}" URI="{uri}">'
+        f"{_digest_how(reference.transforms, reference.digest_method)}"
+        f"<ds:DigestValue>{digest}</ds:DigestValue></ds:Reference>"
     )
+
+
+@lru_cache(maxsize=64)
+def _digest_how(transforms: tuple[Transform, ...], method: str) -> str:
+    """How a digest is taken: the same for most that are written."""
+    steps = "".join(map(_transform, transforms))
+    applied = f"<ds:Transforms>{steps}</ds:Transforms>" if steps else ""
+    uri = _attribute(method, "ds:DigestMethod/@Algorithm")
+    return f'{applied}<ds:DigestMethod Algorithm="{uri}"></ds:DigestMethod>'
 
 
 def _transform(transform: Transform) -> str:
