@@ -38,10 +38,14 @@ def check_user_message(
     """
     leg = match.leg
     info = leg.business_info or BusinessInfo()
-    found = [*_envelope(leg.protocol or Protocol(), soap_version, for_next_msh)]
+    found: list[Said] = []
+    if soap_version or for_next_msh is not None:
+        found += _envelope(leg.protocol or Protocol(), soap_version, for_next_msh)
     if not match.test and not fragment:
-        found += _properties(info, message)
-        found += _payloads(info.payload_profile, message, parts)
+        if info.properties:
+            found += _properties(info, message)
+        if info.payload_profile is not None:
+            found += _payloads(info.payload_profile, message, parts)
     found += _compression(match, message)
     return [
         EbmsError("EBMS:0010", said, location=place, ref=message.message_info.message_id)
@@ -81,10 +85,8 @@ def _properties(info: BusinessInfo, message: UserMessage) -> Iterator[Said]:
 
 
 def _payloads(
-    profile: PayloadProfile | None, message: UserMessage, parts: Sequence[PartFacts]
+    profile: PayloadProfile, message: UserMessage, parts: Sequence[PartFacts]
 ) -> Iterator[Said]:
-    if profile is None:
-        return
     facts = {part.href: part for part in parts}
     known = [(info, facts.get(info.href, PartFacts(info.href))) for info in message.part_infos]
     total = sum(part.size or 0 for _, part in known)

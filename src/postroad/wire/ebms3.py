@@ -200,11 +200,11 @@ class Messaging(Struct, frozen=True, gc=False):
 
     @property
     def user_messages(self) -> tuple[UserMessage, ...]:
-        return tuple(unit for unit in self.units if isinstance(unit, UserMessage))
+        return tuple([unit for unit in self.units if isinstance(unit, UserMessage)])
 
     @property
     def signals(self) -> tuple[SignalMessage, ...]:
-        return tuple(unit for unit in self.units if isinstance(unit, SignalMessage))
+        return tuple([unit for unit in self.units if isinstance(unit, SignalMessage)])
 
     @property
     def primary(self) -> Unit:
