@@ -4,6 +4,7 @@ import re
 from urllib.parse import unquote
 
 import pytest
+import yaml
 from _pytest.mark.structures import ParameterSet
 
 from tests.conftest import PROJECT
@@ -79,6 +80,17 @@ def test_all_pages_stand_in_the_index() -> None:
     index = (PROJECT / "docs/README.md").read_text(encoding="utf-8")
     for page in pages()[1:]:
         assert page == "docs/README.md" or f"({page.removeprefix('docs/')})" in index, page
+
+
+def test_the_site_has_all_pages_once() -> None:
+    site = yaml.safe_load((PROJECT / "mkdocs.yml").read_text(encoding="utf-8"))
+    named = [page for entry in site["nav"] for page in _pages_of(entry)]
+    assert sorted(f"docs/{page}" for page in named) == sorted(pages()[1:])
+
+
+def _pages_of(entry: dict[str, str | list[str]]) -> list[str]:
+    (below,) = entry.values()
+    return [below] if isinstance(below, str) else below
 
 
 def test_an_output_that_differs_only_in_names_and_times_is_the_one_that_is_shown() -> None:
