@@ -10,6 +10,7 @@ from _pytest.mark.structures import ParameterSet
 from tests.conftest import PROJECT
 from tests.docs.conftest import Sit
 from tests.docs.pages import Block, Command, blocks, commands, not_shown, pages, uses_spark
+from tests.docs.pictures import FOLDER, pictures
 from tests.docs.terminal import Output, Terminal
 
 pytestmark = pytest.mark.timeout(400)
@@ -80,6 +81,12 @@ def test_all_pages_stand_in_the_index() -> None:
     index = (PROJECT / "docs/README.md").read_text(encoding="utf-8")
     for page in pages()[1:]:
         assert page == "docs/README.md" or f"({page.removeprefix('docs/')})" in index, page
+
+
+@pytest.mark.parametrize("name", pictures())
+def test_the_picture_shows_the_code_as_it_is(name: str) -> None:
+    """If not: `python -m tests.docs.pictures` draws it anew."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == pictures()[name]
 
 
 def test_the_site_has_all_pages_once() -> None:
