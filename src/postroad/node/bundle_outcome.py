@@ -24,6 +24,7 @@ from postroad.node.outcome import (
     left_behind,
 )
 from postroad.node.sharing import Shared
+from postroad.node.split_outcome import settle_row as settle_split
 from postroad.reliability.schedule import ONCE, ends_at
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, State, Work
@@ -144,7 +145,9 @@ def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None
     units = units_of(tx, ids)
     for number in rows:
         work = tx.work(number)
-        if work is not None and work.kind == "send" and work.owner is None:
+        if work is not None and work.kind == "split":
+            settle_split(tx, number)
+        elif work is not None and work.kind == "send" and work.owner is None:
             settle_row(tx, units, work, None)
 
 

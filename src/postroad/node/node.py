@@ -56,6 +56,7 @@ from postroad.node.service import (
 )
 from postroad.node.shipping import Shipping
 from postroad.node.split_outcome import transfer_of
+from postroad.node.split_units import source_id
 from postroad.node.splitting import Splitting, cut_anew, resume_fragments
 from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
@@ -278,13 +279,13 @@ class Node:
         if message.split is None:
             return None
         states = await self.context.store.look(
-            lambda reader: reader.fragment_states(message.side, message.message_id)
+            lambda reader: reader.fragment_states(message.side, source_id(message))
         )
         return transfer_of(message.split, states)
 
     async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
         return await self.context.store.look(
-            lambda reader: reader.fragment_messages(message.side, message.message_id, after, limit)
+            lambda reader: reader.fragment_messages(message.side, source_id(message), after, limit)
         )
 
     async def settled(self, message_id: str, timeout: float) -> Message | None:

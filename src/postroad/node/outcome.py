@@ -5,7 +5,7 @@ itself, when its time has come, when somebody resends, resumes or settles. One s
 each: fields, timer, journal, notice and the webhook's work together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,10 +23,12 @@ from postroad.node.notifying import EVENTS, may_be_told, notification
 from postroad.node.partners import halt, not_reached, reached
 from postroad.node.sender_errors import is_told
 from postroad.node.split_outcome import (
-    await_receipt,
+    Following,
+    await_receipts,
     close_fragments,
     following,
     following_rejection,
+    settle_row,
     whole_left,
 )
 from postroad.node.wsrm_states import rested
@@ -395,7 +397,7 @@ def apply(
     if message.part_of is not None:
         _follow(context, tx, message, decision, now, Reason(code, detail, reason.peer))
     elif message.split is not None and stage not in AT_WORK and stage is not Stage.SUSPENDED:
-        close_fragments(tx, message, stage, now)
+        close_fragments(tx, message, now)
     return True
 
 
@@ -413,13 +415,24 @@ def _follow(
     if life.stage in AT_WORK:
         return
     found = following(context, tx, fragment, life.stage, reason.detail)
-    follows = None if found is None else heard(life_of(found.whole), found.said)
-    if found is None or follows is None:
-        await_receipt(context, tx, fragment, now)
-        return
-    whole = found.whole
-    why = Reason(reason.error_code, found.detail, reason.peer)
-    apply(context, tx, whole, follows, now, why, whole.timer)
+    _follow_all(context, tx, found, now, reason)
+    await_receipts(context, tx, fragment, now)
+
+
+def _follow_all(
+    context: Context, tx: Transaction, found: Sequence[Following], now: datetime, reason: Reason
+) -> None:
+    """A message, or all units of a bundle, after what became of a fragment."""
+    for one in found:
+        follows = heard(life_of(one.whole), one.said)
+        if follows is None:
+            continue
+        why = Reason(reason.error_code, one.detail, reason.peer)
+        whole, alone = one.whole, not shares_row(one.whole)
+        apply(context, tx, whole, follows, now, why, whole.timer, alone=alone)
+    for row in {one.whole.timer for one in found if shares_row(one.whole)}:
+        if row is not None:
+            settle_row(tx, row)
 
 
 def _group_refused(
@@ -429,11 +442,7 @@ def _group_refused(
 
     Errors about a group (EBMS:0051, 0053, 0055) name a fragment that was acknowledged before.
     """
-    found = following_rejection(tx, fragment, reason.detail)
-    follows = None if found is None else heard(life_of(found.whole), found.said)
-    if found is not None and follows is not None:
-        why = Reason(reason.error_code, found.detail, reason.peer)
-        apply(context, tx, found.whole, follows, now, why, found.whole.timer)
+    _follow_all(context, tx, following_rejection(tx, fragment, reason.detail), now, reason)
 
 
 def _offer(tx: Transaction, message: Message, decision: Decision) -> None:
@@ -573,8 +582,11 @@ def ended(
 
 
 def shares_row(message: Message) -> bool:
-    """Whether the row that sends it is that of a bundle; in a channel each unit has its own."""
-    return message.bundle is not None and message.channel is None
+    """Whether the row that sends it is that of a bundle; in a channel each unit has its own.
+
+    Fragments of a bundle are written by one row in any case.
+    """
+    return message.bundle is not None and (message.channel is None or message.split is not None)
 
 
 def _is_known(tx: Transaction, message: Message, said: Said) -> bool:

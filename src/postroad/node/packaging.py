@@ -342,7 +342,7 @@ class Packaging:
         """The message is a source from now on; its fragments are written next."""
         context, store = self._context, self._context.store
         made, now = await self._persisted(cut.made), context.clock()
-        data = None if cut.data is None else await store.persist(cut.data)
+        cut = await cut.persisted(store)
 
         def step(tx: Transaction) -> None:
             fields: dict[str, Any] = {
@@ -350,12 +350,14 @@ class Packaging:
                 "envelope": tx.keep(made.envelope),
                 "parts": _kept(tx, message, made),
                 "boundary": cut.boundary,
-                "split": changed(cut.split, stored=None if data is None else tx.keep(data)),
+                "split": cut.kept(tx),
                 "timer": work.id,
                 "updated_at": now,
             }
             if tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), **fields):
                 tx.record((about(message, "split", now, fragments=cut.split.count),))
+                # In its channel are its fragments.
+                tx.remove_offer(message.message_id)
                 tx.turn_work(work.id, "split", now)
             else:
                 tx.finish_work(work.id, work.owner)

@@ -35,7 +35,7 @@ from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
 from postroad.node.exchanging import has_alternate
 from postroad.node.forwarding import station_of
-from postroad.node.fragmenting import Fragmenting
+from postroad.node.fragmenting import Fragmenting, Units
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
@@ -98,7 +98,7 @@ class Outgoing(Struct, frozen=True):
     """Retention removed some of them."""
     sent_units: Mapping[str, SentMessage] | None = None
     """What was sent of each of them, while that is in memory."""
-    whole: Message | None = None
+    whole: Units = ()
     """Of a fragment: the message that it is a part of."""
 
 
@@ -434,7 +434,7 @@ class Sender:
         """The message as it goes over the wire."""
         message, store = outgoing.message, self._context.store
         assert message.envelope is not None
-        if outgoing.whole is not None:
+        if outgoing.whole:
             return self._fragmenting.form(outgoing.whole, message, sending)
         contents: list[Content]
         if outgoing.made is not None:
