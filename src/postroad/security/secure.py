@@ -3,18 +3,26 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from cryptography import x509
 from msgspec import Struct
 
+from postroad.security.algorithms import Digest, SignatureAlgorithm
 from postroad.security.attachments import Attachment
 from postroad.security.encrypt import Seal, encrypt
 from postroad.security.keyestablishment import Encryption, Entropy
 from postroad.security.sign import (
+    SIGNATURE_ID,
+    TOKEN_ID,
     Block,
     Signing,
+    block_reference,
     sign,
     write_security,
     write_security_timestamp,
+    write_signature,
+    write_signed_info,
 )
+from postroad.security.tokens import TokenReference, write_token_reference
 from postroad.wire.ebms3 import Reference
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
@@ -97,3 +105,28 @@ def secure(
     security = [write_security(version, pieces)] if any(pieces) else []
     envelope = write_envelope(version, [*security, *(block.xml for block in headers)], body_xml)
     return Secured(envelope, sent, references, seal)
+
+
+class Stamp(Struct, frozen=True):
+    """All of somebody's signature that cannot be written again without his key."""
+
+    created: datetime
+    certificate: x509.Certificate
+    algorithm: SignatureAlgorithm
+    digest: Digest
+    value: bytes
+
+
+def secured_by(version: SoapVersion, headers: Sequence[Block], stamp: Stamp) -> tuple[bytes, bytes]:
+    """The envelope that `secure` makes of these headers with such a signature; what that signs."""
+    body = Block(BODY_ID, write_body(version, id=BODY_ID))
+    timestamp = write_security_timestamp(stamp.created, None, id=_TIMESTAMP_ID)
+    blocks = [*headers, body, timestamp]
+    references = [block_reference(block, stamp.digest) for block in blocks]
+    signed_info = write_signed_info(stamp.algorithm, references)
+    form = TokenReference.BINARY_SECURITY_TOKEN
+    token, key_info = write_token_reference(form, stamp.certificate, (), TOKEN_ID)
+    signature = write_signature(SIGNATURE_ID, signed_info, stamp.value, key_info)
+    security = write_security(version, [timestamp.xml, token, signature])
+    envelope = write_envelope(version, [security, *[one.xml for one in headers]], body.xml)
+    return envelope, signed_info.encode()
