@@ -12,6 +12,7 @@ from tests.node.collecting import USER
 from tests.node.hubs import FAR, NEAR, by_way_of, hub, rule
 from tests.node.reliable import (
     BUYER,
+    ORDERS,
     SELLER,
     Held,
     Station,
@@ -22,8 +23,10 @@ from tests.node.reliable import (
     played,
 )
 from tests.node.sequences import agree, envelope_of, kind_of, kinds
+from tests.node.test_routed_endpoints import box, divided
 
 M, N = "m@buyer", "n@buyer"
+LONG: dict[str, Any] = {"max_retries": 9, "timeout": "PT30S", "period": "PT10S"}
 
 
 def road(world: World, forward: str, **how: Any) -> None:
@@ -257,3 +260,31 @@ async def test_answers_about_a_sequence_wait_in_a_channel_of_the_hub(world: Worl
     assert await buyer.state(M) is State.ACKNOWLEDGED
     assert await seller.inbox() == [M]
     assert world.wire.to(BUYER) == []
+
+
+@pytest.mark.req("P2-2.7.2-13", "P2-2.5.1-03", "P2-2.5.1-04", "P2-2.8.3-02")
+@pytest.mark.parametrize("pulls", ["", "initiator", "responder", "initiator responder"])
+@played
+async def test_units_of_a_reliable_p_mode_carry_its_sequences_whoever_pulls(
+    world: World, pulls: str
+) -> None:
+    agree(world, signed=True, in_order=True, retry=LONG)
+    divided(world, **{f"{one}_pulls": True for one in pulls.split()})
+    for at in (BUYER, SELLER):
+        [leg] = world._pmodes[at][0]["legs"]
+        if "pulling" in leg:
+            leg["pulling"] = {"interval": "PT2S"}
+    for name, who, other, beyond in ((NEAR, BUYER, SELLER, FAR), (FAR, SELLER, BUYER, NEAR)):
+        home = rule("home", who, to_party=party(who))
+        if ("initiator" if who == BUYER else "responder") in pulls:
+            secret = {BUYER: "a secret of ours", SELLER: "another secret"}[who]
+            home = box("home", who, who, secret)
+        hub(world, name, home, rule("over", beyond, to_party=party(other)))
+    buyer, seller = await all_four(world)
+    await buyer.send(M, f"{ORDERS}.init")
+    await buyer.send(N, f"{ORDERS}.init")
+    await world.wait(120)
+    assert await seller.inbox() == [M, N]
+    assert [await buyer.state(one) for one in (M, N)] == [State.ACKNOWLEDGED] * 2
+    assert (world.wire.to(BUYER) == []) == ("initiator" in pulls)
+    assert (world.wire.to(SELLER) == []) == ("responder" in pulls)

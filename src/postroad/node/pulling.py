@@ -451,7 +451,7 @@ class Puller:
         """What is said about a message of ours; or that nothing is there, or what is wrong."""
         found = look.found
         if found.envelope is not None and look.is_rm_message and _is_for_us(found.envelope):
-            acked = await self._receiver.reliable.hear(look, url, self._context.clock())
+            acked = await self._receiver.reliable.pulled(look, url, self._context.clock())
             return Got(answered=acked[0] if acked else asked)
         refs = [one.message_info.ref_to_message_id for one in _signals(found)]
         if any(ref and ref != asked for ref in refs):

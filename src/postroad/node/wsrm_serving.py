@@ -92,6 +92,18 @@ class SequenceRequests:
         await note(context, "EBMS:0201", detail, now, peer)
         return NO_CONTENT
 
+    async def pulled(self, look: Look, peer: str, now: datetime) -> tuple[str, ...]:
+        """The same from a channel of a hub: the messages that it acknowledges, if any."""
+        envelope = look.found.envelope
+        assert envelope is not None
+        if _is_answer(envelope, read_lifecycle(envelope)[0]):
+            return await self.hear(look, peer, now)
+        response = await self.receive(look, peer, None, now)
+        if response is not NO_CONTENT:
+            detail = "an answer about a sequence that was pulled has no way: write Callback"
+            await note(self._context, "EBMS:0201", detail, now, peer)
+        return ()
+
     async def hear(self, look: Look, peer: str | None, now: datetime) -> tuple[str, ...]:
         """What is said of a sequence in which this node sends, by itself or pulled: the messages
         that it acknowledges."""
