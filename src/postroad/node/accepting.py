@@ -230,7 +230,7 @@ class Accepting:
             # What rides along is about messages of ours.
             speaker = str(message.from_party)
             await took(context, arrival.found, match, arrival.peer, speaker=speaker)
-        return self.destinations.response(taken, arrival, match)
+        return await self.destinations.response(taken, arrival, match)
 
     async def _prepared(
         self, arrival: Arrival, message: UserMessage, match: Match

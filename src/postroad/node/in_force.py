@@ -131,7 +131,13 @@ class InForce:
         self._by_id: Mapping[str, PMode] = {
             leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
         }
+        self._matches = {
+            (pmode.id, number): Match(pmode, leg, number)
+            for pmode in self._by_id.values()
+            for number, leg in enumerate(pmode.legs, 1)
+        }
         self._sending: dict[tuple[object, ...], Sending] = {}
+        self._answers: dict[tuple[str, int], Terms] = {}
         self._roads: dict[str, Road] = {}
         legs = [
             Match(one.pmode, one.leg, one.index + 1)
@@ -233,16 +239,18 @@ class InForce:
 
     def match(self, pmode: str | None, leg: int) -> Match | None:
         """A leg of a P-Mode that is in force."""
-        found = self._by_id.get(pmode or "")
-        if found is None or not 1 <= leg <= len(found.legs):
-            return None
-        return Match(found, found.legs[leg - 1], leg)
+        return self._matches.get((pmode or "", leg))
 
     def answer_terms(self, match: Match | None) -> Terms:
         """By what an answer about a message we sent is judged; nobody is trusted without one."""
         if match is None:
             return Terms(None, frozenset(), None, NOTHING)
-        return self.expectation.answer_terms(match)
+        # Held first, as for `sending`.
+        known, key = self._answers, (match.pmode.id, match.number)
+        found = known.get(key)
+        if found is None or found.match is not match:
+            found = known[key] = self.expectation.answer_terms(match)
+        return found
 
     def sending(self, pmode: str, leg: int = 1, *, late: bool = False) -> Sending:
         """What a message to be sent with this P-Mode needs; `Refused` says why it cannot be.

@@ -11,6 +11,7 @@ from typing import Final
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
+from postroad.node.attempts import left_behind
 from postroad.node.bundle_outcome import bundle_left_behind, close_rows, unit_ids
 from postroad.node.bundling import Bundling
 from postroad.node.calling import Calling
@@ -29,7 +30,11 @@ from postroad.node.joining import Joining
 from postroad.node.mail_in import MailIn
 from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
-from postroad.node.outcome import begin_anew, left_behind, settle, shares_row
+from postroad.node.outcome import (
+    begin_anew,
+    settle,
+    shares_row,
+)
 from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
