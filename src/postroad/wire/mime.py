@@ -71,6 +71,8 @@ _BLANKS: Final = 256
 _INDENT: Final = 16
 _LOOK_ALIKES: Final = 10_000
 _MEMORY_PARTS: Final = 16
+_LARGE: Final = 16 * KIB
+"""A piece of content from this size on is worth a look of its own."""
 _FIRST_DELIMITER: Final = re.compile(
     rb"\n(?:\xef\xbb\xbf)?[ \t]{0,16}--([!-~](?:[ -~]{0,68}[!-~])?)[ \t]{0,256}\r?\n"
 )
@@ -156,7 +158,8 @@ class MultipartReader:
                 return
             if self._whole:
                 data = self._in_steps() + data
-            self._rest = self._advance(self._rest + data, False)
+            if not self._is_content(data):
+                self._rest = self._advance(self._rest + data, False)
         except BaseException:
             self.abort()
             raise
@@ -212,6 +215,21 @@ class MultipartReader:
         self._root = None
         self._ended = False
         return data
+
+    def _is_content(self, data: bytes) -> bool:
+        """Take a large piece in the midst of a part's content as it is, without a copy of it."""
+        if len(data) < _LARGE or self._step != self._content or self._indented:
+            return False
+        needle, carry, part = self._needle, self._carry, self._open
+        if needle in self._rest + data[:carry] or data.find(needle) >= 0:
+            return False
+        assert part is not None
+        end = len(data) - carry
+        part.write(self._rest)
+        part.write(memoryview(data)[:end])
+        self._base += len(self._rest) + end
+        self._rest = bytes(data[end:])
+        return True
 
     def _check_outer(self, content_type: ContentType, boundary: str | None) -> None:
         if not content_type.media_type.startswith("multipart/"):
