@@ -9,21 +9,24 @@ from typing import Final
 
 from postroad.msh.answers import sent_messages
 from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.node.attempts import (
+    Outcome,
+    Step,
+    attempted_unit,
+    due,
+    give_up,
+    left_behind,
+)
 from postroad.node.context import Context
 from postroad.node.good_end import Ending, GoodEnd, is_good
 from postroad.node.hearing import Said
 from postroad.node.in_force import Sending
 from postroad.node.outcome import (
     Done,
-    Outcome,
-    Step,
-    attempted_unit,
-    due,
     ended,
-    give_up,
-    left_behind,
 )
 from postroad.node.sharing import Shared
+from postroad.node.split_outcome import settle_row as settle_split
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, State, Work
@@ -145,7 +148,9 @@ def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None
     units = units_of(tx, ids)
     for number in rows:
         work = tx.work(number)
-        if work is not None and work.kind == "send" and work.owner is None:
+        if work is not None and work.kind == "split":
+            settle_split(tx, number)
+        elif work is not None and work.kind == "send" and work.owner is None:
             settle_row(tx, units, work, None)
 
 

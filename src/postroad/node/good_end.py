@@ -12,10 +12,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
+from postroad.node.attempts import Outcome, attempt_event
 from postroad.node.context import Context
 from postroad.node.hearing import Hearing, heard_events, heard_signal
 from postroad.node.notifying import notification
-from postroad.node.outcome import Outcome, attempt_event, life_of
+from postroad.node.outcome import life_of
 from postroad.reliability.delivery import Input, Life, attempted
 from postroad.reliability.schedule import ONCE
 from postroad.store.interface import Transaction

@@ -329,7 +329,7 @@ class Packaging:
         """The message is a source from now on; its fragments are written next."""
         context, store = self._context, self._context.store
         made, now = await self._persisted(cut.made), context.clock()
-        data = None if cut.data is None else await store.persist(cut.data)
+        cut = await cut.persisted(store)
 
         def step(tx: Transaction) -> None:
             fields: dict[str, Any] = {
@@ -337,7 +337,7 @@ class Packaging:
                 "envelope": tx.keep(made.envelope),
                 "parts": _kept(tx, message, made),
                 "boundary": cut.boundary,
-                "split": changed(cut.split, stored=None if data is None else tx.keep(data)),
+                "split": cut.kept(tx),
                 "timer": work.id,
                 "updated_at": now,
             }

@@ -26,6 +26,14 @@ from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
 from postroad.msh.securing import signing
 from postroad.msh.wsreliability import write_poll
 from postroad.msh.wsrm import sent_sequence
+from postroad.node.attempts import (
+    Outcome,
+    Step,
+    attempt,
+    due,
+    give_up,
+    on_next_way,
+)
 from postroad.node.bundle_hearing import hear_units, of_the_whole
 from postroad.node.bundle_outcome import attempt_all, give_up_all, unit_ids, units_of
 from postroad.node.carrying import Carrying
@@ -35,13 +43,13 @@ from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
 from postroad.node.exchanging import has_alternate
 from postroad.node.forwarding import station_of
-from postroad.node.fragmenting import Fragmenting
+from postroad.node.fragmenting import Fragmenting, Units
 from postroad.node.good_end import Ending, GoodEnd, is_good
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.in_one_step import InOneStep
 from postroad.node.mailing import Mailing
-from postroad.node.outcome import Done, Outcome, Step, attempt, due, give_up, on_next_way
+from postroad.node.outcome import Done
 from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
@@ -100,7 +108,7 @@ class Outgoing(Struct, frozen=True):
     """Retention removed some of them."""
     sent_units: Mapping[str, SentMessage] | None = None
     """What was sent of each of them, while that is in memory."""
-    whole: Message | None = None
+    whole: Units = ()
     """Of a fragment: the message that it is a part of."""
 
 
@@ -470,7 +478,7 @@ class Sender:
         """The message as it goes over the wire."""
         message, store = outgoing.message, self._context.store
         assert message.envelope is not None
-        if outgoing.whole is not None:
+        if outgoing.whole:
             return self._fragmenting.form(outgoing.whole, message, sending)
         contents: list[Content]
         if outgoing.made is not None:

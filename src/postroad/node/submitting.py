@@ -33,7 +33,7 @@ from postroad.node.in_force import Sending
 from postroad.node.in_one_step import InOneStep
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
-from postroad.node.offering import check_room, offer, offer_work, reserve
+from postroad.node.offers import check_room, offer, offer_work, reserve
 from postroad.node.packaging import (
     AnyPackage,
     Plan,
@@ -141,7 +141,7 @@ class Submitting:
         _refuse(bundle_problems(members(units), 0))
         await bundling.let_go_first(units)
         try:
-            made = await bundling.package(units)
+            made = await bundling.package_or_cut(units)
         except (Unsecurable, ValueError) as error:
             raise Refused(422, str(error)) from None
         _refuse(bundle_problems(members(units), whole_size(made)))
@@ -501,7 +501,8 @@ def _goes_alone(message: Message, sending: Sending) -> bool:
     terms, bundling = sending.splitting, sending.bundling
     if terms is None or bundling is None or bundling.in_order:
         return False
-    return bundling.policy == "optional" and message.bytes > terms.cut
+    most = bundling.max_size or max(terms.cut, AT_ONCE)
+    return bundling.policy == "optional" and message.bytes > most
 
 
 def _refuse(problems: list[EbmsError]) -> None:

@@ -120,6 +120,7 @@ def _message_info(info: MessageInfo) -> str:
     )
 
 
+@lru_cache(maxsize=64)
 def write_timestamp(time: datetime) -> str:
     """UTC with a Z, in milliseconds where these suffice, else in microseconds. [P2-3.2.1-08]"""
     if time.tzinfo is not UTC:
@@ -338,18 +339,21 @@ def write_reference(reference: Reference) -> str:
     digest = b2a_base64(reference.digest_value, newline=False).decode()
     return (
         f'<ds:Reference xmlns:ds="{DS}" URI="{uri}">'
-        f"{_digest_how(reference.transforms, reference.digest_method)}"
-        f"<ds:DigestValue>{digest}</ds:DigestValue></ds:Reference>"
+        f"{_digesting(reference.transforms, reference.digest_method)}"
+        f"<ds:DigestValue>{digest}</ds:DigestValue>"
+        "</ds:Reference>"
     )
 
 
 @lru_cache(maxsize=64)
-def _digest_how(transforms: tuple[Transform, ...], method: str) -> str:
-    """How a digest is taken: the same for most that are written."""
+def _digesting(transforms: tuple[Transform, ...], digest_method: str) -> str:
+    """How something is digested, which is the same in most references."""
     steps = "".join(map(_transform, transforms))
-    applied = f"<ds:Transforms>{steps}</ds:Transforms>" if steps else ""
-    uri = _attribute(method, "ds:DigestMethod/@Algorithm")
-    return f'{applied}<ds:DigestMethod Algorithm="{uri}"></ds:DigestMethod>'
+    method = _attribute(digest_method, "ds:DigestMethod/@Algorithm")
+    return (
+        f"{f'<ds:Transforms>{steps}</ds:Transforms>' if steps else ''}"
+        f'<ds:DigestMethod Algorithm="{method}"></ds:DigestMethod>'
+    )
 
 
 def _transform(transform: Transform) -> str:
