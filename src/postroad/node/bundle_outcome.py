@@ -9,14 +9,7 @@ from typing import Final
 
 from postroad.msh.answers import sent_messages
 from postroad.msh.bundle_rules import BUNDLING_ERROR
-from postroad.node.attempts import (
-    Outcome,
-    Step,
-    attempted_unit,
-    due,
-    give_up,
-    left_behind,
-)
+from postroad.node.attempts import Outcome, Step, attempted_unit, due, give_up, left_behind
 from postroad.node.context import Context
 from postroad.node.good_end import Ending, GoodEnd, is_good
 from postroad.node.hearing import Said

@@ -73,10 +73,10 @@ def secure(
     """
     body = _empty_body(version)
     if body_content:
-        content = write_body(
+        written = write_body(
             version, body_content, id=BODY_ID, namespaces=namespaces, limits=limits
         )
-        body = Block(BODY_ID, content)
+        body = Block(BODY_ID, written)
     pieces: list[str] = list(tokens)
     references: tuple[Reference, ...] = ()
     sent = tuple(attachments)
