@@ -45,8 +45,14 @@ class InOneStep(Generic[A, R]):
 
     async def _write(self, waiting: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
         items = [item for item, _ in waiting]
+
+        def step(tx: Transaction) -> Sequence[R]:
+            return self._together(tx, items)
+
+        # Who watches the steps of a store knows them by their names.
+        step.__qualname__ = self._together.__qualname__
         try:
-            results = await self._store.run(lambda tx: self._together(tx, items))
+            results = await self._store.run(step)
         except StoreError as error:
             for _, future in waiting:
                 if not future.done():
