@@ -105,6 +105,10 @@ class Context:
     def new_boundary(self) -> str:
         return f"=_{self.entropy(15).hex()}"
 
+    def long_boundary(self) -> str:
+        """For large content: who reads it looks for a long one faster."""
+        return f"=_{self.entropy(32).hex()}"
+
     def dice(self) -> float:
         """From 0 to 1."""
         return int.from_bytes(self.entropy(4), "big") / 2**32
