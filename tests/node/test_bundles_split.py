@@ -1,14 +1,15 @@
 """Bundles that are larger than a fragment: made, cut, sent, joined, and taken unit by unit."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 
 from postroad.node.service import Refused
 from postroad.store.interface import StoreError
-from postroad.store.records import Message, Side, State
-from tests.node.collecting import collect, request
+from postroad.store.records import Message, Side, State, Wanted
+from tests.node.collecting import AGAIN, collect, request
 from tests.node.joining import payloads
 from tests.node.reliable import (
     BUYER,
@@ -358,7 +359,7 @@ async def test_units_whose_receipts_are_missing_are_in_doubt_each_for_itself(wor
     buyer, _ = await world.both()
 
     async def not_about_b(given: World, posted: Posted) -> Any:
-        return await (lost if b"b@buyer<" in posted.body else passed)(given, posted)
+        return await (lost if b"RefToMessageId>b@buyer<" in posted.body else passed)(given, posted)
 
     world.wire.usual[BUYER] = not_about_b
     await send_all(world)
@@ -502,3 +503,109 @@ async def test_a_fragment_of_a_pulled_bundle_comes_again_until_it_is_acknowledge
     await pull(seller, UPDATES)
     await world.until(50)
     await all_arrive(world)
+
+
+@played
+async def test_fragments_are_sent_again_until_the_last_unit_is_at_rest(world: World) -> None:
+    """The primary may be at rest before the others; with the last one everything is."""
+    agree_on_both(world)
+    buyer, _ = await world.both()
+    held = Held()
+
+    async def little_is_heard(given: World, posted: Posted) -> Any:
+        if b"RefToMessageId>c@buyer<" in posted.body:
+            return await held(given, posted)
+        heard = (
+            b"RefToMessageId>a@buyer<" in posted.body or b"RefToMessageId>b@buyer<" in posted.body
+        )
+        return await (passed if heard else lost)(given, posted)
+
+    world.wire.usual[BUYER] = little_is_heard
+    await send_all(world)
+    await world.until(18)
+    assert await states(world) == [State.ACKNOWLEDGED, State.ACKNOWLEDGED, State.WAITING]
+    assert {one.state for one in await fragments_of(world)} == {State.WAITING}
+    assert len(cut(world)) == 6
+    held.release()
+    await world.until(19)
+    assert await states(world) == 3 * [State.ACKNOWLEDGED]
+    assert await buyer.work() == {}
+    for one in await fragments_of(world):
+        assert one.state is State.ACKNOWLEDGED
+        assert (await buyer.story(one.message_id))[-1] == "settled"
+
+
+@played
+async def test_a_unit_is_not_resent_while_others_are_on_their_way(world: World) -> None:
+    agree_on_both(world)
+    buyer, seller = await world.both()
+    await seller.node.context.store.run(
+        lambda tx: tx.add_message(
+            Message(Side.RECEIVING, B, State.DELIVERED, world.clock(), world.clock())
+        )
+    )
+
+    async def errors_alone(given: World, posted: Posted) -> Any:
+        return await (passed if b"EBMS:0003" in posted.body else lost)(given, posted)
+
+    world.wire.usual[BUYER] = errors_alone
+    await send_all(world)
+    await world.until(8)
+    assert await states(world) == [State.WAITING, State.FAILED, State.WAITING]
+    with pytest.raises(Refused, match="others of its bundle are on their way"):
+        await buyer.node.resend(B)
+
+
+@played
+async def test_a_bundle_expires_with_its_oldest_unit(world: World) -> None:
+    agree_on_both(world, retry=RETRY | {"max_retries": 50, "time_to_live": "PT1M"})
+    buyer = await world.start(BUYER)
+    world.wire.usual[SELLER] = refused
+    for name in NAMES:
+        await buyer.send(name, UPDATES, CONTENTS[name])
+        await world.wait(2)
+    assert await states(world) == 3 * [State.READY]
+    await world.until(61)
+    assert await states(world) == 3 * [State.EXPIRED]
+    assert await buyer.work() == {}
+
+
+@in_every_store
+@played
+async def test_retention_removes_all_units_with_their_fragments(world: World, kept_in: str) -> None:
+    world.kept_in = kept_in
+    compressed = splitting("1 KiB", compression={"enabled": True, "algorithm": "gzip"})
+    agree_on_both(world, splitting=compressed)
+    buyer, seller = await world.both()
+    await send_all(world)
+    await world.until(20)
+    await all_arrive(world)
+    world.clock.ahead = timedelta(days=100)
+    for station in (buyer, seller):
+        await station.process.ask(station.node.purge())
+        assert await station.node.messages(Wanted()) == []
+    assert await fragments_of(world) == []
+
+
+@played
+async def test_a_pulled_bundle_is_resent_as_another_group(world: World) -> None:
+    collect_split(world, retry=AGAIN | {"max_retries": 0})
+    buyer, seller = await world.both()
+    await send_all(world)
+    world.wire.will(passed, passed, passed, at=BUYER)
+    world.wire.usual[BUYER] = lost
+    for _ in range(3):
+        await pull(seller, UPDATES)
+    await world.until(2000)
+    assert await states(world) == 3 * [State.IN_DOUBT]
+    del world.wire.usual[BUYER]
+    first = {one.message_id for one in await fragments_of(world)}
+    await buyer.node.resend(C)
+    await world.wait(2)
+    for _ in range(3):
+        assert len(await pull(seller, UPDATES)) == 1
+    await world.wait(20)
+    assert await states(world) == [State.SETTLED, State.SETTLED, State.ACKNOWLEDGED]
+    assert first.isdisjoint(one.message_id for one in await fragments_of(world))
+    assert await seller.inbox() == list(NAMES)
+    assert await buyer.work() == {}

@@ -113,6 +113,8 @@ class PackedPart(Struct, frozen=True, gc=False):
     wire_type: str
     compressed: bool
     properties: tuple[Property, ...]
+    sha256: bytes | None = None
+    """Of the content, where it is compressed and that is known."""
 
 
 class PackedUnit(Struct, frozen=True, gc=False):
@@ -324,7 +326,7 @@ def _compress(payload: DraftPayload, leg: Leg, new_sink: NewSink) -> PackedPart:
         return PackedPart(payload, payload.content, payload.media_type, False, tuple(properties))
     packed = gzipped(payload.content, new_sink=new_sink)
     properties.append(Property(COMPRESSION_TYPE, GZIP))
-    return PackedPart(payload, packed.content, GZIP, True, tuple(properties))
+    return PackedPart(payload, packed.content, GZIP, True, tuple(properties), packed.sha256)
 
 
 _OURS = frozenset((MIME_TYPE, COMPRESSION_TYPE))
@@ -336,7 +338,7 @@ def _part_info(part: PackedPart) -> PartInfo:
 
 def attachment(part: PackedPart) -> Attachment:
     """A payload as it is signed."""
-    known = None if part.compressed else part.payload.sha256
+    known = part.sha256 if part.compressed else part.payload.sha256
     return Attachment(part.payload.content_id, part.content, part.wire_type, known)
 
 

@@ -10,10 +10,13 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from postroad.agreement.waiting import Policy
+from postroad.node.attempts import Outcome, attempt_event
 from postroad.node.context import Context
 from postroad.node.hearing import heard_events, heard_signal
 from postroad.node.notifying import notification
-from postroad.node.outcome import Outcome, attempt_event, life_of
+from postroad.node.outcome import (
+    life_of,
+)
 from postroad.reliability.delivery import Input, Life, attempted
 from postroad.store.interface import Transaction
 from postroad.store.records import Event, Message, State

@@ -9,11 +9,11 @@ from postroad.msh.answers import SentMessage, wants_receipt
 from postroad.msh.bundle_rules import BUNDLING_ERROR
 from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
+from postroad.node.attempts import Outcome
 from postroad.node.context import Context
 from postroad.node.hearing import Hearing, heard_as_foreseen, judged
 from postroad.node.in_force import Sending
 from postroad.node.listening import by_reference
-from postroad.node.outcome import Outcome
 from postroad.reliability.delivery import Input
 from postroad.store.records import Message
 

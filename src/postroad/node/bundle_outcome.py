@@ -9,19 +9,21 @@ from typing import Final
 
 from postroad.msh.answers import sent_messages
 from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.node.attempts import (
+    Outcome,
+    Step,
+    attempted_unit,
+    due,
+    give_up,
+    left_behind,
+)
 from postroad.node.bundle_end import GoodEnd
 from postroad.node.context import Context
 from postroad.node.hearing import Said
 from postroad.node.in_force import Sending
 from postroad.node.outcome import (
     Done,
-    Outcome,
-    Step,
-    attempted_unit,
-    due,
     ended,
-    give_up,
-    left_behind,
 )
 from postroad.node.sharing import Shared
 from postroad.node.split_outcome import settle_row as settle_split

@@ -39,6 +39,7 @@ from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
 from postroad.node.routes import Road, Routing, road, watch_routes
 from postroad.node.service import PModeSummary, Refused, Reloaded
+from postroad.node.taking import Taking, taking_of
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
 from postroad.store.records import Message
@@ -138,6 +139,7 @@ class InForce:
         }
         self._sending: dict[tuple[object, ...], Sending] = {}
         self._answers: dict[tuple[str, int], Terms] = {}
+        self._taking: dict[int, Taking] = {}
         self._roads: dict[str, Road] = {}
         legs = [
             Match(one.pmode, one.leg, one.index + 1)
@@ -404,6 +406,15 @@ class InForce:
         """Whether this node sends with a P-Mode, or passes messages on with it."""
         relays = match.leg.ebxml is not None and match.leg.ebxml.relay
         return relays or self.sends(match)
+
+    def taking(self, match: Match) -> Taking:
+        """How messages of a leg are taken and answered, remembered for each leg."""
+        known = self._taking.get(id(match.leg))
+        if known is None or known.leg is not match.leg:
+            material, key = self.expectation.material(match), self.keyring.signing
+            known = taking_of(match, self.receives(match), material, key)
+            self._taking[id(match.leg)] = known
+        return known
 
     def receives(self, match: Match) -> bool:
         """Whether this node's party is the receiver of a leg."""

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
+from postroad.node.attempts import left_behind
 from postroad.node.bundle_outcome import bundle_left_behind, close_rows, unit_ids
 from postroad.node.bundling import Bundling
 from postroad.node.calling import Calling
@@ -29,7 +30,11 @@ from postroad.node.joining import Joining
 from postroad.node.mail_in import MailIn
 from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
-from postroad.node.outcome import begin_anew, left_behind, settle, shares_row
+from postroad.node.outcome import (
+    begin_anew,
+    settle,
+    shares_row,
+)
 from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
@@ -232,8 +237,8 @@ class Node:
         await self.context.store.run(step)
         await self.context.look_at_partners()
 
-    async def receive(self, request: Request) -> Response:
-        return await self._restarting.receive(request)
+    def receive(self, request: Request) -> Coroutine[Any, Any, Response]:
+        return self._restarting.receive(request)
 
     async def note(self, code: str, detail: str, peer: str | None) -> None:
         await self._receiver.note(code, detail, peer)

@@ -22,6 +22,7 @@ from postroad.msh.lens import Inspection
 from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
 from postroad.msh.selecting import items_asked
+from postroad.node.attempts import due, give_up, left_as
 from postroad.node.bundle_outcome import unit_ids, units_of
 from postroad.node.calling import SENT
 from postroad.node.context import Context
@@ -37,7 +38,13 @@ from postroad.node.fragmenting import Fragmenting
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, place, signed
 from postroad.node.offers import is_reserved, needs_company_until, offer
-from postroad.node.outcome import Reason, apply, due, fail, give_up, left_as, life_of, unpackable
+from postroad.node.outcome import (
+    Reason,
+    apply,
+    fail,
+    life_of,
+    unpackable,
+)
 from postroad.node.requests import Request, Response
 from postroad.node.service import Refused
 from postroad.node.split_units import split_units

@@ -356,8 +356,6 @@ class Packaging:
             }
             if tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), **fields):
                 tx.record((about(message, "split", now, fragments=cut.split.count),))
-                # In its channel are its fragments.
-                tx.remove_offer(message.message_id)
                 tx.turn_work(work.id, "split", now)
             else:
                 tx.finish_work(work.id, work.owner)

@@ -26,6 +26,14 @@ from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
 from postroad.msh.securing import signing
 from postroad.msh.wsreliability import write_poll
 from postroad.msh.wsrm import sent_sequence
+from postroad.node.attempts import (
+    Outcome,
+    Step,
+    attempt,
+    due,
+    give_up,
+    on_next_way,
+)
 from postroad.node.bundle_hearing import hear_units, of_the_whole
 from postroad.node.bundle_outcome import attempt_all, give_up_all, unit_ids, units_of
 from postroad.node.carrying import Carrying
@@ -39,7 +47,6 @@ from postroad.node.fragmenting import Fragmenting, Units
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
-from postroad.node.outcome import Outcome, Step, attempt, due, give_up, on_next_way
 from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns

@@ -131,8 +131,8 @@ def cut_units(
         return None
     data, size = None, form.length
     if terms.algorithm is not None:
-        coded = compressed(terms.algorithm, form.content(), new_sink=context.store.new_sink)
-        data, size = coded.content, coded.content.size
+        data = compressed(terms.algorithm, form.content(), new_sink=context.store.new_sink)
+        size = data.size
     count = fragment_count(size, terms.cut)
     references = part_references(
         read_envelope(xml.parse(made.envelope, context.limits)),

@@ -1,7 +1,8 @@
 """The way out: sign, then encrypt, then one Security header around it all, in this order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from cryptography import x509
 from msgspec import Struct
@@ -57,6 +58,7 @@ def secure(
     entropy: Entropy | None = None,
     lifetime: Lifetime | None = None,
     body_content: str = "",
+    namespaces: Mapping[str, str] = MappingProxyType({}),
     tokens: Sequence[str] = (),
     limits: Limits = DEFAULT,
 ) -> Secured:
@@ -64,10 +66,12 @@ def secure(
 
     `headers` are header blocks in canonical form; each with an id is signed, as are the Body and
     all attachments; where there is neither attachment nor Body content, nothing is encrypted.
+    `namespaces` are those that only values in the Body use, declared on the Envelope.
     `tokens` are further pieces of the Security header (a username token).
     ValueError when keys and algorithms do not fit, or encryption lacks entropy.
     """
-    body = Block(BODY_ID, write_body(version, body_content, id=BODY_ID, limits=limits))
+    content = write_body(version, body_content, id=BODY_ID, namespaces=namespaces, limits=limits)
+    body = Block(BODY_ID, content)
     pieces: list[str] = list(tokens)
     references: tuple[Reference, ...] = ()
     sent = tuple(attachments)
@@ -103,7 +107,8 @@ def secure(
             body_xml = body.xml[:inner_start] + encrypted.body_content + body.xml[inner_end:]
     pieces += signature
     security = [write_security(version, pieces)] if any(pieces) else []
-    envelope = write_envelope(version, [*security, *(block.xml for block in headers)], body_xml)
+    blocks_xml = [*security, *(block.xml for block in headers)]
+    envelope = write_envelope(version, blocks_xml, body_xml, namespaces=namespaces)
     return Secured(envelope, sent, references, seal)
 
 

@@ -326,8 +326,14 @@ def canonical_content_id(value: str) -> str:
     return value
 
 
+_plain_cid: Final = re.compile(r"cid:[!#-$'*-;=?-~]+").fullmatch
+"""What stands as it is: no blank, no quote, no bracket, nothing encoded."""
+
+
 def content_id_of(href: str) -> str | None:
     """The Content-ID that a `cid:` URL refers to; None for any other reference."""
+    if _plain_cid(href):
+        return href[4:]
     href = href.strip()
     if href[:4].lower() != "cid:":
         return None
