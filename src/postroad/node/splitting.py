@@ -71,9 +71,8 @@ class Cut(Struct, frozen=True):
         """What the other units of a bundle remember: their fragments are those of the source."""
         units = self.made.secondaries
         bare = changed(self.split, units=())
-        return [
-            changed(bare, references=own) for own in unit_references(self.split.references, units)
-        ]
+        parts = unit_references(self.split.references, units, None)
+        return [changed(bare, references=own) for own in parts]
 
 
 def may_be_cut(sending: Sending, size: int) -> bool:

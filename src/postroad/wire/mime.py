@@ -38,6 +38,7 @@ from postroad.wire.mime_whole import MEMORY_PARTS, is_small, whole_parts
 from postroad.wire.mime_writer import (
     OutgoingPart,
     boundary_is_free,
+    multipart_bytes,
     multipart_content_type,
     multipart_heads,
     multipart_length,
@@ -56,6 +57,7 @@ __all__ = [
     "boundary_is_free",
     "cid_url",
     "content_id_of",
+    "multipart_bytes",
     "multipart_content_type",
     "multipart_heads",
     "multipart_length",
