@@ -142,6 +142,7 @@ def _unit(pmode: PMode, edge: _Edge) -> dict[str, Any]:
         bound["alternate"] = PUSH_AND_PUSH
     for index, leg in enumerate(data["legs"]):
         _lead_to_the_hub(pmode, index, leg, edge)
+        _keep_own_keys(leg, sends=initiator_sends(pmode, index) == edge.initiates)
         if pmode.binding != SYNC or index == 1:
             _answer_later(leg, edge.hub)
         if _is_sequenced(pmode, index):
@@ -172,6 +173,12 @@ def _lead_to_the_hub(pmode: PMode, index: int, leg: dict[str, Any], edge: _Edge)
         protocol["address"] = edge.hub
     if not pulled:
         leg.pop("pulling", None)
+
+
+def _keep_own_keys(leg: dict[str, Any], *, sends: bool) -> None:
+    """Who sends has the key that signs, who receives the one that decrypts; never both."""
+    protected = leg.get("security", {}).get("x509", {})
+    protected.get("encryption" if sends else "signature", {}).pop("key", None)
 
 
 def _answer_later(leg: dict[str, Any], hub: str) -> None:

@@ -243,7 +243,9 @@ def check_secondary(
 
     Only header and payloads count: envelope and security are the primary's. [P2-3.2.2-01]
     """
-    return check_user_message(match, message, _parts(payloads))
+    info = match.leg.business_info
+    profile = info.payload_profile if info is not None else None
+    return check_user_message(match, message, _parts(payloads) if profile is not None else ())
 
 
 def _parts(payloads: Sequence[Payload]) -> list[PartFacts]:

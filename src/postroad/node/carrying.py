@@ -13,11 +13,11 @@ from msgspec.structs import replace as changed
 from postroad.agreement.waiting import Policy, wait_after
 from postroad.msh.capture import Capture
 from postroad.msh.forwarding import Routable, read_routable
+from postroad.node.attempts import Outcome, Step, attempt, due, give_up
 from postroad.node.catching import Caught, WholeCatch
 from postroad.node.context import Context
 from postroad.node.forwarding import Forwarding
 from postroad.node.hearing import Heard, Hearing, Reported, told_by
-from postroad.node.outcome import Outcome, Step, attempt, due, give_up
 from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import STATIONS, Request, nothing
 from postroad.node.routes import Road

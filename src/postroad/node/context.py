@@ -124,9 +124,9 @@ class Context:
         if self.config.webhook is not None:
             self.work_came.set()
 
-    def count(self, name: str, **labels: str) -> None:
-        """One more of something, under its Prometheus name."""
-        self.counters[_counter(name, *labels.items())] += 1
+    def count(self, name: str, /, times: int = 1, **labels: str) -> None:
+        """One more of something, or several, under its Prometheus name."""
+        self.counters[_counter(name, *labels.items())] += times
 
 
 @lru_cache(maxsize=1024)

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from postroad.store.records import Event, Message, State, Stored
 
 
@@ -35,6 +37,13 @@ def about(message: Message, event: str, at: datetime, **more: Any) -> Event:
         bytes=None if refused else message.bytes,
         payload_digests=None if refused else message.payload_digests,
         **more,
+    )
+
+
+def then(received: Event, event: str, at: datetime) -> Event:
+    """What becomes of a message that was received, quicker than by `about`."""
+    return replace(
+        received, event=event, at=at, envelope=None, wire_bytes=None, peer=None, evidence=None
     )
 
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace as changed
 
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.forwarding import Routable, read_routable
+from postroad.node.attempts import Outcome
 from postroad.node.carrying import Carrying
 from postroad.node.catching import WholeCatch
 from postroad.node.context import Context
 from postroad.node.forwarding import Forwarding, body_of, station_of
-from postroad.node.outcome import Outcome
 from postroad.node.passing import Journey, Source, Way
 from postroad.node.pull_relaying import Relayed
 from postroad.node.reporting import ForwardingReports

@@ -79,10 +79,11 @@ class ContentType(Struct, frozen=True, gc=False):
         return None
 
     def __str__(self) -> str:
-        return "; ".join([self.media_type, *(_parameter(*param) for param in self.params)])
+        return "; ".join([self.media_type, *(write_parameter(*param) for param in self.params)])
 
 
-def _parameter(name: str, value: str) -> str:
+def write_parameter(name: str, value: str) -> str:
+    """A parameter of a header, quoted or encoded where it has to be."""
     if not value.isascii():
         return f"{name}*=UTF-8''{quote(value, safe='')}"
     if is_token(value):
@@ -326,8 +327,14 @@ def canonical_content_id(value: str) -> str:
     return value
 
 
+_plain_cid: Final = re.compile(r"cid:[!#-$'*-;=?-~]+").fullmatch
+"""What stands as it is: no blank, no quote, no bracket, nothing encoded."""
+
+
 def content_id_of(href: str) -> str | None:
     """The Content-ID that a `cid:` URL refers to; None for any other reference."""
+    if _plain_cid(href):
+        return href[4:]
     href = href.strip()
     if href[:4].lower() != "cid:":
         return None
