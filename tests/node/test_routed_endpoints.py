@@ -464,11 +464,14 @@ async def test_a_sender_that_is_pulled_from_by_its_hub(world: World, last: str) 
 
 
 @pytest.mark.req("P2-2.4.8.2-01")
+@pytest.mark.parametrize("payload", [b"12 a piece", LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("forward", ["store", "stream"])
 @played
 async def test_a_reply_that_is_the_response_at_the_last_hop_waits_at_the_first(
-    world: World,
+    world: World, forward: str, payload: bytes
 ) -> None:
-    """Request-push-last-sync and Reply-last-pull: hubs store and forward both."""
+    """Request-push-last-sync and Reply-last-pull: hubs give no response to the first hop."""
+    world._settings[FAR] = {"limits": {"envelope_bytes": "64 KiB"}}
     ask(world, "pushAndPush", receipts=(None, None), retry=None)
     divided(world, initiator_pulls=True)
     [resp] = world._pmodes[SELLER]
@@ -477,12 +480,14 @@ async def test_a_reply_that_is_the_response_at_the_last_hop_waits_at_the_first(
     there, back = {"to_party": party(SELLER)}, {"to_party": party(BUYER)}
     home = box("home", BUYER, "buyer", "a secret of ours")
     hub(world, NEAR, rule("over", FAR, **there), home)
-    hub(world, FAR, rule("home", SELLER, **there), rule("over", NEAR, **back))
+    last = rule("home", SELLER, **there)
+    last["to"] = {"push": last["to"]["push"], "forward": forward}
+    hub(world, FAR, last, rule("over", NEAR, **back))
     buyer, seller = await started(world)
     await buyer.send(Q, f"{PRICES}.init")
     await world.wait(1)
     assert await seller.inbox() == [Q]
-    await reply(seller, pmode=f"{PRICES}.resp")
+    await reply(seller, pmode=f"{PRICES}.resp", payload=payload)
     await world.wait(5)
     assert world.wire.to(SELLER, R) == world.wire.to(BUYER) == []
     await buyer.process.ask(buyer.node.pull(f"{PRICES}.init"))

@@ -262,18 +262,30 @@ def receipt_problems(
     problems = [one for one in found.problems if _counts(found, one)]
     if signs(match.leg):
         problems += _unproven(found)
-    references = sent.references if _wants_proof(match.leg) else ()
     try:
         check_receipt(
             signal,
             sent_message_id=sent.user_message.message_info.message_id,
-            sent_references=references or None,
+            sent_references=_proof_of(sent, match) or None,
             sent_user_message=sent.user_message,
             also_sent=sent.neighbours,
         )
     except EbmsError as invalid:
         problems.append(invalid)
     return problems
+
+
+def foreseen_receipt(sent: SentMessage, match: Match, info: MessageInfo) -> SignalMessage:
+    """The receipt that is to be expected for a message, in the form in which `receipt` makes it."""
+    references = _proof_of(sent, match)
+    if references:
+        return nonrepudiation_receipt(references, message_info=info)
+    return awareness_receipt(sent.user_message, message_info=info)
+
+
+def _proof_of(sent: SentMessage, match: Match) -> tuple[Reference, ...]:
+    """The digests that a receipt has to repeat."""
+    return sent.references if _wants_proof(match.leg) else ()
 
 
 def _counts(found: Inspection, problem: EbmsError) -> bool:

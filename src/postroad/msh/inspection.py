@@ -159,7 +159,7 @@ class Look:
         envelope, headless = self._found.envelope, self._messaging_element is None
         if envelope is None or not headless or self._ebxml is not None:
             return False
-        return _protocol(envelope) == "wsrm"
+        return _protocol(envelope) == "wsrm" or read_rm_fault(envelope) is not None
 
     @property
     def is_wsr_message(self) -> bool:

@@ -21,14 +21,13 @@ from postroad.msh.answers import (
     receipt,
     wants_receipt,
 )
-from postroad.msh.fragment_group import sender_of
 from postroad.msh.joined import group_ids, is_fragment
 from postroad.msh.securing import signs
 from postroad.msh.unbundling import ReceivedUnit, Unbundled, unbundle
 from postroad.node.answering import written
 from postroad.node.calling import SOON, Riding, way_back
 from postroad.node.context import Context
-from postroad.node.fragment_groups import terms_of
+from postroad.node.fragment_groups import new_group, terms_of
 from postroad.node.gathering import Gathering
 from postroad.node.handing import Handing
 from postroad.node.keeping import (
@@ -241,7 +240,7 @@ class Accepting:
             # What rides along is about messages of ours.
             speaker = str(message.from_party)
             await took(context, arrival.found, match, arrival.peer, speaker=speaker)
-        return self.destinations.response(taken, arrival, match)
+        return await self.destinations.response(taken, arrival, match)
 
     async def _prepared(
         self, arrival: Arrival, message: UserMessage, match: Match
@@ -294,7 +293,7 @@ class Accepting:
             await self._settled(arrival, message, match, how, outcome.given, signal)
         else:
             for group_id in group_ids(arrival.found):
-                context.ahead.forget((sender_of(message), group_id))
+                context.ahead.forget(new_group(message, match, group_id).key)
             self._tell_refused(message.message_info.message_id, arrival.peer, outcome.errors)
         context.work_came.set()
         return NO_CONTENT

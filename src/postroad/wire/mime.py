@@ -38,6 +38,7 @@ from postroad.wire.mime_whole import MEMORY_PARTS, is_small, whole_parts
 from postroad.wire.mime_writer import (
     OutgoingPart,
     boundary_is_free,
+    multipart_bytes,
     multipart_content_type,
     multipart_heads,
     multipart_length,
@@ -56,6 +57,7 @@ __all__ = [
     "boundary_is_free",
     "cid_url",
     "content_id_of",
+    "multipart_bytes",
     "multipart_content_type",
     "multipart_heads",
     "multipart_length",
@@ -70,6 +72,8 @@ _AROUND_BYTES: Final = 64 * KIB
 _BLANKS: Final = 256
 _INDENT: Final = 16
 _LOOK_ALIKES: Final = 10_000
+_LARGE: Final = 16 * KIB
+"""A piece of content from this size on is worth a look of its own."""
 _FIRST_DELIMITER: Final = re.compile(
     rb"\n(?:\xef\xbb\xbf)?[ \t]{0,16}--([!-~](?:[ -~]{0,68}[!-~])?)[ \t]{0,256}\r?\n"
 )
@@ -155,7 +159,8 @@ class MultipartReader:
                 return
             if self._whole:
                 data = self._in_steps() + data
-            self._rest = self._advance(self._rest + data, False)
+            if not self._is_content(data):
+                self._rest = self._advance(self._rest + data, False)
         except BaseException:
             self.abort()
             raise
@@ -214,6 +219,21 @@ class MultipartReader:
         self._root = None
         self._ended = False
         return data
+
+    def _is_content(self, data: bytes) -> bool:
+        """Take a large piece in the midst of a part's content as it is, without a copy of it."""
+        if len(data) < _LARGE or self._step != self._content or self._indented:
+            return False
+        needle, carry, part = self._needle, self._carry, self._open
+        if needle in self._rest + data[:carry] or data.find(needle) >= 0:
+            return False
+        assert part is not None
+        end = len(data) - carry
+        part.write(self._rest)
+        part.write(memoryview(data)[:end])
+        self._base += len(self._rest) + end
+        self._rest = bytes(data[end:])
+        return True
 
     def _check_outer(self, content_type: ContentType, boundary: str | None) -> None:
         if not content_type.media_type.startswith("multipart/"):

@@ -79,10 +79,11 @@ class ContentType(Struct, frozen=True, gc=False):
         return None
 
     def __str__(self) -> str:
-        return "; ".join([self.media_type, *(_parameter(*param) for param in self.params)])
+        return "; ".join([self.media_type, *(write_parameter(*param) for param in self.params)])
 
 
-def _parameter(name: str, value: str) -> str:
+def write_parameter(name: str, value: str) -> str:
+    """A parameter of a header, quoted or encoded where it has to be."""
     if not value.isascii():
         return f"{name}*=UTF-8''{quote(value, safe='')}"
     if is_token(value):
