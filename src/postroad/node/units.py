@@ -65,14 +65,18 @@ async def packaged_or_cut(
 
     `made_here`: nobody else knows the id of the first. [P2-4.4.2-01]
     """
-    around = sum(len(one.header) + len(one.parts) * _PART_HEADERS for one in units)
-    payloads = sum(part.content.size for one in units for part in one.parts)
-    if may_be_cut(primary, around + payloads):
+    if primary.splitting is not None and may_be_cut(primary, _about(units)):
         args = (context, tuple(units), primary, context.clock(), made_here)
         cut = await asyncio.to_thread(cut_units, *args)
         if cut is not None:
             return await cut.persisted(context.store)
     return await packaged(context, units, primary)
+
+
+def _about(units: Sequence[PackedUnit]) -> int:
+    """How large units are in a message, or a little less."""
+    around = sum(len(one.header) + len(one.parts) * _PART_HEADERS for one in units)
+    return around + sum(part.content.size for one in units for part in one.parts)
 
 
 async def packaged(context: Context, units: Sequence[PackedUnit], primary: Sending) -> Package:
