@@ -38,7 +38,9 @@ class InOneStep(Generic[A, R]):
         return await future
 
     def _begin(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        # Who left before anything was written is passed over.
+        waiting = [one for one in self._waiting if not one[1].done()]
+        self._waiting = []
         task = asyncio.get_running_loop().create_task(self._write(waiting))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
