@@ -508,6 +508,7 @@ async def test_a_fragment_of_a_pulled_bundle_comes_again_until_it_is_acknowledge
     collect_split(world)
     buyer, seller = await world.both()
     await send_all(world)
+    await world.until(1)
     first = await buyer.receive(SOAP, request(seller, UPDATES))
     for _ in range(2):
         await pull(seller, UPDATES)
@@ -608,6 +609,7 @@ async def test_a_pulled_bundle_is_resent_as_another_group(world: World) -> None:
     collect_split(world, retry=AGAIN | {"max_retries": 0})
     buyer, seller = await world.both()
     await send_all(world)
+    await world.until(1)
     world.wire.will(passed, passed, passed, at=BUYER)
     world.wire.usual[BUYER] = lost
     for _ in range(3):

@@ -9,12 +9,7 @@ from postroad.msh.ebxml_services import ping, pong, status_request, status_respo
 from postroad.wire.ebms3 import Party, PartyId
 from postroad.wire.ebxml import MS098, EbxmlMessage, kind_of
 from tests.unit.ebxml_answering import ANSWER_ID, SELLER_URI, every_version, heard
-from tests.unit.ebxml_world import BUYER, CPA, MESSAGE_ID, NOW, SELLER, World, alone, later
-
-
-def asking(world: World, **given: Any) -> dict[str, Any]:
-    parties = {"from_party": BUYER, "to_party": SELLER, "cpa_id": CPA, "conversation_id": "c-1"}
-    return {**parties, "message_id": "ask-1@buyer.example", "now": NOW, **given}
+from tests.unit.ebxml_world import BUYER, MESSAGE_ID, NOW, SELLER, World, alone, asking, later
 
 
 @every_version
@@ -24,7 +19,7 @@ def asking(world: World, **given: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_ping_asks_a_party(version: str) -> None:
     world = World(version)
-    message = world.look(alone(ping(world.dialect, **asking(world)).envelope)).ebxml
+    message = world.look(alone(ping(world.dialect, **asking()).envelope)).ebxml
     assert message is not None
     header = message.header
     assert kind_of(message) == "ping"
@@ -40,7 +35,7 @@ def test_a_ping_asks_a_party(version: str) -> None:
 )  # fmt: skip
 def test_a_pong_answers_it(version: str) -> None:
     world = World(version)
-    asked = world.look(alone(ping(world.dialect, **asking(world)).envelope)).ebxml
+    asked = world.look(alone(ping(world.dialect, **asking()).envelope)).ebxml
     assert asked is not None
     message = heard(world, pong(asked, message_id=ANSWER_ID, now=NOW))
     header = message.header
@@ -57,7 +52,7 @@ def test_a_pong_answers_it(version: str) -> None:
 )  # fmt: skip
 def test_a_status_request_asks_about_a_message(version: str) -> None:
     world = World(version)
-    answer = status_request(world.dialect, about=MESSAGE_ID, **asking(world))
+    answer = status_request(world.dialect, about=MESSAGE_ID, **asking())
     message = world.look(alone(answer.envelope)).ebxml
     assert message is not None
     header = message.header
@@ -70,14 +65,14 @@ def test_a_status_request_asks_about_a_message(version: str) -> None:
 @pytest.mark.req("MS098-9.1.1-04")
 def test_a_status_request_goes_to_where_the_message_went() -> None:
     world = World("0.98b")
-    answer = status_request(MS098, about=MESSAGE_ID, receiver_uri=SELLER_URI, **asking(world))
+    answer = status_request(MS098, about=MESSAGE_ID, receiver_uri=SELLER_URI, **asking())
     message = world.look(alone(answer.envelope)).ebxml
     assert message is not None
     assert message.header.to_party.party_ids == (PartyId(SELLER_URI),)
 
 
 def status(world: World, word: str) -> EbxmlMessage:
-    request = status_request(world.dialect, about=MESSAGE_ID, **asking(world))
+    request = status_request(world.dialect, about=MESSAGE_ID, **asking())
     asked = world.look(alone(request.envelope)).ebxml
     assert asked is not None
     answer = status_response(
@@ -124,11 +119,9 @@ def test_only_two_point_zero_knows_more_than_three_statuses() -> None:
 @pytest.mark.req("MS098-9.1.3-02", "MS098-9.2.3-02")
 def test_who_asks_is_a_partner_when_the_p_mode_knows_and_trusts_it(version: str) -> None:
     plain, signing = World(version), World(version, signed=True)
-    asked = ping(plain.dialect, **asking(plain))
-    stranger = ping(
-        plain.dialect, **asking(plain, from_party=Party((PartyId("urn:example:x"),), ""))
-    )
-    signed = ping(plain.dialect, **asking(plain), signing=signing_of(signing))
+    asked = ping(plain.dialect, **asking())
+    stranger = ping(plain.dialect, **asking(from_party=Party((PartyId("urn:example:x"),), "")))
+    signed = ping(plain.dialect, **asking(), signing=signing_of(signing))
     assert asked_by_partner(plain.look(alone(asked.envelope)))
     assert not asked_by_partner(plain.look(alone(stranger.envelope)))
     assert not asked_by_partner(signing.look(alone(asked.envelope)))

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from postroad.wire.content import BytesContent
+from postroad.wire.content import BytesContent, Joined
 from postroad.wire.limits import MIB
 from postroad.wire.mime import (
     OutgoingPart,
     boundary_is_free,
+    multipart_bytes,
     multipart_content_type,
+    multipart_heads,
     multipart_length,
     parse_content_type,
     write_multipart,
@@ -121,12 +123,23 @@ class TestWriting:
             self.written(root_type="text/html")
 
     def test_content_that_is_not_as_long_as_it_says_is_told(self) -> None:
-        class Short(BytesContent):
-            size = 5
-
-        part = OutgoingPart("a", "text/plain", Short(b"1234"))
+        short = BytesContent(b"1234")
+        short.size = 5
+        part = OutgoingPart("a", "text/plain", short)
         with pytest.raises(ValueError, match="-1 bytes"):
             self.written(part)
+        with pytest.raises(ValueError, match="4 bytes against its size 5"):
+            multipart_bytes(multipart_heads((part,), **self.at), b"<e/>", (part,))
+
+    def test_a_small_package_in_one_piece_is_what_its_pieces_are(self) -> None:
+        parts = [
+            OutgoingPart("a", "text/plain", BytesContent(b"1234")),
+            OutgoingPart("b", "text/plain", Joined([BytesContent(b"5"), BytesContent(b"6")])),
+        ]
+        for some in (parts, parts[:1], []):
+            heads = multipart_heads(some, **self.at)
+            whole = multipart_bytes(heads, b"<e/>", some)
+            assert whole == b"".join(write_multipart(b"<e/>", some, **self.at))
 
     def test_a_boundary_is_free_unless_a_line_begins_with_it(self) -> None:
         assert boundary_is_free("b", b"x--b\r\n --b")

@@ -197,5 +197,5 @@ def secured(
         tokens=username_tokens(leg, now, context.entropy),
         limits=context.limits,
     )
-    boundary = f"=_{context.entropy(15).hex()}"
+    boundary = context.long_boundary()
     return SecuredFragment(made.envelope, boundary, made.seal)

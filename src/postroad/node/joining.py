@@ -24,6 +24,7 @@ from postroad.msh.joined_receipts import part_references
 from postroad.msh.joining import Verdict, out_of_space, overdue, unopened
 from postroad.node.accepting import Accepting
 from postroad.node.answering import written
+from postroad.node.beside import beside
 from postroad.node.calling import way_back
 from postroad.node.context import Context
 from postroad.node.fragment_groups import KeptGroup, group_there
@@ -110,7 +111,9 @@ class Joining:
         context, group = self._context, kept.group
         new_sink = context.store.new_sink
         if read is None:
-            capture = capture_joined(group, data, new_sink=new_sink, limits=context.limits)
+            capture = capture_joined(
+                group, data, new_sink=new_sink, limits=context.limits, aside=beside
+            )
         else:
             capture = lying_in(data, read)
         look = Look(capture, replace(context.in_force.lens(now, new_sink), joined=True))

@@ -171,7 +171,7 @@ def _as_sent(message: Message, sent: SentMessage, source: Message | None) -> Sen
     every = source.split.references if source is not None and source.split is not None else ()
     own = message.split.references
     if message.bundle is not None:
-        [own] = unit_references(own, [sent.user_message])
+        [own] = unit_references(own, [sent.user_message], None)
     return changed(sent, references=own, neighbours=every)
 
 

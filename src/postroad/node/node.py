@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
@@ -237,8 +237,8 @@ class Node:
         await self.context.store.run(step)
         await self.context.look_at_partners()
 
-    async def receive(self, request: Request) -> Response:
-        return await self._restarting.receive(request)
+    def receive(self, request: Request) -> Coroutine[Any, Any, Response]:
+        return self._restarting.receive(request)
 
     async def note(self, code: str, detail: str, peer: str | None) -> None:
         await self._receiver.note(code, detail, peer)

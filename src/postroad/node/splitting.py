@@ -71,9 +71,8 @@ class Cut(Struct, frozen=True):
         """What the other units of a bundle remember: their fragments are those of the source."""
         units = self.made.secondaries
         bare = changed(self.split, units=())
-        return [
-            changed(bare, references=own) for own in unit_references(self.split.references, units)
-        ]
+        parts = unit_references(self.split.references, units, None)
+        return [changed(bare, references=own) for own in parts]
 
 
 def may_be_cut(sending: Sending, size: int) -> bool:
@@ -125,14 +124,14 @@ def cut_units(
     terms = sending.splitting
     assert terms is not None
     made = packaged(context, units, sending, now, bare=True)
-    boundary = f"=_{context.entropy(15).hex()}"
+    boundary = context.long_boundary()
     form = _form(made, boundary)
     if not made.parts or form.length <= terms.cut:
         return None
     data, size = None, form.length
     if terms.algorithm is not None:
-        coded = compressed(terms.algorithm, form.content(), new_sink=context.store.new_sink)
-        data, size = coded.content, coded.content.size
+        data = compressed(terms.algorithm, form.content(), new_sink=context.store.new_sink)
+        size = data.size
     count = fragment_count(size, terms.cut)
     references = part_references(
         read_envelope(xml.parse(made.envelope, context.limits)),

@@ -49,7 +49,7 @@ async def packed_unit(
         return pack(draft, sending.match, now=now, agreed=sending.agreed, new_sink=sink)
 
     try:
-        if sum(one.content.size for one in draft.payloads) <= _ASIDE:
+        if sum([one.content.size for one in draft.payloads]) <= _ASIDE:
             return make()
         unit = await asyncio.to_thread(make)
     except ValueError as error:
@@ -122,7 +122,7 @@ def waiting_unit(message: Message, packed: PackedUnit, sending: Sending, rest: i
         added_size(packed, sending.match.leg),
         rest,
         series_of(message, packed, sending),
-        tuple(part.payload.content_id for part in packed.parts),
+        tuple([part.payload.content_id for part in packed.parts]),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from types import MappingProxyType
 
 from cryptography import x509
@@ -70,8 +71,12 @@ def secure(
     `tokens` are further pieces of the Security header (a username token).
     ValueError when keys and algorithms do not fit, or encryption lacks entropy.
     """
-    content = write_body(version, body_content, id=BODY_ID, namespaces=namespaces, limits=limits)
-    body = Block(BODY_ID, content)
+    body = _empty_body(version)
+    if body_content:
+        written = write_body(
+            version, body_content, id=BODY_ID, namespaces=namespaces, limits=limits
+        )
+        body = Block(BODY_ID, written)
     pieces: list[str] = list(tokens)
     references: tuple[Reference, ...] = ()
     sent = tuple(attachments)
@@ -112,6 +117,11 @@ def secure(
     return Secured(envelope, sent, references, seal)
 
 
+@lru_cache(maxsize=2)
+def _empty_body(version: SoapVersion) -> Block:
+    return Block(BODY_ID, write_body(version, id=BODY_ID))
+
+
 class Stamp(Struct, frozen=True):
     """All of somebody's signature that cannot be written again without his key."""
 
@@ -124,7 +134,7 @@ class Stamp(Struct, frozen=True):
 
 def secured_by(version: SoapVersion, headers: Sequence[Block], stamp: Stamp) -> tuple[bytes, bytes]:
     """The envelope that `secure` makes of these headers with such a signature; what that signs."""
-    body = Block(BODY_ID, write_body(version, id=BODY_ID))
+    body = _empty_body(version)
     timestamp = write_security_timestamp(stamp.created, None, id=_TIMESTAMP_ID)
     blocks = [*headers, body, timestamp]
     references = [block_reference(block, stamp.digest) for block in blocks]

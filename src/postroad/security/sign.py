@@ -4,10 +4,11 @@ The blocks arrive as text in exclusive canonical form (see `postroad.wire.xml`):
 taken over the very bytes that are sent, with no tree and no canonicalisation in between.
 """
 
-import base64
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -110,27 +111,34 @@ def write_signature(id: str, signed_info: str, value: bytes, key_info: str) -> s
     """The ds:Signature with its value, and how it names its signer."""
     return (
         f'<ds:Signature xmlns:ds="{DS}" Id="{id}">{signed_info}<ds:SignatureValue>'
-        f"{base64.b64encode(value).decode()}</ds:SignatureValue><ds:KeyInfo>{key_info}"
+        f"{b2a_base64(value, newline=False).decode()}</ds:SignatureValue><ds:KeyInfo>{key_info}"
         "</ds:KeyInfo></ds:Signature>"
     )
 
 
 def write_reference(reference: Reference, parameters: Mapping[str, str] = _NO_PARAMETERS) -> str:
     """A ds:Reference; `parameters` is what stands in a transform, by the transform's algorithm."""
-    steps = "".join(
-        [
-            f'<ds:Transform Algorithm="{one.algorithm}">{parameters.get(one.algorithm, "")}'
-            "</ds:Transform>"
-            for one in reference.transforms
-        ]
-    )
-    transforms = f"<ds:Transforms>{steps}</ds:Transforms>" if steps else ""
+    inside = tuple(parameters.items()) if parameters else ()
+    how = _digest_how(reference.transforms, reference.digest_method, inside)
+    value = b2a_base64(reference.digest_value, newline=False).decode()
     return (
-        f'<ds:Reference URI="{escape_attribute(reference.uri)}">{transforms}'
-        f'<ds:DigestMethod Algorithm="{reference.digest_method}"></ds:DigestMethod>'
-        f"<ds:DigestValue>{base64.b64encode(reference.digest_value).decode()}</ds:DigestValue>"
-        "</ds:Reference>"
+        f'<ds:Reference URI="{escape_attribute(reference.uri)}">{how}'
+        f"<ds:DigestValue>{value}</ds:DigestValue></ds:Reference>"
     )
+
+
+@lru_cache(maxsize=64)
+def _digest_how(
+    transforms: tuple[Transform, ...], method: str, parameters: tuple[tuple[str, str], ...]
+) -> str:
+    """How a digest is taken: the same for most that are written."""
+    inside = dict(parameters)
+    steps = "".join(
+        f'<ds:Transform Algorithm="{one.algorithm}">{inside.get(one.algorithm, "")}</ds:Transform>'
+        for one in transforms
+    )
+    applied = f"<ds:Transforms>{steps}</ds:Transforms>" if steps else ""
+    return f'{applied}<ds:DigestMethod Algorithm="{method}"></ds:DigestMethod>'
 
 
 def write_security_timestamp(created: datetime, expires: datetime | None, *, id: str) -> Block:
