@@ -52,7 +52,7 @@ class Joining:
     async def perform(self, work: Work) -> None:
         context, key = self._context, _decode(work.data)
         kept = await context.store.look(
-            lambda reader: group_there(reader, key.sender, key.group_id)
+            lambda reader: group_there(reader, (key.sender, key.group_id))
         )
         standing = kept.group.standing if kept is not None else None
         if kept is not None and standing is Standing.GATHERING:
@@ -71,7 +71,7 @@ class Joining:
             return
 
         def step(tx: Transaction) -> None:
-            there = group_there(tx, *kept.group.key)
+            there = group_there(tx, kept.group.key)
             whole = there is not None and there.group.standing is not Standing.GATHERING
             due = now if whole or until is None else until + A_MOMENT
             tx.postpone_work(work.id, due, owner=work.owner)
@@ -148,7 +148,7 @@ class Joining:
             telling = await asyncio.to_thread(self._telling, first, kept, verdict, now)
 
         def step(tx: Transaction) -> None:
-            there = group_there(tx, *kept.group.key)
+            there = group_there(tx, kept.group.key)
             if there is not None and there.group.standing is kept.group.standing:
                 end_group(tx, there, verdict, now)
                 if telling is not None:
