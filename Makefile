@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
-.PHONY: setup demo test check conformance sim crash fuzz bench clean
+.PHONY: setup demo test check conformance sim crash fuzz bench docs clean
 
 setup: .venv/.ready
 
@@ -40,6 +40,11 @@ crash: setup
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60)
+
+docs: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in build/site: open build/site/index.html."
 
 bench: setup
 	$(BIN)/postroad bench wire

@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -54,7 +54,6 @@ from tests.attack.network import (
     order,
     rival,
     stranger,
-    town,
     until,
     write,
 )
@@ -67,12 +66,6 @@ Attack = Callable[[str], bytes | Package]
 @pytest.fixture(autouse=True)
 def _no_calls() -> None:
     """Here connections are what it is about."""
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    with town(tmp_path_factory.mktemp("town") / "folder") as made:
-        yield made
 
 
 def test_what_is_attacked_holds(place: Town) -> None:

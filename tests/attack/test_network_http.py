@@ -27,12 +27,6 @@ def _no_calls() -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    with town(tmp_path_factory.mktemp("town") / "folder") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     """A node that takes a mebibyte, and two connections at once."""
     more = "limits: {message_bytes: 1 MiB, part_bytes: 1 MiB}\n"

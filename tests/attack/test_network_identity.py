@@ -29,7 +29,6 @@ from tests.attack.network import (
     rival,
     signal_message,
     stranger,
-    town,
     until,
 )
 from tests.changing import replace
@@ -38,12 +37,6 @@ from tests.changing import replace
 @pytest.fixture(autouse=True)
 def _no_calls() -> None:
     """Here connections are what it is about."""
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    with town(tmp_path_factory.mktemp("town") / "folder") as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,6 @@ from tests.attack.network import (
     http_answer,
     order,
     signal_message,
-    town,
     until,
 )
 
@@ -39,12 +38,6 @@ from tests.attack.network import (
 @pytest.fixture(autouse=True)
 def _no_calls() -> None:
     """Here connections are what it is about."""
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    with town(tmp_path_factory.mktemp("town") / "folder") as made:
-        yield made
 
 
 # Kinds of trouble; each ends with its context

@@ -1,5 +1,6 @@
 """The `postroad` command as the tests call it: in this process, or really as a command."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -33,6 +34,19 @@ def run() -> Run:
         return CliRunner().invoke(app, [str(one) for one in arguments], input=stdin)
 
     return call
+
+
+@pytest.fixture
+def node_log() -> Iterator[None]:
+    """A node sets up the log of its whole process."""
+    loggers = [logging.getLogger(), logging.getLogger("postroad")]
+    before = [(one.level, one.propagate, list(one.handlers)) for one in loggers]
+    yield
+    logging.captureWarnings(False)
+    for one, (level, propagate, handlers) in zip(loggers, before, strict=True):
+        one.setLevel(level)
+        one.propagate = propagate
+        one.handlers[:] = handlers
 
 
 @pytest.fixture(scope="module")

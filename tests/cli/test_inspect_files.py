@@ -174,7 +174,8 @@ def test_a_folder_without_pmodes_is_one_line(run: Run, good: Path, tmp_path: Pat
     result = run("inspect", good, "--pmode", tmp_path / "empty")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"postroad: {tmp_path / 'empty'}: there is no P-Mode file (*.yaml) in this folder\n"
+        f"postroad: {tmp_path / 'empty'}: there is no P-Mode file (*.yaml) in this folder; "
+        "put one there, or remove the folder\n"
     )
 
 
@@ -187,7 +188,11 @@ def test_a_certificate_that_a_pmode_names_and_that_is_not_there_is_one_line(
     result = run("inspect", good, "--pmode", pmode)
     assert result.exit_code == 2
     missing = pmode.with_name("none.pem")
-    assert result.stderr == f"postroad: {missing}: No such file or directory\n"
+    [line] = result.stderr.splitlines()
+    assert line == (
+        f"postroad: {pmode}: leg 1 of the P-Mode buyer-seller-orders names {missing}, which "
+        "cannot be read: No such file or directory; correct the name, or put it there"
+    )
 
 
 # --allow-legacy

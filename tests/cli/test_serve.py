@@ -3,7 +3,6 @@
 Nodes that really run are in `tests/e2e`.
 """
 
-import logging
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,18 +15,7 @@ from postroad.node.config import load_config
 from postroad.node.initializing import Plan, Station, initialize
 from tests.cli.conftest import Run
 
-
-@pytest.fixture(autouse=True)
-def _log() -> Iterator[None]:
-    """A node sets up the log of its whole process."""
-    loggers = [logging.getLogger(), logging.getLogger("postroad")]
-    before = [(one.level, one.propagate, list(one.handlers)) for one in loggers]
-    yield
-    logging.captureWarnings(False)
-    for one, (level, propagate, handlers) in zip(loggers, before, strict=True):
-        one.setLevel(level)
-        one.propagate = propagate
-        one.handlers[:] = handlers
+pytestmark = pytest.mark.usefixtures("node_log")
 
 
 @pytest.fixture

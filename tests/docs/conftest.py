@@ -51,11 +51,14 @@ def _busy(pair: Pair) -> Pair:
 
 
 @pytest.fixture
-def sit(nodes: Pair, tmp_path: Path, request: pytest.FixtureRequest) -> Sit:
+def sit(nodes: Pair, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sit]:
     """A terminal for the reader of a page."""
+
+    seats: list[Terminal] = []
 
     def down(page: str) -> Terminal:
         terminal = Terminal(tmp_path, nodes)
+        seats.append(terminal)
         for node in (nodes.buyer, nodes.seller):
             (tmp_path / node.name).symlink_to(node.folder)
         text = (PROJECT / page).read_text(encoding="utf-8")
@@ -70,7 +73,9 @@ def sit(nodes: Pair, tmp_path: Path, request: pytest.FixtureRequest) -> Sit:
             terminal.names = _webhook_call()
         return terminal
 
-    return down
+    yield down
+    for terminal in seats:
+        terminal.leave()
 
 
 def _webhook_call() -> dict[str, object]:

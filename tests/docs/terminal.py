@@ -9,6 +9,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from typer.testing import CliRunner
 from postroad.cli.main import app
 from tests.conftest import PROJECT
 from tests.docs.pages import Command
-from tests.e2e.nodes import ENVIRONMENT, Pair, free_ports
+from tests.e2e.nodes import ENVIRONMENT, Pair, Served, free_ports
 
 _ASSIGNMENT: Final = re.compile(r"([A-Z_]+)=(.*)", re.DOTALL)
 _TOOLS: Final = Path(sys.executable).parent
@@ -45,6 +46,9 @@ class Terminal:
     environment: dict[str, str] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
     """What the Python blocks of a page have defined so far."""
+    ports: dict[str, str] = field(default_factory=dict)
+    """Those that nodes of the reader's own have instead of what the page says."""
+    own: list[Served] = field(default_factory=list)
 
     def type(self, command: Command) -> Output:
         """Run a command as it stands."""
@@ -94,6 +98,8 @@ class Terminal:
         """The text with the ports that the nodes really have."""
         for port, node in ((8080, self.pair.buyer), (8081, self.pair.seller)):
             text = text.replace(f"http://127.0.0.1:{port}", node.serving.api_url or "")
+        for given, real in self.ports.items():
+            text = text.replace(f"http://127.0.0.1:{given}", f"http://127.0.0.1:{real}")
         return text
 
     def _postroad(self, words: list[str], folder: Path, given: dict[str, str]) -> Output:
@@ -107,6 +113,10 @@ class Terminal:
         elsewhere = Path(tempfile.mkdtemp(dir=self.folder))
         ports = dict(zip(("--port", "--partner-port"), map(str, free_ports()), strict=True))
         options = [word for pair in ports.items() for word in pair]
+        if "--port" in words:
+            # A node of its own, which the page goes on to serve.
+            elsewhere = self.folder
+            self.ports[words[words.index("--port") + 1]] = ports["--port"]
         made = self._postroad([*words, *options], elsewhere, {})
         config = str(Path(words[1]) / "postroad.yaml")
         checked = self._postroad(["config", "check", config], elsewhere, {})
@@ -114,12 +124,21 @@ class Terminal:
         return made
 
     def _serve(self, words: list[str]) -> Output:
-        """The nodes of the pair run already; what they told is in their logs."""
+        """The nodes of the pair run already; what they told is in their logs. Others are begun."""
         _parse(words)
         name = Path(words[words.index("-c") + 1]).parent.name
-        node = {"buyer": self.pair.buyer, "seller": self.pair.seller}[name]
+        node = {"buyer": self.pair.buyer, "seller": self.pair.seller}.get(name)
+        if node is None:
+            node = Served(name, self.folder / name)
+            self.own.append(node)
+            node.begin()
         node.ready()
         return Output(0, node.log)
+
+    def leave(self) -> None:
+        """End the nodes that the reader has begun."""
+        for node in self.own:
+            node.end(signal.SIGKILL)
 
     def _make(self, words: list[str]) -> Output:
         """The target exists."""

@@ -4,11 +4,13 @@ import re
 from urllib.parse import unquote
 
 import pytest
+import yaml
 from _pytest.mark.structures import ParameterSet
 
 from tests.conftest import PROJECT
 from tests.docs.conftest import Sit
 from tests.docs.pages import Block, Command, blocks, commands, not_shown, pages, uses_spark
+from tests.docs.pictures import FOLDER, pictures
 from tests.docs.terminal import Output, Terminal
 
 pytestmark = pytest.mark.timeout(400)
@@ -79,6 +81,23 @@ def test_all_pages_stand_in_the_index() -> None:
     index = (PROJECT / "docs/README.md").read_text(encoding="utf-8")
     for page in pages()[1:]:
         assert page == "docs/README.md" or f"({page.removeprefix('docs/')})" in index, page
+
+
+@pytest.mark.parametrize("name", pictures())
+def test_the_picture_shows_the_code_as_it_is(name: str) -> None:
+    """If not: `python -m tests.docs.pictures` draws it anew."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == pictures()[name]
+
+
+def test_the_site_has_all_pages_once() -> None:
+    site = yaml.safe_load((PROJECT / "mkdocs.yml").read_text(encoding="utf-8"))
+    named = [page for entry in site["nav"] for page in _pages_of(entry)]
+    assert sorted(f"docs/{page}" for page in named) == sorted(pages()[1:])
+
+
+def _pages_of(entry: dict[str, str | list[str]]) -> list[str]:
+    (below,) = entry.values()
+    return [below] if isinstance(below, str) else below
 
 
 def test_an_output_that_differs_only_in_names_and_times_is_the_one_that_is_shown() -> None:

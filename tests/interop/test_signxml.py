@@ -24,8 +24,9 @@ from postroad.security.tokens import TokenReference
 from postroad.wire.ebms3_reader import MESSAGING
 from postroad.wire.soap import SoapVersion
 from tests import pki
-from tests.interop.test_xmlsec import CURVES, short, unsigned_envelope
-from tests.unit.test_sign_verify import check, key_pair, signed
+from tests.interop.test_xmlsec import CURVES, unsigned_envelope
+from tests.naming import short
+from tests.unit.signing import check, key_pair, signed
 
 KNOWN: Final = [
     (uri, kind)

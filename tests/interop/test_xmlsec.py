@@ -35,14 +35,11 @@ from postroad.wire.names import DS, XENC, XENC11, XML
 from postroad.wire.soap import Envelope, SoapVersion, read_envelope, write_body, write_envelope
 from postroad.wire.xml import parse
 from tests import pki
-from tests.unit.test_sign_verify import ATTACHMENTS, BODY, BRAINPOOL, CA, check, key_pair, signed
+from tests.naming import short
+from tests.unit.signing import ATTACHMENTS, BODY, BRAINPOOL, CA, check, key_pair, signed
 
 CURVES: Final = ("p256", "p384", "p521", *BRAINPOOL)
 LEGACY: Final = Algorithms(legacy=True)
-
-
-def short(value: object) -> str:
-    return str(value).rpartition("#")[2] if "#" in str(value) else str(value)
 
 
 def known_to_xmlsec() -> list[tuple[str, str]]:

@@ -208,7 +208,7 @@ class World(Struct, frozen=True):
             yield Move(f"the sender gets no connection for {number}", told, False)
 
     def _recorded(self, state: State, number: int, result: Input) -> State:
-        """What came of an attempt is written down (`outcome.attempt`)."""
+        """What came of an attempt is written down (`attempts.attempt`)."""
         post = state.posts[number]
         if post.life.stage in AT_WORK:
             decision: Decision | None = delivery.attempted(
@@ -233,7 +233,7 @@ class World(Struct, frozen=True):
         return out and self.agreement.receipts is Receipts.CALLBACK
 
     def _left_behind(self, post: Post) -> Post:
-        """Nobody knows what came of an attempt (`outcome.left_behind`)."""
+        """Nobody knows what came of an attempt (`attempts.left_behind`)."""
         if post.life.stage not in AT_WORK:
             return post._replace(claimed=False, timer=False)
         life = delivery.interrupted(post.life, START)

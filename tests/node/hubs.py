@@ -52,3 +52,13 @@ def there_and_back(world: World, **how: Any) -> None:
     for pmode in world._pmodes[SELLER]:
         [one] = pmode["legs"]
         one["security"]["send_receipt"]["reply_to"] = address(FAR)
+
+
+def assert_every_byte_was_passed_on(world: World) -> None:
+    """What the buyer sent reached both hubs and the seller, once and unchanged."""
+    [first], [second], [third] = (
+        [one for one in world.wire.to(name) if one.content_type.startswith("multipart")]
+        for name in (NEAR, FAR, SELLER)
+    )
+    assert (first.body, first.content_type) == (second.body, second.content_type)
+    assert (second.body, second.content_type) == (third.body, third.content_type)

@@ -167,7 +167,7 @@ def large(
     body = form.content()
     data: Content = body
     if splitting.algorithm is not None:
-        data = compressed(splitting.algorithm, body, new_sink=BytesSink).content
+        data = compressed(splitting.algorithm, body, new_sink=BytesSink)
     whole = Whole(data.size, body.size)
     return Large(station, pmode, splitting, data, whole, b"".join(body.chunks()))
 

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import inspect
 import json
-import logging
 import random
 import shutil
 from collections import defaultdict, deque
@@ -34,15 +33,15 @@ from postroad.node.receiving import Request, Response
 from postroad.node.requests import STATIONS
 from postroad.node.service import Submission, SubmittedPayload
 from postroad.store import commits
-from postroad.store.interface import Reader, Store, StoreError, Transaction
-from postroad.store.journal_columns import EVENTS
-from postroad.store.memory import MemoryStore
-from postroad.store.records import Event, Message, Notice, Side, State, Wanted, Work
+from postroad.store.interface import Store, StoreError, Transaction
+from postroad.store.records import Event, Message, Notice, Side, State, Wanted
 from postroad.store.sqlite import SqliteStore
 from postroad.transport.http_outgoing import Outgoing, Pieces, Reply, TransportFailure
 from postroad.wire.content import BytesContent
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion
+from tests.node.auditing import audit, of_signal
+from tests.node.staging import Hand, Memory, watched
 from tests.sim.loop import Process, VirtualLoop
 
 T = TypeVar("T")
@@ -230,31 +229,6 @@ class _Client:
         pass
 
 
-class _Memory(MemoryStore):
-    """Survives the nodes that use it."""
-
-    async def close(self) -> None:
-        pass
-
-
-class _Hand:
-    """Does at once what a thread does elsewhere, so that time that is made up can pass."""
-
-    def __init__(self, name: str) -> None:
-        pass
-
-    def do(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-        return future
-
-    def end(self) -> None:
-        pass
-
-
 @dataclass
 class Station:
     """A process of a node, as its applications, its operator and its partners use it."""
@@ -311,7 +285,7 @@ class Station:
 
     async def story(self, message_id: str) -> list[str]:
         """The names of what the journal says about a message."""
-        return [one.event for one in await self.events(message_id) if not _of_signal(one)]
+        return [one.event for one in await self.events(message_id) if not of_signal(one)]
 
     async def journal(self, *names: str) -> list[Event]:
         """All events of these names, about whatever."""
@@ -351,7 +325,7 @@ class World:
         self.kept_in = "memory"
         self._pmodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._settings: dict[str, dict[str, Any]] = defaultdict(dict)
-        self._memories: dict[str, _Memory] = {}
+        self._memories: dict[str, Memory] = {}
         self._opened: list[SqliteStore] = []
         self._entropy = random.Random(4711)
         self._with_keys = False
@@ -547,48 +521,16 @@ class World:
     def _store(self, name: str) -> Store:
         if self.kept_in == "memory":
             if name not in self._memories:
-                self._memories[name] = _Memory(name)
+                self._memories[name] = Memory(name)
             return self._memories[name]
         opened = SqliteStore(self.folder / name / "data", name, 10.0)
         self._opened.append(opened)
         return opened
 
     async def audit(self) -> None:
-        """What holds whatever happened: journal, messages and work tell the same story."""
+        """What holds whatever happened."""
         for name, station in self.stations.items():
-            store = station.node.context.store
-            rows = await store.look(lambda reader: reader.journal(0, 1_000_000))
-            events = [one.event for one in rows]
-            for one in events:
-                assert one.side in EVENTS[one.event], f"{one.event} {one.side}"
-                assert (one.side is None) == (one.message_id is None), one.event
-            for message in await store.look(lambda reader: reader.messages(Wanted(limit=10_000))):
-                if message.signal:
-                    continue
-                told = [
-                    one
-                    for one in events
-                    if (one.message_id, one.side) == (message.message_id, message.side)
-                    and not _of_signal(one)
-                ]
-                sizes = {one.bytes for one in told} - {None}
-                assert len(sizes) <= 1, f"{name}: {message.message_id} has {sizes} bytes"
-                if message.side is Side.RECEIVING:
-                    delivered = [one for one in told if one.event == "delivered"]
-                    assert len(delivered) <= 1, f"{name} delivered {message.message_id} twice"
-                    continue
-                numbers = [one.attempt for one in told if one.event in ATTEMPTS]
-                assert numbers == list(range(1, message.attempts + 1)), message.message_id
-                ends = [one.event for one in told if one.event in ENDS]
-                closing = CLOSING.get(message.state)
-                if message.side is Side.FORWARDING and closing == "in_doubt":
-                    closing = "delivery_failed"
-                assert closing in (None, *ends[-1:]), message.message_id
-                if message.timer is not None:
-                    timer = message.timer
-                    work = await store.look(functools.partial(_work, timer))
-                    assert work is not None, f"nobody looks at {message.message_id}"
-                    assert work.message_id in (message.message_id, message.bundle)
+            await audit(name, station.node.context.store)
 
     def close(self) -> None:
         for opened in self._opened:
@@ -599,24 +541,6 @@ class World:
 PAIR: Final = (BUYER, SELLER)
 CPA: Final = "urn:example:cpa:trade"
 RETRY: Final[dict[str, Any]] = {"max_retries": 3, "timeout": "PT5S", "period": "PT10S"}
-ATTEMPTS: Final = ("sent", "resent", "forwarded", "send_failed")
-CLOSING: Final = {
-    State.FAILED: "delivery_failed",
-    State.IN_DOUBT: "in_doubt",
-    State.EXPIRED: "expired",
-    State.SETTLED: "settled",
-}
-ENDS: Final = tuple(CLOSING.values())
-
-
-def _of_signal(event: Event) -> bool:
-    """Whether it tells of a signal that is carried, and not of the message that this is about."""
-    carried = ("received", "duplicate", "forwarded", "send_failed")
-    return event.signal_id is not None and event.event in carried
-
-
-def _work(id: int, reader: Reader) -> Work | None:
-    return reader.work(id)
 
 
 def party(name: str) -> str:
@@ -648,26 +572,6 @@ def ebms_error(code: str, ref: str, signal_id: str = "e@seller") -> bytes:
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:
     for start in range(0, len(body), 65536):
         yield body[start : start + 65536]
-
-
-class _Alarm(logging.Handler):
-    def __init__(self, world: World) -> None:
-        super().__init__(logging.ERROR)
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info is not None:
-            self._world.stumbled.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
-
-
-@contextmanager
-def _watched(world: World) -> Iterator[None]:
-    log, alarm = logging.getLogger("postroad"), _Alarm(world)
-    log.addHandler(alarm)
-    try:
-        yield
-    finally:
-        log.removeHandler(alarm)
 
 
 @contextmanager
@@ -707,8 +611,8 @@ def played(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None
 
         with (
             patch.object(upkeep, "RELOAD", 3600.0),
-            patch.object(commits, "Hand", _Hand),
-            _watched(world),
+            patch.object(commits, "Hand", Hand),
+            watched(world.stumbled),
         ):
             asyncio.set_event_loop(loop)
             try:

@@ -101,12 +101,15 @@ class Hub:
 
 
 @asynccontextmanager
-async def streaming(folder: Path, to: Any, **settings: Any) -> AsyncIterator[Hub]:
-    """A hub by whose only rule messages for the seller go on."""
+async def streaming(
+    folder: Path, to: Any, *, errors: str | None = None, **settings: Any
+) -> AsyncIterator[Hub]:
+    """A hub by whose only rule messages for the seller go on; `errors` as in routes.yaml."""
     config = {"node": "hub", "party": "urn:example:hub", "listen": [{"address": "127.0.0.1:0"}]}
     (folder / "postroad.yaml").write_text(yaml.safe_dump(config | settings))
     rule = {"id": "seller", "match": {"to_party": "urn:example:seller"}, "to": to}
-    (folder / "routes.yaml").write_text(yaml.safe_dump({"routes": [rule]}))
+    rules = {"routes": [rule]} | ({} if errors is None else {"errors": errors})
+    (folder / "routes.yaml").write_text(yaml.safe_dump(rules))
     node = Node(load_config(folder / "postroad.yaml"), MemoryStore("hub"))
     await node.start()
     try:

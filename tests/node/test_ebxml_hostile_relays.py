@@ -25,6 +25,7 @@ from tests.node.reliable import (
     BUYER,
     CARRIER,
     SELLER,
+    Station,
     World,
     address,
     lost,
@@ -74,20 +75,19 @@ async def test_a_relay_is_not_brought_down_by_a_payload_that_is_not_there(world:
     assert response.status < 500
 
 
+async def late_acknowledging(world: World) -> Station:
+    """A carrier that acknowledges after it has passed on, which it cannot: nobody takes it."""
+    terms = RELIABLE | {"ack_requested": "UnSigned", "ack_after_forward": True}
+    world.speak("there", at=(CARRIER,), relay=True, **terms)
+    world.wire.usual[SELLER] = refused
+    return await listening(world, CARRIER)
+
+
 @played
 async def test_a_relay_that_acknowledges_after_forwarding_does_not_do_so_on_the_response(
     world: World,
 ) -> None:
-    world.speak(
-        "there",
-        at=(CARRIER,),
-        relay=True,
-        ack_requested="UnSigned",
-        ack_after_forward=True,
-        **RELIABLE,
-    )
-    carrier = await listening(world, CARRIER)
-    world.wire.usual[SELLER] = refused
+    carrier = await late_acknowledging(world)
     asks = via(' eb:ackRequested="UnSigned" eb:syncReply="true"')
     letter = envelope(
         header(inside=RELIABLY), trace(address(BUYER), address(CARRIER)), asks, body=manifest()
@@ -100,16 +100,7 @@ async def test_a_relay_that_acknowledges_after_forwarding_does_not_do_so_on_the_
 async def test_an_acknowledgment_that_waits_goes_away_with_a_message_that_is_given_up(
     world: World,
 ) -> None:
-    world.speak(
-        "there",
-        at=(CARRIER,),
-        relay=True,
-        ack_requested="UnSigned",
-        ack_after_forward=True,
-        **RELIABLE,
-    )
-    carrier = await listening(world, CARRIER)
-    world.wire.usual[SELLER] = refused
+    carrier = await late_acknowledging(world)
     letter = envelope(
         header(inside=RELIABLY),
         trace(address(BUYER), address(CARRIER)),

@@ -37,7 +37,7 @@ from tests.node.joining import (
 )
 from tests.node.reliable import ORDERS, SELLER, STORES, Station, World, failing, played
 
-BUYER_NAME = '[["", "urn:example:buyer"]]'
+KEY = ('[["", "urn:example:buyer"]]', f"{ORDERS}/1\n{GROUP}")
 HUGE = bytes(range(256)) * 2000
 """Above what is held in memory."""
 FRAGMENT = 300_000
@@ -307,7 +307,7 @@ async def test_who_lost_the_claim_while_it_joined_does_not_deliver_again(
     given = large(buyer)
     await bring(seller, given, 1, 2)
     context = seller.node.context
-    kept = await context.store.look(lambda reader: group_there(reader, BUYER_NAME, GROUP))
+    kept = await context.store.look(lambda reader: group_there(reader, KEY))
     assert kept is not None
     work = await context.store.look(lambda reader: reader.work(kept.work))
     assert work is not None
@@ -335,7 +335,7 @@ async def test_groups_that_ended_are_forgotten_after_a_while(world: World, kept_
     world.clock.ahead = timedelta(days=100)
     await seller.process.ask(seller.node.purge())
     store = seller.node.context.store
-    assert await store.look(lambda reader: reader.fragment_group(BUYER_NAME, GROUP)) is None
+    assert await store.look(lambda reader: reader.fragment_group(*KEY)) is None
 
 
 @pytest.mark.parametrize("kept_in", STORES)

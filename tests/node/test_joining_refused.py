@@ -40,17 +40,20 @@ ONE, TWO, THREE = (f"{number}.{GROUP}@buyer.example" for number in (1, 2, 3))
 
 
 async def standing(seller: Station, given: Large, group_id: str = GROUP) -> Standing | None:
-    sender = sender_of(given.splitting.messaging.user_messages[0])
-    store = seller.node.context.store
-    kept = await store.look(lambda reader: group_there(reader, sender, group_id))
+    store, key = seller.node.context.store, key_of(given, group_id)
+    kept = await store.look(lambda reader: group_there(reader, key))
     return None if kept is None else kept.group.standing
+
+
+def key_of(given: Large, group_id: str) -> tuple[str, str]:
+    message = given.splitting.messaging.user_messages[0]
+    return sender_of(message), f"{given.pmode}/1\n{group_id}"
 
 
 async def stored(seller: Station, given: Large, group_id: str = GROUP) -> list[int]:
     """The numbers whose data is there."""
-    sender = sender_of(given.splitting.messaging.user_messages[0])
-    store = seller.node.context.store
-    found = await store.look(lambda reader: reader.fragments(sender, group_id))
+    store, key = seller.node.context.store, key_of(given, group_id)
+    found = await store.look(lambda reader: reader.fragments(*key))
     return [one.number for one in found]
 
 
@@ -441,24 +444,45 @@ async def test_who_proves_nothing_touches_no_group(world: World) -> None:
 
 
 @pytest.mark.req("P2-4.3.2-18")
-@pytest.mark.parametrize(("parts", "code"), [((), "EBMS:0053"), (NOWHERE, "EBMS:0007")])
+@pytest.mark.parametrize(("parts", "told"), [((), []), (NOWHERE, ["EBMS:0007"])])
+@pytest.mark.parametrize("before", [0, 1])
 @played
 async def test_who_needs_no_signature_by_another_pmode_harms_no_group(
-    world: World, parts: tuple[PartInfo, ...], code: str
+    world: World, parts: tuple[PartInfo, ...], told: list[str], before: int
 ) -> None:
+    """Neither when its fragments come after those that are signed, nor when they come first."""
     agree_on_splitting(world, signed=True)
     agree_on_splitting(world, "open")
     buyer, seller = await world.both()
     given, forged = large(buyer), large(buyer, pmode="open", message_id="x@buyer.example")
-    await bring(seller, given, 1)
+    await bring(seller, given, *range(1, before + 1))
     name = "forged@buyer.example"
     sent = forged.fragment(2, name, header=lambda message: replace(message, part_infos=parts))
     assert silent(await seller.receive(*sent))
     await world.wait(2)
-    assert errors(world, name) == [code]
-    await bring(seller, given, 2, 3)
+    assert errors(world, name) == told
+    await bring(seller, given, *range(before + 1, 4))
     await world.wait(2)
     assert await seller.inbox() == [SOURCE]
+
+
+@pytest.mark.req("P2-4.3.2-18")
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_two_pmodes_of_one_sender_may_use_one_group_id(world: World, kept_in: str) -> None:
+    world.kept_in = kept_in
+    agree_on_splitting(world)
+    agree_on_splitting(world, "others")
+    buyer, seller = await world.both()
+    ours = large(buyer)
+    others = large(buyer, b"others" * 1500, message_id="others@buyer", pmode="others")
+    for number in (1, 2, 3):
+        for one, name in ((ours, "ours"), (others, "others")):
+            assert silent(await seller.receive(*one.fragment(number, f"{number}.{name}")))
+    await world.wait(2)
+    assert sorted(await seller.inbox()) == ["others@buyer", SOURCE]
+    assert await payloads(seller, "others@buyer") == [b"others" * 1500]
+    assert await seller.work() == {}
 
 
 @pytest.mark.req("P2-4.4.2-01")

@@ -280,6 +280,26 @@ async def test_a_message_expires_with_its_fragments(world: World) -> None:
 
 
 @played
+async def test_nobody_looks_at_a_message_whose_time_is_over_while_its_receipt_is_waited_for(
+    world: World,
+) -> None:
+    agree(world, retry=RETRY | {"time_to_live": "PT1M"})
+    buyer, partner = await world.start(BUYER), Partner()
+    world.wire.usual[SELLER] = partner
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(2)
+    await partner.acknowledge(world)
+    await world.until(120)
+    message = await buyer.message(BIG)
+    assert message.state is State.WAITING
+    assert message.timer is not None
+    row = message.timer
+    work = await buyer.node.context.store.look(lambda reader: reader.work(row))
+    assert work is not None
+    assert work.attempt < 5
+
+
+@played
 async def test_a_suspended_message_goes_on_with_what_is_missing(world: World) -> None:
     agree(world, retry=RETRY | {"then": "suspend"})
     buyer, partner = await world.start(BUYER), Partner()

@@ -304,7 +304,7 @@ def verdict_of(pieces: Iterator[bytes]) -> dict[str, Any]:
 @played
 async def test_a_message_too_large_for_company_goes_in_fragments_at_once(world: World) -> None:
     company = {"compatibility": {"pmode_list": [ORDERS]}, "max_delay": "PT5S"}
-    agree(world, signed=True, bundling={"policy": "optional", **company})
+    agree(world, signed=True, bundling={"policy": "optional", "max_size": "64 KiB", **company})
     buyer, seller = await world.both()
     await buyer.send("small@buyer")
     await buyer.send(BIG, payload=PAYLOAD)

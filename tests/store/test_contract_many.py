@@ -106,6 +106,27 @@ def test_no_message_is_replaced_when_one_is_not_as_it_was(tell: Tell, other: str
     tell(story)
 
 
+@pytest.mark.parametrize("lane", [None, "l"])
+def test_much_work_is_added_as_each_alone_would_be(tell: Tell, lane: str | None) -> None:
+    async def story(store: Store) -> None:
+        given = [work("send", one, owner="me", lease_until=after(60), lane=lane) for one in THREE]
+        first = await store.run(lambda tx: tx.add_work(work("notify")))
+        ids = await store.run(lambda tx: tx.add_works(given))
+        assert first not in ids
+        kept = await store.look(lambda reader: [reader.work(one) for one in ids])
+        assert [one and (one.id, one.message_id) for one in kept] == list(
+            zip(ids, THREE, strict=True)
+        )
+        # In a lane only the first is claimed.
+        claimed = ["me"] * 3 if lane is None else ["me", None, None]
+        assert [one and one.owner for one in kept] == claimed
+        figures = await store.look(lambda reader: reader.figures())
+        assert figures.work == {"notify": 1, "send": 3}
+        assert await store.run(lambda tx: tx.add_works([])) == []
+
+    tell(story)
+
+
 def test_much_work_is_finished_by_its_owner_only(tell: Tell) -> None:
     async def story(store: Store) -> None:
         def step(tx: Transaction) -> list[int]:

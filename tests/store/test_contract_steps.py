@@ -100,6 +100,14 @@ def test_shared_content_stays_until_all_its_owners_dropped_it(tell: Tell, size: 
         await store.run(lambda tx: tx.drop(tx.share(kept)))
         assert bytes_of(store.content(kept)) == bytes(size)
 
+        def drop_one_less(tx: Transaction) -> None:
+            tx.share(kept, 3)
+            for _ in range(3):
+                tx.drop(kept)
+
+        await store.run(drop_one_less)
+        assert bytes_of(store.content(kept)) == bytes(size)
+
     tell(story)
 
 

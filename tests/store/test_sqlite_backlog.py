@@ -1,7 +1,6 @@
 """A backlog that cannot be worked off now is in nobody's way, however long it is."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,14 +8,21 @@ import pytest
 
 from postroad.store.interface import Transaction
 from postroad.store.sqlite import SqliteStore, open_sqlite
+from tests.store.costs import Step, instructions
 from tests.store.samples import after, work
-from tests.store.stories import Refusal
 
 FEW, MANY = 100, 20_000
 KINDS = ("send", "package")
 NOW, LEASE = after(100), after(200)
 
-Step = Callable[[Transaction], object]
+
+def due(tx: Transaction) -> None:
+    """What can be done now."""
+    tx.add_work(work("send", "due", due=50, partner="a"))
+
+
+async def cost(store: SqliteStore, step: Step) -> int:
+    return await instructions(store, step, ANSWERS[step], after=due)
 
 
 def paused(tx: Transaction, number: int) -> None:
@@ -86,30 +92,6 @@ ANSWERS: dict[Step, object] = {
 }
 
 
-async def instructions(store: SqliteStore, step: Step) -> int:
-    """How many the database takes for a step, whose work is then undone."""
-    spent = 0
-
-    def count() -> int:
-        nonlocal spent
-        spent += 1
-        return 0
-
-    def counted(tx: Transaction) -> None:
-        tx.add_work(work("send", "due", due=50, partner="a"))
-        database = store._writer._database
-        database.set_progress_handler(count, 1)
-        try:
-            assert step(tx) == ANSWERS[step]
-        finally:
-            database.set_progress_handler(None, 0)
-        raise Refusal
-
-    with contextlib.suppress(Refusal):
-        await store.run(counted)
-    return spent
-
-
 @pytest.mark.parametrize(
     ("backlog", "steps"),
     [
@@ -134,11 +116,11 @@ def test_a_backlog_makes_nothing_else_slower(
             return step
 
         await store.run(adding(0, FEW))
-        few = {step: await instructions(store, step) for step in steps}
+        few = {step: await cost(store, step) for step in steps}
         await store.run(adding(FEW, MANY))
         for step, spent in few.items():
             assert spent > 20
-            assert await instructions(store, step) <= spent * 1.05, step.__name__
+            assert await cost(store, step) <= spent * 1.05, step.__name__
         await store.close()
 
     asyncio.run(story())

@@ -1,7 +1,6 @@
 """What a pull costs the database does not depend on how much waits in a channel."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import pytest
 
 from postroad.store.interface import Transaction
 from postroad.store.records import Offer
-from postroad.store.sqlite import SqliteStore, open_sqlite
+from postroad.store.sqlite import open_sqlite
+from tests.store.costs import instructions
 from tests.store.samples import after
-from tests.store.stories import Refusal
 
 FEW, MANY = 200, 10_000
 HERE = ("urn:mpc", "orders")
@@ -87,29 +86,6 @@ EXPECTED: dict[Step, str | None] = {
 }
 
 
-async def instructions(store: SqliteStore, step: Step) -> int:
-    """How many the database takes for a step, whose work is then undone."""
-    spent = 0
-
-    def count() -> int:
-        nonlocal spent
-        spent += 1
-        return 0
-
-    def watched(tx: Transaction) -> None:
-        database = store._writer._database
-        database.set_progress_handler(count, 1)
-        try:
-            assert step(tx) == EXPECTED[step]
-        finally:
-            database.set_progress_handler(None, 0)
-        raise Refusal
-
-    with contextlib.suppress(Refusal):
-        await store.run(watched)
-    return spent
-
-
 @pytest.mark.parametrize("waits", ["offered", "with others"])
 def test_a_pull_takes_as_many_instructions_from_a_full_channel(waits: str, tmp_path: Path) -> None:
     async def cost(count: int) -> dict[str, int]:
@@ -126,7 +102,10 @@ def test_a_pull_takes_as_many_instructions_from_a_full_channel(waits: str, tmp_p
         await store.run(fill)
         # The first time all are looked at.
         await store.run(by_what_never_stands_together)
-        spent = {step.__name__: await instructions(store, step) for step in EXPECTED}
+        spent = {
+            step.__name__: await instructions(store, step, expected)
+            for step, expected in EXPECTED.items()
+        }
         await store.close()
         return spent
 

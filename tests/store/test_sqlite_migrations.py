@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -191,6 +192,33 @@ def test_notifications_of_the_first_schema_stay_in_order(tmp_path: Path) -> None
         for id in (1, 2, 4):
             assert [one.id for one in await taken(store, now=60, lease=999)] == [id]
             await finish(store, id)
+
+    tell(tmp_path, story)
+
+
+def test_groups_of_fragments_that_were_under_way_are_found_by_their_pmode(tmp_path: Path) -> None:
+    database = connect(tmp_path / DATABASE)
+    migrate(database, tmp_path / DATABASE, migrations()[:12])
+    details = b'{"group":{"sender":"us","group_id":"g 1"},"pmode":"orders","leg":1,"work":7}'
+    with transaction(database):
+        database.execute(
+            "INSERT INTO fragment_groups (sender, group_id, changed_at, to_come, details)"
+            " VALUES ('us', 'g 1', 0, 5, ?)",
+            (details,),
+        )
+        for data in (b'{"sender":"us","group_id":"g 1"}', b'{"sender":"us","group_id":"gone"}'):
+            database.execute(
+                "INSERT INTO work (kind, message_id, due_at, data, attempt) VALUES (?, ?, ?, ?, ?)",
+                ("join", "m", microseconds(START), data, 0),
+            )
+    database.close()
+
+    async def story(store: Store) -> None:
+        group = await store.look(lambda reader: reader.fragment_group("us", "orders/1\ng 1"))
+        assert group is not None
+        assert json.loads(group.details)["group"]["space"] == "orders/1"
+        works = [json.loads((await kept_work(store, id)).data) for id in (1, 2)]
+        assert [one["group_id"] for one in works] == ["orders/1\ng 1", "gone"]
 
     tell(tmp_path, story)
 

@@ -23,8 +23,8 @@ from postroad.wire.limits import MIB
 from postroad.wire.mail import Mail
 from postroad.wire.soap import SoapVersion
 from tests import pki
+from tests.transport.handshakes import Files
 from tests.transport.test_smtp_server import HERE, Office, door_of, server_tls
-from tests.transport.test_tls import Files
 from tests.transport.wires import free_port, in_loop, run, talking
 
 US = "msh@buyer.example"
@@ -366,11 +366,6 @@ async def test_only_so_many_mails_are_on_their_way_at_once() -> None:
 
 
 # TLS and login
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
 
 
 def secured(files: Files, port: int, starttls: StartTls = "required", **login: str) -> Relay:

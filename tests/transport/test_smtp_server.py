@@ -7,7 +7,6 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ from postroad.transport.tls import ServerTls
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import KIB, MIB
 from tests import pki
-from tests.transport.test_tls import Files
+from tests.transport.handshakes import Files
 from tests.transport.wires import in_loop, run, until
 
 HERE = "msh@seller.example"
@@ -119,11 +118,6 @@ async def calling(door: MailDoor, greeting: int = 220) -> AsyncIterator[Caller]:
         yield caller
     finally:
         caller.hang_up()
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
 
 
 def server_tls(files: Files, **options: Any) -> ssl.SSLContext:

@@ -180,3 +180,9 @@ def later(seconds: int) -> datetime:
 
 def codes(found: Inspection) -> list[str]:
     return [one.code for one in found.problems]
+
+
+def asking(**given: Any) -> dict[str, Any]:
+    """What a ping or a status request of the buyer says of itself."""
+    parties = {"from_party": BUYER, "to_party": SELLER, "cpa_id": CPA, "conversation_id": "c-1"}
+    return {**parties, "message_id": "ask-1@buyer.example", "now": NOW, **given}

@@ -41,6 +41,7 @@ REFUSED_NUMBERS = {
     "none": None,
 }
 LEFT: tuple[News, ...] = (News.COMPLETED, News.MESSAGING_ERROR)
+UNDER_WAY = (Stage.SENT, Stage.RETRY_WAIT, Stage.SUSPENDED_TRANSIENT, Stage.SUSPENDED_ADMIN)
 
 
 def header(message_id: str, kind: MessageType, **changes: Any) -> AnswerHeader:
@@ -128,3 +129,18 @@ class Sender:
     def stage(self, triple: Triple = HTTP) -> Stage:
         found = [each.stage for each in self.state.links if each.triple == triple]
         return found[0] if found else Stage.IDLE
+
+
+def made_to_wait(stage: Stage) -> Sender:
+    """A Sender with a message under way and one behind it, in the stage."""
+    sender = Sender(TPA(10, 0 if stage is Stage.SUSPENDED_ADMIN else 3, 5))
+    sender.submit("a")
+    sender.submit("b")
+    if stage is Stage.RETRY_WAIT:
+        sender.fail("a")
+    elif stage is Stage.SUSPENDED_TRANSIENT:
+        sender.hear(transient_error("a", 60))
+    elif stage is Stage.SUSPENDED_ADMIN:
+        sender.wait(10)
+    assert sender.stage() is stage
+    return sender

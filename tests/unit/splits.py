@@ -126,7 +126,7 @@ def cut(given: Source | None = None, size: int = 300, **more: Any) -> Cut:
     splitting = split(made.messaging, head, made.version, **terms)
     data = made.body
     if splitting.algorithm is not None:
-        data = compressed(splitting.algorithm, data, new_sink=BytesSink).content
+        data = compressed(splitting.algorithm, data, new_sink=BytesSink)
     return Cut(splitting, data, Whole(data.size, made.body.size))
 
 

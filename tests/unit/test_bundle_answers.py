@@ -25,10 +25,20 @@ from postroad.msh.securing import answer_signing
 from postroad.msh.unbundling import unbundle, unit_failures
 from postroad.wire import xml
 from postroad.wire.content import BytesContent
-from postroad.wire.ebms3 import SignalMessage
+from postroad.wire.ebms3 import (
+    CollaborationInfo,
+    MessageInfo,
+    PartInfo,
+    Party,
+    PartyId,
+    Reference,
+    Service,
+    SignalMessage,
+    UserMessage,
+)
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import EB3
-from postroad.wire.receipts import unit_references
+from postroad.wire.receipts import check_receipt, nonrepudiation_receipt, unit_references
 from postroad.wire.soap import SoapVersion
 from tests.changing import replace
 from tests.pki import NOW
@@ -36,6 +46,9 @@ from tests.unit.bundles import BUNDLING, BUYER, SELLER, World, pmode_text
 
 LATER = NOW + timedelta(seconds=11)
 AT = round(LATER.timestamp() * 1_000_000)
+INFO = MessageInfo(NOW, "m@x")
+PARTY = Party((PartyId("urn:x"),), "role")
+BUSINESS = CollaborationInfo(Service("urn:s"), "act", "c1")
 NO_TROUBLE: Mapping[int, EbmsError] = {}
 
 
@@ -49,7 +62,7 @@ def answers(
     failed = unit_failures(taken, later)
     assert found.verification is not None
     messages = [unit.message for unit in taken.units]
-    signed = unit_references(found.verification.signed_references, messages)
+    signed = unit_references(found.verification.signed_references, messages, "_messaging")
     signals = []
     for number, unit in enumerate(taken.units):
         name, ref = f"signal-{number}@y", unit.message.message_info.message_id
@@ -88,12 +101,64 @@ def test_each_unit_has_a_receipt_that_covers_its_own_parts() -> None:
         covered[signal.message_info.ref_to_message_id] = [
             one.uri for one in signal.receipt.non_repudiation.references
         ]
-    shared = ["#_messaging", "#_body", "#_timestamp"]
     assert covered == {
-        "m1@x": [*shared, "cid:0-m1@x"],
-        "m2@x": [*shared, "cid:0-m2@x", "cid:1-m2@x"],
-        "m3@x": shared,
+        "m1@x": ["#_messaging", "#_body", "#_timestamp", "cid:0-m1@x"],
+        "m2@x": ["#_messaging", "cid:0-m2@x", "cid:1-m2@x"],
+        "m3@x": ["#_messaging"],
     }
+
+
+def test_a_receipt_covers_the_body_where_the_unit_has_a_payload_there_or_nobody_knows() -> None:
+    in_body = UserMessage(INFO, PARTY, PARTY, BUSINESS, part_infos=(PartInfo("#order"),))
+    attached = UserMessage(INFO, PARTY, PARTY, BUSINESS, part_infos=(PartInfo("cid:a@x"),))
+    header, body, part = [
+        Reference(uri, (), "sha256", b"digest") for uri in ("#header", "#body", "cid:a@x")
+    ]
+    signed = [header, body, part]
+    units = [attached, in_body, attached]
+    assert unit_references(signed, units, "header") == [
+        (header, body, part),
+        (header, body),
+        (header, part),
+    ]
+    assert unit_references(signed, units, None)[2] == (header, body, part)
+    assert unit_references(signed, units, "another")[2] == (header, body, part)
+
+
+@pytest.mark.req("P2-3.2.2-05", "P2-3.2.2-06")
+@pytest.mark.parametrize(
+    ("named", "holds"),
+    [
+        (["#_messaging", "cid:0-m2@x", "cid:1-m2@x"], True),
+        (["#_messaging", "#_body", "#_timestamp", "cid:0-m2@x", "cid:1-m2@x"], True),
+        (["#_messaging", "cid:0-m2@x"], False),
+        (["#_body", "#_timestamp", "cid:0-m2@x", "cid:1-m2@x"], False),
+    ],
+    ids=["its own", "all that is shared", "a part is missing", "the header is missing"],
+)
+def test_a_receipt_about_a_unit_names_the_header_and_its_parts(
+    named: list[str], holds: bool
+) -> None:
+    world = World()
+    made = three(world)
+    found, signals, _ = answers(world, made)
+    assert found.verification is not None
+    given = {one.uri: one for one in found.verification.signed_references}
+    sent = sent_messages(made.envelope)["m2@x"]
+    one = nonrepudiation_receipt(
+        [given[uri] for uri in named], message_info=signals[1].message_info
+    )
+    try:
+        check_receipt(
+            one,
+            sent_message_id="m2@x",
+            sent_references=sent.references,
+            also_sent=sent.neighbours,
+        )
+    except EbmsError:
+        assert not holds
+    else:
+        assert holds
 
 
 def test_a_unit_whose_pmode_asks_for_no_receipt_gets_none() -> None:

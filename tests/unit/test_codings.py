@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from postroad.msh.compression import compressed, decoded_within
+from postroad.msh.compression import compressed, decoded_within, gzipped
 from postroad.wire.codings import CODINGS, Damaged, decoded, decoded_at_most, encoded
 from postroad.wire.content import BytesContent, BytesSink, read_all
 from postroad.wire.fragments import COMPRESSION_ALGORITHMS
@@ -196,10 +196,15 @@ def test_the_longest_strings_need_little_memory() -> None:
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-def test_content_is_compressed_with_the_digest_of_what_comes_out(coding: str) -> None:
+def test_content_is_compressed_as_a_stream(coding: str) -> None:
     packed = compressed(coding, BytesContent(TEXT), new_sink=BytesSink)
+    assert decode(coding, read_all(packed, MIB)) == TEXT
+
+
+def test_a_gzip_payload_comes_with_the_digest_of_what_it_became() -> None:
+    packed = gzipped(BytesContent(TEXT), new_sink=BytesSink)
     data = read_all(packed.content, MIB)
-    assert decode(coding, data) == TEXT
+    assert gzip.decompress(data) == TEXT
     assert packed.sha256 == hashlib.sha256(data).digest()
 
 
@@ -209,3 +214,35 @@ def test_what_comes_in_small_chunks_becomes_as_small_as_in_one(name: str) -> Non
     whole = sum(map(len, encoded(name, [given])))
     chunks = [given[:100], given[100:1000], given[1000:]]
     assert sum(map(len, encoded(name, chunks))) == whole < 1000
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate"])
+def test_noise_is_stored_as_it_is_between_what_becomes_smaller(name: str) -> None:
+    packed = encode(name, CHANGING)
+    assert NOISE[100_000:101_000] in packed
+    assert len(packed) < len(NOISE) + len(TEXT)
+    assert zlib.decompressobj(wbits=47).decompress(packed) == CHANGING
+
+
+def test_all_kinds_of_bytes_in_turn_are_no_noise() -> None:
+    given = bytes(range(256)) * 2000
+    assert len(encode("gzip", given)) < len(given) // 20
+
+
+SHORT = TEXT[:200]
+
+
+@pytest.mark.parametrize("between", [b"", NOISE[:9], SHORT])
+def test_members_are_read_wherever_the_chunks_end(between: bytes) -> None:
+    given = SHORT, between, NOISE[:50]
+    packed = b"".join(map(gzip.compress, given)) + bytes(5)
+    for at in range(1, len(packed)):
+        assert b"".join(decoded("gzip", [packed[:at], packed[at:]])) == b"".join(given)
+
+
+@pytest.mark.parametrize("rubbish", [b"x", b"rubbish", b"much more of it"])
+def test_what_follows_the_end_of_gzip_is_not_passed_over(rubbish: bytes) -> None:
+    packed = gzip.compress(SHORT) + rubbish
+    for at in range(1, len(packed)):
+        with pytest.raises(Damaged):
+            list(decoded("gzip", [packed[:at], packed[at:]]))

@@ -29,6 +29,7 @@ from tests.unit.ebxml_world import (
     World,
     alone,
     arrived,
+    asking,
     codes,
     incoming,
 )
@@ -346,15 +347,7 @@ def test_warnings_give_no_soap_fault() -> None:
 @pytest.mark.req("MS098-9-02")
 def test_a_service_of_the_msh_that_nobody_knows_is_not_understood(version: str) -> None:
     world = World(version)
-    asked = ping(
-        world.dialect,
-        from_party=BUYER,
-        to_party=SELLER,
-        cpa_id=CPA,
-        conversation_id="c-1",
-        message_id="ping-1@buyer.example",
-        now=NOW,
-    )
+    asked = ping(world.dialect, **asking())
     found = world.look(alone(asked.envelope.replace(b">Ping<", b">Dance<")))
     assert found.soap_fault is not None
     assert found.soap_fault.code == f"{{{S11}}}MustUnderstand"
@@ -366,15 +359,8 @@ def test_a_ping_belongs_to_the_cpa_of_its_parties_in_either_direction(
     version: str, backwards: bool
 ) -> None:
     world = World(version)
-    asked = ping(
-        world.dialect,
-        from_party=SELLER if backwards else BUYER,
-        to_party=BUYER if backwards else SELLER,
-        cpa_id=CPA,
-        conversation_id="c-1",
-        message_id="ping-1@buyer.example",
-        now=NOW,
-    )
+    turned = {"from_party": SELLER, "to_party": BUYER} if backwards else {}
+    asked = ping(world.dialect, **asking(**turned))
     found = world.look(alone(asked.envelope))
     assert (found.kind, found.pmode) == ("ebxml_ping", "orders")
     assert found.problems == []
@@ -385,16 +371,8 @@ def test_a_signed_ping_of_the_receiver_is_trusted_by_its_certificate_for_answers
     version: str,
 ) -> None:
     world = World(version, signed=True)
-    asked = ping(
-        world.dialect,
-        from_party=SELLER,
-        to_party=BUYER,
-        cpa_id=CPA,
-        conversation_id="c-1",
-        message_id="ping-1@seller.example",
-        now=NOW,
-        signing=world.sellers_signing,
-    )
+    turned = asking(from_party=SELLER, to_party=BUYER)
+    asked = ping(world.dialect, **turned, signing=world.sellers_signing)
     found = world.look(alone(asked.envelope))
     assert found.trusted
     assert found.problems == []
@@ -406,15 +384,7 @@ def test_a_message_that_says_nothing_of_what_its_action_promises_is_refused(
     version: str, action: str
 ) -> None:
     world = World(version)
-    asked = ping(
-        world.dialect,
-        from_party=BUYER,
-        to_party=SELLER,
-        cpa_id=CPA,
-        conversation_id="c-1",
-        message_id="ask-1@buyer.example",
-        now=NOW,
-    )
+    asked = ping(world.dialect, **asking())
     found = world.look(alone(asked.envelope.replace(b">Ping<", f">{action}<".encode())))
     assert f"{HEADER}/eb:Action" in [one.location for one in found.problems]
     assert not found.holds

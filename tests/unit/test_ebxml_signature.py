@@ -46,7 +46,7 @@ from postroad.wire.soap import Envelope, read_envelope
 from postroad.wire.xml import parse
 from tests import pki
 from tests.changing import replace
-from tests.unit.test_sign_verify import certified
+from tests.unit.signing import certified
 
 CA: Final = pki.authority("Older Signers")
 ALICE: Final = pki.issue(CA, "older alice")

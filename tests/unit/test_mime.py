@@ -1,94 +1,25 @@
-"""Reading and writing multipart/related."""
+"""Reading multipart/related: parts, boundary, root, and what is wrong with them."""
 
-import email
-import email.policy
 import hashlib
-import tracemalloc
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from postroad.wire.content import BytesContent, BytesSink, Content, read_all
+from postroad.wire.content import BytesContent, BytesSink
 from postroad.wire.errors import EbmsError, Severity
-from postroad.wire.limits import DEFAULT, KIB, MIB, Limits
+from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime import (
     ContentType,
     Multipart,
     MultipartReader,
     OutgoingPart,
     Part,
-    boundary_is_free,
-    cid_url,
-    content_id_of,
-    multipart_content_type,
-    multipart_length,
-    parse_content_type,
     write_multipart,
 )
-from postroad.wire.mime_headers import parse_headers
 from postroad.wire.mime_whole import is_small, whole_parts
 from tests.changing import replace
+from tests.unit.multiparts import OUTER, ROOT, SOAP, data_of, only_problem, part_with, read, refused
 
-SOAP = "application/soap+xml"
-OUTER = ContentType("multipart/related", (("boundary", "b"), ("type", SOAP)))
 NOTHING = BytesContent(b"")
-ROOT = b"--b\r\nContent-Type: application/soap+xml\r\n\r\n<e/>\r\n"
-
-
-def read(
-    body: bytes,
-    content_type: ContentType | None = OUTER,
-    limits: Limits = DEFAULT,
-    **more: Any,
-) -> Multipart:
-    reader = MultipartReader(content_type, limits=limits, **more)
-    reader.feed(body)
-    return reader.close()
-
-
-def data_of(part: Part) -> bytes:
-    return read_all(part.content, 1 << 30)
-
-
-def part_with(headers: bytes, content: bytes) -> Part:
-    return read(ROOT + b"--b\r\n" + headers + b"\r\n" + content + b"\r\n--b--\r\n").parts[1]
-
-
-def refused(body: bytes, content_type: ContentType | None = OUTER, **more: Any) -> EbmsError:
-    with pytest.raises(EbmsError) as caught:
-        read(body, content_type, **more)
-    assert caught.value.location is not None
-    return caught.value
-
-
-def feed_often(reader: MultipartReader, piece: bytes, times: int) -> None:
-    for _ in range(times):
-        reader.feed(piece)
-
-
-def only_problem(package: Multipart) -> EbmsError:
-    (problem,) = package.problems
-    assert problem.code == "EBMS:0007"
-    return problem
-
-
-class RecordingSink(BytesSink):
-    opened = 0
-    discarded = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        type(self).opened += 1
-
-    def discard(self) -> None:
-        super().discard()
-        type(self).discarded += 1
-
-
-@pytest.fixture
-def sink() -> type[RecordingSink]:
-    return type("FreshSink", (RecordingSink,), {"opened": 0, "discarded": 0})
 
 
 class TestWhole:
@@ -143,11 +74,36 @@ class TestWhole:
         assert usual in self.USUAL
         assert whole_parts(self.USUAL.replace(usual, other, 1), b"--b", DEFAULT) is None
 
-    @pytest.mark.parametrize("limit", ["memory", "part", "envelope", "message"])
+    @pytest.mark.parametrize("limit", ["part", "envelope", "message"])
     def test_nothing_is_small_that_could_break_a_limit(self, limit: str) -> None:
         limits = replace(DEFAULT, **{f"{limit}_bytes": 100})
         assert is_small(100, limits)
         assert not is_small(101, limits)
+
+    def test_what_could_not_be_held_in_memory_is_not_small(self) -> None:
+        limits = replace(DEFAULT, memory_bytes=100)
+        assert is_small(1600, limits)
+        assert not is_small(1601, limits)
+
+    @pytest.mark.parametrize(
+        ("sizes", "sinks"), [((101, 100, 100), 0), ((101, 100, 101), 1), ((50, 101, 200), 2)]
+    )
+    def test_a_large_attachment_goes_to_a_sink_and_the_root_never(
+        self, sizes: tuple[int, ...], sinks: int
+    ) -> None:
+        made: list[BytesSink] = []
+
+        def new_sink() -> BytesSink:
+            made.append(BytesSink())
+            return made[-1]
+
+        head = b"--b\r\nContent-Type: text/xml\r\n\r\n"
+        body = b"".join(head + b"x" * size + b"\r\n" for size in sizes) + b"--b--\r\n"
+        limits = replace(DEFAULT, memory_bytes=100)
+        reader = MultipartReader(OUTER, limits=limits, new_sink=new_sink)
+        reader.feed(body)
+        assert [part.size for part in reader.close().parts] == list(sizes)
+        assert len(made) == sinks
 
     @pytest.mark.parametrize(
         "limits",
@@ -171,130 +127,6 @@ def in_steps(body: bytes) -> Multipart:
     for at in range(len(body)):
         reader.feed(body[at : at + 1])
     return reader.close()
-
-
-class TestContentType:
-    @pytest.mark.parametrize(
-        "value",
-        [
-            'Multipart/Related; Type="text/xml"; START="<a@b>"; boundary="x y"',
-            'multipart/related;type="text/xml";start="<a@b>";boundary="x y"',
-            'multipart/related;\r\n\ttype="text/xml"\r\n ; start=<a@b> ;\r\n boundary="x y";',
-            'multipart/related (a (b) "?") ; type="text/xml"; start="<a@b>"; boundary="x\\ y"',
-            'multipart/related; type="text/xml" start="<a@b>" boundary="x y"',
-            'multipart/related; type=text/xml; start=<a@b>; boundary*0="x"; boundary*1*=%20y',
-            "multipart/related; type=text/xml; start=<a@b>; boundary*=utf-8'en'x%20y",
-        ],
-    )
-    def test_all_spellings_of_a_content_type_are_one(self, value: str) -> None:
-        read = parse_content_type(value)
-        assert read.media_type == "multipart/related"
-        assert dict(read.params) == {"type": "text/xml", "start": "<a@b>", "boundary": "x y"}
-
-    def test_an_unquoted_boundary_may_hold_equal_signs(self) -> None:
-        assert parse_content_type("multipart/related; boundary==-6s==").get("boundary") == "=-6s=="
-
-    def test_a_quoted_value_keeps_its_parentheses_and_escapes(self) -> None:
-        read = parse_content_type(r'a/b; name="x (y) \"z\" \\"')
-        assert read.get("name") == r'x (y) "z" \ '.strip()
-
-    def test_a_word_without_value_is_passed_over(self) -> None:
-        assert parse_content_type("text/xml; UTF-8; a=b").params == (("a", "b"),)
-
-    @pytest.mark.parametrize(
-        "value",
-        [
-            "",
-            "xml",
-            "/xml",
-            "text/xml,text/plain",
-            'a/b; c="d',
-            'a/b; c="d"; c="e"',
-            "a/b; =c",
-            "a/b; c*0=x; c*2=y",
-            "a/b; c*0=x; c*0=y",
-            "a/b; c*=nonsense''%78",
-            "a/b; c=" + "d" * 20_000,
-        ],
-    )
-    def test_a_hopeless_content_type_is_refused(self, value: str) -> None:
-        with pytest.raises(EbmsError) as caught:
-            parse_content_type(value)
-        assert caught.value.code == "EBMS:0007"
-        assert len(caught.value.detail) < 300
-
-    def test_a_parameter_may_be_said_twice_in_the_same_words(self) -> None:
-        assert parse_content_type("a/b; c=d; C=d").params == (("c", "d"),)
-
-    def test_it_is_written_with_the_quotes_it_needs(self) -> None:
-        value = ContentType("a/b", (("c", "d"), ("e", 'f "g" \\'), ("h", "<i@j>")))
-        assert str(value) == r'a/b; c=d; e="f \"g\" \\"; h="<i@j>"'
-
-    def test_a_line_end_in_a_parameter_is_not_written(self) -> None:
-        with pytest.raises(ValueError, match="control character"):
-            str(ContentType("a/b", (("c", "d\r\nX: y"),)))
-
-
-class TestHeaders:
-    def test_names_are_found_in_any_case_and_order_is_kept(self) -> None:
-        headers = parse_headers(b"B: 1\r\na: 2\r\nb: 3\r\n")
-        assert headers.get("b") == "1"
-        assert headers.get_all("B") == ["1", "3"]
-        assert headers.get("c") is None
-        assert list(headers) == [("B", "1"), ("a", "2"), ("b", "3")]
-
-    @pytest.mark.parametrize("end", [b"\r\n", b"\n"])
-    def test_folded_lines_are_unfolded(self, end: bytes) -> None:
-        headers = parse_headers(end.join([b"A: one;", b"\ttwo;", b"  three", b"B:", b" x", b""]))
-        assert headers.pairs == (("A", "one; two; three"), ("B", "x"))
-
-    def test_an_indented_block_is_read_as_if_it_were_not(self) -> None:
-        headers = parse_headers(b"    A: one\n    Content-ID:\n<x@y>\n    B: two\n")
-        assert headers.pairs == (("A", "one"), ("Content-ID", "<x@y>"), ("B", "two"))
-
-    def test_a_blank_before_the_colon_is_no_part_of_the_name(self) -> None:
-        assert parse_headers(b"A : b\r\n").pairs == (("A", "b"),)
-
-    def test_bytes_that_are_not_utf_8_are_latin_1(self) -> None:
-        assert parse_headers(b"A: caf\xe9\r\n").get("a") == "café"
-        assert parse_headers("A: café\r\n".encode()).get("a") == "café"
-
-    @pytest.mark.parametrize(
-        "block",
-        [b"no colon\r\n", b": x\r\n", b"a b: x\r\n", b"a: b\rc: d\r\n", b"a: \0\r\n", b"  x\n"],
-    )
-    def test_what_is_no_header_line_is_refused(self, block: bytes) -> None:
-        with pytest.raises(EbmsError, match="EBMS:0007"):
-            parse_headers(block)
-
-
-class TestContentIds:
-    @pytest.mark.parametrize(
-        "href",
-        [
-            "cid:a b/c@d",
-            "cid:a%20b%2Fc@d",
-            "CID:a%20b%2fc%40d",
-            " cid:a%2520b/c@d ",
-            "cid:<a b/c@d>",
-        ],
-    )
-    def test_an_id_is_the_same_however_its_url_is_encoded(self, href: str) -> None:
-        assert content_id_of(href) == "a b/c@d"
-
-    def test_an_id_in_other_case_is_another_id(self) -> None:
-        assert content_id_of("cid:A@b") != content_id_of("cid:a@b")
-
-    @pytest.mark.parametrize("href", ["", "#id", "http://x/cid:", "cid:", "cid", "ci%64:x"])
-    def test_other_references_are_not_content_ids(self, href: str) -> None:
-        assert content_id_of(href) is None
-
-    def test_the_url_of_an_id_leads_back_to_it(self) -> None:
-        assert cid_url("a b<ü>%@c") == "cid:a%20b%3C%C3%BC%3E%25@c"
-        assert content_id_of(cid_url("a b/ü@c")) == "a b/ü@c"
-
-    def test_bytes_that_are_no_utf_8_stay_apart(self) -> None:
-        assert content_id_of("cid:%fe") != content_id_of("cid:%ff")
 
 
 class TestReading:
@@ -472,13 +304,13 @@ class TestRoot:
     def test_without_start_the_first_part_is_the_root(self) -> None:
         assert read(ROOT + b"--b\r\n\r\nx\r\n--b--").root.index == 0
 
-    def test_a_start_that_names_nothing_is_a_problem(self, sink: type[RecordingSink]) -> None:
+    def test_a_start_that_names_nothing_is_a_problem(self) -> None:
         limits = replace(DEFAULT, memory_bytes=0)
         package = read(
             self.body.replace(b"\r\n\r\none", b"\r\nContent-Type: text/xml\r\n\r\none"),
             self.outer("R@x"),
             limits,
-            new_sink=sink,
+            new_sink=BytesSink,
         )
         assert "'R@x'" in only_problem(package).detail
         assert package.root is package.parts[0]
@@ -555,269 +387,3 @@ class TestProblems:
 
     def test_a_hopeless_content_type_is_told_with_its_part(self) -> None:
         assert refused(ROOT + b"--b\r\nContent-Type: ?\r\n\r\n").location == "MIME part 2"
-
-
-class TestLimits:
-    def test_a_part_above_the_memory_limit_goes_to_a_sink(self, sink: type[RecordingSink]) -> None:
-        limits = replace(DEFAULT, memory_bytes=10)
-        body = ROOT + b"--b\r\n\r\n" + b"x" * 10 + b"\r\n--b\r\n\r\n" + b"y" * 11 + b"\r\n--b--"
-        package = read(body, OUTER, limits, new_sink=sink)
-        assert sink.opened == 1
-        assert [data_of(part) for part in package.parts[1:]] == [b"x" * 10, b"y" * 11]
-
-    def test_many_parts_do_not_fill_memory_together(self, sink: type[RecordingSink]) -> None:
-        limits = replace(DEFAULT, memory_bytes=10)
-        read(
-            ROOT + (b"--b\r\n\r\n" + b"x" * 10 + b"\r\n") * 20 + b"--b--",
-            OUTER,
-            limits,
-            new_sink=sink,
-        )
-        assert sink.opened == 4
-
-    def test_the_root_stays_in_memory(self, sink: type[RecordingSink]) -> None:
-        limits = replace(DEFAULT, memory_bytes=1)
-        package = read(ROOT + b"--b--", OUTER, limits, new_sink=sink)
-        assert isinstance(package.root.content, BytesContent)
-        assert sink.opened == 0
-
-    def test_an_envelope_above_its_limit_is_an_invalid_header(self) -> None:
-        assert read(ROOT + b"--b--", limits=replace(DEFAULT, envelope_bytes=4)).problems == ()
-        error = refused(ROOT + b"--b--", limits=replace(DEFAULT, envelope_bytes=3))
-        assert error.code == "EBMS:0009"
-        assert "larger than 3 bytes" in error.detail
-
-    def test_a_part_above_its_limit_is_refused_and_its_sink_discarded(
-        self, sink: type[RecordingSink]
-    ) -> None:
-        limits = replace(DEFAULT, memory_bytes=1, part_bytes=100)
-        reader = MultipartReader(OUTER, limits=limits, new_sink=sink)
-        reader.feed(ROOT + b"--b\r\n\r\n" + b"x" * 90)
-        with pytest.raises(EbmsError, match=r"EBMS:0007.*larger than 100 bytes"):
-            reader.feed(b"x" * 90)
-        assert (sink.opened, sink.discarded) == (1, 1)
-
-    def test_giving_up_discards_what_was_half_read(self, sink: type[RecordingSink]) -> None:
-        reader = MultipartReader(OUTER, limits=replace(DEFAULT, memory_bytes=1), new_sink=sink)
-        reader.feed(ROOT + b"--b\r\n\r\n" + b"x" * 90)
-        reader.abort()
-        assert sink.discarded == 1
-        with pytest.raises(EbmsError):
-            reader.close()
-
-    def test_after_giving_up_nothing_is_taken_any_more(self) -> None:
-        reader = MultipartReader(OUTER)
-        reader.abort()
-        reader.feed(ROOT + b"--b--\r\n")
-        with pytest.raises(EbmsError, match="there is no part"):
-            reader.close()
-
-    def test_giving_up_forgets_a_message_that_was_read_as_a_whole(self) -> None:
-        reader = MultipartReader(OUTER)
-        reader.feed(ROOT + b"--b--\r\n")
-        reader.abort()
-        with pytest.raises(EbmsError, match="there is no part"):
-            reader.close()
-
-    def test_a_message_above_its_limit_is_refused(self) -> None:
-        error = refused(ROOT + b"--b--", limits=replace(DEFAULT, message_bytes=40))
-        assert "message is larger than 40 bytes" in error.detail
-
-    def test_ten_thousand_parts_are_refused(self) -> None:
-        error = refused(ROOT + b"--b\r\n\r\n\r\n" * 10_000 + b"--b--")
-        assert "more than 1000 parts" in error.detail
-
-    def test_a_flood_of_headers_is_refused(self) -> None:
-        error = refused(b"--b\r\n" + b"A: b\r\n" * 33 + b"\r\nx\r\n--b--")
-        assert "more than 32 headers" in error.detail
-
-    @pytest.mark.parametrize("end", [b"", b"\r\n\r\nx\r\n--b--"])
-    def test_an_overlong_header_is_refused(self, end: bytes) -> None:
-        error = refused(b"--b\r\nA: " + b"b" * (17 * KIB) + end)
-        assert f"longer than {16 * KIB} bytes" in error.detail
-        assert error.location == "MIME part 1"
-
-    def test_a_never_ending_folded_header_is_refused(self) -> None:
-        reader = MultipartReader(OUTER)
-        reader.feed(b"--b\r\nA: b\r\n")
-        with pytest.raises(EbmsError, match="longer than"):
-            feed_often(reader, b" folded\r\n", 10_000)
-
-    @pytest.mark.parametrize("content_type", [None, OUTER])
-    @pytest.mark.parametrize("piece", [b"no delimiter here ", b"\r\n--", b"\n", b"--x"])
-    def test_a_never_ending_preamble_is_refused(
-        self, content_type: ContentType | None, piece: bytes
-    ) -> None:
-        reader = MultipartReader(content_type)
-        with pytest.raises(EbmsError, match="before the first delimiter"):
-            feed_often(reader, piece * KIB, 100)
-
-    def test_a_never_ending_epilogue_is_refused(self) -> None:
-        reader = MultipartReader(OUTER)
-        reader.feed(ROOT + b"--b--\r\n")
-        with pytest.raises(EbmsError, match="after the last delimiter"):
-            feed_often(reader, b"x" * KIB, 100)
-
-    def test_never_ending_blanks_after_a_boundary_are_refused(self) -> None:
-        reader = MultipartReader(OUTER)
-        reader.feed(b"--b")
-        with pytest.raises(EbmsError, match="more than 256 blanks"):
-            feed_often(reader, b" ", 300)
-
-    def test_a_flood_of_lines_that_look_like_delimiters_is_refused(self) -> None:
-        reader = MultipartReader(OUTER)
-        reader.feed(ROOT + b"--b\r\n\r\n")
-        with pytest.raises(EbmsError, match="more than 10000 lines"):
-            feed_often(reader, b"\n--bX" * 1000, 11)
-
-    def test_a_quoted_printable_line_without_end_is_refused(self) -> None:
-        reader = MultipartReader(OUTER)
-        reader.feed(ROOT + b"--b\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n")
-        with pytest.raises(EbmsError, match="quoted-printable"):
-            feed_often(reader, b"x" * KIB, 100)
-
-    @pytest.mark.parametrize("encoding", [b"binary", b"base64"])
-    def test_64_mib_pass_through_in_little_memory(self, encoding: bytes) -> None:
-        class Nowhere:
-            size = 0
-
-            def write(self, data: bytes | memoryview, /) -> None:
-                self.size += len(data)
-
-            def finish(self) -> Content:
-                return self
-
-            def discard(self) -> None: ...
-
-            def chunks(self) -> Iterator[bytes]:
-                yield b""
-
-        piece = b"QUJD" * (64 * KIB)
-        tracemalloc.start()
-        try:
-            reader = MultipartReader(OUTER, new_sink=Nowhere)
-            reader.feed(ROOT + b"--b\r\nContent-Transfer-Encoding: " + encoding + b"\r\n\r\n")
-            for _ in range(64 * MIB // len(piece)):
-                reader.feed(piece)
-            reader.feed(b"\r\n--b--")
-            package = reader.close()
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert package.parts[1].size == (64 * MIB if encoding == b"binary" else 48 * MIB)
-        assert peak < 8 * MIB
-
-
-def outgoing(content: bytes, content_id: str = "p@q", **more: Any) -> OutgoingPart:
-    return OutgoingPart(content_id, "application/octet-stream", BytesContent(content), **more)
-
-
-class TestWriting:
-    at: dict[str, Any] = {"boundary": "=_b", "root_id": "root@x"}  # noqa: RUF012
-
-    def written(self, *parts: OutgoingPart, **more: Any) -> bytes:
-        return b"".join(write_multipart(b"<e/>", parts, **self.at, **more))
-
-    def test_what_is_written_is_read_back(self) -> None:
-        disposition = ("Content-Disposition", 'attachment; filename="a b.xml"')
-        body = self.written(outgoing(b"\r\n1\r\n", headers=(disposition,)), outgoing(b"", "ü/1"))
-        package = read(body, parse_content_type(multipart_content_type(**self.at)))
-        assert package.problems == ()
-        assert [data_of(part) for part in package.parts] == [b"<e/>", b"\r\n1\r\n", b""]
-        assert [part.content_id for part in package.parts] == ["root@x", "p@q", "ü/1"]
-        assert package.parts[1].headers.get("content-disposition") == disposition[1]
-
-    @pytest.mark.req("MS098-7.1.1-02", "MS098-7.2-01", "MS098-7.2-04", "MS098-7.2-05")
-    def test_another_mime_reader_finds_the_same_parts(self) -> None:
-        head = f"MIME-Version: 1.0\r\nContent-Type: {multipart_content_type(**self.at)}\r\n\r\n"
-        message = email.message_from_bytes(
-            head.encode() + self.written(outgoing(b"abc")), policy=email.policy.HTTP
-        )
-        assert message.get_content_type() == "multipart/related"
-        assert message.get_param("start") == "<root@x>"
-        root, payload = message.iter_parts()
-        assert (root["content-id"], root.get_content_type()) == ("<root@x>", SOAP)
-        assert (payload["content-id"], payload.get_payload(decode=True)) == ("<p@q>", b"abc")
-
-    @pytest.mark.req("MS098-7.2-02")
-    def test_a_soap_1_1_root_is_text_xml_outside_and_inside(self) -> None:
-        outer = parse_content_type(multipart_content_type(**self.at, root_type="text/xml"))
-        package = read(self.written(root_type="text/xml"), outer)
-        assert outer.get("type") == package.root.content_type.media_type == "text/xml"
-        assert package.root.content_type.get("charset") == "UTF-8"
-
-    def test_a_message_without_payload_has_one_part(self) -> None:
-        assert self.written() == (
-            b"--=_b\r\nContent-Type: application/soap+xml; charset=UTF-8\r\n"
-            b"Content-Transfer-Encoding: binary\r\nContent-ID: <root@x>\r\n\r\n<e/>\r\n--=_b--\r\n"
-        )
-
-    @pytest.mark.req("MS098-7.5-01")
-    def test_a_part_may_carry_further_headers(self) -> None:
-        assert b"\r\nX-More: yes\r\n" in self.written(outgoing(b"", headers=(("X-More", "yes"),)))
-
-    def test_action_and_start_info_can_be_told(self) -> None:
-        value = multipart_content_type(**self.at, action="urn:a b", start_info="text/xml")
-        assert value == (
-            'multipart/related; type="application/soap+xml"; start="<root@x>"; boundary="=_b"; '
-            'start-info="text/xml"; action="urn:a b"'
-        )
-
-    def test_the_length_is_known_before(self) -> None:
-        parts = (outgoing(b"x" * 1000), outgoing(b"", "r"), outgoing(b"y" * MIB, "s"))
-        assert multipart_length(b"<e/>", parts, **self.at) == len(self.written(*parts))
-
-    def test_a_small_message_is_one_piece_and_a_large_content_is_not_copied(self) -> None:
-        assert len(list(write_multipart(b"<e/>", (outgoing(b"x" * 10_000),), **self.at))) == 1
-        large = b"x" * MIB
-        assert any(
-            piece is large for piece in write_multipart(b"<e/>", (outgoing(large),), **self.at)
-        )
-
-    @pytest.mark.parametrize(
-        "part",
-        [
-            outgoing(b"", "a\r\nX: y"),
-            outgoing(b"", "a>b"),
-            outgoing(b"", "a b"),
-            outgoing(b"", ""),
-            outgoing(b"", "a%40b"),
-            outgoing(b"", "a\0"),
-            outgoing(b"", headers=(("X", "a\nb"),)),
-            outgoing(b"", headers=(("X", "a\rb"),)),
-            outgoing(b"", headers=(("X:", "a"),)),
-            outgoing(b"", headers=(("", "a"),)),
-            outgoing(b"", headers=(("content-id", "a"),)),
-            OutgoingPart("a", "text/xml\r\nX: y", BytesContent(b"")),
-            OutgoingPart("a", "xml", BytesContent(b"")),
-        ],
-    )
-    def test_a_value_that_would_break_out_of_its_header_is_refused(
-        self, part: OutgoingPart
-    ) -> None:
-        with pytest.raises(ValueError):
-            write_multipart(b"<e/>", (part,), **self.at)
-
-    @pytest.mark.parametrize("boundary", ["", "x" * 71, "a\r\nb", "a ", "ü"])
-    def test_an_impossible_boundary_is_not_written(self, boundary: str) -> None:
-        with pytest.raises(ValueError, match="boundary"):
-            write_multipart(b"<e/>", boundary=boundary, root_id="r")
-        with pytest.raises(ValueError, match="boundary"):
-            multipart_content_type(boundary=boundary, root_id="r")
-
-    def test_a_root_that_is_no_soap_is_not_written(self) -> None:
-        with pytest.raises(ValueError, match="text/html"):
-            self.written(root_type="text/html")
-
-    def test_content_that_is_not_as_long_as_it_says_is_told(self) -> None:
-        class Short(BytesContent):
-            size = 5
-
-        part = OutgoingPart("a", "text/plain", Short(b"1234"))
-        with pytest.raises(ValueError, match="-1 bytes"):
-            self.written(part)
-
-    def test_a_boundary_is_free_unless_a_line_begins_with_it(self) -> None:
-        assert boundary_is_free("b", b"x--b\r\n --b")
-        assert not boundary_is_free("b", b"--b")
-        assert not boundary_is_free("b", b"x\n--b")

@@ -61,6 +61,23 @@ def addresses(pmode: PMode) -> list[str | None]:
     return [leg.protocol.address if leg.protocol else None for leg in pmode.legs]
 
 
+def test_an_end_is_not_asked_for_the_key_of_the_other() -> None:
+    keys = "signature: {key: buyer.p12, certificate: buyer.pem, "
+    secret = ", encryption: {encrypt: true, key: seller.p12, certificate: seller.pem}}"
+    text = ORDERS.replace("signature: {certificate: buyer.pem, ", keys).replace("}}", "}" + secret)
+    found = []
+    for unit in units(text):
+        assert unit.legs[0].security is not None
+        x509 = unit.legs[0].security.x509
+        assert x509 is not None
+        assert x509.signature is not None
+        assert x509.encryption is not None
+        assert x509.signature.certificate == "buyer.pem"
+        assert x509.encryption.certificate == "seller.pem"
+        found.append((x509.signature.key, x509.encryption.key))
+    assert found == [("buyer.p12", None), (None, "seller.p12")]
+
+
 @pytest.mark.req("P2-2.7.2-01", "P2-2.7.2-02", "P2-2.7.2-03", "P2-2.7.2-05", "P2-2.7.2-13")
 def test_each_end_knows_its_own_hub() -> None:
     init, resp = units()

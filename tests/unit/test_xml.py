@@ -269,3 +269,24 @@ def test_messages_full_of_new_names_do_not_fill_the_memory():
         [sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 96, "MiB that stay behind after 1,600,000 new names"
+
+
+@given(st.recursive(st.just(()), lambda inner: st.tuples(st.sets(st.sampled_from("abc")), inner)))
+def test_where_namespaces_are_said_to_be_few_they_are(nested: tuple) -> None:
+    before, after = "", ""
+    while nested:
+        declared, nested = nested
+        before += "<x" + "".join(f' xmlns:{one}="urn:{one}"' for one in sorted(declared)) + ">"
+        after += "</x>"
+    data = f"<r>{before}{after}</r>".encode()
+    root = xml.parse(data)
+    for most in range(1, 8):
+        few = xml._few_namespaces(root, data, most)
+        assert not (few and xml._too_many_namespaces(root, most))
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16"])
+def test_namespaces_that_are_declared_again_at_every_level_are_bounded(codec: str) -> None:
+    levels = "".join(f'<a xmlns:p="urn:{n}" xmlns:q="urn:{n}">' for n in range(20)) + "</a>" * 20
+    assert "namespaces" in refused(levels.encode(codec), Limits(xml_attributes=30)).detail
+    xml.parse(levels.encode(codec), Limits(xml_attributes=40))

@@ -11,6 +11,9 @@ from postroad.agreement.values import PROPERTY_TYPES, format_size
 from postroad.wire.ebms3 import COMPRESSION_TYPE, MIME_TYPE, PartInfo, UserMessage
 from postroad.wire.errors import EbmsError
 
+Said = tuple[str, str]
+"""Where, and what is wrong there."""
+
 
 class PartFacts(Struct, frozen=True):
     """What is known of a payload: its reference in the header, its type and its size."""
@@ -36,21 +39,20 @@ def check_user_message(
     `for_next_msh` says whether eb:Messaging has the role or actor of the next MSH. A `fragment`
     has no payloads of its own, and only the properties by which it is routed.
     """
-    leg = match.leg
-    info = leg.business_info or BusinessInfo()
-    found = [*_envelope(leg.protocol or Protocol(), soap_version, for_next_msh)]
-    if not match.test and not fragment:
+    info, protocol = match.leg.business_info, match.leg.protocol
+    found: list[Said] = []
+    if protocol is not None:
+        found += _envelope(protocol, soap_version, for_next_msh)
+    if info is not None and not match.test and not fragment:
         found += _properties(info, message)
         found += _payloads(info.payload_profile, message, parts)
-    found += _compression(match, message)
+    for part in message.part_infos:
+        if part.properties:
+            found += _compression(match, part)
     return [
         EbmsError("EBMS:0010", said, location=place, ref=message.message_info.message_id)
         for place, said in found
     ]
-
-
-Said = tuple[str, str]
-"""Where, and what is wrong there."""
 
 
 def _envelope(
@@ -149,12 +151,16 @@ def _at(info: PartInfo) -> str:
     return info.href or "soap:Body"
 
 
-def _compression(match: Match, message: UserMessage) -> Iterator[Said]:
+def _compression(match: Match, info: PartInfo) -> list[Said]:
+    used = info.property(COMPRESSION_TYPE)
+    if not used:
+        return []
+    found = []
     service = match.leg.payload_service
     agreed = service.compression_type if service else None
-    for info in message.part_infos:
-        used = info.property(COMPRESSION_TYPE)
-        if agreed and used and used != agreed:
-            yield _at(info), f"it is compressed as {used[:200]!r}, the P-Mode says {agreed!r}"
-        if used and info.property(MIME_TYPE) is None:
-            yield _at(info), f"it is compressed, but has no part property {MIME_TYPE}"
+    if agreed and used != agreed:
+        said = f"it is compressed as {used[:200]!r}, the P-Mode says {agreed!r}"
+        found.append((_at(info), said))
+    if info.property(MIME_TYPE) is None:
+        found.append((_at(info), f"it is compressed, but has no part property {MIME_TYPE}"))
+    return found

@@ -124,7 +124,7 @@ class Composer:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             problem = " ".join(filter(None, (error.context, error.problem)))
-            self._fault(_mark(mark), f"not YAML: {problem}", "check the syntax")
+            self._fault(_mark(mark), f"not YAML: {problem}", _advice(text, mark))
         except (yaml.YAMLError, ValueError) as error:
             first = str(error).splitlines()[0] if str(error) else "unreadable"
             self._fault(Mark(), f"not YAML: {first}", "check the syntax and the characters")
@@ -284,3 +284,14 @@ def documents(text: str, limits: SourceLimits = DEFAULT_LIMITS) -> tuple[list[No
 
 def _empty(node: Node) -> bool:
     return isinstance(node, Scalar) and node.null
+
+
+def _advice(text: str, mark: yaml.Mark | None) -> str:
+    """What to look for where the parser stumbled."""
+    lines = text.splitlines()
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    if mark is not None and "\t" in line[: mark.column + 1]:
+        return "indent with blanks, not with tabs"
+    return (
+        "look for a bracket or a quote that is not closed, or a wrong indent, here or just before"
+    )

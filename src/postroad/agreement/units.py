@@ -16,13 +16,15 @@ from postroad.agreement.places import (
     PULLED_SECOND,
     alternate_of,
     initiator_sends,
+    is_pulled,
     numbered,
     short_uri,
 )
 from postroad.agreement.pmode import INIT, RESP, Leg, PMode
+from postroad.agreement.reliable import wsrm_of
 from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.agreement.writing import pmode_data
-from postroad.wire.multihop import ERROR, RECEIPT
+from postroad.wire.multihop import ERROR, RECEIPT, RESPONSE
 from postroad.wire.names import (
     DEFAULT_MPC,
     PULL,
@@ -140,9 +142,21 @@ def _unit(pmode: PMode, edge: _Edge) -> dict[str, Any]:
         bound["alternate"] = PUSH_AND_PUSH
     for index, leg in enumerate(data["legs"]):
         _lead_to_the_hub(pmode, index, leg, edge)
+        _keep_own_keys(leg, sends=initiator_sends(pmode, index) == edge.initiates)
         if pmode.binding != SYNC or index == 1:
             _answer_later(leg, edge.hub)
+        if _is_sequenced(pmode, index):
+            to = "responder" if initiator_sends(pmode, index) else "initiator"
+            data[to].setdefault("addressing", {"address": "icloud"})
+            pulled = edge.binding in (PULLED_SECOND if index else PULLED_FIRST)
+            _acknowledge_later(leg, edge.hub, pulled=pulled)
     return data
+
+
+def _is_sequenced(pmode: PMode, index: int) -> bool:
+    """Whether messages of a leg are pushed in sequences."""
+    _, leg = list(numbered(pmode))[index]
+    return wsrm_of(leg) is not None and not is_pulled(pmode, index)
 
 
 def _lead_to_the_hub(pmode: PMode, index: int, leg: dict[str, Any], edge: _Edge) -> None:
@@ -161,6 +175,12 @@ def _lead_to_the_hub(pmode: PMode, index: int, leg: dict[str, Any], edge: _Edge)
         leg.pop("pulling", None)
 
 
+def _keep_own_keys(leg: dict[str, Any], *, sends: bool) -> None:
+    """Who sends has the key that signs, who receives the one that decrypts; never both."""
+    protected = leg.get("security", {}).get("x509", {})
+    protected.get("encryption" if sends else "signature", {}).pop("key", None)
+
+
 def _answer_later(leg: dict[str, Any], hub: str) -> None:
     """What is said about a message goes to the hub of who says it."""
     asked = leg.get("security", {}).get("send_receipt")
@@ -175,6 +195,21 @@ def _answer_later(leg: dict[str, Any], hub: str) -> None:
     report["receiver_errors_to"] = kept | {"value": [hub]}
 
 
+def _acknowledge_later(leg: dict[str, Any], hub: str, *, pulled: bool) -> None:
+    """What is said about a sequence goes to the hub of who says it, with routing input.
+
+    Who pulls from its hub has no sequence with that. [P2-2.6.2-06] [P2-2.8.3-02]
+    """
+    least = leg["reliability"]["at_least_once"]
+    contract = least.get("contract")
+    switched = contract if isinstance(contract, dict) else {"enabled": bool(contract)}
+    least["reply_pattern"] = "Callback"
+    to = {"value": hub, "addressing": {"address": "icloud"}}
+    least["contract"] = switched | {"acks_to": to}
+    if pulled:
+        least["contract"]["reliable_pull"] = False
+
+
 def _wait_at_the_hub(leg: dict[str, Any], *, pulls: bool) -> None:
     """Receipts and errors wait in the message's channel with their suffix, or where they did.
 
@@ -186,8 +221,13 @@ def _wait_at_the_hub(leg: dict[str, Any], *, pulls: bool) -> None:
         asked.setdefault("addressing", _channel(mpc + RECEIPT))
     report = leg["error_handling"]["report"]
     report["receiver_errors_to"].setdefault("addressing", _channel(mpc + ERROR))
+    least = leg.get("reliability", {}).get("at_least_once", {})
+    if least.get("reply_pattern") == "Callback":
+        least["contract"]["acks_to"]["addressing"] |= _channel(mpc + RESPONSE)
     if not pulls:
         return
+    if least.get("reply_pattern") == "Callback":
+        least["reply_pattern"] = "Pull"
     if isinstance(asked, dict):
         del asked["reply_to"]
         asked["reply_pattern"] = "pull"

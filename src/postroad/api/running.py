@@ -8,6 +8,7 @@ What `postroad serve` does around it, signals and worker processes, is in `worke
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -41,6 +42,12 @@ DRAIN: Final = 20.0
 WIND_UP: Final = 8.0
 """Seconds for what is being sent to end after that; the rest is taken up by the next start."""
 RELOAD: Final = 1.0
+_LISTENING: Final = {
+    errno.EADDRINUSE: "stop what listens there, or choose another address",
+    errno.EADDRNOTAVAIL: "write an address of this machine, or 0.0.0.0 for all of them",
+    errno.EACCES: "choose a port above 1023, or give the node CAP_NET_BIND_SERVICE",
+}
+"""What to do where an address cannot be had."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger("postroad.serve")
 
@@ -54,10 +61,10 @@ def listen(config: Config, *, reuse_port: bool = False) -> list[socket.socket]:
         except OSError as error:
             for one in sockets:
                 one.close()
-            raise ServeError(
-                f"cannot listen on {door.address}: {error.strerror or error}; "
-                "stop what listens there, or choose another address"
-            ) from None
+            advice = _LISTENING.get(error.errno or 0, "choose another address")
+            reason = error.strerror or error
+            said = f"cannot listen on {door.address}: {reason}; {advice}"
+            raise ServeError(said) from None
     return sockets
 
 

@@ -105,9 +105,11 @@ def only_one(config: Config) -> FileLock:
         data.mkdir(parents=True, exist_ok=True)
         lock = FileLock(data / LOCK)
     except OSError as error:
-        raise ServeError(
-            f"{data} cannot be written: {error.strerror or error}; make it writable, or set `data`"
-        ) from None
+        advice = "make it writable, or set `data`"
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            advice = "there is a file where the folder should be: move it away, or set `data`"
+        said = f"{data} cannot be written: {error.strerror or error}; {advice}"
+        raise ServeError(said) from None
     if lock.try_take():
         return lock
     lock.close()

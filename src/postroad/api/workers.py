@@ -30,9 +30,10 @@ from postroad.api.serving import (
     serving,
     write_serving,
 )
+from postroad.node.agreements import AgreementError
 from postroad.node.config import Config, ConfigError, load_config
 from postroad.node.in_force import InForce
-from postroad.node.keyring import load_keyring, load_tls
+from postroad.node.keyring import check_files, load_keyring, load_tls, tls_warnings
 from postroad.node.log import set_up_logging
 from postroad.node.reloading import Unloadable
 from postroad.node.shipping import check_shipping
@@ -75,14 +76,14 @@ def serve(path: Path, *, workers: int | None = None, verbose: bool = False) -> i
 def _check(config: Config) -> None:
     """Find out what is wrong with the files before anything is opened."""
     problems: list[Problem] = []
-    for load in (load_keyring, load_tls, check_shipping):
+    for load in (load_keyring, load_tls, check_files, check_shipping):
         try:
             load(config)
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(dict.fromkeys(problems))
-    for warning in load_keyring(config).warnings:
+    for warning in (*load_keyring(config).warnings, *tls_warnings(config)):
         _log.warning(warning)
 
 
@@ -117,7 +118,7 @@ def _told_as_one() -> Iterator[None]:
     """What stops a node from starting, as one family of errors."""
     try:
         yield
-    except (Unloadable, StoreError, TlsError) as error:
+    except (Unloadable, AgreementError, StoreError, TlsError) as error:
         raise ServeError(str(error)) from None
 
 

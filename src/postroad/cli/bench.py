@@ -1,6 +1,7 @@
 """`postroad bench`: the benchmarks, each beside its floor in the same run."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from postroad.cli.bench_wire import Measure, machine, wire_measures
+from postroad.cli.problems import fail
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Disk = Annotated[
+    Path | None, typer.Option("--dir", help="On which disk; else that of temporary files.")
+]
 
 app = typer.Typer(help="Measure, each thing beside its floor in one run.", no_args_is_help=True)
 
@@ -20,7 +27,7 @@ def _bench() -> None:
 
 @app.command()
 def wire(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     seconds: Annotated[
         float, typer.Option(min=0.1, max=60, help="How long each side of a measure runs.")
     ] = 4.0,
@@ -35,7 +42,7 @@ def wire(
 
 @app.command()
 def push(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     seconds: Annotated[
         float, typer.Option(min=0.5, max=600, help="How long product and floor run, each.")
     ] = 8.0,
@@ -48,9 +55,7 @@ def push(
     pipelined: Annotated[
         bool, typer.Option("--pipelined", help="Also pipeline them over one connection.")
     ] = False,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
-    ] = None,
+    folder: Disk = None,
 ) -> None:
     """Send 10 KiB messages from one node to another, signed and unsigned, durable on both sides."""
     # The whole node is behind this: commands that do not need it start quicker without.
@@ -73,16 +78,14 @@ def push(
 
 @app.command()
 def retry(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     seconds: Annotated[
         float, typer.Option(min=2, max=600, help="How long messages with and without retries run.")
     ] = 10.0,
     waiting: Annotated[
         int, typer.Option(min=1000, max=10_000_000, help="Messages in the backlog.")
     ] = 1_000_000,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
-    ] = None,
+    folder: Disk = None,
 ) -> None:
     """Retry beside messages that need none; claim due work of a backlog; serve a partner again."""
     from postroad.cli.bench_retry import retry_measures
@@ -93,16 +96,14 @@ def retry(
 
 @app.command()
 def pull(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     messages: Annotated[
         int, typer.Option(min=100, max=1_000_000, help="Messages that are pulled, and pushed.")
     ] = 10_000,
     waiting: Annotated[
         int, typer.Option(min=2000, max=10_000_000, help="Messages in the channel to select from.")
     ] = 1_000_000,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
-    ] = None,
+    folder: Disk = None,
 ) -> None:
     """Pull 2 KiB messages over one connection, beside pushing; select one out of many."""
     from postroad.cli.bench_pull import pull_measures
@@ -112,11 +113,9 @@ def pull(
 
 @app.command()
 def bundle(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     seconds: Annotated[float, typer.Option(min=1, max=600, help="How long each side runs.")] = 8.0,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
-    ] = None,
+    folder: Disk = None,
 ) -> None:
     """Send 1 KiB messages, signed, in bundles of a hundred and one by one; keep maxdelay."""
     from postroad.cli.bench_bundle import bundle_measures
@@ -126,7 +125,7 @@ def bundle(
 
 @app.command()
 def large(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     size: Annotated[
         int,
         typer.Option(min=1, max=1 << 20, help="MiB of the payload; linear takes twice that."),
@@ -136,73 +135,56 @@ def large(
     ] = 16,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="One of plain, gzip, linear; repeatable; else all."),
+        typer.Option(help="One of plain, gzip, linear; else all. Repeatable."),
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
-    ] = None,
+    folder: Disk = None,
 ) -> None:
     """Send a large payload in fragments, signed, plain and with gzip, beside keeping its bytes."""
     from postroad.cli.bench_large import MEASURES, large_measures
-    from postroad.cli.problems import fail
 
-    for name in only or ():
-        if name not in MEASURES:
-            fail(f"there is no measure {name}: take of {', '.join(MEASURES)}")
-    wanted = tuple(only or MEASURES)
+    wanted = _wanted(only, MEASURES)
     _tell(large_measures(wanted=wanted, mib=size, fragment=fragment, folder=folder), as_json)
 
 
 @app.command()
 def hub(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="One of store_and_forward, streaming, rules; repeatable; else all."),
+        typer.Option(help="One of store_and_forward, streaming, rules; else all. Repeatable."),
     ] = None,
     rules: Annotated[int, typer.Option(min=100, max=1_000_000, help="Rules of the hub.")] = 10_000,
     messages: Annotated[
         int, typer.Option(min=100, max=1_000_000, help="Messages that are carried, and received.")
     ] = 4000,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
-    ] = None,
+    folder: Disk = None,
 ) -> None:
     """Carry messages beside receiving them; route by many rules, beside ten."""
     from postroad.cli.bench_hub import MEASURES, hub_measures
-    from postroad.cli.problems import fail
 
-    for name in only or ():
-        if name not in MEASURES:
-            fail(f"there is no measure {name}: take of {', '.join(MEASURES)}")
-    measures = hub_measures(wanted=only or MEASURES, rules=rules, messages=messages, folder=folder)
+    wanted = _wanted(only, MEASURES)
+    measures = hub_measures(wanted=wanted, rules=rules, messages=messages, folder=folder)
     _tell(measures, as_json)
 
 
 @app.command()
 def pipeline(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     events: Annotated[
         int, typer.Option(min=500_000, help="Events through all tables, and a fifth as new ones.")
     ] = 10_000_000,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="One of tables, incremental, evidence; repeatable; else all."),
+        typer.Option(help="One of tables, incremental, evidence; else all. Repeatable."),
     ] = None,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Of Spark's driver, like 4g.")
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="On which disk; default: that of temporary files.")
-    ] = None,
+    folder: Disk = None,
 ) -> None:
     """Turn simulated journals into tables; add new days to old ones; verify receipts in bulk."""
-    from postroad.cli.problems import fail
 
-    names = ("tables", "incremental", "evidence")
-    for name in only or ():
-        if name not in names:
-            fail(f"there is no measure {name}: take of {', '.join(names)}")
+    wanted = _wanted(only, ("tables", "incremental", "evidence"))
     try:
         from postroad.cli.bench_pipeline import pipeline_measures
     except ImportError as missing:
@@ -210,12 +192,20 @@ def pipeline(
     with Console(stderr=True).status("starting Spark") as status:
         measures = pipeline_measures(
             events=events,
-            wanted=only or names,
+            wanted=wanted,
             memory=memory,
             folder=folder,
             tell=lambda said: status.update(said),
         )
     _tell(measures, as_json)
+
+
+def _wanted(only: list[str] | None, measures: Sequence[str]) -> tuple[str, ...]:
+    """The measures that are asked for."""
+    for name in only or ():
+        if name not in measures:
+            fail(f"there is no measure {name}: take of {', '.join(measures)}")
+    return tuple(only or measures)
 
 
 def _tell(measures: dict[str, Measure], as_json: bool) -> None:

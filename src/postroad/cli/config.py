@@ -10,7 +10,7 @@ import typer
 from postroad.node.agreements import AgreementError, load_expectation
 from postroad.node.config import Config, ConfigError, load_config
 from postroad.node.config_schema import config_schema
-from postroad.node.keyring import Keyring, load_keyring, load_tls
+from postroad.node.keyring import Keyring, check_files, load_keyring, tls_warnings
 from postroad.node.routes import Routing, load_routing
 
 app = typer.Typer(help="Check the node's configuration.", no_args_is_help=True)
@@ -63,8 +63,13 @@ def _checked(file: Path) -> Checked:
         keyring = load_keyring(config)
     except ConfigError as error:
         problems += str(error).splitlines()
+    warnings: tuple[str, ...] = keyring.warnings
     try:
-        load_tls(config)
+        warnings += tls_warnings(config)
+    except ConfigError as error:
+        problems += str(error).splitlines()
+    try:
+        check_files(config)
     except ConfigError as error:
         problems += str(error).splitlines()
     try:
@@ -80,8 +85,8 @@ def _checked(file: Path) -> Checked:
     except AgreementError as error:
         problems += str(error).splitlines()
     if problems:
-        return _refused(file, problems, keyring.warnings)
-    return Checked(True, _summary(file, config, pmodes, routing), (), keyring.warnings)
+        return _refused(file, problems, warnings)
+    return Checked(True, _summary(file, config, pmodes, routing), (), warnings)
 
 
 def _refused(file: Path, problems: list[str], warnings: tuple[str, ...] = ()) -> Checked:

@@ -42,7 +42,7 @@ Also = Annotated[
     typer.Option(
         "--also",
         metavar="FILE",
-        help="The file of another node that it passed; repeatable.",
+        help="The file of another node that it passed. Repeatable.",
         show_default=False,
     ),
 ]

@@ -37,7 +37,7 @@ def init(
             help="Samples for a conformance profile of AS4. ebhandler: both parties push, and both "
             "collect by pulling. light: the party is a client that only calls out; it pushes, and "
             "collects what is for it, with signatures and receipts. minimal: such a client without "
-            "these; it shows a user name. Unset: signed P-Modes that are pushed, both ways."
+            "these; it shows a user name. Else signed P-Modes that are pushed, both ways."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,

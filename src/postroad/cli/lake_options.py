@@ -17,7 +17,7 @@ LakeUrl = Annotated[
 ]
 Format = Annotated[str, typer.Option("--format", help="Of the tables: parquet, delta, iceberg.")]
 Master = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's; default: all cores here.")
+    str | None, typer.Option("--master", metavar="URL", help="Spark's; else all cores here.")
 ]
 Remote = Annotated[
     str | None, typer.Option("--remote", metavar="URL", help="Spark Connect: sc://host:15002.")

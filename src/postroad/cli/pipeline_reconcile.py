@@ -29,8 +29,8 @@ def reconcile(
         typer.Option(
             "--class",
             metavar="CLASS",
-            help="Show messages of this class (repeat it): twice, lost, ghost, in_doubt, refused, "
-            "failed, pending, confirmed. Default: the first four.",
+            help="Show messages of this class: twice, lost, ghost, in_doubt, refused, "
+            "failed, pending, confirmed; else the first four. Repeatable.",
         ),
     ] = None,
     limit: Annotated[
@@ -46,7 +46,7 @@ def reconcile(
         list[str] | None,
         typer.Option(
             metavar="PARTY=URL",
-            help="Where to ask a partner: the REST interface of its node (repeat it for several).",
+            help="Where to ask a partner: the REST interface of its node. Repeatable.",
         ),
     ] = None,
     partner_token: Annotated[

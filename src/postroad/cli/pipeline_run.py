@@ -29,7 +29,7 @@ def run(
         typer.Option(
             "--journal",
             metavar="DIR",
-            help="A folder or URL with segments; several times: one's own and partners'.",
+            help="A folder or URL with segments, one's own or a partner's. Repeatable.",
         ),
     ],
     lake: Annotated[

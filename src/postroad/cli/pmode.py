@@ -124,7 +124,7 @@ def multihop(
     ],
     responder_hub: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The Responder's hub. Unset: both have the same."),
+        typer.Option(metavar="URL", help="The Responder's hub; else both have the same."),
     ] = None,
     initiator_pulls: Annotated[
         bool,
@@ -141,7 +141,7 @@ def multihop(
         ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to write. Unset: beside FILE.")
+        Path | None, typer.Option(metavar="DIR", help="Where to write; else beside FILE.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
 ) -> None:

@@ -19,7 +19,7 @@ def _item(name: str, metavar: str, what: str) -> Any:
 def pull(
     pmode: Annotated[
         str | None,
-        typer.Argument(metavar="[PMODE]", help="The P-Mode to pull with; unset: all there are."),
+        typer.Argument(metavar="[PMODE]", help="The P-Mode to pull with; else all there are."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all/--once", help="All messages that are there, or one.")

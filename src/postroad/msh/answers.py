@@ -210,21 +210,27 @@ def sent_messages(envelope: bytes, limits: Limits = DEFAULT) -> dict[str, SentMe
     parsed = read_envelope(xml.parse(envelope, limits))
     element = find_messaging(parsed)
     reading = read_messaging(element, parsed.version, limits) if element is not None else None
-    messages = reading.messaging.user_messages if reading and reading.messaging else ()
-    if not messages:
+    messaging = reading.messaging if reading is not None else None
+    if messaging is None or not messaging.user_messages:
         raise ValueError("the envelope that was kept holds no user message")
-    return sent_units(messages, references_of(security_headers(parsed.header).get(None), limits))
+    signed = references_of(security_headers(parsed.header).get(None), limits)
+    return sent_units(messaging.user_messages, signed, messaging.id)
 
 
 def sent_units(
-    messages: Sequence[UserMessage], references: tuple[Reference, ...]
+    messages: Sequence[UserMessage],
+    references: tuple[Reference, ...],
+    header: str | None = MESSAGING_ID,
 ) -> dict[str, SentMessage]:
-    """The units of a message that was sent, with what of its signature is about each."""
+    """The units of a message that was sent, with what of its signature is about each.
+
+    `header` is the id of eb:Messaging.
+    """
     if len(messages) == 1:
         return {messages[0].message_info.message_id: SentMessage(messages[0], references)}
     return {
         one.message_info.message_id: SentMessage(one, own, references)
-        for one, own in zip(messages, unit_references(references, messages), strict=True)
+        for one, own in zip(messages, unit_references(references, messages, header), strict=True)
     }
 
 
@@ -256,18 +262,30 @@ def receipt_problems(
     problems = [one for one in found.problems if _counts(found, one)]
     if signs(match.leg):
         problems += _unproven(found)
-    references = sent.references if _wants_proof(match.leg) else ()
     try:
         check_receipt(
             signal,
             sent_message_id=sent.user_message.message_info.message_id,
-            sent_references=references or None,
+            sent_references=_proof_of(sent, match) or None,
             sent_user_message=sent.user_message,
             also_sent=sent.neighbours,
         )
     except EbmsError as invalid:
         problems.append(invalid)
     return problems
+
+
+def foreseen_receipt(sent: SentMessage, match: Match, info: MessageInfo) -> SignalMessage:
+    """The receipt that is to be expected for a message, in the form in which `receipt` makes it."""
+    references = _proof_of(sent, match)
+    if references:
+        return nonrepudiation_receipt(references, message_info=info)
+    return awareness_receipt(sent.user_message, message_info=info)
+
+
+def _proof_of(sent: SentMessage, match: Match) -> tuple[Reference, ...]:
+    """The digests that a receipt has to repeat."""
+    return sent.references if _wants_proof(match.leg) else ()
 
 
 def _counts(found: Inspection, problem: EbmsError) -> bool:

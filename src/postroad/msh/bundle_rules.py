@@ -6,6 +6,7 @@ EBMS:0030 tells what breaks them. A bundle has no identity, so it refers to the 
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from postroad.wire.errors import EbmsError
 BUNDLING_ERROR: Final = "EBMS:0030"
 
 
-class Member(Struct, frozen=True):
+class Member(Struct, frozen=True, gc=False):
     """A unit of a bundle, as far as bundling is concerned."""
 
     message_id: str
@@ -56,11 +57,15 @@ def received_bundle_problems(
     A unit without a P-Mode is refused anyway. [P2-3.3-09]
     """
     members = []
+    known: dict[int, BundlingTerms] = {}
     for place, unit in enumerate(units):
         if isinstance(unit, UserMessage):
             match, info = matches.get(place), unit.message_info
             if match is not None:
-                terms = bundling_terms(match.pmode, match.leg)
+                # Units of one P-Mode have the very same match.
+                terms = known.get(id(match))
+                if terms is None:
+                    terms = known[id(match)] = bundling_terms(match.pmode, match.leg)
                 members.append(Member(info.message_id, info.timestamp, terms))
             elif not members:
                 return []
@@ -71,8 +76,12 @@ def _strangers(members: Sequence[Member]) -> Iterator[str]:
     """Secondaries that may not go with the primary; each pair of P-Modes is told of once."""
     primary, *others = members
     told: set[str] = set()
+    fine: BundlingTerms | None = None
     for unit in others:
+        if unit.terms is fine:
+            continue
         why = incompatible(unit.terms, primary.terms)
+        fine = unit.terms if why is None else fine
         if why is not None and unit.terms.pmode not in told:
             told.add(unit.terms.pmode)
             yield f"the unit {unit.message_id} may not be bundled here: {why}"
@@ -80,8 +89,8 @@ def _strangers(members: Sequence[Member]) -> Iterator[str]:
 
 def _apart(members: Sequence[Member]) -> Iterator[str]:
     """Oldest and newest unit, where they are further apart than a unit's P-Mode allows."""
-    oldest = min(members, key=lambda one: one.at)
-    newest = max(members, key=lambda one: one.at)
+    oldest = min(members, key=attrgetter("at"))
+    newest = max(members, key=attrgetter("at"))
     strictest = min(
         (one for one in members if one.terms.max_delay is not None),
         key=lambda one: one.terms.max_delay,  # type: ignore[arg-type, return-value]

@@ -22,12 +22,19 @@ class Zipped(Struct, frozen=True):
 
 def gzipped(content: Content, *, new_sink: NewSink) -> Zipped:
     """Compress, with the digest of what comes out; the same content gives the same bytes."""
-    return compressed(_GZIP, content, new_sink=new_sink)
+    return _written(encoded(_GZIP, content.chunks()), new_sink)
 
 
-def compressed(coding: str, content: Content, *, new_sink: NewSink) -> Zipped:
-    """The same in any of the content codings of HTTP."""
-    return _written(encoded(coding, content.chunks()), new_sink)
+def compressed(coding: str, content: Content, *, new_sink: NewSink) -> Content:
+    """The same in any of the content codings of HTTP, and without a digest."""
+    sink = new_sink()
+    try:
+        for piece in encoded(coding, content.chunks()):
+            sink.write(piece)
+    except BaseException:
+        sink.discard()
+        raise
+    return sink.finish()
 
 
 def gunzip(

@@ -170,7 +170,7 @@ def _signed_of(message: Inspection, user_message: UserMessage) -> Sequence[Refer
     if message.verification is None or message.messaging is None:
         return ()
     signed = message.verification.signed_references
-    return references_about(signed, user_message, message.messaging.user_messages)
+    return references_about(signed, user_message, message.messaging)
 
 
 def _looked(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
@@ -227,9 +227,8 @@ def _judge_signal(
         return SignalFinding(given, found, tuple(problems))
     if signal.receipt is None:
         return SignalFinding(given, found, tuple(problems))
-    units = message.messaging.user_messages if message.messaging else ()
     known = received_references(message, signal)
-    sent = references_about(known, user_message, units)
+    sent = references_about(known, user_message, message.messaging)
     problems += signer_problems(found, message, user_message)
     try:
         check_receipt(

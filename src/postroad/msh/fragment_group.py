@@ -1,6 +1,7 @@
 """A group of fragments: what is known of it, how it stands, and how that changes (Part 2, 4.3.2).
 
-A group is known by its sender and its GroupId, so that nobody meddles with the groups of others.
+A group is known by its sender, its P-Mode and its GroupId, so that nobody meddles with the groups
+of others, or by a P-Mode that asks for less proof.
 
 Two rules for who edits this file: all changes of a group's standing are in the table; what is not
 in it does not happen.
@@ -102,11 +103,13 @@ class Group(Struct, frozen=True):
     algorithm: str | None = None
     message_header: MessageHeader | None = None
     action: str | None = None
+    space: str = ""
+    """The P-Mode in whose name its fragments came."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Sender and GroupId. [P2-4.7-04]"""
-        return self.sender, self.group_id
+        """Sender, and GroupId among those of the P-Mode. [P2-4.7-04] [P2-4.3.2-18]"""
+        return self.sender, f"{self.space}\n{self.group_id}" if self.space else self.group_id
 
     @property
     def compressed(self) -> bool:

@@ -26,6 +26,7 @@ from postroad.msh.payloads import (
 )
 from postroad.msh.protection import Protection, warning
 from postroad.security.attachments import Attachment
+from postroad.security.decrypt import NOT_ENCRYPTED
 from postroad.wire import names, xml
 from postroad.wire.ebms3 import Messaging, SignalMessage, Unit, UserMessage
 from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
@@ -147,12 +148,18 @@ class Look:
         return None if newer else dialect_of(self._envelope)
 
     @property
+    def has_user_message(self) -> bool:
+        """Whether it is a message of ebMS 3.0 with a user message in it, once it was read."""
+        messaging = self._found.messaging
+        return self._ebxml is None and messaging is not None and bool(messaging.user_messages)
+
+    @property
     def is_rm_message(self) -> bool:
         """Whether it is a message of WS-ReliableMessaging alone; not what cannot be read."""
         envelope, headless = self._found.envelope, self._messaging_element is None
         if envelope is None or not headless or self._ebxml is not None:
             return False
-        return _protocol(envelope) == "wsrm"
+        return _protocol(envelope) == "wsrm" or read_rm_fault(envelope) is not None
 
     @property
     def is_wsr_message(self) -> bool:
@@ -188,17 +195,30 @@ class Look:
             self._problems[:] = _told_once(self._problems)
 
     def _judge(self, terms: Terms | None) -> None:
-        protection = Protection(self._found, self._lens, self._capture, self._envelope, terms)
-        protection.headers()
-        protection.decryption()
-        protection.signature()
-        self._other_headers()
-        protection.coverage(self._messaging_element, self._bound)
-        self._closed = protection.closed()
+        if self._is_bare():
+            self._found.decryption = NOT_ENCRYPTED
+            self._other_headers()
+        else:
+            protection = Protection(self._found, self._lens, self._capture, self._envelope, terms)
+            protection.headers()
+            protection.decryption()
+            protection.signature()
+            self._other_headers()
+            protection.coverage(self._messaging_element, self._bound)
+            self._closed = protection.closed()
         self._payloads()
         self._kind()
         self._receipts()
         self._agreement()
+
+    def _is_bare(self) -> bool:
+        """Whether nothing at all protects it: then there is nothing to check or to open."""
+        envelope = self._capture.envelope
+        return not (
+            any(block.element.tag == _SECURITY for block in self._envelope.blocks)
+            or xml.mentions(envelope, b"Signature")
+            or xml.mentions(envelope, b"Encrypted")
+        )
 
     def _packaging(self) -> None:
         """Media type and charset of the envelope."""
@@ -248,8 +268,10 @@ class Look:
         if reading.messaging is None:
             return
         self._addressee(reading.messaging, element)
+        latest = self._lens.at + _TOMORROW
         for unit in reading.messaging.units:
-            self._future(unit, element)
+            if unit.message_info.timestamp > latest:
+                self._future(unit, element)
 
     def _addressee(self, messaging: Messaging, element: etree._Element) -> None:
         """A header block for somebody else is not ours to process (SOAP 1.2, 2.4)."""
@@ -264,8 +286,6 @@ class Look:
     def _future(self, unit: Unit, element: etree._Element) -> None:
         """No unit is made tomorrow; where somebody chose the time, it may be before the message."""
         info = unit.message_info
-        if info.timestamp - self._lens.at <= _TOMORROW:
-            return
         self._problems.append(
             EbmsError(
                 "EBMS:0003",
@@ -279,10 +299,14 @@ class Look:
     def _look_alikes(self) -> None:
         """A second Body or Envelope somewhere is how a signed one is moved aside."""
         namespace = self._envelope.version.namespace
-        rightful = (self._envelope.root, self._envelope.header, self._envelope.body)
-        for name in ("Envelope", "Header", "Body"):
+        rightful = {
+            "Envelope": self._envelope.root,
+            "Header": self._envelope.header,
+            "Body": self._envelope.body,
+        }
+        for name, one in rightful.items():
             for element in self._envelope.root.iter(f"{{{namespace}}}{name}"):
-                if not any(element is one for one in rightful):
+                if element is not one:
                     self._problems.append(
                         EbmsError(
                             "EBMS:0009",
@@ -374,22 +398,23 @@ class Look:
         messages = 0
         bundled = messaging is not None and len(messaging.user_messages) > 1
         opening = Opening(self._envelope.body, self._found.attachments, self._lens.limits)
+        path, envelope_only = self._unit_path(), self._capture.envelope_only
         for place, unit in enumerate(messaging.units if messaging else ()):
             if not isinstance(unit, UserMessage):
                 continue
             messages += 1
             self._found.payloads[place], problems = open_payloads(
                 unit,
-                self._unit_path(messages),
+                f"{path}[{messages}]" if bundled else path,
                 self._found.attachments,
                 self._envelope.body,
                 limits=self._lens.limits,
                 opening=opening,
                 closed=closed,
-                envelope_only=self._capture.envelope_only,
+                envelope_only=envelope_only,
             )
             self._problems += problems
-            listed += (part.href for part in unit.part_infos)
+            listed += [part.href for part in unit.part_infos]
             for problem in problems if bundled else ():
                 problem.ref = unit.message_info.message_id
         if messaging is not None:
@@ -397,13 +422,9 @@ class Look:
             if bundled:
                 self._problems += misplaced_parts(messaging.user_messages)
 
-    def _unit_path(self, number: int) -> str:
-        messaging = self._found.messaging
-        assert messaging is not None
+    def _unit_path(self) -> str:
         prefix = self._envelope.version.prefix
-        place = f"{prefix}:Envelope/{prefix}:Header/eb:Messaging/eb:UserMessage"
-        alone = number == 1 and sum(isinstance(u, UserMessage) for u in messaging.units) == 1
-        return place if alone else f"{place}[{number}]"
+        return f"{prefix}:Envelope/{prefix}:Header/eb:Messaging/eb:UserMessage"
 
     def _kind(self) -> None:
         messaging = self._found.messaging

@@ -4,7 +4,7 @@ A joined message is taken apart as if it had come whole. Where it is not compres
 are slices of the fragments' data, so that nothing is copied.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from lxml import etree
@@ -25,6 +25,8 @@ from postroad.wire.mime import Part
 from postroad.wire.mime_headers import ContentType, content_id_of
 from postroad.wire.soap import SoapVersion
 
+Aside = Callable[[Iterator[bytes]], Iterator[bytes]]
+"""Gives the same pieces, made where it likes."""
 _JOINED: Final = "the joined message"
 
 
@@ -139,14 +141,19 @@ def joined_pieces(group: Group, data: Content, limits: Limits = DEFAULT) -> Iter
 
 
 def capture_joined(
-    group: Group, data: Content, *, new_sink: NewSink, limits: Limits = DEFAULT
+    group: Group,
+    data: Content,
+    *,
+    new_sink: NewSink,
+    limits: Limits = DEFAULT,
+    aside: Aside = iter,
 ) -> Capture:
     """The source message, cut into its parts; EbmsError when that cannot be done.
 
-    [P2-4.3.2-15]
+    `aside` may decompress elsewhere, while what came of it is cut here. [P2-4.3.2-15]
     """
     if group.compressed:
-        return _captured(group, data, new_sink, limits)
+        return _captured(group, data, new_sink, limits, aside)
     capture = _captured(group, data, _Nowhere, limits)
     passed = [part for part in capture.attachments if isinstance(part.content, _Passed)]
     if any(part.begin is None for part in passed):
@@ -155,10 +162,12 @@ def capture_joined(
     return replace(capture, attachments=tuple(_in_place(one, data) for one in capture.attachments))
 
 
-def _captured(group: Group, data: Content, new_sink: NewSink, limits: Limits) -> Capture:
+def _captured(
+    group: Group, data: Content, new_sink: NewSink, limits: Limits, aside: Aside = iter
+) -> Capture:
     incoming = Incoming(joined_content_type(group), new_sink=new_sink, limits=limits)
     try:
-        for piece in joined_pieces(group, data, limits):
+        for piece in aside(joined_pieces(group, data, limits)):
             incoming.feed(piece)
     except BaseException:
         incoming.abort()

@@ -108,7 +108,8 @@ def reject(group: Group, error: EbmsError, given: Input = Input.WRONG) -> Verdic
     if error.severity is Severity.WARNING:
         consequence = "therefore the fragment and its group are rejected"
         errors.append(EbmsError("EBMS:0040", consequence, location=PLACE, ref=error.ref))
-    left = Group(group.sender, group.group_id, standing, group.first_message_id)
+    known = (group.sender, group.group_id, standing, group.first_message_id)
+    left = Group(*known, space=group.space)
     return Verdict(Decision.REFUSE, left if standing is Standing.REJECTED else group, tuple(errors))
 
 

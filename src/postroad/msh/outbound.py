@@ -46,6 +46,7 @@ from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime import (
     OutgoingPart,
+    multipart_bytes,
     multipart_content_type,
     multipart_heads,
     multipart_pieces,
@@ -113,6 +114,8 @@ class PackedPart(Struct, frozen=True, gc=False):
     wire_type: str
     compressed: bool
     properties: tuple[Property, ...]
+    sha256: bytes | None = None
+    """Of the content, where it is compressed and that is known."""
 
 
 class PackedUnit(Struct, frozen=True, gc=False):
@@ -171,7 +174,9 @@ def draft_problems(draft: Draft, match: Match, message: UserMessage) -> list[Ebm
         PartFacts(info.href, one.media_type, one.content.size)
         for info, one in zip(message.part_infos, draft.payloads, strict=True)
     ]
-    return check_user_message(replace(match, test=draft.test), message, facts)
+    if match.test is not draft.test:
+        match = replace(match, test=draft.test)
+    return check_user_message(match, message, facts)
 
 
 def check_draft(
@@ -324,7 +329,7 @@ def _compress(payload: DraftPayload, leg: Leg, new_sink: NewSink) -> PackedPart:
         return PackedPart(payload, payload.content, payload.media_type, False, tuple(properties))
     packed = gzipped(payload.content, new_sink=new_sink)
     properties.append(Property(COMPRESSION_TYPE, GZIP))
-    return PackedPart(payload, packed.content, GZIP, True, tuple(properties))
+    return PackedPart(payload, packed.content, GZIP, True, tuple(properties), packed.sha256)
 
 
 _OURS = frozenset((MIME_TYPE, COMPRESSION_TYPE))
@@ -336,7 +341,7 @@ def _part_info(part: PackedPart) -> PartInfo:
 
 def attachment(part: PackedPart) -> Attachment:
     """A payload as it is signed."""
-    known = None if part.compressed else part.payload.sha256
+    known = part.sha256 if part.compressed else part.payload.sha256
     return Attachment(part.payload.content_id, part.content, part.wire_type, known)
 
 
@@ -368,16 +373,18 @@ class WireForm(Struct, frozen=True):
 
     heads: tuple[bytes, ...] = ()
     """What stands before each part of the package, and after the last."""
-
-    @property
-    def length(self) -> int:
-        contents = sum([part.content.size for part in self.parts])
-        return len(self.envelope) + contents + sum(map(len, self.heads))
+    length: int = 0
 
     def pieces(self) -> Iterator[bytes]:
         if self.boundary is None:
             return iter((self.envelope,))
         return multipart_pieces(self.heads, self.envelope, self.parts)
+
+    def whole(self) -> bytes:
+        """The same in one piece, where it is small."""
+        if self.boundary is None:
+            return self.envelope
+        return multipart_bytes(self.heads, self.envelope, self.parts)
 
     def content(self) -> Content:
         """The same bytes, to be read from their middle too."""
@@ -414,19 +421,26 @@ def wire_form(
     """How an envelope travels: alone, or first in a multipart with its attachments (Core 5.1)."""
     if boundary is None:
         kind = f"{version.media_type}; charset=UTF-8"
-        return WireForm(kind, envelope, (), None, version.media_type)
+        size = len(envelope)
+        return WireForm(kind, envelope, (), None, version.media_type, length=size)
     media_type, start_info = (XOP, version.media_type) if mtom else (version.media_type, None)
     kind = multipart_content_type(
         boundary=boundary, root_id=root_id, root_type=media_type, start_info=start_info
     )
     outgoing = tuple(
-        OutgoingPart(one.content_id, one.media_type, one.content, _disposition(one.file_name))
-        for one in parts
+        [
+            OutgoingPart(one.content_id, one.media_type, one.content, _disposition(one.file_name))
+            for one in parts
+        ]
     )
     heads = multipart_heads(
         outgoing, boundary=boundary, root_id=root_id, root_type=media_type, start_info=start_info
     )
-    return WireForm(kind, envelope, outgoing, boundary, media_type, root_id, start_info, heads)
+    contents = sum([part.content.size for part in outgoing])
+    length = len(envelope) + contents + sum(map(len, heads))
+    return WireForm(
+        kind, envelope, outgoing, boundary, media_type, root_id, start_info, heads, length
+    )
 
 
 def _disposition(file_name: str | None) -> tuple[tuple[str, str], ...]:

@@ -4,6 +4,7 @@ import codecs
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -64,17 +65,27 @@ class Opening:
         self.body = body
         self.ids = Ids(body)
         self._limits = limits
-        size = sum(one.content.size for one in attachments.values())
-        self._left = max(size * limits.decompression_ratio, limits.decompression_floor)
+        self._attachments = attachments
+        self._allowed: int | None = None
         self._inflated: dict[str, Zipped | EbmsError] = {}
         self._written: dict[etree._Element, Zipped] = {}
+
+    @property
+    def _left(self) -> int:
+        """What attachments may still grow to, all of them together."""
+        if self._allowed is None:
+            size = sum(one.content.size for one in self._attachments.values())
+            limits = self._limits
+            self._allowed = max(size * limits.decompression_ratio, limits.decompression_floor)
+        return self._allowed
 
     def inflate(self, attachment: Attachment) -> Zipped:
         """The attachment decompressed; EBMS:0303 when that cannot be done."""
         name = attachment.content_id
         if name not in self._inflated:
             sink = Measured(attachment.content)
-            most = min(self._limits.decompressed_bytes, self._left)
+            left = self._left
+            most = min(self._limits.decompressed_bytes, left)
             try:
                 self._inflated[name] = gunzip(
                     attachment.content,
@@ -84,7 +95,7 @@ class Opening:
                 )
             except EbmsError as error:
                 self._inflated[name] = error
-            self._left -= sink.size
+            self._allowed = left - sink.size
         outcome = self._inflated[name]
         if isinstance(outcome, EbmsError):
             raise EbmsError(outcome.code, outcome.detail, location=outcome.location)
@@ -187,7 +198,7 @@ def _type_problems(media_type: str, attachment: Attachment) -> list[EbmsError]:
     Octets declared XML or text on the way could be changed as far as canonical form allows.
     """
     form = signed_form(attachment.media_type)
-    if form in ("octets", signed_form(media_type)):
+    if form == "octets" or form == signed_form(media_type):
         return []
     return [
         EbmsError(
@@ -354,6 +365,7 @@ def root_type_problems(
     return found
 
 
+@lru_cache(maxsize=64)
 def _same_charset(one: str, other: str) -> bool:
     try:
         names = {codecs.lookup(one).name, codecs.lookup(other).name}

@@ -428,12 +428,11 @@ def _differences(signal: SignalMessage, message: Inspection, message_id: str) ->
         # Its payloads are not with its envelope: their digests are for who has them.
         named = {one.href for one in user_message.part_infos}
         known += tuple(one for one in _references(signal) if one.uri in named)
-    units = message.messaging.user_messages if message.messaging else ()
     try:
         check_receipt(
             signal,
             sent_message_id=message_id,
-            sent_references=references_about(known, user_message, units) or None,
+            sent_references=references_about(known, user_message, message.messaging) or None,
             sent_user_message=user_message,
             also_sent=known,
         )

@@ -95,6 +95,7 @@ class Protection:
         self._raw_attachments = terms.raw_attachments if terms else None
         self._material = terms.material if terms else NOTHING
         self._vouching = Vouching(found, lens, terms)
+        self._sealed: frozenset[str] | None = None
         self._bound: list[etree._Element] = []
         """Elements of the Security header that a signature should cover."""
 
@@ -184,7 +185,7 @@ class Protection:
             known=self._vouching.known(),
             algorithms=self._algorithms,
             raw_attachments=self._raw_attachments,
-            unseen=self._unseen,
+            unseen=self._unseen if self._hides_something() else None,
             sealed=self._sealed_elements(),
             limits=self._lens.limits,
         )
@@ -196,6 +197,14 @@ class Protection:
 
     def closed(self) -> frozenset[str]:
         """Attachments that are encrypted and stayed so: their digests cannot be known."""
+        if self._sealed is None:
+            self._sealed = self._closed()
+        return self._sealed
+
+    def _hides_something(self) -> bool:
+        return bool(self.closed()) or self._capture.envelope_only
+
+    def _closed(self) -> frozenset[str]:
         result = self._found.decryption
         if result is None or result.decrypted or self._lens.opened:
             return frozenset()

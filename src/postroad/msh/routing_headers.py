@@ -206,7 +206,7 @@ def _back(
     agreed = agreed or (sender.addressing if sender else None)
     if agreed is None and named is not None and named.routing_input is not None:
         return Routing(named, action)
-    if not (_is_routed(agreed) if agreed else _came_routed(found)):
+    if not (_is_routed(agreed) if agreed else came_routed(found)):
         # An address without routing input is reached directly. [P2-2.7.1.4-01]
         return None
     inferred = infer_reverse(found.routing.user_message if found.routing else message, suffix)
@@ -221,7 +221,7 @@ def _routing(routing_input: RoutingInput, action: str) -> Routing:
     return Routing(EndpointReference(I_CLOUD, (routing_input,)), action)
 
 
-def _came_routed(found: Inspection) -> bool:
+def came_routed(found: Inspection) -> bool:
     """Whether a message was for intermediaries too."""
     messaging = found.messaging
     aimed = messaging is not None and messaging.role in INTERMEDIARY_ROLES

@@ -1,6 +1,7 @@
 """How the messages of a P-Mode leg are signed and encrypted, and with whose keys."""
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, x448, x25519
@@ -56,16 +57,21 @@ def key_signing(leg: Leg, key: KeyPair) -> Signing:
     """How something of a leg is signed with a key, whether its messages are or not."""
     terms = leg.security.x509 if leg.security else None
     agreed = terms.signature if terms else None
-    usual = next((uri for kind, uri in _BY_KEY if isinstance(key.private_key, kind)), None)
     return Signing(
         key,
-        (agreed.algorithm if agreed else None) or usual or alg.RSA_SHA256,
+        (agreed.algorithm if agreed else None) or _usual(type(key.private_key)) or alg.RSA_SHA256,
         (agreed.hash_function if agreed else None) or alg.SHA256,
         TokenReference(agreed.key_reference)
         if agreed and agreed.key_reference
         else TokenReference.BINARY_SECURITY_TOKEN,
         bool(agreed and agreed.raw),
     )
+
+
+@lru_cache(maxsize=16)
+def _usual(key: type) -> str | None:
+    """The algorithm that fits a kind of key; None: those of RSA."""
+    return next((uri for kind, uri in _BY_KEY if issubclass(key, kind)), None)
 
 
 def answer_signing(leg: Leg, key: KeyPair | None) -> Signing | None:
@@ -79,7 +85,7 @@ def answer_signing(leg: Leg, key: KeyPair | None) -> Signing | None:
 
 def own_signing(own: Signing) -> Signing:
     """With an algorithm that fits the key, where the agreed one is for another kind."""
-    usual = next((uri for kind, uri in _BY_KEY if isinstance(own.key.private_key, kind)), None)
+    usual = _usual(type(own.key.private_key))
     agreed = alg.SIGNATURES[own.algorithm].scheme
     if usual is not None and alg.SIGNATURES[usual].scheme is not agreed:
         return Signing(own.key, usual, own.digest, own.reference)

@@ -23,8 +23,6 @@ from postroad.wire.soap import (
     SoapVersion,
     read_envelope,
     value_namespaces,
-    write_body,
-    write_envelope,
 )
 from postroad.wire.soap_faults import Fault, FaultMessage, write_fault
 from postroad.wire.wsa import (
@@ -155,27 +153,36 @@ def write_rm_fault(
     version: SoapVersion,
     *,
     message_id: str,
+    to: EndpointReference = _BACK,
     relates_to: str | None = None,
     final: SequenceAcknowledgement | None = None,
+    now: datetime,
+    how: Signing | None = None,
 ) -> Written:
     """A fault, and with SequenceClosed what the sequence came to; a sentence alone where the
-    protocol has none for it. It is not signed: who says that a sequence is gone may have lost more
-    than that."""
+    protocol has none for it.
+
+    As a response it is not signed: who says that a sequence is gone may have lost more than that.
+    """
     if isinstance(fault, str):
         written = FaultMessage(Fault(version.sender, fault))
     else:
         written = written_fault(fault, version)
-    blocks = [
-        block.xml for block in _addressed(_BACK, FAULT_ACTION, message_id, relates_to, version)
-    ]
-    blocks += written.header_blocks
+    blocks = _addressed(to, FAULT_ACTION, message_id, relates_to, version)
+    blocks += [Block("", one) for one in written.header_blocks]
     if final is not None:
-        blocks.append(write_acknowledgement(final, version))
+        blocks += ack_blocks((final,), version)
     content = write_fault(version, written.fault)
-    declared = value_namespaces(content)
-    body = write_body(version, content, namespaces=declared)
-    envelope = write_envelope(version, blocks, body, namespaces=declared)
-    return Written(message_id, version, envelope, FAULT_ACTION)
+    secured = secure(
+        version,
+        blocks,
+        [],
+        signing=how,
+        lifetime=secured_at(now) if how else None,
+        body_content=content,
+        namespaces=value_namespaces(content),
+    )
+    return Written(message_id, version, secured.envelope, FAULT_ACTION)
 
 
 def sent_sequence(envelope: bytes, limits: Limits = DEFAULT) -> RmSequence | None:

@@ -19,17 +19,15 @@ from postroad.msh.answers import (
     error,
     errors_are_response,
     receipt,
-    receipt_is_response,
     wants_receipt,
 )
-from postroad.msh.fragment_group import sender_of
 from postroad.msh.joined import group_ids, is_fragment
 from postroad.msh.securing import signs
 from postroad.msh.unbundling import ReceivedUnit, Unbundled, unbundle
 from postroad.node.answering import written
 from postroad.node.calling import SOON, Riding, way_back
 from postroad.node.context import Context
-from postroad.node.fragment_groups import terms_of
+from postroad.node.fragment_groups import new_group, terms_of
 from postroad.node.gathering import Gathering
 from postroad.node.handing import Handing
 from postroad.node.keeping import (
@@ -45,7 +43,6 @@ from postroad.node.keeping import (
 from postroad.node.listening import listen
 from postroad.node.noting import note
 from postroad.node.requests import NO_CONTENT, Handed, Response
-from postroad.node.together import Together
 from postroad.node.unbundling import (
     CONTRADICTS,
     Taken,
@@ -56,7 +53,6 @@ from postroad.node.unbundling import (
 from postroad.node.wsreliability import ReliableReceiving, request_problems
 from postroad.node.wsrm_destination import Destinations, sequence_problems
 from postroad.node.wsrm_hearing import took
-from postroad.reliability.agreed import awareness_of
 from postroad.store.interface import StoreFull, Transaction
 from postroad.store.records import INBOX, Offer, Side, Signal, State, Work
 from postroad.wire.content import read_all
@@ -81,9 +77,6 @@ class Accepting:
         self._handing = Handing(context)
         self.destinations = Destinations(context)
         self.reliably = ReliableReceiving(context)
-        self._write: Together[tuple[Arrival, SignalMessage, Match | None], Answer] = Together(
-            lambda given: written(context, *given)
-        )
 
     async def take(self, arrival: Arrival) -> Response:
         """A user message: refused with errors, or accepted and answered by its receipt."""
@@ -99,28 +92,19 @@ class Accepting:
         if not problems:
             problems = unsupported(found, arrival.responds)
         match = found.match
-        if not problems and match is not None and not self._context.in_force.receives(match):
+        taking = self._context.in_force.taking(match) if match is not None else None
+        if not problems and taking is not None and not taking.ours:
             problem = self._not_for_us(messages[0])
             # Who is not the receiver does not speak for it: no call-back, no signature.
             return await self._refuse(arrival, None, [problem])
-        if not problems and match is not None:
-            problems = _way(arrival, match)
-            if problems and arrival.pulled is None:
-                return await self._refuse(arrival, None, problems)
-            if problems and await self._is_taken(messages):
-                # Somebody on the way gave it to another request as well: a copy is no failure.
-                problems = []
-        if not problems and match is not None and len(messages) == 1:
-            problems = self._too_old(messages[0], arrival.now)
-        if not problems and match is not None and found.wsr_broken:
-            broken = await self.reliably.broken(arrival, match)
-            if broken is not None:
-                return broken
-        if not problems and match is not None:
-            problems = sequence_problems(found, match) or request_problems(found, match)
-        if not problems and match is not None and arrival.on_connection:
-            expectation, shown = self._context.in_force.expectation, arrival.client_certificate
-            problems = expectation.check_client(match, shown, arrival.now)
+        if not problems and match is not None and taking is not None:
+            if not (taking.usual and _is_usual(arrival)):
+                judged = await self._unusual(arrival, match, messages)
+                if isinstance(judged, Response):
+                    return judged
+                problems = judged
+            elif len(messages) == 1:
+                problems = self._too_old(messages[0], arrival.now)
         if fragment and match is not None and (not problems or _proven(arrival)):
             return await self._fragment(arrival, messages[0], match, problems)
         if problems or match is None:
@@ -128,6 +112,30 @@ class Accepting:
         if bundle is not None and len(messages) > 1:
             return await self._accept_bundle(arrival, bundle, match)
         return await self._accept(arrival, messages[0], match)
+
+    async def _unusual(
+        self, arrival: Arrival, match: Match, messages: Sequence[UserMessage]
+    ) -> Response | list[EbmsError]:
+        """Where the way that a message comes matters, or a protocol beside: what is wrong."""
+        found = arrival.found
+        problems = _way(arrival, match)
+        if problems and arrival.pulled is None:
+            return await self._refuse(arrival, None, problems)
+        if problems and await self._is_taken(messages):
+            # Somebody on the way gave it to another request as well: a copy is no failure.
+            problems = []
+        if not problems and len(messages) == 1:
+            problems = self._too_old(messages[0], arrival.now)
+        if not problems and found.wsr_broken:
+            broken = await self.reliably.broken(arrival, match)
+            if broken is not None:
+                return broken
+        if not problems:
+            problems = sequence_problems(found, match) or request_problems(found, match)
+        if not problems and arrival.on_connection:
+            expectation, shown = self._context.in_force.expectation, arrival.client_certificate
+            problems = expectation.check_client(match, shown, arrival.now)
+        return problems
 
     async def _hear_beside(self, arrival: Arrival) -> None:
         """Receipts and errors beside user messages: judged by the terms of what they are about."""
@@ -162,13 +170,14 @@ class Accepting:
         return [EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:Timestamp")]
 
     async def _accept(self, arrival: Arrival, message: UserMessage, match: Match) -> Response:
-        agreed = wsrm_of(match.leg)
+        context = self._context
+        usual = context.in_force.taking(match).usual
+        agreed = None if usual else wsrm_of(match.leg)
         if agreed is not None:
             return await self._accept_in_sequence(arrival, message, match, agreed)
-        reliably = wsr_of(match.leg)
+        reliably = None if usual else wsr_of(match.leg)
         if reliably is not None:
             return await self._accept_reliably(arrival, message, match, reliably)
-        context = self._context
         how, signal = await self._prepared(arrival, message, match)
         step = keep(context, arrival, message, match, how)
         given = await arrival.run(context.store, step, _is_taken)
@@ -180,7 +189,7 @@ class Accepting:
             proven = match if _proven(arrival) else None
             return await self._refuse(arrival, proven, [given.refused])
         await self._settled(arrival, message, match, how, given, signal)
-        if is_response(match.pmode, match.number) and given.state in INBOX:
+        if not usual and is_response(match.pmode, match.number) and given.state in INBOX:
             return Response(202, awaits=message.message_info.message_id)
         if given.answer is None:
             return NO_CONTENT
@@ -231,19 +240,20 @@ class Accepting:
             # What rides along is about messages of ours.
             speaker = str(message.from_party)
             await took(context, arrival.found, match, arrival.peer, speaker=speaker)
-        return self.destinations.response(taken, arrival, match)
+        return await self.destinations.response(taken, arrival, match)
 
     async def _prepared(
         self, arrival: Arrival, message: UserMessage, match: Match
     ) -> tuple[Answering, SignalMessage | None]:
         """What is made before the step: the receipt, if one was agreed on; large parts on disk."""
         answer = signal = None
-        if wants_receipt(match.leg):
+        if self._context.in_force.taking(match).wants_receipt:
             now = arrival.now
             named = self._context.new_id(now)
             signal = receipt(arrival.found, message, match, signal_id=named, now=now)
-            answer = await self._write((arrival, signal, match))
-        await self._persist(arrival)
+            answer = written(self._context, arrival, signal, match)
+        if arrival.size > AT_ONCE:
+            await self._persist(arrival)
         return self._answering(answer, arrival, message, match), signal
 
     async def _fragment(
@@ -263,14 +273,15 @@ class Accepting:
         answer = signal = None
         if wants_receipt(match.leg) and not problems:
             signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
-            answer = await self._write((arrival, signal, match))
+            answer = written(context, arrival, signal, match)
         how = self._answering(answer, arrival, message, match)
         gathering = Gathering(context, arrival, match, terms, how)
         try:
             if problems:
                 outcome = await gathering.refuse(problems)
             else:
-                await self._persist(arrival)
+                if arrival.size > AT_ONCE:
+                    await self._persist(arrival)
                 outcome = await gathering.take()
         except StoreFull:
             outcome = await gathering.no_room()
@@ -282,7 +293,7 @@ class Accepting:
             await self._settled(arrival, message, match, how, outcome.given, signal)
         else:
             for group_id in group_ids(arrival.found):
-                context.ahead.forget((sender_of(message), group_id))
+                context.ahead.forget(new_group(message, match, group_id).key)
             self._tell_refused(message.message_info.message_id, arrival.peer, outcome.errors)
         context.work_came.set()
         return NO_CONTENT
@@ -297,9 +308,21 @@ class Accepting:
         signal: SignalMessage | None,
     ) -> None:
         """What follows once a message is taken over, or found to be a copy."""
-        context = self._context
         if given.again is not None:
             await self._answer_again(given.again, message, match)
+        self._settle(arrival, message, how, given, signal)
+        event = "duplicate" if given.duplicate else given.state.value
+        self._tell_taken(event, [message.message_info.message_id])
+
+    def _settle(
+        self,
+        arrival: Arrival,
+        message: UserMessage,
+        how: Answering,
+        given: Given,
+        signal: SignalMessage | None,
+    ) -> None:
+        context = self._context
         if given.duplicate and how.back is not None:
             context.work_came.set()
         if given.back is not None:
@@ -309,32 +332,55 @@ class Accepting:
                 context.begin(given.back)
         if message.message_info.ref_to_message_id is not None:
             context.settled.tell(message.message_info.ref_to_message_id)
-        event = "duplicate" if given.duplicate else given.state.value
-        context.count("messages", side="receiving", event=event)
-        context.told()
-        _log.info(event, extra={"message_id": message.message_info.message_id})
+
+    def _tell_taken(self, event: str, ids: Sequence[str]) -> None:
+        """What became of some messages, for who counts and who reads the log."""
+        self._context.count("messages", len(ids), side="receiving", event=event)
+        self._context.told()
+        if _log.isEnabledFor(logging.INFO):
+            for one in ids:
+                _log.info(event, extra={"message_id": one})
 
     async def _accept_bundle(self, arrival: Arrival, bundle: Unbundled, primary: Match) -> Response:
         """The units of a bundle: each taken over, known or refused; all answered together."""
         context = self._context
-        await self._persist(arrival)
+        if arrival.size > AT_ONCE:
+            await self._persist(arrival)
         arrival.bundle = bundle.units[0].message.message_info.message_id
         later: dict[int, EbmsError] = {}
         hows: list[Answering | None] = []
         signals: list[SignalMessage | None] = []
         references = bundle_references(arrival.found, bundle)
+        taking = context.in_force.taking(primary)
+        on_response = taking.responds and arrival.on_connection
+        with_all = self._answering(None, arrival, bundle.units[0].message, primary)
         for number, unit in enumerate(bundle.units):
-            problem = self._unit_problem(unit, arrival.now)
-            if problem is not None:
-                later[number] = problem
-            how, signal = await self._unit_answering(arrival, unit, primary, references[number])
+            how: Answering | None = with_all
+            signal: SignalMessage | None = None
+            if unit.match is None:
+                how = None
+            else:
+                problem = self._unit_problem(unit, unit.match, arrival.now)
+                if problem is not None:
+                    later[number] = problem
+                if not on_response and context.in_force.taking(unit.match).wants_receipt:
+                    given = (arrival, unit.message, unit.match, primary, references[number])
+                    how, signal = self._unit_answering(*given)
             hows.append(how)
             signals.append(signal)
         taken = await Unbundling(context, arrival, bundle, hows, later, references).take()
-        for number, given in taken.given.items():
+        events: dict[str, list[str]] = {}
+        for number, one in taken.given.items():
             message, how, signal = bundle.units[number].message, hows[number], signals[number]
             assert how is not None
-            await self._settled(arrival, message, primary, how, given, signal)
+            if one.again is not None:
+                await self._answer_again(one.again, message, primary)
+            if one.kept is None or how is not with_all or message.message_info.ref_to_message_id:
+                self._settle(arrival, message, how, one, signal)
+            event = "duplicate" if one.duplicate else one.state._value_
+            events.setdefault(event, []).append(message.message_info.message_id)
+        for event, ids in events.items():
+            self._tell_taken(event, ids)
         for number, problems in taken.failed.items():
             ref = bundle.units[number].message.message_info.message_id
             self._tell_refused(ref, arrival.peer, problems)
@@ -349,42 +395,33 @@ class Accepting:
             return NO_CONTENT
         return Response(status, content_type, body, self._handed_all(bundle, taken))
 
-    def _unit_problem(self, unit: ReceivedUnit, now: datetime) -> EbmsError | None:
+    def _unit_problem(self, unit: ReceivedUnit, match: Match, now: datetime) -> EbmsError | None:
         """What keeps a unit of a bundle from being taken, and not its neighbours."""
-        match, message = unit.match, unit.message
-        if match is None or unit.failures:
+        if unit.failures:
             return None
-        if not self._context.in_force.receives(match):
-            return self._not_for_us(message)
-        if is_response(match.pmode, match.number):
+        taking = self._context.in_force.taking(match)
+        if not taking.ours:
+            return self._not_for_us(unit.message)
+        if not taking.usual and is_response(match.pmode, match.number):
             said = "a request that waits for its reply on the connection is not taken in a bundle"
             return EbmsError("EBMS:0008", said, location="eb:Messaging")
-        return next(iter(self._too_old(message, now)), None)
+        return next(iter(self._too_old(unit.message, now)), None)
 
-    async def _unit_answering(
+    def _unit_answering(
         self,
         arrival: Arrival,
-        unit: ReceivedUnit,
+        message: UserMessage,
+        match: Match,
         primary: Match,
         references: Sequence[Reference],
-    ) -> tuple[Answering | None, SignalMessage | None]:
-        """How a unit is answered: in the response of all, or where the primary's receipts go."""
-        context, match, now = self._context, unit.match, arrival.now
-        if match is None:
-            return None, None
-        answer = signal = None
-        on_response = receipt_is_response(primary.leg) and arrival.on_connection
-        if wants_receipt(match.leg) and not on_response:
-            signal = receipt(
-                arrival.found,
-                unit.message,
-                match,
-                signal_id=context.new_id(now),
-                now=now,
-                references=references,
-            )
-            answer = await self._write((arrival, signal, match))
-        return self._answering(answer, arrival, unit.message, primary), signal
+    ) -> tuple[Answering, SignalMessage]:
+        """How a unit is answered whose receipt goes where the primary's receipts go."""
+        named, now = self._context.new_id(arrival.now), arrival.now
+        signal = receipt(
+            arrival.found, message, match, signal_id=named, now=now, references=references
+        )
+        answer = written(self._context, arrival, signal, match)
+        return self._answering(answer, arrival, message, primary), signal
 
     def _handed_all(self, bundle: Unbundled, taken: Taken) -> Handed | None:
         """Whom to tell whether the answer was handed over, for all units that wait for it."""
@@ -407,12 +444,13 @@ class Accepting:
     ) -> Answering:
         """How the P-Mode has a message answered."""
         context = self._context
-        as_response = receipt_is_response(match.leg) and arrival.on_connection
+        taking = context.in_force.taking(match)
+        as_response = taking.responds and arrival.on_connection
         back = None
         if answer is not None and not as_response:
             back = way_back(context, match, answer, message)
-        rides = is_response(match.pmode, match.number) and not match.test
-        aware = awareness_of(match.leg)
+        waits = not taking.usual and is_response(match.pmode, match.number)
+        rides, aware = waits and not match.test, taking.aware
         if isinstance(back, Work) and not (aware and aware.ack_after_delivery):
             later = arrival.ride is not None
             back = replace(back, due_at=arrival.now + SOON) if later else context.claimed(back)
@@ -454,8 +492,6 @@ class Accepting:
 
     async def _persist(self, arrival: Arrival) -> None:
         """Large parts are flushed before the step, so that the step need not wait for the disk."""
-        if arrival.size <= AT_ONCE:
-            return
         store, joined = self._context.store, arrival.joined
         kept = {
             name: one
@@ -529,6 +565,18 @@ def _way(arrival: Arrival, match: Match) -> list[EbmsError]:
         return []
     said = "it was pulled where no messages of its P-Mode are"
     return [EbmsError("EBMS:0010", said, location="eb:Messaging")]
+
+
+def _is_usual(arrival: Arrival) -> bool:
+    """Whether a message was pushed, and asks for no reliability beside AS4."""
+    found = arrival.found
+    return (
+        arrival.pulled is None
+        and arrival.responds is None
+        and found.rm is None
+        and found.wsr is None
+        and not found.wsr_broken
+    )
 
 
 def _is_taken(given: Given) -> bool:

@@ -50,7 +50,10 @@ def load_agreements(path: Path, *, password: bytes | None = None) -> Agreements:
     """Read P-Modes, what they name and where they lie; `AgreementError` as above."""
     files = pmode_files(path)
     if not files:
-        raise AgreementError(f"{path}: there is no P-Mode file (*.yaml) in this folder")
+        said = (
+            "there is no P-Mode file (*.yaml) in this folder; put one there, or remove the folder"
+        )
+        raise AgreementError(f"{path}: {said}")
     try:
         sources = [(str(file), file.read_bytes()) for file in files]
     except OSError as error:
@@ -59,17 +62,18 @@ def load_agreements(path: Path, *, password: bytes | None = None) -> Agreements:
     if not result.ok:
         raise AgreementError("\n".join(map(str, result.errors)))
     loaded = [
-        (Path(name).parent, pmode)
-        for name, data in sources
-        for pmode in load_pmodes(data, name).pmodes
+        (Path(name), pmode) for name, data in sources for pmode in load_pmodes(data, name).pmodes
     ]
     read = _Reading(password)
-    materials = {
-        (pmode.id, number): _material(folder, leg, read)
-        for folder, pmode in loaded
-        for number, leg in enumerate(pmode.legs, 1)
-    }
-    folders = {pmode.id: folder for folder, pmode in loaded}
+    materials: dict[tuple[str, int], Material] = {}
+    for file, pmode in loaded:
+        for number, leg in enumerate(pmode.legs, 1):
+            try:
+                materials[pmode.id, number] = _material(file.parent, leg, read)
+            except _Unusable as wrong:
+                said = f"{file}: leg {number} of the P-Mode {pmode.id} names {wrong}"
+                raise AgreementError(said) from None
+    folders = {pmode.id: file.parent for file, pmode in loaded}
     return Agreements(Expectation(PModes(result.pmodes), materials), folders)
 
 
@@ -111,6 +115,10 @@ def _material(folder: Path, leg: Leg, read: "_Reading") -> Material:
     )
 
 
+class _Unusable(Exception):
+    """A file that a P-Mode names: its name, why, and what to do."""
+
+
 class _Reading:
     """Reads certificates and keys, each file once: opening a key store takes its time."""
 
@@ -141,7 +149,9 @@ def _once(
         try:
             known[file] = load(file.read_bytes())
         except OSError as error:
-            raise AgreementError(f"{file}: {error.strerror or error}") from None
+            reason = error.strerror or error
+            said = f"{file}, which cannot be read: {reason}; correct the name, or put it there"
+            raise _Unusable(said) from None
         except KeyStoreError as error:
-            raise AgreementError(f"{file}: {error}") from None
+            raise _Unusable(f"{file}, which cannot be used: {error}") from None
     return known[file]

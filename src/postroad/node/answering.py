@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer, write_answer
-from postroad.msh.routing_headers import error_routing, receipt_routing
+from postroad.msh.routing_headers import came_routed, error_routing, receipt_routing
 from postroad.msh.securing import answer_signing
 from postroad.msh.wsrm import ack_blocks
 from postroad.node.context import Context
@@ -26,12 +26,15 @@ def written(
     version = found.envelope.version if found.envelope else SoapVersion.SOAP_12
     how = routing = None
     if match is not None:
-        key = context.in_force.keyring.signing
-        if key is not None or signal.receipt is not None:
-            how = answer_signing(match.leg, key)
+        taking, key = context.in_force.taking(match), context.in_force.keyring.signing
+        if key is not None:
+            how = taking.signing
+        elif signal.receipt is not None:
+            how = answer_signing(match.leg, None)
         messages = found.messaging.user_messages if found.messaging else ()
-        if messages:
-            routed = receipt_routing if signal.receipt is not None else error_routing
-            routing = routed(match, messages[0], found)
-    headers = ack_blocks(acks, version)
+        if messages and signal.receipt is None:
+            routing = error_routing(match, messages[0], found)
+        elif messages and (taking.routed or found.addressing or came_routed(found)):
+            routing = receipt_routing(match, messages[0], found)
+    headers = ack_blocks(acks, version) if acks else ()
     return write_answer(signal, version, how, arrival.now, routing, headers=headers)

@@ -9,11 +9,11 @@ from postroad.msh.answers import SentMessage, wants_receipt
 from postroad.msh.bundle_rules import BUNDLING_ERROR
 from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
+from postroad.node.attempts import Outcome
 from postroad.node.context import Context
-from postroad.node.hearing import Hearing, judged
+from postroad.node.hearing import Hearing, heard_as_foreseen, judged
 from postroad.node.in_force import Sending
 from postroad.node.listening import by_reference
-from postroad.node.outcome import Outcome
 from postroad.reliability.delivery import Input
 from postroad.store.records import Message
 
@@ -26,16 +26,24 @@ async def hear_units(
     sent: Mapping[str, SentMessage],
 ) -> list[Hearing]:
     """The response is looked at once, and held against what was sent of each unit."""
-    look = Look(capture, context.in_force.lens(context.clock(), context.store.new_sink))
+    in_force = context.in_force
+    lens, terms = (
+        in_force.lens(context.clock(), context.store.new_sink),
+        in_force.answer_terms(primary),
+    )
+    both = [(sent[unit.message_id], in_force.match(unit.pmode, unit.leg)) for unit in units]
+    known = [(one, match) for one, match in both if match is not None]
+    foreseen = heard_as_foreseen(capture, lens, terms, known) if len(known) == len(both) else None
+    if foreseen is not None:
+        return foreseen
+    look = Look(capture, lens)
     if await context.read(look):
-        await context.judge((look, context.in_force.answer_terms(primary)))
+        await context.judge((look, terms))
     signals = by_reference(look.found)
     nameless = signals.get(None, [])
     hearings = []
-    for unit in units:
-        match = context.in_force.match(unit.pmode, unit.leg)
+    for unit, (one, match) in zip(units, both, strict=True):
         about = [*signals.get(unit.message_id, ()), *nameless]
-        one = sent[unit.message_id]
         hearings.append(judged(look.found, capture, match, one, on_response=True, signals=about))
     return hearings
 

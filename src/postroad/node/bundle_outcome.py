@@ -9,22 +9,18 @@ from typing import Final
 
 from postroad.msh.answers import sent_messages
 from postroad.msh.bundle_rules import BUNDLING_ERROR
-from postroad.node.bundle_end import GoodEnd
+from postroad.node.attempts import Outcome, Step, attempted_unit, due, give_up, left_behind
 from postroad.node.context import Context
+from postroad.node.good_end import Ending, GoodEnd, is_good
 from postroad.node.hearing import Said
 from postroad.node.in_force import Sending
 from postroad.node.outcome import (
     Done,
-    Outcome,
-    Step,
-    attempted_unit,
-    due,
     ended,
-    give_up,
-    left_behind,
 )
 from postroad.node.sharing import Shared
-from postroad.reliability.schedule import ONCE, ends_at
+from postroad.node.split_outcome import settle_row as settle_split
+from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.content import read_all
@@ -59,16 +55,17 @@ def attempt_all(
 ) -> Step:
     """The step after an attempt with a bundle, which counts for each of its units."""
     now = context.clock()
-    policy = sending.policy if sending is not None else ONCE
-    good = GoodEnd(context, units, outcomes, policy, began, now)
+    both = list(zip(units, outcomes, strict=True))
 
     def step(tx: Transaction) -> Done | None:
-        if good.is_for_all and good.write(tx):
-            tx.finish_work(work.id, work.owner)
-            return Done(State.ACKNOWLEDGED, outcomes[0].peer)
+        if all(is_good(context, *one) for one in both):
+            endings = [Ending(unit, outcome, began) for unit, outcome in both]
+            if GoodEnd(context, endings, now).write(tx):
+                tx.finish_work(work.id, work.owner)
+                return Done(State.ACKNOWLEDGED, outcomes[0].peer)
         keep = Shared(tx).keep
         done = []
-        for unit, one in zip(units, outcomes, strict=True):
+        for unit, one in both:
             args = (context, unit, work, sending, one, began, hope, probe)
             # Whether the partner was there counts once.
             became = attempted_unit(*args, alone=False, counts=unit is units[0])(tx, keep)
@@ -144,7 +141,9 @@ def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None
     units = units_of(tx, ids)
     for number in rows:
         work = tx.work(number)
-        if work is not None and work.kind == "send" and work.owner is None:
+        if work is not None and work.kind == "split":
+            settle_split(tx, number)
+        elif work is not None and work.kind == "send" and work.owner is None:
             settle_row(tx, units, work, None)
 
 

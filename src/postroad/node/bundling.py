@@ -32,10 +32,11 @@ from postroad.node.packaging import new_boundary
 from postroad.node.replying import routed_by
 from postroad.node.sending import Outgoing, Sender
 from postroad.node.service import Refused
+from postroad.node.splitting import Cut
 from postroad.node.units import (
     LONELY,
     package_at_once,
-    packaged,
+    packaged_or_cut,
     restored,
     series_of,
     waiting_unit,
@@ -43,7 +44,7 @@ from postroad.node.units import (
 )
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Reader, StoreError, Transaction
-from postroad.store.records import Message, Side, State, Work
+from postroad.store.records import Event, Message, Side, State, Work
 from postroad.wire.ebms3 import UserMessage
 from postroad.wire.errors import EbmsError
 
@@ -59,11 +60,7 @@ class Unit(Struct, frozen=True):
     work: Work
     packed: PackedUnit
     sending: Sending
-
-    @property
-    def terms(self) -> BundlingTerms:
-        assert self.sending.bundling is not None
-        return self.sending.bundling
+    terms: BundlingTerms
 
 
 class _Gone(Exception):
@@ -266,19 +263,20 @@ class Bundling:
         if message.state is not State.SUBMITTED:
             return None
         sending = self._context.in_force.sending_of(message)
-        if sending.bundling is None:
+        terms = sending.bundling
+        if terms is None:
             terms = BundlingTerms(sending.match.pmode.id)
             sending = dataclasses.replace(sending, bundling=terms)
         header = msgspec.json.decode(work.data, type=UserMessage)
         packed = restored(self._context, message, header)
         routed = changed(packed, routed_by=routed_by(self._context, request))
-        return Unit(message, work, routed, sending)
+        return Unit(message, work, routed, sending, terms)
 
     async def _send(self, units: Sequence[Unit]) -> None:
         """Package a bundle, make it durable, and hand it to the sender."""
         first = units[0]
         try:
-            made = await self.package(units)
+            made = await self.package_or_cut(units)
         except (Unsecurable, EbmsError, ValueError) as error:
             if len(units) > 1:
                 for unit in units:
@@ -287,31 +285,33 @@ class Bundling:
                 detail = error.detail if isinstance(error, EbmsError) else str(error)
                 await self._fail(first.message, first.work, detail, None)
             return
-        work = self._send_work(units)
+        work = self._row(units, made)
         step = self._kept(units, made, work)
         done = await self._run([one.work for one in units], step)
         if done is not None:
             self._hand_over(made, work, *done)
 
     async def send_at_once(
-        self, units: Sequence[Unit], made: Package, take: Callable[[Transaction], list[Message]]
+        self,
+        units: Sequence[Unit],
+        made: Package | Cut,
+        take: Callable[[Transaction], list[Message]],
     ) -> tuple[Message, ...]:
         """A bundle that an application put together, kept and on its way: what its units became.
 
         `take` is the first thing in the same step: the messages of the units, with their parts kept
         and not yet added.
         """
-        work = self._send_work(units)
-        now, boundary = self._context.clock(), new_boundary(self._context, made)
+        work = self._row(units, made)
+        now, boundary = self._context.clock(), self._boundary(made)
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
-            submitted = take(tx)
-            messages = _ready(tx, submitted, made, boundary, now)
+            submitted, row = take(tx), tx.add_work(work)
+            messages = _ready(tx, submitted, made, boundary, now, row)
             tx.add_messages(messages)
             tx.record([about(one, "submitted", one.created_at) for one in submitted])
-            if len(messages) > 1:
-                tx.record([about(one, "bundled", now) for one in messages])
-            return tx.add_work(work), messages
+            tx.record(_made_of(messages, made, now))
+            return row, messages
 
         number, messages = await self._context.store.run(step)
         self._hand_over(made, work, number, messages)
@@ -336,10 +336,10 @@ class Bundling:
                 raise Refused(409, f"{waiting.id} {said}", code=BUNDLING_ERROR)
 
     def _hand_over(
-        self, made: Package, work: Work, number: int, messages: tuple[Message, ...]
+        self, made: Package | Cut, work: Work, number: int, messages: tuple[Message, ...]
     ) -> None:
         """What is durable now goes to the sender, if that claimed it."""
-        if work.owner is None:
+        if work.owner is None or isinstance(made, Cut):
             self._context.work_came.set()
             return
         sent = sent_units((made.user_message, *made.secondaries), made.references)
@@ -350,15 +350,20 @@ class Bundling:
             outgoing = changed(outgoing, sent=sent[messages[0].message_id])
         self._sender.take(outgoing)
 
-    async def package(self, units: Sequence[Unit]) -> Package:
+    async def package_or_cut(self, units: Sequence[Unit]) -> Package | Cut:
         """The units in one message, by the P-Mode of the first; it is not kept yet."""
-        return await packaged(self._context, [one.packed for one in units], units[0].sending)
+        first = units[0]
+        packed, made_here = [one.packed for one in units], first.message.fingerprint is None
+        return await packaged_or_cut(self._context, packed, first.sending, made_here=made_here)
 
     def _made(self, units: Sequence[Unit]) -> Package:
         return package_at_once(self._context, [one.packed for one in units], units[0].sending)
 
-    def _send_work(self, units: Sequence[Unit]) -> Work:
-        """The row that sends a bundle, claimed if the sender takes it at once."""
+    def _boundary(self, made: Package | Cut) -> str | None:
+        return made.boundary if isinstance(made, Cut) else new_boundary(self._context, made)
+
+    def _row(self, units: Sequence[Unit], made: Package | Cut) -> Work:
+        """The row that sends a bundle, claimed if the sender takes it at once; or cuts it."""
         context, sender = self._context, self._sender
         message, sending = units[0].message, units[0].sending
         ends = [ends_at(sending.policy, one.message.created_at, None) for one in units]
@@ -368,6 +373,8 @@ class Bundling:
             lane = f"send:bundle:{message.partner}"
         now, partner = context.clock(), message.partner
         ends_first = min((one for one in ends if one is not None), default=None)
+        if isinstance(made, Cut):
+            return Work("split", message.message_id, now, lane=lane, expires_at=ends_first)
         work = Work(
             "send", message.message_id, now, partner=partner, lane=lane, expires_at=ends_first
         )
@@ -376,23 +383,22 @@ class Bundling:
         return sender.claimed(work, now) if taken else work
 
     def _kept(
-        self, units: Sequence[Unit], made: Package, work: Work
+        self, units: Sequence[Unit], made: Package | Cut, work: Work
     ) -> Callable[[Transaction], tuple[int, tuple[Message, ...]]]:
         """The step after which the bundle is ready to be sent."""
-        context = self._context
-        now, boundary = context.clock(), new_boundary(context, made)
+        now, boundary = self._context.clock(), self._boundary(made)
         waited = [unit.message for unit in units]
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
-            messages = _ready(tx, waited, made, boundary, now)
+            row = tx.add_work(work)
+            messages = _ready(tx, waited, made, boundary, now, row)
             if not tx.replace_messages(list(zip(waited, messages, strict=True))):
                 raise _Gone
             for owner in {unit.work.owner for unit in units}:
                 # Some may have waited in another process.
                 tx.finish_works([one.work.id for one in units if one.work.owner == owner], owner)
-            if len(messages) > 1:
-                tx.record([about(one, "bundled", now) for one in messages])
-            return tx.add_work(work), messages
+            tx.record(_made_of(messages, made, now))
+            return row, messages
 
         return step
 
@@ -443,27 +449,41 @@ class Bundling:
 def _ready(
     tx: Transaction,
     messages: Sequence[Message],
-    made: Package,
+    made: Package | Cut,
     boundary: str | None,
     now: datetime,
+    row: int,
 ) -> tuple[Message, ...]:
-    """Units that are packaged: the row of the primary says how to send them."""
+    """Units that are packaged: what is kept of the primary says how to send them."""
     primary = messages[0]
-    envelope = tx.keep(made.envelope)
+    whole = made.made if isinstance(made, Cut) else made
+    envelope = tx.keep(whole.envelope)
     common: dict[str, Any] = {
         "state": State.READY,
         "envelope": envelope,
-        "soap": made.version.number,
+        "soap": whole.version.number,
         "boundary": None,
         "seal": None,
         "bundle": primary.message_id if len(messages) > 1 else None,
         "updated_at": now,
     }
-    ready = [changed(primary, **common | {"boundary": boundary, "seal": made.seal})]
+    ready = [changed(primary, **common | {"boundary": boundary, "seal": whole.seal})]
     for one in messages[1:]:
         tx.share(envelope)
         ready.append(changed(one, **common))
+    if isinstance(made, Cut):
+        cuts = (made.kept(tx), *made.of_secondaries())
+        ready = [changed(one, split=cut, timer=row) for one, cut in zip(ready, cuts, strict=True)]
     return tuple(ready)
+
+
+def _made_of(messages: Sequence[Message], made: Package | Cut, now: datetime) -> list[Event]:
+    """What the journal says of units that are packaged."""
+    events = [about(one, "bundled", now) for one in messages] if len(messages) > 1 else []
+    if isinstance(made, Cut):
+        count = made.split.count
+        events += [about(one, "split", now, fragments=count) for one in messages]
+    return events
 
 
 def members(units: Sequence[Unit]) -> list[Member]:

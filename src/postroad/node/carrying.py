@@ -11,12 +11,13 @@ from typing import Final
 from msgspec.structs import replace as changed
 
 from postroad.agreement.waiting import Policy, wait_after
-from postroad.msh.capture import Incoming
-from postroad.msh.forwarding import read_routable
+from postroad.msh.capture import Capture
+from postroad.msh.forwarding import Routable, read_routable
+from postroad.node.attempts import Outcome, Step, attempt, due, give_up
+from postroad.node.catching import Caught, WholeCatch
 from postroad.node.context import Context
-from postroad.node.forwarding import Forwarding, body_of
+from postroad.node.forwarding import Forwarding
 from postroad.node.hearing import Heard, Hearing, Reported, told_by
-from postroad.node.outcome import Outcome, Step, attempt, due, give_up
 from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import STATIONS, Request, nothing
 from postroad.node.routes import Road
@@ -37,10 +38,10 @@ from postroad.transport.http_outgoing import (
 )
 from postroad.wire.content import read_all
 from postroad.wire.errors import EbmsError
+from postroad.wire.xml import mentions
 
 _IN_ONE_PIECE: Final = 256 * 1024
 _LEAST_WAIT: Final = 1.0
-_SOAP: Final = ("application/soap+xml", "text/xml", "multipart/related")
 _log = logging.getLogger("postroad.forward")
 
 
@@ -137,9 +138,12 @@ class Carrying:
         outcome = _never("the rule names no address", None)
         silent: list[str] = []
         for address in addresses:
+            catch = WholeCatch(self._context)
             try:
-                reply = await self._client.post(self._request(message, road, body, address))
+                request = self._request(message, road, body, address)
+                reply = await self._client.post(changed(request, reader=catch.reader))
             except TransportFailure as failure:
+                catch.drop()
                 if failure.transmitted:
                     said = failure.reason
                     return Outcome(
@@ -148,37 +152,33 @@ class Carrying:
                 silent.append(f"{address}: {failure.reason}")
                 outcome = _never("; ".join(silent), address, reached=False)
                 continue
-            outcome = changed(self.heard(message, reply), peer=address)
+            outcome, caught = self.heard(message, reply, catch)
+            outcome = changed(outcome, peer=address)
             if outcome.result is not Input.TURNED_AWAY:
-                await self._pass_back(reply, address)
+                if caught is not None:
+                    await self.pass_back(caught, reply.content_type, address)
                 return outcome
         return outcome
 
-    async def _pass_back(self, reply: Reply, address: str) -> None:
-        """A reply that is the response goes its own way, as if it had been pushed here.
+    async def pass_back(self, caught: Caught, content_type: str, address: str) -> None:
+        """A response that has a way of its own goes it, as if it had been pushed here.
+
+        That is a reply, and what else has routing input; errors are told by this node.
 
         [P2-2.4.8.2-01]
         """
-        if b"UserMessage" not in reply.body:
+        if not mentions(caught.capture.envelope, b"UserMessage"):
             return
-        context = self._context
-        try:
-            incoming = Incoming(
-                reply.content_type, new_sink=context.store.new_sink, limits=context.limits
-            )
-            incoming.feed(reply.body)
-            capture = incoming.close()
-        except EbmsError:
-            return
-        came = Request(reply.content_type, address, nothing())
-        letter = await self._forwarding.read(capture, body_of(reply.body), came)
-        if letter is None or letter.found.user_message is None:
+        came = Request(content_type, address, nothing())
+        letter = await self._forwarding.read(caught.capture, caught.body, came)
+        if letter is None or not _has_a_way(letter.found):
             return
         letter = changed(letter, accounts=())
         problem = await self._forwarding.keep(letter)
         if problem is not None:
             _log.warning("not passed on", extra={"peer": address, "detail": str(problem)})
-            await self._reports.report(letter, problem)
+            if letter.found.user_message is not None:
+                await self._reports.report(letter, problem)
 
     def _request(self, message: Message, road: Road, body: Body, url: str) -> Outgoing:
         stations = ", ".join((*message.stations, self._station))
@@ -196,34 +196,44 @@ class Carrying:
             headers,
             road.tls,
             patience,
-            reply_bytes=self._context.limits.envelope_bytes,
+            reply_bytes=self._context.limits.message_bytes,
         )
 
-    def heard(self, message: Message, reply: Reply) -> Outcome:
-        """What the next MSH says: it has it, it refuses it, or neither."""
+    def heard(
+        self, message: Message, reply: Reply, catch: WholeCatch
+    ) -> tuple[Outcome, Caught | None]:
+        """What the next MSH says: it has it, it refuses it, or neither; and its answer as it is."""
         trouble = reply.status >= 500
-        if reply.body and reply.content_type.partition(";")[0].strip().lower() in _SOAP:
-            spoken = self._spoken(message, reply)
+        caught: Caught | None = None
+        try:
+            caught = catch.close()
+        except (StoreError, OSError) as full:
+            said = f"what the next MSH answered cannot be kept: {full}"
+            return Outcome(Input.UNANSWERED, None, "EBMS:0202", said), None
+        except EbmsError:
+            # Nothing that anybody could use: its status says it.
+            pass
+        finally:
+            catch.drop()
+        if caught is not None:
+            spoken = self._spoken(message, reply, caught.capture)
             if spoken is not None:
-                return changed(spoken, reached=not trouble)
+                return changed(spoken, reached=not trouble), caught
         answer = status_said(reply.status)
         if answer is Answer.NOTHING:
-            return Outcome(Input.LEFT)
+            return Outcome(Input.LEFT), caught
         said = f"the next MSH answered HTTP {reply.status}"
-        return Outcome(ANSWERS[answer], None, "EBMS:0005", said, reached=not trouble)
+        return Outcome(ANSWERS[answer], None, "EBMS:0005", said, reached=not trouble), caught
 
-    def _spoken(self, message: Message, reply: Reply) -> Outcome | None:
+    def _spoken(self, message: Message, reply: Reply, capture: Capture) -> Outcome | None:
         """What its signals say about the message; None: nothing that anybody could use."""
-        context = self._context
         try:
-            incoming = Incoming(
-                reply.content_type, new_sink=context.store.new_sink, limits=context.limits
-            )
-            incoming.feed(reply.body)
-            capture = incoming.close()
-            found = read_routable(capture.envelope, context.limits)
+            found = read_routable(capture.envelope, self._context.limits)
         except EbmsError:
             return None
+        if found.messaging is None and _has_a_way(found):
+            # It was understood: what is said about it, a fault even, is for who asked.
+            return Outcome(Input.LEFT)
         fault = found.fault
         if fault is not None:
             detail = f"the next MSH answered with a SOAP fault: {fault.reason}"
@@ -246,6 +256,13 @@ class Carrying:
         if said.input is Input.REFUSED and reply.status >= 500:
             return Outcome(Input.UNANSWERED, hearing, said.error_code, said.detail)
         return Outcome(said.input, hearing, said.error_code, said.detail)
+
+
+def _has_a_way(found: Routable) -> bool:
+    """Whether a response goes on by itself."""
+    signals = found.messaging.signals if found.messaging is not None else ()
+    told = any(one.errors for one in signals)
+    return found.user_message is not None or (found.by == "RoutingInput" and not told)
 
 
 def _never(detail: str, peer: str | None, *, reached: bool = True) -> Outcome:

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from postroad.msh.capture import Capture, Incoming
 from postroad.node.context import Context
+from postroad.node.forwarding import Body, Recording
 from postroad.store.interface import StoreError
 from postroad.wire.errors import EbmsError
 
@@ -51,3 +54,52 @@ class Catch:
 
     def drop(self) -> None:
         self._abort()
+
+
+class Caught(Struct, frozen=True):
+    """An answer, whole and cut into its parts."""
+
+    capture: Capture
+    body: Body
+
+
+class WholeCatch:
+    """Takes an answer that may be for others, so that it is kept byte for byte too."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._parts = Catch(context)
+        self._whole: Recording | None = None
+        self._wrong: StoreError | OSError | None = None
+        self.content_type = ""
+
+    def reader(self, content_type: str) -> "WholeCatch":
+        self.drop()
+        self._parts.reader(content_type)
+        self.content_type, self._wrong = content_type, None
+        self._whole = Recording(self._context.store.new_sink())
+        return self
+
+    def __call__(self, data: bytes) -> None:
+        self._parts(data)
+        if self._parts.wrong is not None or self._whole is None:
+            return
+        try:
+            self._whole.write(data)
+        except (StoreError, OSError) as error:
+            self._wrong = error
+
+    def close(self) -> Caught:
+        """All of it, or what is wrong with it."""
+        if self._wrong is not None:
+            raise self._wrong
+        capture = self._parts.close()
+        assert self._whole is not None
+        whole, self._whole = self._whole, None
+        return Caught(capture, whole.finish())
+
+    def drop(self) -> None:
+        self._parts.drop()
+        if self._whole is not None:
+            self._whole.discard()
+            self._whole = None

@@ -1,12 +1,14 @@
 """What the parts of a running node share."""
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Final, TypeVar
 
 from postroad.agreement.matching import Match
 from postroad.msh.capture import Capture
@@ -25,6 +27,9 @@ from postroad.wire.limits import Limits
 
 TakeReply = Callable[[Capture, int, Match, str, str], Awaitable[tuple[Inspection, bool] | None]]
 """What was found, and whether it is taken; None: it is no reply."""
+T = TypeVar("T")
+_LOOK_AGAIN: Final = 0.5
+"""Seconds: another process may be told, and cannot tell this one."""
 
 
 def utc_now() -> datetime:
@@ -78,7 +83,11 @@ class Context:
     ahead: ReadingAhead = field(init=False)
     """Reads messages whose fragments are still coming."""
 
+    party: str = field(init=False)
+    """This node's own, as the journal names it."""
+
     def __post_init__(self) -> None:
+        self.party = self.config.party_name
         self.host = self.host or host_name(self.config.node)
         self.ahead = ReadingAhead(self.store, self.limits)
 
@@ -90,15 +99,15 @@ class Context:
         """
         return self.config.send.lease * 3 / 4
 
-    @property
-    def party(self) -> str:
-        return self.config.party_name
-
     def new_id(self, now: datetime) -> str:
         return new_message_id(now, self.entropy, self.host)
 
     def new_boundary(self) -> str:
         return f"=_{self.entropy(15).hex()}"
+
+    def long_boundary(self) -> str:
+        """For large content: who reads it looks for a long one faster."""
+        return f"=_{self.entropy(32).hex()}"
 
     def dice(self) -> float:
         """From 0 to 1."""
@@ -119,9 +128,9 @@ class Context:
         if self.config.webhook is not None:
             self.work_came.set()
 
-    def count(self, name: str, **labels: str) -> None:
-        """One more of something, under its Prometheus name."""
-        self.counters[_counter(name, *labels.items())] += 1
+    def count(self, name: str, /, times: int = 1, **labels: str) -> None:
+        """One more of something, or several, under its Prometheus name."""
+        self.counters[_counter(name, *labels.items())] += times
 
 
 @lru_cache(maxsize=1024)
@@ -131,7 +140,7 @@ def _counter(name: str, *labels: tuple[str, str]) -> str:
 
 
 class Waiting:
-    """Those who wait for a message to come to rest."""
+    """Those who wait for a message to come to rest, or for an answer."""
 
     def __init__(self) -> None:
         self._events: dict[str, list[asyncio.Event]] = {}
@@ -154,3 +163,23 @@ class Waiting:
         waiting.remove(event)
         if not waiting:
             del self._events[message_id]
+
+    async def until(
+        self, name: str, look: Callable[[], Awaitable[T | None]], patience: float
+    ) -> T | None:
+        """What somebody looks for, as soon as it is there; None: it was not in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        event = self.enter(name)
+        try:
+            while True:
+                event.clear()
+                found = await look()
+                left = deadline - loop.time()
+                if found is not None or left <= 0:
+                    return found
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _LOOK_AGAIN)):
+                        await event.wait()
+        finally:
+            self.leave(name, event)

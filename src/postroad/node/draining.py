@@ -23,13 +23,15 @@ from postroad.node.in_force import Sending
 from postroad.node.journaling import about
 from postroad.node.service import Refused
 from postroad.node.sharing import Shared
-from postroad.node.units import packaged, restored, waiting_unit
+from postroad.node.splitting import Cut
+from postroad.node.units import packaged_or_cut, restored, waiting_unit
 from postroad.store.interface import Place, StoreError, Transaction
-from postroad.store.records import Message, Side, State
+from postroad.store.records import Message, Side, State, Stored, Work
 from postroad.wire.content import read_all
 from postroad.wire.errors import EbmsError
 
 _WAITING: Final = (State.READY, State.WAITING)
+Keep = Callable[[bytes], Stored]
 _ON_THE_LOOP: Final = 20
 """More messages than that are read beside the loop."""
 
@@ -45,7 +47,7 @@ class Drained(Struct, frozen=True):
     """What was looked at."""
     units: tuple[Message, ...] = ()
     """The bundle, its primary first; nobody where each goes alone."""
-    made: Package | None = None
+    made: Package | Cut | None = None
     boundary: str | None = None
     lonely: frozenset[str] = frozenset()
     """Those that must be bundled, and with whom nobody went in time."""
@@ -135,11 +137,15 @@ async def _packaged(context: Context, drained: Drained, units: Sequence[_Unit]) 
     """With the bundle made; each of its units goes alone where it cannot be."""
     if len(units) < 2:
         return drained
+    packed, first = [one.packed for one in units], units[0]
+    made_here = first.message.fingerprint is None
     try:
-        made = await packaged(context, [one.packed for one in units], units[0].sending)
+        made = await packaged_or_cut(context, packed, first.sending, made_here=made_here)
     except (Unsecurable, EbmsError, ValueError):
         return drained
-    boundary = context.new_boundary() if made.parts else None
+    boundary = made.boundary if isinstance(made, Cut) else None
+    if isinstance(made, Package) and made.parts:
+        boundary = context.new_boundary()
     return changed(
         drained, units=tuple([one.message for one in units]), made=made, boundary=boundary
     )
@@ -148,27 +154,54 @@ async def _packaged(context: Context, drained: Drained, units: Sequence[_Unit]) 
 def bundled(tx: Transaction, drained: Drained, now: datetime) -> tuple[list[Message], Package]:
     """The units as they are handed out, all in one envelope; `Unplanned` when one is gone."""
     made = drained.made
-    assert made is not None
+    assert isinstance(made, Package)
     keep = Shared(tx).keep
-    primary = drained.units[0].message_id
-    units = []
-    for unit in drained.units:
-        name, offer = unit.message_id, tx.offer(unit.message_id)
-        if tx.message(Side.SENDING, name) != unit or offer is None or offer.due_at is not None:
-            raise Unplanned
-        first = name == primary
-        fields: dict[str, Any] = {
-            "envelope": keep(made.envelope),
-            "boundary": drained.boundary if first else None,
-            "seal": made.seal if first else None,
-            "bundle": primary,
-        }
-        tx.change_message(Side.SENDING, name, (unit.state,), **fields)
-        assert unit.envelope is not None
-        tx.drop(unit.envelope)
-        units.append(changed(unit, **fields))
+    units = [_put_into(tx, drained, made, unit, keep) for unit in drained.units]
     tx.record([about(one, "bundled", now) for one in units])
     return units, made
+
+
+def cut_bundle(context: Context, tx: Transaction, drained: Drained, now: datetime) -> Work:
+    """The units as they go in fragments, which are offered in their place: the work that does it.
+
+    `Unplanned` when one is gone.
+    """
+    cut = drained.made
+    assert isinstance(cut, Cut)
+    primary = drained.units[0].message_id
+    work = Work("split", primary, now, owner=context.owner, lease_until=now + context.lease)
+    row = tx.add_work(work)
+    keep, units = Shared(tx).keep, []
+    for unit, split in zip(drained.units, (cut.kept(tx), *cut.of_secondaries()), strict=True):
+        one = _put_into(tx, drained, cut.made, unit, keep, split=split, timer=row)
+        tx.remove_offer(unit.message_id)
+        if unit.timer is not None:
+            tx.finish_work(unit.timer)
+        units.append(one)
+    tx.record([about(one, "bundled", now) for one in units])
+    tx.record([about(one, "split", now, fragments=cut.split.count) for one in units])
+    return changed(work, id=row)
+
+
+def _put_into(
+    tx: Transaction, drained: Drained, made: Package, unit: Message, keep: Keep, **more: Any
+) -> Message:
+    """A unit in the envelope of its bundle; `Unplanned` when it is not as it was planned."""
+    name, offer, primary = unit.message_id, tx.offer(unit.message_id), drained.units[0]
+    if tx.message(Side.SENDING, name) != unit or offer is None or offer.due_at is not None:
+        raise Unplanned
+    first = unit is primary
+    fields: dict[str, Any] = {
+        "envelope": keep(made.envelope),
+        "boundary": drained.boundary if first else None,
+        "seal": made.seal if first else None,
+        "bundle": primary.message_id,
+        **more,
+    }
+    tx.change_message(Side.SENDING, name, (unit.state,), **fields)
+    assert unit.envelope is not None
+    tx.drop(unit.envelope)
+    return changed(unit, **fields)
 
 
 def _units(context: Context, messages: Sequence[Message]) -> dict[str, _Unit]:

@@ -1,10 +1,8 @@
 """Asking a partner: whether it is there, and what became of a message."""
 
 import asyncio
-import contextlib
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
 
 import msgspec
 
@@ -29,9 +27,6 @@ from postroad.transport.http_outgoing import Outgoing, Reply, Timeouts, Transpor
 from postroad.wire.ebxml import NOT_RECOGNIZED, kind_of
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion
-
-_LOOK_AGAIN: Final = 0.2
-"""Seconds: another process may hear the answer."""
 
 
 class Asker:
@@ -178,21 +173,13 @@ class Asker:
     async def _awaited(self, name: str, timeout: float) -> Asked:
         """What was heard, as soon as it was."""
         context = self._context
-        event = context.settled.enter(name)
-        deadline = self._time() + timeout
-        try:
-            while True:
-                event.clear()
-                known = await context.store.look(lambda reader: reader.state(name))
-                found = Asked("") if known is None else msgspec.json.decode(known, type=Asked)
-                left = deadline - self._time()
-                if found.answer is not None or left <= 0:
-                    return found
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, _LOOK_AGAIN)):
-                        await event.wait()
-        finally:
-            context.settled.leave(name, event)
+
+        async def look() -> Asked | None:
+            known = await context.store.look(lambda reader: reader.state(name))
+            found = Asked("") if known is None else msgspec.json.decode(known, type=Asked)
+            return found if found.answer is not None else None
+
+        return await context.settled.until(name, look, timeout) or Asked("")
 
 
 def _cpa_id(sending: Sending) -> str:

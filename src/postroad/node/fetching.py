@@ -9,19 +9,17 @@ import contextlib
 import logging
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.agreement.routes import Inbound
-from postroad.msh.capture import Capture, Incoming
 from postroad.msh.forwarding import read_routable
 from postroad.msh.pulling import relayed_pull_request
+from postroad.node.catching import Caught, WholeCatch
 from postroad.node.context import Context
-from postroad.node.forwarding import Body, Forwarding, Recording
+from postroad.node.forwarding import Forwarding
 from postroad.node.hearing import told_by
 from postroad.node.reporting import ForwardingReports
 from postroad.node.requests import STATIONS, Request, nothing
-from postroad.store.interface import StoreError
 from postroad.store.records import Event
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
@@ -32,55 +30,6 @@ _EMPTY: Final = "EBMS:0006"
 _LOOK: Final = 1.0
 """Seconds until rules that changed are noticed."""
 _log = logging.getLogger("postroad.forward")
-
-
-class Fetched(Struct, frozen=True):
-    """An answer to a PullRequest, whole and cut into its parts."""
-
-    capture: Capture
-    body: Body
-
-
-class _Catch:
-    """Takes an answer as it comes."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._incoming: Incoming | None = None
-        self._recording: Recording | None = None
-        self.wrong: Exception | None = None
-        self.content_type = ""
-        self.size = 0
-
-    def reader(self, content_type: str) -> "_Catch":
-        self.content_type, self.size, self.wrong = content_type, 0, None
-        store = self._context.store
-        try:
-            self._incoming = Incoming(
-                content_type, new_sink=store.new_sink, limits=self._context.limits
-            )
-            self._recording = Recording(store.new_sink())
-        except EbmsError as error:
-            self.wrong = error
-        return self
-
-    def __call__(self, data: bytes) -> None:
-        self.size += len(data)
-        if self.wrong is not None or self._incoming is None or self._recording is None:
-            return
-        try:
-            self._incoming.feed(data)
-            self._recording.write(data)
-        except (EbmsError, StoreError, OSError) as error:
-            self.wrong = error
-            self._incoming.abort()
-
-    def close(self) -> Fetched:
-        if self.wrong is not None:
-            raise self.wrong
-        if self._incoming is None or self._recording is None or not self.size:
-            raise EbmsError("EBMS:0005", "the answer has no body")
-        return Fetched(self._incoming.close(), self._recording.finish())
 
 
 class Fetching:
@@ -137,7 +86,7 @@ class Fetching:
             now=now,
             entropy=context.entropy,
         )
-        catch = _Catch(context)
+        catch = WholeCatch(context)
         password = context.in_force.keyring.password
         folder = context.in_force.routing.folder
         key_password = password.decode() if password else None
@@ -158,12 +107,14 @@ class Fetching:
             return await self._trouble("EBMS:0005", failure.reason, url)
         except EbmsError as wrong:
             return await self._trouble(wrong.code, wrong.detail, url)
+        finally:
+            catch.drop()
         stations = dict(reply.headers).get(STATIONS.lower())
         return await self._take(
             fetched, Request(catch.content_type, url, nothing(), stations=stations)
         )
 
-    async def _take(self, fetched: Fetched, came: Request) -> bool:
+    async def _take(self, fetched: Caught, came: Request) -> bool:
         url = came.peer or ""
         letter = await self._forwarding.read(fetched.capture, fetched.body, came)
         if letter is None:
@@ -175,7 +126,7 @@ class Fetching:
             await self._reports.report(letter, problem)
         return True
 
-    async def _nothing(self, fetched: Fetched, url: str) -> bool:
+    async def _nothing(self, fetched: Caught, url: str) -> bool:
         """An empty channel; or something that is not for an intermediary, which is told."""
         with contextlib.suppress(EbmsError):
             found = read_routable(fetched.capture.envelope, self._context.limits)

@@ -8,11 +8,12 @@ from msgspec import Struct
 
 from postroad.agreement.matching import Match
 from postroad.agreement.splitting import splitting_terms
-from postroad.msh.fragment_group import Arrival, Group, Standing, Terms
+from postroad.msh.fragment_group import Arrival, Group, Standing, Terms, sender_of
 from postroad.node.context import Context
 from postroad.node.service import Arriving
 from postroad.store.fragments import StoredGroup
 from postroad.store.interface import Reader, Transaction
+from postroad.wire.ebms3 import UserMessage
 
 _ENDED: Final = (Standing.JOINED, Standing.REJECTED)
 _MOST_GROUPS: Final = 10_000
@@ -51,8 +52,16 @@ def kept_group(stored: StoredGroup) -> KeptGroup:
     return _decode(stored.details)
 
 
-def group_there(reader: Reader, sender: str, group_id: str) -> KeptGroup | None:
-    stored = reader.fragment_group(sender, group_id)
+def new_group(message: UserMessage, match: Match, group_id: str) -> Group:
+    """A group of which nothing is known: each P-Mode has GroupIds of its own.
+
+    Who needs no signature by one can thus neither end nor forestall what is signed by another.
+    """
+    return Group(sender_of(message), group_id, space=f"{match.pmode.id}/{match.number}")
+
+
+def group_there(reader: Reader, key: tuple[str, str]) -> KeptGroup | None:
+    stored = reader.fragment_group(*key)
     return None if stored is None else kept_group(stored)
 
 
@@ -118,7 +127,7 @@ def room_for(
         room.append(free + own - others - settings.reserve)
     if settings.quota is not None:
         groups = reader.fragment_groups(group.sender, _MOST_GROUPS)
-        sizes = [_sizes(one.details).group for one in groups if one.group_id != group.group_id]
+        sizes = [_sizes(one.details).group for one in groups if one.group_id != group.key[1]]
         room.append(settings.quota - sum(max(one.size, one.reserved) for one in sizes))
     return max(min(room), 0) if room else None
 

@@ -13,28 +13,28 @@ from typing import Any, Final
 from msgspec import Struct
 
 from postroad.msh.outbound import WireForm, WirePart, secured_at, wire_form
-from postroad.msh.routing_headers import message_routing
 from postroad.msh.securing import encryption, signing, signs, username_tokens
 from postroad.msh.splitting import DATA_TYPE, Fragment, Splitting, Whole, fragment, mime_head, split
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
+from postroad.node.split_units import are_all, at_work, split_units
 from postroad.security.encrypt import Seal
 from postroad.security.secure import secure
-from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, State
+from postroad.store.interface import StoreDamaged, Transaction
+from postroad.store.records import Message, Side
 from postroad.wire import xml
 from postroad.wire.content import Content, read_all
 from postroad.wire.ebms3 import Messaging
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
 from postroad.wire.limits import Limits
-from postroad.wire.names import I_CLOUD
-from postroad.wire.soap import SoapVersion, read_envelope
-from postroad.wire.wsa import Addressing
+from postroad.wire.multihop import find_routing_input, read_routing_input
+from postroad.wire.soap import Envelope, SoapVersion, read_envelope
+from postroad.wire.wsa import read_addressing
 
-AT_WORK: Final = (State.READY, State.WAITING, State.SUSPENDED)
-"""States in which fragments of a message are sent."""
 _KNOWN: Final = 32
 """Sources that are remembered: who sends many fragments reads the header of each once."""
+Units = tuple[Message, ...]
+"""A message that goes in fragments; of a bundle all units, the primary first."""
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 
 
@@ -60,18 +60,18 @@ class Fragmenting:
         self._context = context
         self._known: OrderedDict[tuple[str, str], Source] = OrderedDict()
 
-    async def ready(self, message: Message, sending: Sending) -> tuple[Message, Message] | None:
+    async def ready(self, message: Message, sending: Sending) -> tuple[Units, Message] | None:
         """The source and the fragment, its envelope durable; None: it is not to be sent any more.
 
         `StoreError` when the source cannot be read.
         """
         context, name = self._context, message.part_of or ""
-        whole = await context.store.look(lambda reader: reader.message(Side.SENDING, name))
-        if whole is None or whole.split is None or whole.state not in AT_WORK:
+        units = await context.store.look(lambda reader: split_units(reader, name))
+        if not at_work(units):
             return None
-        source = self.source(whole, sending)
+        source = self.source(units, sending)
         if message.envelope is not None:
-            return whole, message
+            return units, message
         made = await asyncio.to_thread(secured, context, source, message, sending, context.clock())
 
         def step(tx: Transaction) -> Message | None:
@@ -82,25 +82,26 @@ class Fragmenting:
             return tx.message(Side.SENDING, message.message_id)
 
         made_ready = await context.store.run(step)
-        return None if made_ready is None else (whole, made_ready)
+        return None if made_ready is None else (units, made_ready)
 
-    def source(self, whole: Message, sending: Sending) -> Source:
-        """What the fragments of a message are made of."""
+    def source(self, units: Units, sending: Sending) -> Source:
+        """What the fragments of a message, or of the units of a bundle, are made of."""
+        whole = units[0]
         assert whole.split is not None
         key = (whole.message_id, whole.split.group_id)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = source_of(self._context, whole, sending)
+            known = self._known[key] = source_of(self._context, units, sending)
             if len(self._known) > _KNOWN:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(key)
         return known
 
-    def form(self, whole: Message, message: Message, sending: Sending) -> WireForm:
+    def form(self, units: Units, message: Message, sending: Sending) -> WireForm:
         """A fragment as it goes over the wire: the same bytes each time."""
         assert message.envelope is not None
-        source = self.source(whole, sending)
+        source = self.source(units, sending)
         piece = source.piece(message)
         contents: tuple[Content, ...] = (piece.data,)
         if message.seal is not None:
@@ -116,8 +117,11 @@ class Fragmenting:
         )
 
 
-def source_of(context: Context, whole: Message, sending: Sending) -> Source:
-    """A message that is split, from what is kept of it."""
+def source_of(context: Context, units: Units, sending: Sending) -> Source:
+    """A message that is split, from what is kept of it; `StoreDamaged` when a unit is gone."""
+    if not are_all(units):
+        raise StoreDamaged("a message of its bundle was removed since")
+    whole = units[0]
     cut, stored = whole.split, whole.envelope
     assert cut is not None
     assert stored is not None
@@ -125,36 +129,36 @@ def source_of(context: Context, whole: Message, sending: Sending) -> Source:
     envelope = read_all(store.content(stored), stored.size)
     parts = [
         WirePart(one.content_id or "", one.wire_type, store.content(one.stored), one.file_name)
-        for one in whole.parts
+        for unit in units
+        for one in unit.parts
     ]
     form = wire_form(version, envelope, parts, whole.boundary)
-    messaging = messaging_of(envelope, context.limits)
-    routing = message_routing(sending.match, messaging.user_messages[0])
+    parsed = read_envelope(xml.parse(envelope, context.limits))
+    # Of a reply these may be what its request asked for: they are copied. [P2-4.4.1-01]
+    addressing, _ = read_addressing(parsed)
+    routed = find_routing_input(parsed)
     terms = sending.splitting
     return Source(
         split(
-            messaging,
+            messaging_of(parsed, context.limits),
             mime_head({"content-type": form.content_type}),
             version,
             group_id=cut.group_id,
             fragment_size=cut.fragment_size,
             routing_properties=terms.routing_properties if terms is not None else frozenset(),
             algorithm=cut.algorithm,
-            addressing=None
-            if routing is None
-            else Addressing(I_CLOUD, routing.action, to_must_understand=True),
-            routing=None if routing is None else routing.reference.routing_input,
+            addressing=addressing,
+            routing=None if routed is None else read_routing_input(routed)[0],
         ),
         form.content() if cut.stored is None else store.content(cut.stored),
         Whole(cut.size, cut.message_size),
     )
 
 
-def messaging_of(envelope: bytes, limits: Limits) -> Messaging:
+def messaging_of(envelope: Envelope, limits: Limits) -> Messaging:
     """The eb:Messaging of an envelope that was kept."""
-    parsed = read_envelope(xml.parse(envelope, limits))
-    element = find_messaging(parsed)
-    reading = read_messaging(element, parsed.version, limits) if element is not None else None
+    element = find_messaging(envelope)
+    reading = read_messaging(element, envelope.version, limits) if element is not None else None
     if reading is None or reading.messaging is None:
         raise ValueError("the envelope that was kept holds no eb:Messaging")
     return reading.messaging
@@ -193,5 +197,5 @@ def secured(
         tokens=username_tokens(leg, now, context.entropy),
         limits=context.limits,
     )
-    boundary = f"=_{context.entropy(15).hex()}"
+    boundary = context.long_boundary()
     return SecuredFragment(made.envelope, boundary, made.seal)

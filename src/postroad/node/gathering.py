@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer, error
 from postroad.msh.fragment_group import Arrival as Came
-from postroad.msh.fragment_group import Group, Standing, Terms, sender_of
+from postroad.msh.fragment_group import Group, Standing, Terms
 from postroad.msh.joined import arrival_of, group_ids
 from postroad.msh.joining import Decision, Verdict, out_of_space, receive, reject
 from postroad.msh.payloads import Payload
@@ -24,7 +24,14 @@ from postroad.node import keeping
 from postroad.node.answering import written
 from postroad.node.calling import way_back
 from postroad.node.context import Context
-from postroad.node.fragment_groups import KeptGroup, group_there, is_crowded, keep_group, room_for
+from postroad.node.fragment_groups import (
+    KeptGroup,
+    group_there,
+    is_crowded,
+    keep_group,
+    new_group,
+    room_for,
+)
 from postroad.node.journaling import about
 from postroad.node.keeping import Answering, Arrival, Given, kept_message, put, take_over, told
 from postroad.security.attachments import Attachment
@@ -40,7 +47,7 @@ FRAGMENT: Final = "fragment"
 
 
 class GroupKey(Struct, frozen=True):
-    """Which group a `join` is about."""
+    """Which group a `join` is about, as the store knows it."""
 
     sender: str
     group_id: str
@@ -93,12 +100,8 @@ class Gathering:
 
         def step(tx: Transaction) -> Outcome:
             [group_id] = group_ids(self._arrival.found)
-            there = group_there(tx, sender_of(self._message), group_id)
-            group = there.group if there is not None else self._new_group(group_id)
-            verdict = out_of_space(group, self._message_id)
-            if self._is_of_others(there):
-                return self._told(tx, verdict.errors)
-            return self._refused(tx, there, verdict)
+            there, group = self._group(tx, group_id)
+            return self._refused(tx, there, out_of_space(group, self._message_id))
 
         return await self._context.store.run(step)
 
@@ -106,16 +109,11 @@ class Gathering:
     def _message_id(self) -> str:
         return self._message.message_info.message_id
 
-    def _is_of_others(self, there: KeptGroup | None) -> bool:
-        """Whether a group is that of another P-Mode, which may ask for more proof than this one.
-
-        Who needs no signature here must not end what was signed there. [P2-4.3.2-18]
-        """
-        ours = (self._match.pmode.id, self._match.number)
-        return there is not None and (there.pmode, there.leg) != ours
-
-    def _new_group(self, group_id: str) -> Group:
-        return Group(sender_of(self._message), group_id)
+    def _group(self, tx: Transaction, group_id: str) -> tuple[KeptGroup | None, Group]:
+        """A group as it is kept, if it is, and what is known of it."""
+        new = new_group(self._message, self._match, group_id)
+        there = group_there(tx, new.key)
+        return there, new if there is None else there.group
 
     def _taken(self, tx: Transaction, came: Came) -> Outcome:
         data = self._data(came)
@@ -124,15 +122,10 @@ class Gathering:
             if (before.part_of, before.fragment) != _place(came):
                 return Outcome(contradicts=True)
             return self._known(tx, came, data)
-        sender, number = sender_of(came.message), came.fragment.fragment_num
-        there = group_there(tx, sender, came.fragment.group_id)
-        if self._is_of_others(there):
-            said = "fragments of this group came by another P-Mode"
-            return self._told(tx, (EbmsError("EBMS:0053", said, ref=self._message_id),))
-        group = there.group if there is not None else self._new_group(came.fragment.group_id)
-        if there is None and is_crowded(self._context, tx, sender):
+        there, group = self._group(tx, came.fragment.group_id)
+        if there is None and is_crowded(self._context, tx, group.sender):
             return self._refused(tx, None, self._crowded(group))
-        known = tx.fragment(*group.key, number)
+        known = tx.fragment(*group.key, came.fragment.fragment_num)
         room = room_for(self._context, tx, group, came, self._free)
         verdict = receive(
             group,
@@ -231,10 +224,7 @@ class Gathering:
         before = tx.message(Side.RECEIVING, self._message_id)
         known = before is not None and before.state is not State.REJECTED
         for group_id in group_ids(self._arrival.found) if not known else ():
-            there = group_there(tx, sender_of(self._message), group_id)
-            if self._is_of_others(there):
-                continue
-            group = there.group if there is not None else self._new_group(group_id)
+            there, group = self._group(tx, group_id)
             self._end(tx, there, reject(group, problems[0]))
         return self._told(tx, problems)
 

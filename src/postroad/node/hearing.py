@@ -12,8 +12,10 @@ from msgspec import Struct
 from postroad.agreement.matching import Match
 from postroad.msh.answers import SentMessage, error_problems, receipt_problems
 from postroad.msh.capture import Capture
+from postroad.msh.expectation import Terms
+from postroad.msh.foreseen_receipts import Sent, foreseen_receipts
 from postroad.msh.inspection import Look
-from postroad.msh.lens import Inspection
+from postroad.msh.lens import Inspection, Lens
 from postroad.node.context import Context
 from postroad.node.journaling import about, place
 from postroad.reliability.awareness import ANSWERS, Answer, error_said
@@ -24,6 +26,7 @@ from postroad.wire.ebms3 import Error, SignalMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap_faults import Fault
 
+_RECEIPT: Final = ANSWERS[Answer.RECEIPT]
 _ALTERNATE: Final = "EBMS:0060"
 
 
@@ -91,15 +94,17 @@ class Hearing(Struct, frozen=True):
     @property
     def said(self) -> Said | None:
         """What is believed of it: a receipt first, then an error; None when nothing is."""
-        believed = [one for one in self.heard if not one.problems and one.meaning is not None]
-        for one in sorted(believed, key=lambda one: one.kind == "error"):
-            assert one.meaning is not None
+        refusal: Said | None = None
+        for one in self.heard:
+            if one.problems or one.meaning is None:
+                continue
             if one.kind != "error":
                 return Said(one.meaning)
-            told = one.failure or next(iter(one.errors), None)
-            code, detail = (told.code, told.detail) if told is not None else (None, None)
-            return Said(one.meaning, code, detail, one.signal_id, True, one.doubts)
-        return None
+            if refusal is None:
+                told = one.failure or next(iter(one.errors), None)
+                code, detail = (told.code, told.detail) if told is not None else (None, None)
+                refusal = Said(one.meaning, code, detail, one.signal_id, True, one.doubts)
+        return refusal
 
     @property
     def moves_reply(self) -> bool:
@@ -133,10 +138,34 @@ async def hear(
     on_response: bool,
 ) -> Hearing:
     """Judge what an envelope says about a message that was sent."""
-    look = Look(capture, context.in_force.lens(now, context.store.new_sink))
+    lens, terms = (
+        context.in_force.lens(now, context.store.new_sink),
+        context.in_force.answer_terms(match),
+    )
+    if match is not None:
+        foreseen = heard_as_foreseen(capture, lens, terms, [(sent, match)])
+        if foreseen is not None:
+            return foreseen[0]
+    look = Look(capture, lens)
     if await context.read(look):
-        await context.judge((look, context.in_force.answer_terms(match)))
+        await context.judge((look, terms))
     return judged(look.found, capture, match, sent, on_response=on_response)
+
+
+def heard_as_foreseen(
+    capture: Capture, lens: Lens, terms: Terms, sent: Sequence[Sent]
+) -> list[Hearing] | None:
+    """What `judged` says of an envelope that holds the receipts for these messages and no more.
+
+    None where it is anything else, or not to be believed.
+    """
+    ids = foreseen_receipts(capture, lens, terms, sent)
+    if ids is None:
+        return None
+    kind = str(capture.content_type)
+    return [
+        Hearing(capture.envelope, kind, (Heard(one, "receipt", (), _RECEIPT),), ()) for one in ids
+    ]
 
 
 def judged(
@@ -179,7 +208,7 @@ def _judge(
         problems = error_problems(found, match, on_response=on_response)
     signal_id = signal.message_info.message_id
     if signal.receipt is not None:
-        return Heard(signal_id, "receipt", tuple(problems), ANSWERS[Answer.RECEIPT])
+        return Heard(signal_id, "receipt", tuple(problems), _RECEIPT)
     errors = tuple(Reported(one.error_code, one.severity, told_by(one)) for one in signal.errors)
     failure = next((one for one in errors if one.severity == "failure"), None)
     meaning = None if failure is None else ANSWERS[error_said(failure.code)]
@@ -207,8 +236,8 @@ def heard_signal(
     message: Message, one: Heard, hearing: Hearing, stored: Stored, now: datetime
 ) -> Signal:
     """The signal as it is kept."""
-    failure = one.failure or next(iter(one.errors), None)
-    wrong = next(iter(one.problems), None)
+    failure = (one.failure or one.errors[0]) if one.errors else None
+    wrong = one.problems[0] if one.problems else None
     return Signal(
         message.side,
         message.message_id,

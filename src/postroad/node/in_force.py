@@ -3,9 +3,10 @@
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -32,6 +33,7 @@ from postroad.agreement.waiting import Policy
 from postroad.msh.answers import wants_receipt
 from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
+from postroad.msh.outbound import soap_version
 from postroad.msh.pulling import Channel, Channels, message_channel
 from postroad.node.agreements import Agreements, load_agreements
 from postroad.node.config import Config
@@ -39,17 +41,20 @@ from postroad.node.keyring import Keyring
 from postroad.node.reloading import Change, Watched, watch_keyring, watch_pmodes
 from postroad.node.routes import Road, Routing, road, watch_routes
 from postroad.node.service import PModeSummary, Refused, Reloaded
+from postroad.node.taking import Taking, taking_of
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
-from postroad.store.records import Message
+from postroad.store.records import Message, Side, State
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
 from postroad.wire.ebms3 import Party, PartyId
 from postroad.wire.ebxml import DIALECTS, GUARANTEED, NONE, Dialect
 from postroad.wire.limits import Limits
 from postroad.wire.names import TWO_WAY
+from postroad.wire.soap import SoapVersion
 
 _log = logging.getLogger("postroad.node")
+_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,11 @@ class Sending:
     """Messages go in sequences of WS-ReliableMessaging."""
     wsr: Reliable | None = None
     """Messages are sent with WS-Reliability."""
-    """They are sent in sequences of WS-ReliableMessaging."""
+    common: Message = field(init=False)
+    """What is the same in all messages that are sent so."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "common", _common(self))
 
     @property
     def address(self) -> str:
@@ -131,7 +140,14 @@ class InForce:
         self._by_id: Mapping[str, PMode] = {
             leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
         }
+        self._matches = {
+            (pmode.id, number): Match(pmode, leg, number)
+            for pmode in self._by_id.values()
+            for number, leg in enumerate(pmode.legs, 1)
+        }
         self._sending: dict[tuple[object, ...], Sending] = {}
+        self._answers: dict[tuple[str, int], Terms] = {}
+        self._taking: dict[int, Taking] = {}
         self._roads: dict[str, Road] = {}
         legs = [
             Match(one.pmode, one.leg, one.index + 1)
@@ -233,16 +249,18 @@ class InForce:
 
     def match(self, pmode: str | None, leg: int) -> Match | None:
         """A leg of a P-Mode that is in force."""
-        found = self._by_id.get(pmode or "")
-        if found is None or not 1 <= leg <= len(found.legs):
-            return None
-        return Match(found, found.legs[leg - 1], leg)
+        return self._matches.get((pmode or "", leg))
 
     def answer_terms(self, match: Match | None) -> Terms:
         """By what an answer about a message we sent is judged; nobody is trusted without one."""
         if match is None:
             return Terms(None, frozenset(), None, NOTHING)
-        return self.expectation.answer_terms(match)
+        # Held first, as for `sending`.
+        known, key = self._answers, (match.pmode.id, match.number)
+        found = known.get(key)
+        if found is None or found.match is not match:
+            found = known[key] = self.expectation.answer_terms(match)
+        return found
 
     def sending(self, pmode: str, leg: int = 1, *, late: bool = False) -> Sending:
         """What a message to be sent with this P-Mode needs; `Refused` says why it cannot be.
@@ -397,6 +415,15 @@ class InForce:
         relays = match.leg.ebxml is not None and match.leg.ebxml.relay
         return relays or self.sends(match)
 
+    def taking(self, match: Match) -> Taking:
+        """How messages of a leg are taken and answered, remembered for each leg."""
+        known = self._taking.get(id(match.leg))
+        if known is None or known.leg is not match.leg:
+            material, key = self.expectation.material(match), self.keyring.signing
+            known = taking_of(match, self.receives(match), material, key)
+            self._taking[id(match.leg)] = known
+        return known
+
     def receives(self, match: Match) -> bool:
         """Whether this node's party is the receiver of a leg."""
         receiver = sides(match.pmode, match.number - 1)[1]
@@ -429,6 +456,32 @@ class InForce:
             or any(one.pmode is pmode for one in self.pulled)
             or any(one.match.pmode is pmode for one in self.pulled_signals),
         )
+
+
+def _common(sending: Sending) -> Message:
+    agreed, ebms = sending.agreed, sending.dialect is None
+    soap = soap_version(sending.match.leg) if ebms else SoapVersion.SOAP_11
+    return Message(
+        Side.SENDING,
+        "",
+        State.SUBMITTED,
+        _NEVER,
+        _NEVER,
+        pmode=sending.match.pmode.id,
+        leg=sending.match.number,
+        from_party=str(agreed.from_party),
+        to_party=str(agreed.to_party),
+        from_role=agreed.from_party.role,
+        to_role=agreed.to_party.role,
+        service=str(agreed.service),
+        action=agreed.action,
+        mpc=agreed.mpc if ebms else None,
+        protocol=sending.protocol,
+        agreement=agreed.agreement_ref.value if agreed.agreement_ref else None,
+        soap=soap.number,
+        peer=sending.address or None,
+        channel=sending.channel,
+    )
 
 
 def _acknowledged(ebxml: Ebxml) -> bool:

@@ -55,7 +55,7 @@ class JoinedGroup:
 
         def whole(tx: Transaction) -> T:
             self._stored = None
-            there = group_there(tx, *self.kept.group.key)
+            there = group_there(tx, self.kept.group.key)
             if there is None or there.group.standing is not Standing.WHOLE:
                 raise Ended
             result = step(tx)

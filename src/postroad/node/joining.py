@@ -24,6 +24,7 @@ from postroad.msh.joined_receipts import part_references
 from postroad.msh.joining import Verdict, out_of_space, overdue, unopened
 from postroad.node.accepting import Accepting
 from postroad.node.answering import written
+from postroad.node.beside import beside
 from postroad.node.calling import way_back
 from postroad.node.context import Context
 from postroad.node.fragment_groups import KeptGroup, group_there
@@ -51,7 +52,7 @@ class Joining:
     async def perform(self, work: Work) -> None:
         context, key = self._context, _decode(work.data)
         kept = await context.store.look(
-            lambda reader: group_there(reader, key.sender, key.group_id)
+            lambda reader: group_there(reader, (key.sender, key.group_id))
         )
         standing = kept.group.standing if kept is not None else None
         if kept is not None and standing is Standing.GATHERING:
@@ -70,7 +71,7 @@ class Joining:
             return
 
         def step(tx: Transaction) -> None:
-            there = group_there(tx, *kept.group.key)
+            there = group_there(tx, kept.group.key)
             whole = there is not None and there.group.standing is not Standing.GATHERING
             due = now if whole or until is None else until + A_MOMENT
             tx.postpone_work(work.id, due, owner=work.owner)
@@ -110,7 +111,9 @@ class Joining:
         context, group = self._context, kept.group
         new_sink = context.store.new_sink
         if read is None:
-            capture = capture_joined(group, data, new_sink=new_sink, limits=context.limits)
+            capture = capture_joined(
+                group, data, new_sink=new_sink, limits=context.limits, aside=beside
+            )
         else:
             capture = lying_in(data, read)
         look = Look(capture, replace(context.in_force.lens(now, new_sink), joined=True))
@@ -145,7 +148,7 @@ class Joining:
             telling = await asyncio.to_thread(self._telling, first, kept, verdict, now)
 
         def step(tx: Transaction) -> None:
-            there = group_there(tx, *kept.group.key)
+            there = group_there(tx, kept.group.key)
             if there is not None and there.group.standing is kept.group.standing:
                 end_group(tx, there, verdict, now)
                 if telling is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from postroad.node.calling import Riding
 from postroad.node.context import Context
 from postroad.node.exchanging import is_reply, replied, uncorrelated
 from postroad.node.joined_group import JoinedGroup
-from postroad.node.journaling import about, place, signed
+from postroad.node.journaling import about, place, signed, then
 from postroad.node.notifying import notification
 from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.awareness import Known, Reception, received
@@ -113,6 +113,8 @@ class Given(Struct, frozen=True):
     """The work that sends the receipt to the partner's address."""
     kept: Message | None = None
     """The message, where it is new."""
+    received: Event | None = None
+    """What the journal tells of that."""
 
 
 class Answering(Struct, frozen=True):
@@ -257,14 +259,14 @@ def put(
         tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
         if before.envelope is not None:
             tx.drop(before.envelope)
-    events = arrived(arrival, kept, how, checked)
+    received, events = arrived(arrival, kept, how, checked)
     given = None
     if how.answer is not None:
         stored = tx.keep(how.answer.envelope)
         given = (stored, how.answer.content_type, 200)
         tx.add_signal(sent_signal(kept, how.answer, stored, now))
         if how.as_response and not how.rides:
-            events.append(receipt_left(kept, how.answer, stored, checked, arrival.peer))
+            events.append(receipt_left(received, how.answer, stored, checked, arrival.peer))
     tx.record(events)
     back = _send_back(tx, message_id, how.back, state, how) if how.back is not None else None
     for work in notification(context, kept, state, now):
@@ -272,41 +274,50 @@ def put(
     strictly = state is State.HELD and not how.holds
     held_by = _held(context, tx, message_id) if strictly else None
     answer = given if how.as_response else None
-    return Given(state, answer, held_by=held_by, back=back, kept=kept)
+    return Given(state, answer, held_by=held_by, back=back, kept=kept, received=received)
 
 
-def arrived(arrival: Arrival, kept: Message, how: Answering, checked: datetime) -> list[Event]:
-    """What the journal tells of a message that is taken over."""
+def arrived(
+    arrival: Arrival, kept: Message, how: Answering, checked: datetime
+) -> tuple[Event, list[Event]]:
+    """What the journal tells of a message that is taken over: that it was received, and all."""
     now = arrival.now
     came = now if arrival.joined is None else arrival.joined.kept.began
-    events = [
-        about(
-            kept,
-            "received",
-            came,
-            envelope=arrival.bundle or kept.message_id,
-            wire_bytes=arrival.size,
-            peer=arrival.peer,
-            evidence=signed(kept),
-        )
-    ]
+    received = about(
+        kept,
+        "received",
+        came,
+        envelope=arrival.bundle or kept.message_id,
+        wire_bytes=arrival.size,
+        peer=arrival.peer,
+        evidence=signed(kept),
+    )
+    events = [received]
     if arrival.pulled is not None:
         events.insert(0, about(kept, "pulled", came, peer=arrival.peer))
     if arrival.joined is not None:
         events.append(about(kept, "joined", now, fragments=arrival.joined.kept.group.count))
     if how.holds and kept.state is State.HELD:
-        events.append(about(kept, "out_of_order", checked))
+        events.append(then(received, "out_of_order", checked))
     if kept.state is not State.RECEIVED:
-        events.append(about(kept, kept.state.value, checked))
-    return events
+        events.append(then(received, kept.state._value_, checked))
+    return received, events
 
 
 def receipt_left(
-    kept: Message, answer: Answer, stored: Stored, now: datetime, peer: str | None
+    received: Event, answer: Answer, stored: Stored, now: datetime, peer: str | None
 ) -> Event:
-    """A receipt goes out as the response."""
-    signal, evidence = answer.signal_id, place(stored)
-    return about(kept, "receipt_sent", now, signal_id=signal, peer=peer, evidence=evidence)
+    """A receipt goes out as the response to what was received."""
+    return changed(
+        received,
+        at=now,
+        event="receipt_sent",
+        signal_id=answer.signal_id,
+        envelope=None,
+        wire_bytes=None,
+        peer=peer,
+        evidence=place(stored),
+    )
 
 
 def _send_back(
@@ -394,7 +405,7 @@ def kept_message(
         pmode=match.pmode.id if match else None,
         leg=match.number if match else 1,
         party=context.party,
-        bytes=sum(one.size for one in parts),
+        bytes=sum([one.size for one in parts]),
         wire_bytes=arrival.size,
         payload_digests=tuple([f"sha256:{one.sha256}" for one in parts]),
         envelope=(keep or tx.keep)(capture.envelope),
@@ -453,7 +464,7 @@ def _part(tx: Transaction, arrival: Arrival, payload: Payload) -> StoredPart:
         signed, wire_type = attachment.content, attachment.media_type
         part = arrival.attached.get(name)
         file_name = _file_name(part) if part is not None else None
-    properties = tuple((one.name, one.value, one.type) for one in payload.part_info.properties)
+    properties = tuple([(one.name, one.value, one.type) for one in payload.part_info.properties])
     return StoredPart(
         name,
         payload.media_type or "application/octet-stream",
@@ -590,6 +601,10 @@ def _file_name(part: Part) -> str | None:
     return name[:255] if name else None
 
 
+_name: Final = lru_cache(maxsize=1024)(str)
+"""Of a party or a service: few are named again and again."""
+
+
 def _header_fields(arrival: Arrival, message: UserMessage) -> dict[str, Any]:
     """What a received header says, as fields of a stored message."""
     info, business = message.message_info, message.collaboration_info
@@ -600,13 +615,13 @@ def _header_fields(arrival: Arrival, message: UserMessage) -> dict[str, Any]:
         "sequence_number": None if number is None else number.value,
         "ref_to_message_id": info.ref_to_message_id,
         "conversation_id": business.conversation_id,
-        "from_party": str(message.from_party),
-        "to_party": str(message.to_party),
+        "from_party": _name(message.from_party),
+        "to_party": _name(message.to_party),
         "from_role": message.from_party.role,
         "to_role": message.to_party.role,
-        "service": str(business.service),
+        "service": _name(business.service),
         "action": business.action,
         "mpc": message.effective_mpc if ebxml is None else None,
         "agreement": business.agreement_ref.value if business.agreement_ref else None,
-        "properties": tuple((one.name, one.value, one.type) for one in message.properties),
+        "properties": tuple([(one.name, one.value, one.type) for one in message.properties]),
     }

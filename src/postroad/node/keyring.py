@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -63,6 +64,7 @@ def load_keyring(config: Config) -> Keyring:
         )
         opening += found or ()
         reading.private(("keys", "decryption", index), file)
+    reading.warnings += _stale(signing, "keys.signing") if signing else ()
     keyring = Keyring(
         signing,
         tuple(opening),
@@ -95,6 +97,44 @@ def load_tls(config: Config) -> tuple[TlsIdentity | None, ...]:
     )
     reading.end()
     return found
+
+
+def tls_warnings(config: Config) -> tuple[str, ...]:
+    """What partners will say against the certificates of the doors."""
+    named = zip(door_tls(config), load_tls(config), strict=True)
+    return tuple(
+        warning
+        for (place, _), identity in named
+        if identity is not None
+        for warning in _stale(identity.pair, config.problem(place, "", "").message.rstrip(": "))
+    )
+
+
+def _stale(pair: KeyPair, name: str) -> tuple[str, ...]:
+    """A certificate that holds no more, or not yet."""
+    certificate, now = pair.certificate, datetime.now(UTC)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if begin <= now <= end:
+        return ()
+    when = f"expired on {end:%Y-%m-%d}" if now > end else f"is not valid before {begin:%Y-%m-%d}"
+    who = certificate.subject.rfc4514_string() or "without a name"
+    said = f"the certificate {who} of {name} {when}, and partners refuse it"
+    return (f"{said}; get a new one, and put it in its place",)
+
+
+def check_files(config: Config) -> None:
+    """What a setting names is there; `ConfigError` if not. Without the setting it need not be."""
+    advice = {
+        "pmodes": "make the folder and put P-Modes there, or remove the setting",
+        "routes": "write the rules, or remove the setting: then nothing is passed on",
+    }
+    problems = [
+        config.problem((name,), f"{path} is not there", said)
+        for name, said in advice.items()
+        if name in config.model_fields_set and not (path := getattr(config, name)).exists()
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def keyring_files(config: Config) -> set[Path]:
@@ -143,7 +183,10 @@ class _Reading:
             reason = error.strerror or str(error)
             self._problem(place, f"{file} cannot be read: {reason}", "correct the name or the file")
         except KeyStoreError as error:
-            self._problem(place, f"{file} cannot be used", str(error))
+            advice = str(error)
+            if "password" in advice:
+                advice += "; its password belongs into keys.password_file or keys.password_env"
+            self._problem(place, f"{file} cannot be used", advice)
         return None
 
     def private(self, place: Place, file: Path) -> None:

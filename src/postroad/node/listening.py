@@ -22,15 +22,19 @@ from postroad.node.hearing import Hearing, judged
 from postroad.node.noting import note
 from postroad.node.outcome import answered
 from postroad.node.sharing import Shared
-from postroad.store.interface import Transaction
+from postroad.node.split_units import source_id
+from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, Stored
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage
+from postroad.wire.receipts import unit_references
 
 _AT_ONCE: Final = 16 * 1024
 """Bytes of attachments up to which an envelope is judged on the loop."""
 Refs = tuple[str | None, ...]
 Ids = tuple[str, ...]
+Sources = Mapping[str, Message]
+"""By the ids of the messages whose fragments others may go in."""
 
 
 async def listen(
@@ -75,7 +79,7 @@ async def hear_all(
     `look` has read it already, or judged it too; else it is looked at here.
     """
     wanted = tuple(dict.fromkeys(refs))
-    known, unknown = await _known(context, wanted)
+    known, sources, unknown = await _known(context, wanted)
     legs: dict[tuple[str | None, int], list[Message]] = {}
     for message in known:
         legs.setdefault((message.pmode, message.leg), []).append(message)
@@ -88,7 +92,8 @@ async def hear_all(
         else:
             found = await _judged(context, capture, messages[0], now, None if number else look)
         signals = by_reference(found)
-        for message, (sent, ids) in zip(messages, _sent(context, messages), strict=True):
+        sent_of = zip(messages, _sent(context, messages, sources), strict=True)
+        for message, (sent, ids) in sent_of:
             if message.bundle is not None:
                 bundles[message.bundle] = ids
             about = signals.get(message.message_id, ())
@@ -99,13 +104,18 @@ async def hear_all(
     return known, unknown
 
 
-async def _known(context: Context, wanted: Refs) -> tuple[list[Message], Refs]:
-    found = await context.store.look(
-        lambda reader: [reader.message(Side.SENDING, ref) if ref else None for ref in wanted]
-    )
-    known = [one for one in found if one is not None and _was_given_away(one)]
+async def _known(context: Context, wanted: Refs) -> tuple[list[Message], Sources, Refs]:
+    """The messages that are named, the sources of those that went in fragments, what is left."""
+
+    def look(reader: Reader) -> tuple[list[Message], Sources]:
+        found = [reader.message(Side.SENDING, ref) if ref else None for ref in wanted]
+        known = [one for one in found if one is not None and _was_given_away(one)]
+        names = {source_id(one) for one in known if one.split is not None}
+        return known, reader.messages_by_id(Side.SENDING, names)
+
+    known, sources = await context.store.look(look)
     ours = {one.message_id for one in known}
-    return known, tuple(ref for ref in wanted if ref not in ours)
+    return known, sources, tuple(ref for ref in wanted if ref not in ours)
 
 
 def _was_given_away(message: Message) -> bool:
@@ -136,7 +146,9 @@ def _looked(look: Look, terms: Terms) -> None:
         look.judge(terms)
 
 
-def _sent(context: Context, messages: list[Message]) -> Iterator[tuple[SentMessage, Ids]]:
+def _sent(
+    context: Context, messages: list[Message], sources: Sources
+) -> Iterator[tuple[SentMessage, Ids]]:
     """What was sent of each, with whom; the envelope of a bundle is read once for all its units."""
     read: dict[Stored, dict[str, SentMessage]] = {}
     for message in messages:
@@ -146,12 +158,21 @@ def _sent(context: Context, messages: list[Message]) -> Iterator[tuple[SentMessa
             kept = read_all(context.store.content(stored), stored.size)
             read[stored] = sent_messages(kept, context.limits)
         sent = read[stored][message.message_id]
-        yield _as_sent(message, sent), tuple(read[stored])
+        yield _as_sent(message, sent, sources.get(source_id(message))), tuple(read[stored])
 
 
-def _as_sent(message: Message, sent: SentMessage) -> SentMessage:
-    """Of a message that went in fragments nothing was signed: its receipt names its parts."""
-    return sent if message.split is None else changed(sent, references=message.split.references)
+def _as_sent(message: Message, sent: SentMessage, source: Message | None) -> SentMessage:
+    """Of a message that went in fragments nothing was signed: its receipt names its parts.
+
+    That for a unit of a bundle may name those of its neighbours too. [P2-3.2.2-06]
+    """
+    if message.split is None:
+        return sent
+    every = source.split.references if source is not None and source.split is not None else ()
+    own = message.split.references
+    if message.bundle is not None:
+        [own] = unit_references(own, [sent.user_message], None)
+    return changed(sent, references=own, neighbours=every)
 
 
 def by_reference(found: Inspection) -> dict[str | None, list[SignalMessage]]:

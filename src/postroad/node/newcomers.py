@@ -28,6 +28,7 @@ class Newcomers:
         self._arrival = arrival
         self._keep = keep
         self._now = context.clock()
+        self._tells = context.config.webhook is not None
         self._known = set(tx.messages_by_id(Side.RECEIVING, ids))
         self._messages: list[Message] = []
         self._events: list[Event] = []
@@ -49,9 +50,11 @@ class Newcomers:
         state = State.RECEIVED if match.test else State.DELIVERED
         kept = kept_message(self._context, tx, arrival, message, match, state, payloads, self._keep)
         self._messages.append(kept)
-        self._events += arrived(arrival, kept, how, self._now)
-        self._works += notification(self._context, kept, state, arrival.now)
-        return Given(state, None, kept=kept)
+        received, events = arrived(arrival, kept, how, self._now)
+        self._events += events
+        if self._tells:
+            self._works += notification(self._context, kept, state, arrival.now)
+        return Given(state, None, kept=kept, received=received)
 
     def write(self) -> None:
         """Write down what was taken."""

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
+from postroad.node.attempts import left_behind
 from postroad.node.bundle_outcome import bundle_left_behind, close_rows, unit_ids
 from postroad.node.bundling import Bundling
 from postroad.node.calling import Calling
@@ -29,7 +30,11 @@ from postroad.node.joining import Joining
 from postroad.node.mail_in import MailIn
 from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
-from postroad.node.outcome import begin_anew, left_behind, settle, shares_row
+from postroad.node.outcome import (
+    begin_anew,
+    settle,
+    shares_row,
+)
 from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller
@@ -56,6 +61,7 @@ from postroad.node.service import (
 )
 from postroad.node.shipping import Shipping
 from postroad.node.split_outcome import transfer_of
+from postroad.node.split_units import source_id
 from postroad.node.splitting import Splitting, cut_anew, resume_fragments
 from postroad.node.streaming import Streaming
 from postroad.node.submitting import Submitting, send_work
@@ -231,8 +237,8 @@ class Node:
         await self.context.store.run(step)
         await self.context.look_at_partners()
 
-    async def receive(self, request: Request) -> Response:
-        return await self._restarting.receive(request)
+    def receive(self, request: Request) -> Coroutine[Any, Any, Response]:
+        return self._restarting.receive(request)
 
     async def note(self, code: str, detail: str, peer: str | None) -> None:
         await self._receiver.note(code, detail, peer)
@@ -278,13 +284,13 @@ class Node:
         if message.split is None:
             return None
         states = await self.context.store.look(
-            lambda reader: reader.fragment_states(message.side, message.message_id)
+            lambda reader: reader.fragment_states(message.side, source_id(message))
         )
         return transfer_of(message.split, states)
 
     async def fragments(self, message: Message, after: int = 0, limit: int = 100) -> list[Message]:
         return await self.context.store.look(
-            lambda reader: reader.fragment_messages(message.side, message.message_id, after, limit)
+            lambda reader: reader.fragment_messages(message.side, source_id(message), after, limit)
         )
 
     async def settled(self, message_id: str, timeout: float) -> Message | None:

@@ -7,7 +7,7 @@ offered again when none came in time, with the same bytes.
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
@@ -21,17 +21,34 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
-from postroad.msh.selecting import items_asked, items_of
+from postroad.msh.selecting import items_asked
+from postroad.node.attempts import due, give_up, left_as
 from postroad.node.bundle_outcome import unit_ids, units_of
 from postroad.node.calling import SENT
 from postroad.node.context import Context
-from postroad.node.draining import Drained, Unplanned, bundled, drain, may_be_bundled
+from postroad.node.draining import (
+    Drained,
+    Unplanned,
+    bundled,
+    cut_bundle,
+    drain,
+    may_be_bundled,
+)
 from postroad.node.fragmenting import Fragmenting
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, place, signed
-from postroad.node.outcome import Reason, apply, due, fail, give_up, left_as, life_of, unpackable
+from postroad.node.offers import is_reserved, needs_company_until, offer
+from postroad.node.outcome import (
+    Reason,
+    apply,
+    fail,
+    life_of,
+    unpackable,
+)
 from postroad.node.requests import Request, Response
 from postroad.node.service import Refused
+from postroad.node.split_units import split_units
+from postroad.node.splitting import Cut, Splitting
 from postroad.node.units import LONELY
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import Input, attempted
@@ -51,60 +68,13 @@ _SEALED_TYPE: Final = "application/octet-stream"
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
 CAME_BEFORE: Final = "it came before: its nonce or its id was used already"
-_NOT_YET: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _LATER: Final = timedelta(hours=1)
 """How soon a message without its P-Mode is looked at again."""
 _AT_ONCE: Final = 100
 """Messages whose time is over that one step gives up."""
+_Given = WireForm | Signal | Work
+"""What is handed out; or what has to be done before."""
 _log = logging.getLogger("postroad.offer")
-
-
-def offer(tx: Transaction, message: Message, sent: UserMessage, now: datetime) -> bool:
-    """Put a message into its channel; False when it is there already."""
-    assert message.channel is not None
-    added = Offer(
-        message.channel, message.pmode or "", message.message_id, now, items_of(sent), None
-    )
-    if not tx.add_offer(added):
-        return False
-    tx.record((about(message, "queued", now),))
-    return True
-
-
-def reserve(tx: Transaction, message: Message) -> None:
-    """A message that is still packaged takes its room in the channel, and nobody gets it yet."""
-    assert message.channel is not None
-    room = (message.channel, message.pmode or "", message.message_id, message.created_at)
-    tx.add_offer(Offer(*room, due_at=_NOT_YET))
-
-
-def _is_reserved(offer: Offer, message: Message) -> bool:
-    """Whether only the room is taken: it is not offered, and never was."""
-    return offer.due_at is not None and message.attempts == 0
-
-
-def check_room(tx: Transaction, sending: Sending) -> None:
-    """`Refused` when a channel holds as much as it may."""
-    channel, most = sending.channel, sending.capacity
-    if channel is None or most is None or tx.queue(channel).count < most:
-        return
-    said = f"{most} messages wait in the channel {channel}, and it holds no more"
-    raise Refused(503, f"{said}; submit it again when some were pulled", code="EBMS:0021")
-
-
-def offer_work(message: Message, sending: Sending) -> Work | None:
-    """The work that ends a message which nobody pulls in time; None where there is no end."""
-    end = ends_at(sending.policy, message.created_at, message.first_sent_at)
-    first = min([one for one in (end, _needs_company_until(message, sending)) if one], default=None)
-    return None if first is None else Work("offer", message.message_id, first, expires_at=end)
-
-
-def _needs_company_until(message: Message, sending: Sending) -> datetime | None:
-    """When it is seen whether anybody can go with a message that must be bundled."""
-    terms = sending.bundling
-    if terms is None or terms.policy != "always" or terms.max_delay is None:
-        return None
-    return message.created_at + terms.max_delay
 
 
 class Withheld(Struct, frozen=True):
@@ -125,6 +95,7 @@ class Offering:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._fragmenting = Fragmenting(context)
+        self._splitting = Splitting(context)
 
     async def perform(self, work: Work) -> None:
         """Look at a message whose time has come: given up, or seen to that it is offered."""
@@ -181,7 +152,7 @@ class Offering:
 
     async def _is_lonely(self, message: Message, sending: Sending, now: datetime) -> bool:
         """Whether a message must be bundled, and nobody came in time to go with it. [P2-3.5-06]"""
-        until = _needs_company_until(message, sending)
+        until = needs_company_until(message, sending)
         if until is None or now < until or not may_be_bundled(message, sending):
             return False
         channels = self._context.in_force.channels.at(message.channel or "")
@@ -206,7 +177,7 @@ class Offering:
         """The header of a message that is to be put into its channel; None: it is there."""
         store, stored = self._context.store, message.envelope
         there = await store.look(lambda reader: reader.offer(message.message_id))
-        if there is not None and not _is_reserved(there, message):
+        if there is not None and not is_reserved(there, message):
             return None
         assert stored is not None
         try:
@@ -269,12 +240,12 @@ class Offering:
         def places(tx: Transaction) -> list[Place]:
             return [one.place for one in may.places if not self.is_suspended(tx, one)]
 
-        def first(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
+        def first(tx: Transaction) -> tuple[_Given | None, str, bool] | None:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
                 return None, "", False
             return step(tx)
 
-        def step(tx: Transaction) -> tuple[WireForm | Signal | None, str, bool] | None:
+        def step(tx: Transaction) -> tuple[_Given | None, str, bool] | None:
             """None: so many were given up that the next step goes on."""
             served = places(tx)
             for _ in range(_AT_ONCE):
@@ -297,14 +268,29 @@ class Offering:
                 begun = step
             except Unplanned:
                 drained = await drain(context, places, now, items)
+            if outcome is not None and isinstance(outcome[0], Work):
+                await self._write_fragments(outcome[0])
+                outcome = drained = None
         given, name, new = outcome
-        if given is None:
+        if given is None or isinstance(given, Work):
             return None, new
         if isinstance(given, WireForm):
             context.count("send_attempts", outcome="pulled")
             context.settled.tell(name)
         _log.info("pulled", extra={"message_id": name, "peer": peer})
         return self.response(given), new
+
+    async def _write_fragments(self, work: Work) -> None:
+        """A bundle was cut for who asks now: its first fragment is what that one gets."""
+        context = self._context
+        context.in_hand.add(work.id)
+        try:
+            await self._splitting.perform(work)
+        except BaseException:
+            context.let_go[work.id] = False
+            raise
+        finally:
+            context.in_hand.discard(work.id)
 
     def _next(
         self,
@@ -368,10 +354,11 @@ class Offering:
         peer: str | None,
         dice: float,
         drained: Drained | None = None,
-    ) -> WireForm | None:
+    ) -> WireForm | Work | None:
         """The attempt is written down; None when the message is not to be handed out any more.
 
-        `Unplanned` where it may be bundled, and that was not planned.
+        `Unplanned` where it may be bundled, and that was not planned. Where its bundle is cut, the
+        work that writes the fragments.
         """
         context = self._context
         message = tx.message(Side.SENDING, message_id)
@@ -392,6 +379,8 @@ class Offering:
                 fail(context, tx, message, now, reason, message.timer)
                 return None
             if any(one.message_id == message_id for one in drained.units):
+                if isinstance(drained.made, Cut):
+                    return cut_bundle(context, tx, drained, now)
                 units, made = bundled(tx, drained, now)
                 return self._units_handed(tx, units, len(units), now, peer, dice, made.envelope)
         form = self._readable(tx, message, [message])
@@ -509,7 +498,9 @@ class Offering:
         self, tx: Transaction, reply: Message, now: datetime, peer: str | None, dice: float
     ) -> WireForm | None:
         """A reply that is the response leaves; None when it is not to any more."""
-        return self._handed(tx, reply.message_id, now, peer, dice)
+        handed = self._handed(tx, reply.message_id, now, peer, dice)
+        assert not isinstance(handed, Work)
+        return handed
 
     def respond(self, message: Message) -> Response:
         """A message as the response: large ones in pieces."""
@@ -517,11 +508,11 @@ class Offering:
 
     def _cut(self, tx: Transaction, message: Message) -> WireForm:
         """A fragment as it goes over the wire; `StoreDamaged` when its message is not there."""
-        whole = tx.message(Side.SENDING, message.part_of or "")
-        if whole is None:
+        units = split_units(tx, message.part_of or "")
+        if not units:
             raise StoreDamaged("the message that it is a part of is not there")
         sending = self._context.in_force.sending_of(message)
-        return self._fragmenting.form(whole, message, sending)
+        return self._fragmenting.form(units, message, sending)
 
     def form(
         self, primary: Message, units: Sequence[Message], envelope: bytes | None = None

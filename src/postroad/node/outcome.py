@@ -5,28 +5,28 @@ itself, when its time has come, when somebody resends, resumes or settles. One s
 each: fields, timer, journal, notice and the webhook's work together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.agreement.waiting import Policy, is_used_up
 from postroad.node.context import Context
 from postroad.node.ebxml_order import given_up
 from postroad.node.exchanging import moved
 from postroad.node.hearing import Hearing, Said, noted
-from postroad.node.in_force import Sending
-from postroad.node.journaling import about, signed
+from postroad.node.journaling import about
 from postroad.node.notifying import EVENTS, may_be_told, notification
-from postroad.node.partners import halt, not_reached, reached
+from postroad.node.partners import halt
 from postroad.node.sender_errors import is_told
 from postroad.node.split_outcome import (
-    await_receipt,
+    Following,
+    await_receipts,
     close_fragments,
     following,
     following_rejection,
+    settle_row,
     whole_left,
 )
 from postroad.node.wsrm_states import rested
@@ -39,23 +39,19 @@ from postroad.reliability.delivery import (
     Input,
     Life,
     Stage,
-    attempted,
     begun_anew,
     heard,
-    interrupted,
     settled,
-    woken,
 )
-from postroad.reliability.schedule import ONCE
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Message, Notice, Side, State, Stored, Work
+from postroad.store.records import Message, Notice, Side, State, Stored, Work
 from postroad.wire.ebxml import NONE
 
-_STAGES: Final = {State(stage.value): stage for stage in Stage}
-_STATES: Final = {stage: State(stage.value) for stage in Stage}
+STAGES: Final = {State(stage.value): stage for stage in Stage}
+STATES: Final = {stage: State(stage.value) for stage in Stage}
 _DOUBT: Final = {Stage.IN_DOUBT: MISSING_RECEIPT}
-_CODES: Final = {**_DOUBT, Stage.FAILED: "EBMS:0005", Stage.EXPIRED: "EBMS:0202"}
-_SAID: Final = {
+CODES: Final = {**_DOUBT, Stage.FAILED: "EBMS:0005", Stage.EXPIRED: "EBMS:0202"}
+SAID: Final = {
     Stage.IN_DOUBT: "no receipt came in time",
     Stage.FAILED: "it could not be sent",
     Stage.EXPIRED: "its time was over before it could be sent",
@@ -76,19 +72,6 @@ _FORWARDING: Final = {"in_doubt": "delivery_failed", "settled": None}
 _WAITS_BEHIND: Final = "; what is to follow in order waits until this is resent or settled"
 
 
-class Outcome(Struct, frozen=True):
-    """What became of an attempt."""
-
-    result: Input
-    hearing: Hearing | None = None
-    error_code: str | None = None
-    detail: str | None = None
-    peer: str | None = None
-    wire_bytes: int = 0
-    reached: bool = True
-    """Whether somebody was at the other end."""
-
-
 class Done(Struct, frozen=True):
     """What was committed, for those who wait for it."""
 
@@ -98,7 +81,6 @@ class Done(Struct, frozen=True):
     partners_changed: bool = False
 
 
-Step = Callable[[Transaction], Done | None]
 Keep = Callable[[bytes], Stored]
 
 
@@ -115,7 +97,7 @@ class Reason(Struct, frozen=True):
 def life_of(message: Message) -> Life:
     """An outgoing message as the machine sees it."""
     return Life(
-        _STAGES[message.state],
+        STAGES[message.state],
         message.created_at,
         message.tries,
         message.unanswered,
@@ -124,165 +106,7 @@ def life_of(message: Message) -> Life:
     )
 
 
-def attempt(
-    context: Context,
-    message: Message,
-    work: Work,
-    sending: Sending | None,
-    outcome: Outcome,
-    began: datetime,
-    hope: bool,
-    probe: bool = False,
-    policy: Policy | None = None,
-) -> Step:
-    """The step after an attempt; `hope`: a receipt is not the response, and may come later.
-
-    `policy` is for what is sent without a P-Mode.
-    """
-    args = (context, message, work, sending, outcome, began, hope, probe, policy)
-    step = attempted_unit(*args)
-    return lambda tx: step(tx, None)
-
-
-def attempted_unit(
-    context: Context,
-    message: Message,
-    work: Work,
-    sending: Sending | None,
-    outcome: Outcome,
-    began: datetime,
-    hope: bool,
-    probe: bool = False,
-    policy: Policy | None = None,
-    *,
-    alone: bool = True,
-    counts: bool = True,
-) -> Callable[[Transaction, Keep | None], Done | None]:
-    """The same for a unit of a bundle, if not `alone`: then the work is not touched.
-
-    It `counts` whether the partner was reached. The step is given what keeps the answer that units
-    have in common.
-    """
-    now, dice = context.clock(), context.dice()
-    policy = policy or (sending.policy if sending is not None else ONCE)
-    reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
-
-    def decide(found: Message, result: Input) -> Decision | None:
-        life = life_of(found)
-        if life.stage in AT_WORK:
-            out = result is Input.UNANSWERED or life.unanswered > 0
-            return attempted(
-                life,
-                result,
-                policy,
-                began=began,
-                now=now,
-                dice=dice,
-                hope=(hope and out) or _ways_left(found, sending) > 0,
-                probe=probe,
-            )
-        # It came to rest while this copy was under way.
-        return heard(life, result)
-
-    def done(tx: Transaction, found: Message, result: Input, keep: Keep | None) -> Done | None:
-        """What follows if the message is still as it was found."""
-        number = found.attempts + 1
-        decision = decide(found, result)
-
-        def note() -> None:
-            tx.record((attempt_event(message, outcome, began, number),))
-            if outcome.hearing is not None:
-                noted(tx, message, outcome.hearing, now, outcome.peer, keep)
-                moved(context, tx, message, outcome.hearing, now)
-
-        tried: dict[str, Any] = {
-            "attempts_were": found.attempts,
-            "attempts": number,
-            "wire_bytes": outcome.wire_bytes,
-            "transport": found.transport,
-        }
-        if decision is None:
-            if not tx.change_message(found.side, found.message_id, (found.state,), **tried):
-                return None
-            note()
-            if alone:
-                _leave(tx, found, work)
-            return Done(found.state, outcome.peer, outcome.detail)
-        args = (context, tx, found, decision, now, reason, work.id, note, work.owner)
-        if not apply(*args, alone=alone, **tried):
-            return None
-        return Done(_STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
-
-    def step(tx: Transaction, keep: Keep | None) -> Done | None:
-        changed_partner = counts and _partner(context, tx, message, outcome, now)
-        result = _believed(tx, message, outcome)
-        outcome_of = done(tx, message, result, keep)
-        if outcome_of is None:
-            fresh = tx.message(message.side, message.message_id)
-            if fresh is None:
-                if alone:
-                    tx.finish_work(work.id, work.owner)
-                return None
-            outcome_of = done(tx, on_next_way(fresh, sending), result, keep)
-            assert outcome_of is not None
-        if changed_partner:
-            return changed(outcome_of, partners_changed=True)
-        return outcome_of
-
-    return step
-
-
-def attempt_event(message: Message, outcome: Outcome, began: datetime, number: int) -> Event:
-    """What the journal says of an attempt."""
-    if outcome.result is Input.NOT_SENT:
-        more = {"peer": outcome.peer, "detail": outcome.detail}
-        return about(message, "send_failed", began, attempt=number, **more)
-    return about(
-        message,
-        left_as(message, number),
-        began,
-        attempt=number,
-        peer=outcome.peer,
-        envelope=message.bundle or message.message_id,
-        wire_bytes=outcome.wire_bytes,
-        evidence=signed(message),
-    )
-
-
-def left_as(message: Message, number: int) -> str:
-    """What the journal calls an attempt in which something left."""
-    if message.side is Side.FORWARDING:
-        return "forwarded"
-    return "sent" if number == 1 else "resent"
-
-
-def on_next_way(message: Message, sending: Sending | None) -> Message:
-    """A message whose retries over one transport are used up goes over the next one.
-
-    Retries count for each of them. [MS098-10.2.7-01] [RM000-1.3.1.4-05]
-    """
-    if sending is None or not _ways_left(message, sending):
-        return message
-    if life_of(message).stage not in AT_WORK or not is_used_up(sending.policy, message.tries):
-        return message
-    return changed(message, transport=message.transport + 1, tries=0)
-
-
-def _ways_left(message: Message, sending: Sending | None) -> int:
-    """How many further addresses of the partner there are."""
-    return 0 if sending is None else max(len(sending.addresses) - message.transport - 1, 0)
-
-
-def _believed(tx: Transaction, message: Message, outcome: Outcome) -> Input:
-    """What came of an attempt; an error that was heard before is no answer to this copy."""
-    if outcome.result not in (Input.REFUSED, Input.TURNED_AWAY) or outcome.hearing is None:
-        return outcome.result
-    said = outcome.hearing.said
-    again = said is not None and said.by_error and _is_known(tx, message, said)
-    return Input.UNANSWERED if again else outcome.result
-
-
-def _keeps_lane(message: Message, stage: Stage) -> bool:
+def keeps_lane(message: Message, stage: Stage) -> bool:
     """Whether what is to follow waits for a message: until somebody resends, settles or resumes.
 
     Nobody does that for what is carried for others.
@@ -302,30 +126,6 @@ def _waits(context: Context, message: Message) -> bool:
     match = context.in_force.match(message.pmode, message.leg)
     agreed = match.leg.ebxml if match is not None else None
     return agreed is not None and agreed.delivery_receipt != NONE and agreed.profile != "rm001"
-
-
-def _leave(tx: Transaction, message: Message, work: Work) -> None:
-    """The work of a message at rest: done, unless it keeps others in its lane from passing."""
-    if work.lane is None or not _keeps_lane(message, _STAGES[message.state]):
-        tx.finish_work(work.id, work.owner)
-        return
-    tx.postpone_work(work.id, None, owner=work.owner)
-    tx.expire_work(work.id, None)
-    tx.change_message(message.side, message.message_id, (message.state,), timer=work.id)
-
-
-def _partner(
-    context: Context, tx: Transaction, message: Message, outcome: Outcome, now: datetime
-) -> bool:
-    """Whether the partner was there changes how it stands with it."""
-    name = message.partner
-    if not outcome.reached:
-        not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
-        return True
-    if name in context.unwell and outcome.result is not Input.NOT_SENT:
-        reached(context, tx, name, now)
-        return True
-    return False
 
 
 def apply(
@@ -349,10 +149,10 @@ def apply(
     """
     life = decision.life
     stage = life.stage
-    state = _STATES[stage]
+    state = STATES[stage]
     code, detail = _why(stage, reason)
     lane = None
-    keeps = _keeps_lane(message, stage) or (stage is Stage.SENT and _waits(context, message))
+    keeps = keeps_lane(message, stage) or (stage is Stage.SENT and _waits(context, message))
     if keeps and timer is not None:
         waiting = tx.work(timer)
         lane = waiting.lane if waiting is not None else None
@@ -395,7 +195,7 @@ def apply(
     if message.part_of is not None:
         _follow(context, tx, message, decision, now, Reason(code, detail, reason.peer))
     elif message.split is not None and stage not in AT_WORK and stage is not Stage.SUSPENDED:
-        close_fragments(tx, message, stage, now)
+        close_fragments(tx, message, now)
     return True
 
 
@@ -413,13 +213,24 @@ def _follow(
     if life.stage in AT_WORK:
         return
     found = following(context, tx, fragment, life.stage, reason.detail)
-    follows = None if found is None else heard(life_of(found.whole), found.said)
-    if found is None or follows is None:
-        await_receipt(context, tx, fragment, now)
-        return
-    whole = found.whole
-    why = Reason(reason.error_code, found.detail, reason.peer)
-    apply(context, tx, whole, follows, now, why, whole.timer)
+    _follow_all(context, tx, found, now, reason)
+    await_receipts(context, tx, fragment, now)
+
+
+def _follow_all(
+    context: Context, tx: Transaction, found: Sequence[Following], now: datetime, reason: Reason
+) -> None:
+    """A message, or all units of a bundle, after what became of a fragment."""
+    for one in found:
+        follows = heard(life_of(one.whole), one.said)
+        if follows is None:
+            continue
+        why = Reason(reason.error_code, one.detail, reason.peer)
+        whole, alone = one.whole, not shares_row(one.whole)
+        apply(context, tx, whole, follows, now, why, whole.timer, alone=alone)
+    for row in {one.whole.timer for one in found if shares_row(one.whole)}:
+        if row is not None:
+            settle_row(tx, row)
 
 
 def _group_refused(
@@ -429,11 +240,7 @@ def _group_refused(
 
     Errors about a group (EBMS:0051, 0053, 0055) name a fragment that was acknowledged before.
     """
-    found = following_rejection(tx, fragment, reason.detail)
-    follows = None if found is None else heard(life_of(found.whole), found.said)
-    if found is not None and follows is not None:
-        why = Reason(reason.error_code, found.detail, reason.peer)
-        apply(context, tx, found.whole, follows, now, why, found.whole.timer)
+    _follow_all(context, tx, following_rejection(tx, fragment, reason.detail), now, reason)
 
 
 def _offer(tx: Transaction, message: Message, decision: Decision) -> None:
@@ -452,7 +259,7 @@ def _why(stage: Stage, reason: Reason) -> tuple[str | None, str | None]:
         return None, reason.answer
     if reason.detail is not None:
         return reason.error_code or _DOUBT.get(stage), reason.detail
-    return reason.error_code or _CODES.get(stage), _SAID.get(stage)
+    return reason.error_code or CODES.get(stage), SAID.get(stage)
 
 
 def _tell(
@@ -465,7 +272,7 @@ def _tell(
 ) -> None:
     """The journal, the application's notices and its webhook, where the message is at rest."""
     stage = decision.life.stage
-    state = _STATES[stage]
+    state = STATES[stage]
     closing = decision.closing
     if message.side is Side.FORWARDING and closing is not None:
         closing = _FORWARDING.get(closing, closing)
@@ -544,7 +351,7 @@ def answered(
 ) -> State | None:
     """A signal that came by itself: what it says is written down, and what follows from it."""
     said = hearing.said
-    again = said is not None and said.input is Input.REFUSED and _is_known(tx, message, said)
+    again = said is not None and said.input is Input.REFUSED and is_known(tx, message, said)
     noted(tx, message, hearing, now, peer, keep)
     moved(context, tx, message, hearing, now)
     return None if said is None or again else ended(context, tx, message, said, now, peer)
@@ -569,15 +376,18 @@ def ended(
     # Who is sending a copy writes down that attempt, and ends the work.
     timer = None if under_way else found.timer
     apply(context, tx, found, decision, now, reason, timer, alone=not shares_row(found))
-    return _STATES[decision.life.stage]
+    return STATES[decision.life.stage]
 
 
 def shares_row(message: Message) -> bool:
-    """Whether the row that sends it is that of a bundle; in a channel each unit has its own."""
-    return message.bundle is not None and message.channel is None
+    """Whether the row that sends it is that of a bundle; in a channel each unit has its own.
+
+    Fragments of a bundle are written by one row in any case.
+    """
+    return message.bundle is not None and (message.channel is None or message.split is not None)
 
 
-def _is_known(tx: Transaction, message: Message, said: Said) -> bool:
+def is_known(tx: Transaction, message: Message, said: Said) -> bool:
     """Whether an error was heard before: told twice it still answers one copy."""
     heard_before = tx.signals(message.side, message.message_id)
     return any(one.signal_id == said.signal_id for one in heard_before)
@@ -589,91 +399,6 @@ def _is_under_way(tx: Transaction, message: Message) -> bool:
         return message.channel is None
     waiting = tx.work(message.timer) if message.timer is not None else None
     return waiting is not None and waiting.owner is not None
-
-
-def due(message: Message, policy: Policy, now: datetime) -> Decision | None:
-    """Whether its time is over; None: it is to be sent."""
-    return woken(life_of(message), policy, now)
-
-
-def give_up(
-    context: Context, message: Message, work: Work, decision: Decision, now: datetime
-) -> Step:
-    """The step that ends a message for want of retries or time."""
-    stage = decision.life.stage
-    said = _SAID.get(stage, "")
-    detail = f"{said}; at last: {message.detail}" if message.detail else said
-    code = message.error_code if stage is Stage.FAILED else _CODES.get(stage)
-    reason = Reason(code, detail, message.peer)
-
-    def step(tx: Transaction) -> Done | None:
-        args = (context, tx, message, decision, now, reason, work.id)
-        alone = not shares_row(message)
-        if not apply(*args, owner=work.owner, alone=alone):
-            if not alone:
-                return None
-            # A receipt came meanwhile, or somebody began anew.
-            fresh = tx.message(message.side, message.message_id)
-            if fresh is None or life_of(fresh).stage not in AT_WORK:
-                tx.finish_work(work.id, work.owner)
-            else:
-                tx.postpone_work(work.id, now, owner=work.owner)
-            return None
-        state = _STATES[decision.life.stage]
-        return Done(state, message.peer, message.detail, decision.halted)
-
-    return step
-
-
-def left_behind(
-    tx: Transaction,
-    message: Message,
-    work: Work,
-    now: datetime,
-    why: str = "the node stopped while it was sending",
-) -> Message | None:
-    """Nobody knows what came of an attempt: the journal says that it may have left.
-
-    The message if it is to be sent again, by whoever has the work; None: it is at rest.
-    """
-    if message.part_of is not None and message.envelope is None:
-        # A fragment that was not made yet.
-        return message
-    number = message.attempts + 1
-    tx.record(
-        (
-            about(
-                message,
-                left_as(message, number),
-                now,
-                attempt=number,
-                envelope=message.bundle or message.message_id,
-                peer=message.peer,
-                detail=why,
-                evidence=signed(message),
-            ),
-        )
-    )
-    if message.state not in (State.READY, State.WAITING):
-        tx.change_message(message.side, message.message_id, (message.state,), attempts=number)
-        if message.bundle is None:
-            _leave(tx, message, work)
-        return None
-    life = interrupted(life_of(message), min(work.due_at, now))
-    tx.change_message(
-        message.side,
-        message.message_id,
-        (message.state,),
-        state=_STATES[life.stage],
-        attempts=number,
-        unanswered=life.unanswered,
-        first_sent_at=life.first_sent_at,
-        last_sent_at=life.last_sent_at,
-        timer=work.id,
-    )
-    if message.part_of is not None:
-        whole_left(tx, message, life, now)
-    return tx.message(message.side, message.message_id)
 
 
 def unpackable(
@@ -727,7 +452,7 @@ def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, w
         message.side,
         message.message_id,
         (message.state,),
-        state=_STATES[life.stage],
+        state=STATES[life.stage],
         tries=life.tries,
         updated_at=now,
         due_at=now,

@@ -53,7 +53,6 @@ from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
-from postroad.wire.soap import SoapVersion
 from postroad.wire.wsa import EndpointReference
 from postroad.wire.wsrm import Sequence
 
@@ -75,36 +74,24 @@ class Plan:
 
 def drafted(context: Context, draft: Draft, sending: Sending, now: datetime) -> Message:
     """The message of a draft, before it is packaged."""
-    agreed = sending.agreed
-    return Message(
-        Side.SENDING,
-        draft.message_id,
-        State.SUBMITTED,
-        now,
-        now,
-        pmode=sending.match.pmode.id,
-        leg=sending.match.number,
+    message = changed(
+        sending.common,
+        message_id=draft.message_id,
+        created_at=now,
+        updated_at=now,
         party=context.party,
         ref_to_message_id=draft.ref_to_message_id,
         conversation_id=draft.conversation_id,
-        from_party=str(agreed.from_party),
-        to_party=str(agreed.to_party),
-        from_role=agreed.from_party.role,
-        to_role=agreed.to_party.role,
-        service=TEST_SERVICE if draft.test else draft.service or str(agreed.service),
-        action=TEST_ACTION if draft.test else draft.action or agreed.action,
-        mpc=agreed.mpc if sending.dialect is None else None,
-        protocol=sending.protocol,
-        agreement=agreed.agreement_ref.value if agreed.agreement_ref else None,
         properties=draft.properties,
-        bytes=sum(one.content.size for one in draft.payloads),
-        payload_digests=tuple(f"sha256:{one.sha256.hex()}" for one in draft.payloads),
-        soap=soap_version(sending.match.leg).number
-        if sending.dialect is None
-        else SoapVersion.SOAP_11.number,
-        peer=sending.address or None,
-        channel=sending.channel,
+        bytes=sum([one.content.size for one in draft.payloads]),
+        payload_digests=tuple([f"sha256:{one.sha256.hex()}" for one in draft.payloads]),
     )
+    if draft.test:
+        return changed(message, service=TEST_SERVICE, action=TEST_ACTION)
+    if draft.service or draft.action:
+        service, action = draft.service or message.service, draft.action or message.action
+        return changed(message, service=service, action=action)
+    return message
 
 
 def unpacked(tx: Transaction, payload: DraftPayload) -> StoredPart:
@@ -135,7 +122,7 @@ def _stored(
 
 def packed(tx: Transaction, part: PackedPart) -> StoredPart:
     """A payload kept in its signed form."""
-    named = tuple((one.name, one.value, one.type) for one in part.properties)
+    named = tuple([(one.name, one.value, one.type) for one in part.properties])
     return _stored(tx, part.payload, part.content, part.wire_type, part.compressed, named)
 
 
@@ -342,7 +329,7 @@ class Packaging:
         """The message is a source from now on; its fragments are written next."""
         context, store = self._context, self._context.store
         made, now = await self._persisted(cut.made), context.clock()
-        data = None if cut.data is None else await store.persist(cut.data)
+        cut = await cut.persisted(store)
 
         def step(tx: Transaction) -> None:
             fields: dict[str, Any] = {
@@ -350,7 +337,7 @@ class Packaging:
                 "envelope": tx.keep(made.envelope),
                 "parts": _kept(tx, message, made),
                 "boundary": cut.boundary,
-                "split": changed(cut.split, stored=None if data is None else tx.keep(data)),
+                "split": cut.kept(tx),
                 "timer": work.id,
                 "updated_at": now,
             }

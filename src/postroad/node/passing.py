@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from postroad.agreement.routes import Route
 from postroad.msh.forwarding import contradictions
+from postroad.node.catching import WholeCatch
 from postroad.node.context import Context
 from postroad.node.forwarding import Letter
 from postroad.node.journaling import about
@@ -100,11 +101,13 @@ class Journey:
         self.taken = reply.status < 400
         self.said = f"the next MSH answered HTTP {reply.status}; {size} bytes were passed back"
 
-    async def whole(self, head: Reply | None = None) -> Reply:
-        """An answer that goes no further."""
+    async def whole(self, catch: WholeCatch, head: Reply | None = None) -> Reply:
+        """An answer that does not go back to the sender."""
         head = head or await self.passage.head()
-        body = b"".join([piece async for piece in self.passage.pieces()])
-        return Reply(head.status, head.content_type, head.headers, body)
+        catch.reader(head.content_type)
+        async for piece in self.passage.pieces():
+            catch(piece)
+        return head
 
     async def end(self, taken: bool, said: str) -> None:
         """The answer came, or nobody wants more of it."""

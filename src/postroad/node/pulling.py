@@ -41,10 +41,14 @@ from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
 from postroad.wire.ebms3 import Selection, SignalMessage
 from postroad.wire.errors import EbmsError
-from postroad.wire.soap import SoapVersion
+from postroad.wire.multihop import find_routing_input
+from postroad.wire.soap import Envelope, SoapVersion
+from postroad.wire.wsrm_faults import read_rm_fault
 from postroad.wire.xml import mentions
 
 _EMPTY: Final = "EBMS:0006"
+_FOR_A_SEQUENCE: Final = (State.SUBMITTED, State.READY)
+"""A message in these may wait for its sequence, and the answer about that for a request."""
 _LOOK: Final = 1.0
 """Seconds until P-Modes that changed are noticed."""
 _MOST_GROWTH: Final = 64
@@ -203,9 +207,11 @@ class Puller:
 
     async def _awaits(self, match: Match) -> bool:
         """Whether messages of a P-Mode wait for a receipt; where none is sent, errors may come."""
-        if not wants_receipt(match.leg) and wsrm_of(match.leg) is None:
+        reliable = wsrm_of(match.leg) is not None
+        if not wants_receipt(match.leg) and not reliable:
             return True
-        wanted = Wanted(Side.SENDING, (State.WAITING,), match.pmode.id, limit=1)
+        states = (State.WAITING, *_FOR_A_SEQUENCE) if reliable else (State.WAITING,)
+        wanted = Wanted(Side.SENDING, states, match.pmode.id, limit=1)
         return bool(await self._context.store.look(lambda reader: reader.messages(wanted)))
 
     async def pull(
@@ -444,8 +450,8 @@ class Puller:
     async def _signal(self, look: Look, capture: Capture, asked: str, url: str) -> Got:
         """What is said about a message of ours; or that nothing is there, or what is wrong."""
         found = look.found
-        if found.envelope is not None and look.is_rm_message:
-            acked = await self._receiver.reliable.hear(look, url, self._context.clock())
+        if found.envelope is not None and look.is_rm_message and _is_for_us(found.envelope):
+            acked = await self._receiver.reliable.pulled(look, url, self._context.clock())
             return Got(answered=acked[0] if acked else asked)
         refs = [one.message_info.ref_to_message_id for one in _signals(found)]
         if any(ref and ref != asked for ref in refs):
@@ -466,6 +472,11 @@ class Puller:
         """The journal is told too; the partner keeps what it has."""
         await self._receiver.note(code, f"nothing could be pulled: {said}", url)
         return Got(trouble=said)
+
+
+def _is_for_us(envelope: Envelope) -> bool:
+    """Whether it is about a sequence in which this node sends; not a fault about its request."""
+    return read_rm_fault(envelope) is None or find_routing_input(envelope) is not None
 
 
 def _signals(found: Inspection) -> tuple[SignalMessage, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from postroad.msh.capture import Capture
 from postroad.msh.fragment_group import Group
 from postroad.msh.joined import capture_joined
+from postroad.node.beside import beside
 from postroad.store.fragments import StoredFragment
 from postroad.store.interface import Store
 from postroad.store.records import Stored
@@ -100,11 +101,14 @@ class _Ahead:
     def _read(self, store: Store, limits: Limits, group: Group) -> None:
         capture = None
         try:
-            capture = capture_joined(group, self.data, new_sink=store.new_sink, limits=limits)
+            capture = capture_joined(
+                group, self.data, new_sink=store.new_sink, limits=limits, aside=beside
+            )
         except Exception:
             # What is wrong is found, and told, by who joins the message.
             pass
         finally:
+            self.data.give_up()
             self._capture.set_result(capture)
 
     async def captured(self, group: Group, there: Sequence[StoredFragment]) -> Capture | None:

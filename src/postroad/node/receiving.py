@@ -8,7 +8,7 @@ and leaves an event in the journal.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from lxml import etree
@@ -46,16 +46,50 @@ from postroad.node.wsrm_serving import SequenceRequests
 from postroad.store.interface import StoreBusy, StoreError, StoreFull
 from postroad.store.records import Side, State
 from postroad.transport.http_body import TooLarge, Truncated
-from postroad.wire.ebms3 import SignalMessage
+from postroad.wire.ebms3 import GZIP, SignalMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion, UnknownEnvelope
 from postroad.wire.soap_faults import Fault, read_fault, version_mismatch_fault
 from postroad.wire.xml import mentions
 
-_IN_ONE_PIECE: Final = 64 * 1024
+_IN_ONE_PIECE: Final = 512 * 1024
+"""Bodies up to this size are cut when all of it came."""
+_TOGETHER: Final = 64 * 1024
+"""Bodies up to this size are cut, read and judged without a pause in between."""
 _MAY_GROW: Final = 16 * 1024
 """Bytes of payloads that could become a hundred milliseconds' worth by decompression."""
+_UNKNOWN: Final = datetime.min.replace(tzinfo=UTC)
 _log = logging.getLogger("postroad.receive")
+
+
+class _Coming:
+    """A request on its way through the first steps, which are done for many at once."""
+
+    __slots__ = (
+        "at",
+        "body",
+        "capture",
+        "content_type",
+        "judged",
+        "look",
+        "readable",
+        "size",
+        "whole",
+    )
+
+    def __init__(self, content_type: str | None, body: bytes, size: int) -> None:
+        self.content_type = content_type
+        self.body = body
+        self.size = size
+        self.whole: Body | None = None
+        """The body as it came, where it may be for others."""
+        self.capture: Capture | None = None
+        self.look: Look | None = None
+        self.at = _UNKNOWN
+        """When it was looked at."""
+        self.readable: bool | None = None
+        """None: nobody has read it yet."""
+        self.judged = False
 
 
 class Receiver:
@@ -73,9 +107,8 @@ class Receiver:
         self._forwarding = Forwarding(context)
         self._collecting = Collecting(context)
         self.streaming: Streaming | None = None
-        self._cut: Together[tuple[str | None, bytes], Capture] = Together(
-            lambda given: self._captured(*given)
-        )
+        self._cut: Together[_Coming, None] = Together(self._capture)
+        self._walk: Together[_Coming, None] = Together(self._judge, self._capture, self._look_at)
 
     async def receive(self, request: Request) -> Response:
         """Take one message in; the response is sent when everything is durable."""
@@ -93,7 +126,7 @@ class Receiver:
                 if isinstance(taken, Response):
                     return taken
                 request = taken
-            capture, size, body = await self._read(request)
+            coming = await self._read(request)
         except Truncated as cut:
             await note(
                 self._context, "EBMS:0007", f"the body was cut short: {cut}", now, request.peer
@@ -106,44 +139,52 @@ class Receiver:
         except EbmsError as wrong:
             status = 415 if wrong.location == "HTTP" and wrong.code == "EBMS:0007" else 400
             return await self._unreadable(wrong, now, request, status)
-        now = self._context.clock()
-        if body is not None and request.found is None:
-            request = changed(request, found=self._forwarding.found(capture))
-        lens = self._context.in_force.lens(now, self._context.store.new_sink)
-        look = Look(capture, lens, _parsed(request, size))
+        capture, look, size, body = coming.capture, coming.look, coming.size, coming.whole
+        assert capture is not None
+        if look is None:
+            now = self._context.clock()
+            if body is not None and request.found is None:
+                request = changed(request, found=self._forwarding.found(capture))
+            lens = self._context.in_force.lens(now, self._context.store.new_sink)
+            look = Look(capture, lens, _parsed(request, size))
+        else:
+            now = coming.at
         try:
             if body is not None:
                 passed_on = await self._forwarding.take(capture, body, request)
                 if passed_on is not None:
                     return passed_on
-                body = None
+                coming.whole = body = None
             if size <= AT_ONCE:
-                return await self._look(look, capture, request, size, now)
+                return await self._look(look, coming, request, now)
             return await self._look_aside(look, capture, request, size, now)
         except StoreError as full:
             # What a traceback holds on to, the parts of the message too, would outlive it.
             return await self._not_stored(look, full.with_traceback(None), now, request)
 
-    async def _read(self, request: Request) -> tuple[Capture, int, Body | None]:
+    async def _read(self, request: Request) -> "_Coming":
         """The body cut into its parts as it comes, and kept whole where it may be for others."""
         incoming: Incoming | None = None
         recording: Recording | None = None
         may_pass = self._forwarding.is_on
         size = 0
-        small = b""
+        pieces: list[bytes] = []
         try:
             async for chunk in request.body:
                 size += len(chunk)
                 if size <= _IN_ONE_PIECE:
                     # Most messages are cut quickest in one piece, together with others.
-                    small = small + chunk if small else chunk
+                    pieces.append(chunk)
                     continue
                 if incoming is None:
                     incoming = self._incoming(request.content_type)
-                    incoming.feed(small)
                     if may_pass:
                         recording = Recording(self._context.store.new_sink())
-                        recording.write(small)
+                    for piece in pieces:
+                        incoming.feed(piece)
+                        if recording is not None:
+                            recording.write(piece)
+                    pieces.clear()
                 incoming.feed(chunk)
                 if recording is not None:
                     recording.write(chunk)
@@ -153,48 +194,79 @@ class Receiver:
             if recording is not None:
                 recording.discard()
             raise
-        if incoming is None:
-            whole = body_of(small) if may_pass else None
-            return await self._cut((request.content_type, small)), size, whole
-        return incoming.close(), size, recording.finish() if recording is not None else None
+        small = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        coming = _Coming(request.content_type, small, size)
+        if incoming is not None:
+            coming.capture = incoming.close()
+            coming.whole = recording.finish() if recording is not None else None
+        elif may_pass or size > _TOGETHER:
+            coming.whole = body_of(small) if may_pass else None
+            await self._cut(coming)
+        else:
+            await self._walk(coming)
+        return coming
 
     def _incoming(self, content_type: str | None) -> Incoming:
         context = self._context
         return Incoming(content_type, new_sink=context.store.new_sink, limits=context.limits)
 
-    def _captured(self, content_type: str | None, body: bytes) -> Capture:
+    def _capture(self, coming: "_Coming") -> None:
         """A body that came whole, cut into its parts."""
-        incoming = self._incoming(content_type)
+        incoming = self._incoming(coming.content_type)
         try:
-            incoming.feed(body)
+            incoming.feed(coming.body)
         except BaseException:
             incoming.abort()
             raise
-        return incoming.close()
+        coming.capture = incoming.close()
+        coming.body = b""
+
+    def _look_at(self, coming: "_Coming") -> None:
+        """What a message says of itself, where nobody else is to see it first."""
+        assert coming.capture is not None
+        coming.at = self._context.clock()
+        lens = self._context.in_force.lens(coming.at, self._context.store.new_sink)
+        coming.look = Look(coming.capture, lens)
+        coming.readable = coming.look.read()
+
+    def _judge(self, coming: "_Coming") -> None:
+        """Whether it is to be believed, where that is quickly told of a user message."""
+        look = coming.look
+        assert look is not None
+        assert coming.capture is not None
+        if coming.readable and look.has_user_message and not _may_grow(coming.capture):
+            look.judge(look.terms())
+            coming.judged = True
 
     async def _look(
-        self, look: Look, capture: Capture, request: Request, size: int, now: datetime
+        self, look: Look, coming: "_Coming", request: Request, now: datetime
     ) -> Response:
-        if not await self._context.read(look):
+        readable = coming.readable
+        if readable is None:
+            readable = await self._context.read(look)
+        if not readable:
             return await self._unreadable(look.found.problems[0], now, request, 400)
-        found = look.found
-        if found.is_ebxml:
-            return await self.ebxml.receive(look, capture, request, size, now)
-        if request.speaks_ebxml and found.messaging is None:
-            return await self._headless(found, now, request)
-        if look.is_rm_message:
-            return await self.reliable.receive(look, request.peer, request.client_certificate, now)
-        if look.is_wsr_message:
-            return await self._accepting.reliably.receive(look, request.peer, now)
-        if _is_message(found):
+        assert coming.capture is not None
+        found, capture, size = look.found, coming.capture, coming.size
+        if not coming.judged:
+            if found.is_ebxml:
+                return await self.ebxml.receive(look, capture, request, size, now)
+            if request.speaks_ebxml and found.messaging is None:
+                return await self._headless(found, now, request)
+            if look.is_rm_message:
+                given = look, request.peer, request.client_certificate, now
+                return await self.reliable.receive(*given)
+            if look.is_wsr_message:
+                return await self._accepting.reliably.receive(look, request.peer, now)
+            if not _is_message(found):
+                return await self._signals(look, capture, request, now)
             if _may_grow(capture):
                 await asyncio.to_thread(look.judge, look.terms())
             else:
                 await self._context.judge((look, look.terms()))
-            return await self._accepting.take(
-                Arrival(found, capture, request.peer, size, now, request.client_certificate)
-            )
-        return await self._signals(look, capture, request, now)
+        return await self._accepting.take(
+            Arrival(found, capture, request.peer, size, now, request.client_certificate)
+        )
 
     async def _look_aside(
         self, look: Look, capture: Capture, request: Request, size: int, now: datetime
@@ -444,7 +516,12 @@ def _may_grow(capture: Capture) -> bool:
 
     Which of them are compressed is known for sure only after decryption.
     """
-    return sum(one.content.size for one in capture.attachments) > _MAY_GROW
+    if sum([one.content.size for one in capture.attachments]) <= _MAY_GROW:
+        return False
+    envelope = capture.envelope
+    # An entity could hide the name; what is encrypted has its type in the header all the same.
+    named = mentions(envelope, b"gzip") or b"&" in envelope
+    return named or any(one.content_type.media_type == GZIP for one in capture.attachments)
 
 
 def _spoken(content_type: str | None) -> SoapVersion:

@@ -6,10 +6,10 @@ nothing of it.
 """
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace as changed
@@ -25,6 +25,7 @@ from postroad.transport.http_body import TooLarge, Truncated
 from postroad.wire.limits import MIB
 from postroad.wire.restart import unsatisfied
 
+Receive = Callable[[Request], Coroutine[Any, Any, Response]]
 _LONG_NAME: Final = 32
 """Characters of a name that nobody guesses."""
 _LARGEST_ANSWER: Final = MIB
@@ -35,17 +36,18 @@ _TEXT: Final = "text/plain; charset=utf-8"
 class Restarting:
     """The uploads of a node; `receive` takes a message in, as the walk in does."""
 
-    def __init__(self, context: Context, receive: Callable[[Request], Awaitable[Response]]) -> None:
+    def __init__(self, context: Context, receive: Receive) -> None:
         self._context = context
         self._receive = receive
         self._open: dict[Key, Reception] = {}
         self._numbers = itertools.count(1)
 
-    async def receive(self, request: Request) -> Response:
+    def receive(self, request: Request) -> Coroutine[Any, Any, Response]:
         """Take one message in, or answer what is asked about an upload."""
         upload = request.upload
-        if upload is None:
-            return await self._receive(request)
+        return self._receive(request) if upload is None else self._received(request, upload)
+
+    async def _received(self, request: Request, upload: Upload) -> Response:
         if not self._context.in_force.restarts:
             return await self._unknown(request, upload, 405)
         key = _key(request, upload)

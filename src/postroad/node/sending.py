@@ -26,6 +26,14 @@ from postroad.msh.outbound import Package, WireForm, WirePart, wire_form
 from postroad.msh.securing import signing
 from postroad.msh.wsreliability import write_poll
 from postroad.msh.wsrm import sent_sequence
+from postroad.node.attempts import (
+    Outcome,
+    Step,
+    attempt,
+    due,
+    give_up,
+    on_next_way,
+)
 from postroad.node.bundle_hearing import hear_units, of_the_whole
 from postroad.node.bundle_outcome import attempt_all, give_up_all, unit_ids, units_of
 from postroad.node.carrying import Carrying
@@ -35,11 +43,13 @@ from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
 from postroad.node.exchanging import has_alternate
 from postroad.node.forwarding import station_of
-from postroad.node.fragmenting import Fragmenting
+from postroad.node.fragmenting import Fragmenting, Units
+from postroad.node.good_end import Ending, GoodEnd, is_good
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
+from postroad.node.in_one_step import InOneStep
 from postroad.node.mailing import Mailing
-from postroad.node.outcome import Outcome, Step, attempt, due, give_up, on_next_way
+from postroad.node.outcome import Done
 from postroad.node.service import Refused
 from postroad.node.together import Together
 from postroad.node.turns import Turns
@@ -69,6 +79,7 @@ from postroad.transport.http_outgoing import Outgoing as Request
 from postroad.wire.content import Content, read_all
 from postroad.wire.ebxml import Dialect
 from postroad.wire.errors import EbmsError
+from postroad.wire.limits import MIB
 from postroad.wire.soap import SoapVersion
 
 _LEAST_WAIT: Final = 1.0
@@ -76,6 +87,8 @@ _LEAST_WAIT: Final = 1.0
 IN_ONE_PIECE: Final = 256 * 1024
 _FRAGMENTS: Final = 4
 """Fragments on their way to a partner at once: each fills the line by itself."""
+_AT_HAND: Final = 32 * MIB
+"""So much that was read a moment ago is in memory still."""
 _SEALED_TYPE: Final = "application/octet-stream"
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
 VERSIONS: Final = {version.number: version for version in SoapVersion}
@@ -98,8 +111,13 @@ class Outgoing(Struct, frozen=True):
     """Retention removed some of them."""
     sent_units: Mapping[str, SentMessage] | None = None
     """What was sent of each of them, while that is in memory."""
-    whole: Message | None = None
+    whole: Units = ()
     """Of a fragment: the message that it is a part of."""
+
+
+Good = tuple[Message, Work, Sending, Outcome, datetime, bool]
+"""A message that came to a good end, its work, how it was sent, its receipt, when it was sent, and
+whether that was a probe."""
 
 
 class Sender:
@@ -117,6 +135,9 @@ class Sender:
         )
         self._prepare: Together[tuple[Outgoing, Sending, str, datetime], WireForm] = Together(
             lambda given: self._form(*given)
+        )
+        self._end_well: InOneStep[Good, Done | None] = InOneStep(
+            context.store, self._all_ended, lambda tx, one: self._after(*one)(tx)
         )
         self._carrying = Carrying(context, client, self._timeouts, station_of(context))
         self.sequences = Sequences(context, client)
@@ -214,7 +235,7 @@ class Sender:
             )
         return attempt(context, message, outgoing.work, sending, outcome, context.clock(), False)
 
-    async def _step(self, outgoing: Outgoing) -> Step:
+    async def _step(self, outgoing: Outgoing) -> Step | Good:
         """What is to be committed: after an attempt, or because none is due."""
         context, message, work = self._context, outgoing.message, outgoing.work
         began = context.clock()
@@ -325,10 +346,11 @@ class Sender:
             return outgoing.sent_units
         return sent_messages(self._envelope(outgoing), self._context.limits)
 
-    async def _one_step(self, outgoing: Outgoing, sending: Sending, began: datetime) -> Step:
+    async def _one_step(self, outgoing: Outgoing, sending: Sending, began: datetime) -> Step | Good:
         context, message, work = self._context, outgoing.message, outgoing.work
         message = on_next_way(message, sending)
-        outgoing = changed(outgoing, message=message)
+        if message is not outgoing.message:
+            outgoing = changed(outgoing, message=message)
         address = sending.addresses[min(message.transport, len(sending.addresses) - 1)]
         given_up = due(message, sending.policy, began)
         if given_up is not None:
@@ -359,8 +381,30 @@ class Sender:
         if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
             outcome = changed(outcome, result=Input.LEFT)
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
-        probes = outgoing.probes
-        return attempt(context, message, work, sending, outcome, began, sending.later, probes)
+        good = (message, work, sending, outcome, began, outgoing.probes)
+        return good if is_good(context, message, outcome) else self._after(*good)
+
+    def _after(
+        self,
+        message: Message,
+        work: Work,
+        sending: Sending,
+        outcome: Outcome,
+        began: datetime,
+        probes: bool,
+    ) -> Step:
+        """The step after an attempt."""
+        args = (message, work, sending, outcome, began, sending.later, probes)
+        return attempt(self._context, *args)
+
+    def _all_ended(self, tx: Transaction, ended: Sequence[Good]) -> list[Done | None]:
+        """What `_after` writes for each of those that came to a good end."""
+        context = self._context
+        endings = [Ending(message, outcome, began) for message, _, _, outcome, began, _ in ended]
+        if not GoodEnd(context, endings, context.clock()).write(tx):
+            return [self._after(*one)(tx) for one in ended]
+        tx.finish_works([work.id for _, work, *_ in ended], context.owner)
+        return [Done(State.ACKNOWLEDGED, one.outcome.peer) for one in endings]
 
     async def _in_sequence(self, outgoing: Outgoing, sending: Sending) -> Outgoing:
         """A message whose sequence is gone goes into the next one, under another number."""
@@ -407,10 +451,13 @@ class Sender:
         policy = SIGNALS if message.signal else ONCE
         return dataclasses.replace(sending, policy=policy, awaits=False, later=False)
 
-    async def _settle(self, outgoing: Outgoing, step: Step) -> None:
+    async def _settle(self, outgoing: Outgoing, step: Step | Good) -> None:
         """Make the outcome durable, and tell those who wait for it."""
         context, message = self._context, outgoing.message
-        done = await context.store.run(step)
+        if isinstance(step, tuple):
+            done = await self._end_well(step)
+        else:
+            done = await context.store.run(step)
         if done is None:
             return
         if done.partners_changed:
@@ -434,7 +481,7 @@ class Sender:
         """The message as it goes over the wire."""
         message, store = outgoing.message, self._context.store
         assert message.envelope is not None
-        if outgoing.whole is not None:
+        if outgoing.whole:
             return self._fragmenting.form(outgoing.whole, message, sending)
         contents: list[Content]
         if outgoing.made is not None:
@@ -469,7 +516,7 @@ class Sender:
         return Request(
             url,
             form.content_type,
-            _body(form),
+            _body(form, at_hand=_was_just_read(message)),
             soap_action(form, sending.dialect),
             sending.tls,
             self._patience(message, sending),
@@ -716,11 +763,16 @@ def _captured(reply: Reply, context: Context) -> Capture:
     return incoming.close()
 
 
-def _body(form: WireForm) -> Body:
+def _body(form: WireForm, *, at_hand: bool) -> Body:
     length = form.length
     if length <= IN_ONE_PIECE:
-        return b"".join(form.pieces())
-    return Pieces(length, form.pieces)
+        return form.whole()
+    return Pieces(length, form.pieces, at_hand and length <= _AT_HAND)
+
+
+def _was_just_read(message: Message) -> bool:
+    """A fragment is digested right before it is sent, the first time; encrypting takes longer."""
+    return message.part_of is not None and message.attempts == 0 and message.seal is None
 
 
 def soap_action(form: WireForm, dialect: Dialect | None) -> tuple[tuple[str, str], ...]:

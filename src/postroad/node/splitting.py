@@ -7,6 +7,7 @@ source, and ends what is left of its fragments when that is at rest.
 """
 
 import asyncio
+from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import Struct
@@ -27,19 +28,21 @@ from postroad.msh.outbound import (
 )
 from postroad.msh.splitting import fragment_count, group_id, stretch
 from postroad.node.context import Context
-from postroad.node.fragmenting import AT_WORK, Fragmenting, SecuredFragment, secured
+from postroad.node.fragmenting import Fragmenting, SecuredFragment, Units, secured
 from postroad.node.in_force import Sending
-from postroad.node.offering import offer, offer_work
-from postroad.node.outcome import Reason, apply, begin_anew, life_of
+from postroad.node.offers import offer, offer_work
+from postroad.node.outcome import Reason, apply, begin_anew, life_of, shares_row
 from postroad.node.service import Refused
-from postroad.node.split_outcome import AT_ONCE, close_fragments
+from postroad.node.split_outcome import AT_ONCE, close_fragments, settle_row
+from postroad.node.split_units import AT_WORK, are_all, at_work, source_id, split_units
 from postroad.reliability.awareness import MISSING_RECEIPT
-from postroad.reliability.delivery import Input, Stage, begun_anew, heard
+from postroad.reliability.delivery import Input, begun_anew, heard
 from postroad.reliability.schedule import ends_at
-from postroad.store.interface import Transaction
+from postroad.store.interface import Store, Transaction
 from postroad.store.records import Message, Side, Split, State, Work
 from postroad.wire import xml
 from postroad.wire.content import Content
+from postroad.wire.receipts import unit_references
 from postroad.wire.soap import read_envelope
 
 _LOST = "all fragments arrived, and no receipt for the message came in time"
@@ -55,6 +58,21 @@ class Cut(Struct, frozen=True):
     split: Split
     data: Content | None
     """The compressed form."""
+
+    async def persisted(self, store: Store) -> "Cut":
+        """With the compressed form on the disk."""
+        return self if self.data is None else changed(self, data=await store.persist(self.data))
+
+    def kept(self, tx: Transaction) -> Split:
+        """What the source remembers of it."""
+        return changed(self.split, stored=None if self.data is None else tx.keep(self.data))
+
+    def of_secondaries(self) -> list[Split]:
+        """What the other units of a bundle remember: their fragments are those of the source."""
+        units = self.made.secondaries
+        bare = changed(self.split, units=())
+        parts = unit_references(self.split.references, units, None)
+        return [changed(bare, references=own) for own in parts]
 
 
 def may_be_cut(sending: Sending, size: int) -> bool:
@@ -106,23 +124,29 @@ def cut_units(
     terms = sending.splitting
     assert terms is not None
     made = packaged(context, units, sending, now, bare=True)
-    boundary = f"=_{context.entropy(15).hex()}"
+    boundary = context.long_boundary()
     form = _form(made, boundary)
     if not made.parts or form.length <= terms.cut:
         return None
     data, size = None, form.length
     if terms.algorithm is not None:
-        coded = compressed(terms.algorithm, form.content(), new_sink=context.store.new_sink)
-        data, size = coded.content, coded.content.size
+        data = compressed(terms.algorithm, form.content(), new_sink=context.store.new_sink)
+        size = data.size
     count = fragment_count(size, terms.cut)
     references = part_references(
         read_envelope(xml.parse(made.envelope, context.limits)),
         [attachment(part) for part in made.parts],
     )
     name = made.user_message.message_info.message_id
-    group = group_id(name, context.entropy, made_here=made_here)
     split = Split(
-        group, terms.cut, count, size, form.length, terms.algorithm, references=references
+        group_id(name, context.entropy, made_here=made_here),
+        terms.cut,
+        count,
+        size,
+        form.length,
+        terms.algorithm,
+        references=references,
+        units=tuple([one.message_info.message_id for one in made.secondaries]),
     )
     return Cut(made, boundary, split, data)
 
@@ -145,21 +169,23 @@ class Splitting:
     async def perform(self, work: Work) -> None:
         """Do what is due for a source."""
         context, store = self._context, self._context.store
-        whole = await store.look(lambda reader: reader.message(Side.SENDING, work.message_id))
-        if whole is None or whole.split is None:
+        units = await store.look(lambda reader: split_units(reader, work.message_id))
+        cut = units[0].split if units else None
+        if cut is None:
             await store.run(lambda tx: tx.finish_work(work.id, work.owner))
-        elif whole.state not in AT_WORK:
+        elif not at_work(units):
             await store.run(lambda tx: _closed(tx, work, context.clock()))
-        elif whole.split.written < whole.split.count:
-            await self._write(whole, work)
+        elif cut.written < cut.count:
+            await self._write(units, work)
         else:
             await store.run(lambda tx: _look(context, tx, work, context.clock()))
-            context.settled.tell(whole.message_id)
+            for one in units:
+                context.settled.tell(one.message_id)
             context.told()
 
-    async def _write(self, whole: Message, work: Work) -> None:
+    async def _write(self, units: Units, work: Work) -> None:
         """Write all fragments that are missing, in the order of their numbers. [P2-4.4.2-15]"""
-        context = self._context
+        context, whole = self._context, units[0]
         try:
             sending = context.in_force.sending_of(whole)
         except Refused as refused:
@@ -173,7 +199,7 @@ class Splitting:
             if going.split.written >= going.split.count:
                 await context.store.run(lambda tx: _look(context, tx, work, context.clock()))
                 return
-            going = await self._write_some(going, sending)
+            going = await self._write_some((going, *units[1:]), sending)
             context.work_came.set()
         await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
 
@@ -191,18 +217,19 @@ class Splitting:
         while await self._context.store.run(step) == AT_ONCE:
             pass
 
-    async def _write_some(self, whole: Message, sending: Sending) -> Message | None:
+    async def _write_some(self, units: Units, sending: Sending) -> Message | None:
         """Some fragments more; the source after that, or None when it is at rest by now."""
-        context, now = self._context, self._context.clock()
+        context, whole, now = self._context, units[0], self._context.clock()
         assert whole.split is not None
         cut = whole.split
         begin = cut.written + 1
         numbers = range(begin, min(begin + AT_ONCE, cut.count + 1))
-        fragments = [_fragment(context, whole, number, now) for number in numbers]
+        oldest = min(one.created_at for one in units)
+        fragments = [_fragment(context, whole, oldest, number, now) for number in numbers]
         made: list[SecuredFragment | None] = [None] * len(fragments)
         if whole.channel is not None:
             # Who pulls does not wait for a signature.
-            source = self._fragmenting.source(whole, sending)
+            source = self._fragmenting.source(units, sending)
             made = [
                 await asyncio.to_thread(secured, context, source, one, sending, now)
                 for one in fragments
@@ -210,8 +237,9 @@ class Splitting:
             header = source.splitting.messaging.user_messages[0]
 
         def step(tx: Transaction) -> Message | None:
-            found = tx.message(Side.SENDING, whole.message_id)
-            if found is None or found.split is None or found.state not in AT_WORK:
+            there = split_units(tx, whole.message_id)
+            found = there[0] if at_work(there) else None
+            if found is None or found.split is None:
                 return None
             if (found.split.group_id, found.split.written) != (cut.group_id, cut.written):
                 return None
@@ -233,7 +261,9 @@ class Splitting:
         return await context.store.run(step)
 
 
-def _fragment(context: Context, whole: Message, number: int, now: datetime) -> Message:
+def _fragment(
+    context: Context, whole: Message, created_at: datetime, number: int, now: datetime
+) -> Message:
     """A fragment as a message of its own, still to be made. [P2-4.4.2-08]"""
     cut = whole.split
     assert cut is not None
@@ -241,7 +271,7 @@ def _fragment(context: Context, whole: Message, number: int, now: datetime) -> M
         Side.SENDING,
         context.new_id(now),
         State.READY,
-        whole.created_at,
+        created_at,
         now,
         pmode=whole.pmode,
         leg=whole.leg,
@@ -276,56 +306,80 @@ def _send_work(fragment: Message, sending: Sending, now: datetime) -> Work:
 
 def _look(context: Context, tx: Transaction, work: Work, now: datetime) -> None:
     """The timer of a source: it is given up, or looked at again later."""
-    whole = tx.message(Side.SENDING, work.message_id)
-    if whole is None or whole.state not in AT_WORK:
+    units = split_units(tx, work.message_id)
+    if not at_work(units):
         tx.finish_work(work.id, work.owner)
         return
-    if whole.due_at is None or whole.due_at > now:
-        tx.postpone_work(work.id, whole.due_at, owner=work.owner)
-        return
-    decision = heard(life_of(whole), Input.OUT_OF_RETRIES)
-    assert decision is not None
-    reason = Reason(MISSING_RECEIPT, _LOST, whole.peer)
-    apply(context, tx, whole, decision, now, reason, work.id, owner=work.owner)
+    late = [
+        one
+        for one in units
+        if one.state in AT_WORK and one.due_at is not None and one.due_at <= now
+    ]
+    _end(context, tx, late, work, Input.OUT_OF_RETRIES, MISSING_RECEIPT, _LOST)
+    if len(units) > 1 or not late:
+        settle_row(tx, work.id, work.owner)
+
+
+def _end(
+    context: Context,
+    tx: Transaction,
+    units: Iterable[Message],
+    work: Work,
+    given: Input,
+    code: str,
+    detail: str,
+) -> None:
+    """Units of a source come to their end by its row, which stays while others need it."""
+    for one in units:
+        decision = heard(life_of(one), given)
+        if decision is not None:
+            reason, alone = Reason(code, detail, one.peer), not shares_row(one)
+            args = (context, tx, one, decision, context.clock(), reason, work.id)
+            apply(*args, owner=work.owner, alone=alone)
 
 
 def _closed(tx: Transaction, work: Work, now: datetime) -> None:
     """Go on ending the fragments of a source that is at rest."""
     whole = tx.message(Side.SENDING, work.message_id)
-    if whole is not None and whole.state not in AT_WORK:
-        close_fragments(tx, whole, Stage(whole.state.value), now, int(work.data or b"0"))
+    if whole is not None:
+        close_fragments(tx, whole, now, int(work.data or b"0"))
     tx.finish_work(work.id, work.owner)
 
 
 def _given_up(context: Context, tx: Transaction, work: Work, detail: str) -> None:
-    whole = tx.message(Side.SENDING, work.message_id)
-    decision = None if whole is None else heard(life_of(whole), Input.REFUSED)
-    if whole is None or decision is None:
-        tx.finish_work(work.id, work.owner)
-        return
-    reason = Reason("EBMS:0010", detail, whole.peer)
-    apply(context, tx, whole, decision, context.clock(), reason, work.id, owner=work.owner)
+    units = split_units(tx, work.message_id)
+    _end(context, tx, units, work, Input.REFUSED, "EBMS:0010", detail)
+    settle_row(tx, work.id, work.owner)
 
 
-def cut_anew(context: Context, tx: Transaction, whole: Message, now: datetime) -> bool:
+def cut_anew(context: Context, tx: Transaction, message: Message, now: datetime) -> bool:
     """Send a message that is at rest once more, as a new group; False when it is not at rest.
 
-    The receiver remembers a group that it rejected, so it gets another id. [P2-4.3.2-17]
+    A unit of a bundle goes again with the others, whatever became of these. The receiver remembers
+    a group that it rejected, so it gets another id. [P2-4.3.2-17]
     """
-    assert whole.split is not None
-    decision = begun_anew(life_of(whole), Input.RESENT, now)
-    if decision is None or whole.state in AT_WORK:
+    decision = begun_anew(life_of(message), Input.RESENT, now)
+    if decision is None or message.state in AT_WORK:
         return False
-    timer = whole.timer
+    units = split_units(tx, source_id(message))
+    if not are_all(units):
+        said = "a message of its bundle was removed since: submit it under another id"
+        raise Refused(409, f"{message.message_id}: {said}")
+    if at_work(units):
+        said = "others of its bundle are on their way: resend it when these are at rest"
+        raise Refused(409, f"{message.message_id}: {said}")
+    source = units[0]
+    assert source.split is not None
+    timer = next((one.timer for one in units if one.timer is not None), None)
     if timer is None or not tx.wake_work(timer, now):
-        timer = tx.add_work(Work("split", whole.message_id, now))
-    group = context.entropy(16).hex()
+        timer = tx.add_work(Work("split", source.message_id, now))
+    cut = changed(source.split, group_id=context.entropy(16).hex(), written=0, left=False)
+    tx.change_message(Side.SENDING, source.message_id, (source.state,), split=cut)
     return tx.change_message(
         Side.SENDING,
-        whole.message_id,
-        (whole.state,),
+        message.message_id,
+        (message.state,),
         state=State(decision.life.stage.value),
-        split=changed(whole.split, group_id=group, written=0, left=False),
         tries=0,
         due_at=None,
         decided_by=None,
@@ -339,7 +393,7 @@ def resume_fragments(tx: Transaction, whole: Message, now: datetime) -> None:
     """Those that were suspended with their partner go on with it, and are waited for."""
     tx.change_message(Side.SENDING, whole.message_id, AT_WORK, due_at=None, decided_by=None)
     after = 0
-    while found := tx.fragment_messages(Side.SENDING, whole.message_id, after, AT_ONCE):
+    while found := tx.fragment_messages(Side.SENDING, source_id(whole), after, AT_ONCE):
         for one in found:
             if one.state is State.SUSPENDED:
                 work = Work("send", one.message_id, now, partner=one.partner)

@@ -14,10 +14,11 @@ from msgspec.structs import replace as changed
 
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.forwarding import Routable, read_routable
+from postroad.node.attempts import Outcome
 from postroad.node.carrying import Carrying
+from postroad.node.catching import WholeCatch
 from postroad.node.context import Context
 from postroad.node.forwarding import Forwarding, body_of, station_of
-from postroad.node.outcome import Outcome
 from postroad.node.passing import Journey, Source, Way
 from postroad.node.pull_relaying import Relayed
 from postroad.node.reporting import ForwardingReports
@@ -194,7 +195,6 @@ class Streaming:
         return await self._forwarding.refuse(way.letter, problem)
 
     def _outgoing(self, way: Way, request: Request, address: str) -> Outgoing:
-        limits = self._context.limits
         stations = ", ".join((*way.letter.stations, self._station))
         headers: tuple[tuple[str, str], ...] = ((STATIONS, stations),)
         if request.soap_action is not None:
@@ -206,7 +206,7 @@ class Streaming:
             headers,
             self._context.in_force.road(way.route).tls,
             self._timeouts,
-            reply_bytes=limits.message_bytes if way.synchronous else limits.envelope_bytes,
+            reply_bytes=self._context.limits.message_bytes,
         )
 
     async def _first(self, way: Way, passage: Passage) -> Reply | None:
@@ -245,14 +245,17 @@ class Streaming:
 
     async def _early(self, way: Way, journey: Journey, reply: Reply) -> Response:
         """The next MSH answered before it had all: that can only be a refusal, told at once."""
+        catch = WholeCatch(self._context)
         try:
-            outcome = self._carrying.heard(way.made, await journey.whole(reply))
+            said = await journey.whole(catch, reply)
+            outcome, _ = self._carrying.heard(way.made, said, catch)
         except TransportFailure as failure:
             return await self._in_doubt(way, journey, failure.reason)
         finally:
+            catch.drop()
             await journey.close()
-        said = outcome.detail or f"the next MSH answered HTTP {reply.status} before it had all"
-        problem = EbmsError(outcome.error_code or "EBMS:0004", said)
+        told = outcome.detail or f"the next MSH answered HTTP {reply.status} before it had all"
+        problem = EbmsError(outcome.error_code or "EBMS:0004", told)
         return await self._forwarding.refuse(way.letter, problem)
 
     def _listen(self, way: Way, journey: Journey) -> None:
@@ -263,15 +266,20 @@ class Streaming:
 
     async def _heard(self, way: Way, journey: Journey) -> None:
         """Journal what came back; the sender is told what is against it. [P2-2.5.6-01]"""
+        catch, caught = WholeCatch(self._context), None
         try:
-            outcome = self._carrying.heard(way.made, await journey.whole())
+            reply = await journey.whole(catch)
+            outcome, caught = self._carrying.heard(way.made, reply, catch)
         except TransportFailure as failure:
             said = f"it is not known whether the next MSH has it: {failure.reason}"
             outcome = Outcome(Input.UNANSWERED, None, "EBMS:0004", said)
         finally:
+            catch.drop()
             self._under_way -= 1
         taken = outcome.result is Input.LEFT
         await journey.end(taken, outcome.detail or "the next MSH has it")
+        if caught is not None:
+            await self._carrying.pass_back(caught, reply.content_type, journey.address)
         if not taken:
             problem = EbmsError(outcome.error_code or "EBMS:0004", outcome.detail or "")
             await self._reports.report(changed(way.letter, now=self._context.clock()), problem)

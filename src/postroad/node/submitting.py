@@ -4,11 +4,12 @@ import dataclasses
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.msh.answers import SentMessage
@@ -29,9 +30,10 @@ from postroad.node.ebxml_keeping import awaits_name
 from postroad.node.ebxml_order import conversation_of, link_of
 from postroad.node.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.in_force import Sending
+from postroad.node.in_one_step import InOneStep
 from postroad.node.journaling import about, signed
 from postroad.node.notifying import order_of
-from postroad.node.offering import check_room, offer, offer_work, reserve
+from postroad.node.offers import check_room, offer, offer_work, reserve
 from postroad.node.packaging import (
     AnyPackage,
     Plan,
@@ -51,7 +53,7 @@ from postroad.node.units import packed_unit, whole_size
 from postroad.node.wsrm_source import key_of
 from postroad.reliability.schedule import ends_at
 from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, Work
+from postroad.store.records import Event, Message, Side, Work
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.mime_headers import parse_content_type
 
@@ -66,6 +68,14 @@ Kept = tuple[Message, int | None]
 """The message, and the number of the work that sends it; None when it was there before."""
 
 
+class New(Struct, frozen=True):
+    """A message that is to be taken over, and the work that goes on with it."""
+
+    keep: Callable[[Transaction], Message]
+    """Keeps its contents; the message with them."""
+    work: Work
+
+
 class Submitting:
     """The door for applications."""
 
@@ -76,6 +86,7 @@ class Submitting:
         self._package: Together[
             tuple[Draft, Sending, datetime, None, Riding | None], AnyPackage
         ] = Together(lambda given: make_package(context, *given))
+        self._keep: InOneStep[New, Kept] = InOneStep(context.store, _add_all, _add)
 
     async def submit(self, submission: Submission) -> Submitted:
         """Take a message over; `Refused` says why it is not taken."""
@@ -130,7 +141,7 @@ class Submitting:
         _refuse(bundle_problems(members(units), 0))
         await bundling.let_go_first(units)
         try:
-            made = await bundling.package(units)
+            made = await bundling.package_or_cut(units)
         except (Unsecurable, ValueError) as error:
             raise Refused(422, str(error)) from None
         _refuse(bundle_problems(members(units), whole_size(made)))
@@ -161,7 +172,8 @@ class Submitting:
             raise Refused(422, f"{message.message_id}: {said}", code=BUNDLING_ERROR)
         packed = await packed_unit(self._context, draft, sending, now)
         _refuse(draft_problems(draft, sending.match, packed.user_message))
-        return Unit(message, self._bundling.work(message, packed), packed, sending)
+        work = self._bundling.work(message, packed)
+        return Unit(message, work, packed, sending, sending.bundling)
 
     def _check_company(self, units: Sequence[Unit]) -> None:
         """What of a bundle no P-Mode says, and no message can hold."""
@@ -242,17 +254,16 @@ class Submitting:
         if taken:
             work = sender.claimed(work, now)
 
-        def step(tx: Transaction) -> Kept:
-            kept = ready(context, tx, message, made, boundary)
-            if not tx.add_message(kept):
-                return _there(tx, message), None
-            if kept.leg == 2:
-                answer(tx, kept)
-            tx.record((about(kept, "submitted", now, evidence=signed(kept)),))
-            handed = for_request(tx, kept, work, context) if replies else None
-            return kept, tx.add_work(work) if handed is None else handed
+        def step(tx: Transaction) -> Message:
+            return ready(context, tx, message, made, boundary)
 
-        kept, number = await context.store.run(step)
+        new = New(step, work)
+        if replies:
+            kept, number = await context.store.run(
+                lambda tx: _add(tx, new, lambda kept: for_request(tx, kept, work, context))
+            )
+        else:
+            kept, number = await self._keep(new)
         if number is None:
             return _again(kept, message.fingerprint)
         if replies:
@@ -274,8 +285,10 @@ class Submitting:
         context, bundling = self._context, self._bundling
         unit = await packed_unit(context, draft, sending, now)
         _refuse(draft_problems(draft, sending.match, unit.user_message))
-        given = Unit(message, bundling.work(message, unit), unit, sending)
-        kept, number = await context.store.run(lambda tx: _waits(tx, given, now))
+        assert sending.bundling is not None
+        work = bundling.work(message, unit)
+        given = Unit(message, work, unit, sending, sending.bundling)
+        kept, number = await self._keep(New(lambda tx: _with_parts(tx, given), given.work))
         if number is None:
             return _again(kept, message.fingerprint)
         context.count("messages", side="sending", event="submitted")
@@ -368,7 +381,7 @@ class Submitting:
                 for number, one in enumerate(submission.payloads, 1)
             ]
         )
-        if len({one.content_id for one in payloads}) < len(payloads):
+        if len(payloads) > 1 and len({one.content_id for one in payloads}) < len(payloads):
             raise Refused(400, "two payloads have the same content_id")
         _check_properties(submission)
         return Draft(
@@ -418,17 +431,37 @@ def _with_parts(tx: Transaction, unit: Unit) -> Message:
     return changed(unit.message, parts=tuple([packed(tx, part) for part in unit.packed.parts]))
 
 
-def _waits(tx: Transaction, unit: Unit, now: datetime) -> Kept:
-    """The step after which a unit waits to be bundled."""
-    kept = _with_parts(tx, unit)
+def _add(
+    tx: Transaction, new: New, hand_out: Callable[[Message], int | None] = lambda kept: None
+) -> Kept:
+    """The step after which a message is taken over; `hand_out` may give it to who waits for it."""
+    kept = new.keep(tx)
     if not tx.add_message(kept):
         for part in kept.parts:
             tx.drop(part.stored)
-        return _there(tx, unit.message), None
+        if kept.envelope is not None:
+            tx.drop(kept.envelope)
+        return _there(tx, kept), None
     if kept.leg == 2:
         answer(tx, kept)
-    tx.record((about(kept, "submitted", now),))
-    return kept, tx.add_work(unit.work)
+    tx.record((_submitted(kept),))
+    handed = hand_out(kept)
+    return kept, tx.add_work(new.work) if handed is None else handed
+
+
+def _add_all(tx: Transaction, news: Sequence[New]) -> list[Kept]:
+    """The same for many that are all new; else an error."""
+    kept = [one.keep(tx) for one in news]
+    tx.add_messages(kept)
+    for one in kept:
+        if one.leg == 2:
+            answer(tx, one)
+    tx.record([_submitted(one) for one in kept])
+    return list(zip(kept, tx.add_works([one.work for one in news]), strict=True))
+
+
+def _submitted(kept: Message) -> Event:
+    return about(kept, "submitted", kept.created_at, evidence=signed(kept))
 
 
 def send_work(context: Context, kind: str, message: Message, sending: Sending) -> Work:
@@ -468,7 +501,8 @@ def _goes_alone(message: Message, sending: Sending) -> bool:
     terms, bundling = sending.splitting, sending.bundling
     if terms is None or bundling is None or bundling.in_order:
         return False
-    return bundling.policy == "optional" and message.bytes > terms.cut
+    most = bundling.max_size or max(terms.cut, AT_ONCE)
+    return bundling.policy == "optional" and message.bytes > most
 
 
 def _refuse(problems: list[EbmsError]) -> None:
@@ -480,7 +514,7 @@ def _refuse(problems: list[EbmsError]) -> None:
 
 
 def _check_properties(submission: Submission) -> None:
-    every = [*submission.properties, *(p for one in submission.payloads for p in one.properties)]
+    every = [*submission.properties, *[p for one in submission.payloads for p in one.properties]]
     if len(every) > _MOST_PROPERTIES:
         raise Refused(413, f"there are more than {_MOST_PROPERTIES} properties")
     for name, value, _ in every:

@@ -17,8 +17,6 @@ from postroad.msh.answers import (
     errors_are_response,
     kept_signals,
     receipt,
-    receipt_is_response,
-    wants_receipt,
     write_answers,
 )
 from postroad.msh.lens import Inspection
@@ -101,6 +99,13 @@ class Unbundling:
         self._ids = [context.new_id(arrival.now) for _ in bundle.units]
         self._copies: dict[str, SignalMessage] = {}
         self._errors_respond = errors_are_response(primary.leg) and arrival.on_connection
+        taking = context.in_force.taking
+        self._respond = taking(primary).responds and arrival.on_connection
+        """Receipts are part of the response."""
+        self._receipts = [
+            unit.match is not None and taking(unit.match).wants_receipt for unit in bundle.units
+        ]
+        """Which units get one."""
 
     async def take(self) -> Taken:
         """One step for all units; again where it finds that some came before."""
@@ -140,10 +145,11 @@ class Unbundling:
         arrival, now, left = self._arrival, self._context.clock(), []
         for number, one in given.items():
             answer = by_unit.get(number)
-            if one.kept is not None and answer is not None and self._on_response(number):
+            if one.received is not None and answer is not None and self._on_response(number):
+                assert one.kept is not None
                 stored = keep(answer.envelope)
                 tx.add_signal(sent_signal(one.kept, answer, stored, arrival.now))
-                left.append(receipt_left(one.kept, answer, stored, now, arrival.peer))
+                left.append(receipt_left(one.received, answer, stored, now, arrival.peer))
         tx.record(left)
         back = self._refused(tx, keep, failed, by_unit)
         return Taken(given, failed, answers[0] if answers else None, back=back)
@@ -231,9 +237,7 @@ class Unbundling:
         Its own P-Mode says whether it gets one, the primary's where it goes.
         [P2-3.2.2-04] [P2-3.8-02]
         """
-        match = self._bundle.units[number].match
-        on_response = receipt_is_response(self._primary.leg) and self._arrival.on_connection
-        return on_response and match is not None and wants_receipt(match.leg)
+        return self._respond and self._receipts[number]
 
     def _error(self, number: int, problems: Sequence[EbmsError]) -> SignalMessage:
         ref = self._bundle.units[number].message.message_info.message_id
@@ -278,7 +282,8 @@ class Unbundling:
 
 def bundle_references(found: Inspection, bundle: Unbundled) -> list[tuple[Reference, ...]]:
     """What of the signature is about each unit; nothing where there is none. [P2-3.2.2-05]"""
-    return unit_references(found.proof, [unit.message for unit in bundle.units])
+    header = found.messaging.id if found.messaging is not None else None
+    return unit_references(found.proof, [unit.message for unit in bundle.units], header)
 
 
 def reject_all(

@@ -25,6 +25,7 @@ from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.notifying import order_of
 from postroad.node.service import Refused
+from postroad.node.splitting import Cut, cut_units, may_be_cut
 from postroad.store.records import Message
 from postroad.wire.ebms3 import Property, UserMessage
 from postroad.wire.ebms3_writer import write_user_message
@@ -33,6 +34,8 @@ from postroad.wire.unit_paths import unit_values, written_unit
 LONELY: Final = "it is to be bundled, and nobody came to go with it in time"
 _ASIDE: Final = 1 << 20
 """Bytes above which units are packed beside the loop."""
+_PART_HEADERS: Final = 512
+"""So much may stand around a payload in the MIME package."""
 _BOUNDARY: Final = "=_" + 30 * "0"
 
 
@@ -46,13 +49,34 @@ async def packed_unit(
         return pack(draft, sending.match, now=now, agreed=sending.agreed, new_sink=sink)
 
     try:
-        if sum(one.content.size for one in draft.payloads) <= _ASIDE:
+        if sum([one.content.size for one in draft.payloads]) <= _ASIDE:
             return make()
         unit = await asyncio.to_thread(make)
     except ValueError as error:
         raise Refused(400, str(error)) from None
     parts = [changed(one, content=await context.store.persist(one.content)) for one in unit.parts]
     return changed(unit, parts=tuple(parts))
+
+
+async def packaged_or_cut(
+    context: Context, units: Sequence[PackedUnit], primary: Sending, *, made_here: bool
+) -> Package | Cut:
+    """Units in one message, by the P-Mode of the first; cut where it is larger than a fragment.
+
+    `made_here`: nobody else knows the id of the first. [P2-4.4.2-01]
+    """
+    if primary.splitting is not None and may_be_cut(primary, _about(units)):
+        args = (context, tuple(units), primary, context.clock(), made_here)
+        cut = await asyncio.to_thread(cut_units, *args)
+        if cut is not None:
+            return await cut.persisted(context.store)
+    return await packaged(context, units, primary)
+
+
+def _about(units: Sequence[PackedUnit]) -> int:
+    """How large units are in a message, or a little less."""
+    around = sum(len(one.header) + len(one.parts) * _PART_HEADERS for one in units)
+    return around + sum(part.content.size for one in units for part in one.parts)
 
 
 async def packaged(context: Context, units: Sequence[PackedUnit], primary: Sending) -> Package:
@@ -74,8 +98,10 @@ def package_at_once(context: Context, units: Sequence[PackedUnit], primary: Send
     )
 
 
-def whole_size(made: Package) -> int:
-    """How large a message is as it is sent, envelope and attachments."""
+def whole_size(made: Package | Cut) -> int:
+    """How large a message is as it is sent, envelope and attachments; or before it is cut."""
+    if isinstance(made, Cut):
+        return made.split.message_size
     contents = [part.content for part in made.parts]
     if made.seal is not None:
         contents = list(made.seal.on(contents))
@@ -96,7 +122,7 @@ def waiting_unit(message: Message, packed: PackedUnit, sending: Sending, rest: i
         added_size(packed, sending.match.leg),
         rest,
         series_of(message, packed, sending),
-        tuple(part.payload.content_id for part in packed.parts),
+        tuple([part.payload.content_id for part in packed.parts]),
     )
 
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
+from postroad.node.attempts import left_behind
 from postroad.node.bundle_outcome import bundle_left_behind
 from postroad.node.context import Context
-from postroad.node.outcome import left_behind
 from postroad.node.partners import probe
 from postroad.node.sending import Outgoing, Sender
 from postroad.reliability.breaker import Gate

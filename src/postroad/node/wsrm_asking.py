@@ -1,5 +1,7 @@
 """Messages about sequences as they are asked: posted, and what the answer says."""
 
+from typing import Final
+
 from postroad.agreement.matching import Match
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.lens import Inspection
@@ -11,6 +13,11 @@ from postroad.transport.tls import TlsProfile
 from postroad.wire.errors import EbmsError
 from postroad.wire.wsrm import Lifecycle
 from postroad.wire.wsrm_reader import read_lifecycle
+
+UNANSWERED: Final = (
+    "no sequence could be made: the response is empty, and nobody can answer later; let the hubs "
+    "on the way stream, or write reply_pattern: Callback and contract.acks_to with an EPR"
+)
 
 
 class NoSequence(Exception):
@@ -49,13 +56,13 @@ async def sent(
 
 async def post(
     context: Context, client: Client, written: Written, url: str, tls: TlsProfile | None
-) -> Capture:
-    """Post a life-cycle message; the response. `NoSequence` if there is none."""
+) -> Capture | None:
+    """Post a life-cycle message; the response, None where it was taken and nothing said."""
     reply = await sent(context, client, written, url, tls)
     if not reply.body:
-        said = f"no sequence could be made: the partner answered HTTP {reply.status}, and no more"
         if reply.status < 300:
-            said += "; a hub that stores and forwards carries no sequences, let it stream"
+            return None
+        said = f"no sequence could be made: the partner answered HTTP {reply.status}, and no more"
         raise NoSequence(said)
     try:
         incoming = Incoming(

@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.agreement.matching import Match
+from postroad.agreement.matching import Match, header
 from postroad.agreement.reliable import Reliable, wsrm_of
 from postroad.msh.answers import Answer
 from postroad.msh.lens import Inspection
+from postroad.msh.routing_headers import acks_reference, came_routed
 from postroad.msh.securing import Unsecurable, answer_signing
 from postroad.msh.selecting import signal_items
 from postroad.msh.wsrm import Written, signer_of, write_message, write_rm_fault
@@ -32,7 +33,7 @@ from postroad.reliability.wsrm import Destination, Verdict
 from postroad.security.sign import Signing
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Offer, Side, Signal, State, Work
-from postroad.wire.ebms3 import UserMessage
+from postroad.wire.ebms3 import CollaborationInfo, MessageInfo, UserMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion
 from postroad.wire.wsa import (
@@ -181,24 +182,28 @@ class Destinations:
                 tx.record((about(kept, "acked", context.clock(), peer=arrival.peer),))
             return InSequence(given, record)
         version = version_of(arrival.found)
-        ack = self.written(None, record, match, version, to=_reference(record, version))
+        ack = self.written(None, record, match, version, to=reference(record, version))
         if agreed.channel is not None:
             self._offered(tx, kept, ack, agreed.channel, match, now)
             return InSequence(given, record)
         if agreed.acks_to is None:
             return InSequence(given, record)
+        work = self.call(name, ack, agreed.acks_to, match, now)
+        return InSequence(given, record, back=changed(work, id=tx.add_work(work)))
+
+    def call(self, name: str, sent: Written, url: str, match: Match, now: datetime) -> Work:
+        """The work that brings a message of the protocol to where the P-Mode says."""
         call = Call(
-            agreed.acks_to,
+            url,
             "acknowledgment",
-            ack.message_id,
-            ack.content_type,
-            base64.b64encode(ack.envelope).decode(),
+            sent.message_id,
+            sent.content_type,
+            base64.b64encode(sent.envelope).decode(),
             match.pmode.id,
-            f'"{ack.action}"' if version is SoapVersion.SOAP_11 else None,
+            f'"{sent.action}"' if sent.version is SoapVersion.SOAP_11 else None,
             match.number,
         )
-        work = context.claimed(Work("signal", name, now, msgspec.json.encode(call)))
-        return InSequence(given, record, back=changed(work, id=tx.add_work(work)))
+        return self._context.claimed(Work("signal", name, now, msgspec.json.encode(call)))
 
     def _offered(
         self,
@@ -259,36 +264,67 @@ class Destinations:
         except Unsecurable:
             return None
 
-    def response(self, taken: InSequence, arrival: Arrival, match: Match) -> Response:
+    async def response(self, taken: InSequence, arrival: Arrival, match: Match) -> Response:
         """What a message in a sequence is answered with on its connection."""
         found, version = arrival.found, version_of(arrival.found)
         if taken.fault is not None:
             final = _ack(taken.record.destination) if taken.record is not None else None
-            return self.fault(taken.fault, found, final)
+            return await self.fault(taken.fault, found, final=final, match=match)
         if taken.record is None or taken.record.acks_to:
             return NO_CONTENT
         related = found.addressing.message_id if found.addressing else None
         ack = self.written(None, taken.record, match, version, relates_to=related)
         return Response(200, ack.content_type, ack.envelope)
 
-    def fault(
+    async def fault(
         self,
         fault: RmFault | str,
         found: Inspection,
+        *,
         final: SequenceAcknowledgement | None = None,
+        match: Match | None = None,
+        to: EndpointReference | None = None,
     ) -> Response:
-        """A fault of the protocol, as SOAP tells it."""
+        """A fault of the protocol, as SOAP tells it; where nobody waits for it, it calls back."""
         version, now = version_of(found), self._context.clock()
-        related = found.addressing.message_id if found.addressing else None
+        url = called_back(match, found)
+        if match is not None and url is not None and to is None:
+            to = acks_reference(match, like(match, now))
         written = write_rm_fault(
             fault,
             version,
             message_id=self._context.new_id(now),
-            relates_to=related,
+            to=to or EndpointReference(ANONYMOUS),
+            relates_to=found.addressing.message_id if found.addressing else None,
             final=final,
+            now=now,
+            how=self._how(match) if url is not None else None,
         )
+        if match is not None and url is not None:
+            await self.send(written, url, match)
+            return NO_CONTENT
         status = 500 if version is SoapVersion.SOAP_11 else 400
         return Response(status, written.content_type, written.envelope)
+
+    async def send(
+        self,
+        sent: Written,
+        url: str,
+        match: Match,
+        also: Callable[[Transaction], None] | None = None,
+    ) -> None:
+        """Durable first, together with what it tells of, then called back."""
+        context, now = self._context, self._context.clock()
+        work = self.call(sent.message_id, sent, url, match, now)
+
+        def step(tx: Transaction) -> Work:
+            if also is not None:
+                also(tx)
+            return changed(work, id=tx.add_work(work))
+
+        added = await context.store.run(step)
+        if context.begin is not None:
+            context.begin(added)
 
     async def perform(self, work: Work) -> None:
         """Look at what waits in a sequence for long."""
@@ -352,6 +388,33 @@ def version_of(found: Inspection) -> SoapVersion:
     return found.envelope.version if found.envelope else SoapVersion.SOAP_12
 
 
-def _reference(record: DestinationRecord, version: SoapVersion) -> EndpointReference:
+def called_back(match: Match | None, found: Inspection) -> str | None:
+    """Where the answer to a routed message about a sequence is sent; None: it is the response.
+
+    Intermediaries that store and forward bring no response, so it goes where acknowledgements go
+    (Part 2, D.1). [P2-2.6.2-06]
+    """
+    agreed = wsrm_of(match.leg) if match is not None else None
+    if agreed is None or not came_routed(found) or agreed.pattern != "Callback":
+        return None
+    return agreed.acks_to
+
+
+def like(match: Match, now: datetime) -> UserMessage:
+    """A message as all of the P-Mode are, for routing."""
+    agreed = header(match.pmode, match.number)
+    info = CollaborationInfo(agreed.service, agreed.action, "1", agreed.agreement_ref)
+    business = match.leg.business_info
+    named = business is not None and business.mpc is not None
+    return UserMessage(
+        MessageInfo(now, "sequence@postroad"),
+        agreed.from_party,
+        agreed.to_party,
+        info,
+        mpc=agreed.mpc if named else None,
+    )
+
+
+def reference(record: DestinationRecord, version: SoapVersion) -> EndpointReference:
     found, _ = read_endpoint_reference(parse(record.acks_to.encode()), version)
     return found or EndpointReference(ANONYMOUS)

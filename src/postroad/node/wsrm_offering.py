@@ -111,7 +111,7 @@ class SequencedOffering:
         if got is None:
             return refused(request, CAME_BEFORE)
         if got.fault is not None:
-            return self._reliable.destinations.fault(got.fault, found)
+            return await self._reliable.destinations.fault(got.fault, found)
         match = may.matches[0]
         if got.problem is not None:
             return Withheld((got.problem,), match, got.problem.detail)

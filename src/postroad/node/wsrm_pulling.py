@@ -173,6 +173,10 @@ class PullSequences:
         url = collected_at(match.pmode, match.leg) or ""
         tls = context.in_force.tls(match.pmode.id, match.number)
         capture = await post(context, self._client, self._written(asking, match, url), url, tls)
+        if capture is None:
+            raise NoSequence(
+                "no sequence could be made: the response is empty; let the hubs stream"
+            )
         look = Look(capture, context.in_force.lens(now, context.store.new_sink))
         if await context.read(look):
             await context.judge((look, context.in_force.expectation.sender_terms(match)))

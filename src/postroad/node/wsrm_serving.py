@@ -8,27 +8,34 @@ from datetime import datetime
 from msgspec.structs import replace as changed
 
 from postroad.agreement.channels import collected_at
-from postroad.agreement.matching import Match, header
+from postroad.agreement.matching import Match
 from postroad.agreement.reliable import pulled_in_sequence, wsrm_of
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.routing_headers import acks_reference
 from postroad.msh.securing import signs
-from postroad.msh.wsrm import signer_of
+from postroad.msh.wsrm import rm_problems, signer_of
 from postroad.node import wsrm_pull_states as pulls
 from postroad.node import wsrm_states as states
 from postroad.node.context import Context
 from postroad.node.noting import note
 from postroad.node.requests import NO_CONTENT, Response
-from postroad.node.wsrm_destination import Destinations, version_of
-from postroad.node.wsrm_hearing import took
+from postroad.node.wsrm_awaiting import ANSWERS, Question, answered, name_of, question_about
+from postroad.node.wsrm_destination import (
+    Destinations,
+    called_back,
+    like,
+    reference,
+    version_of,
+)
+from postroad.node.wsrm_hearing import faulted, took
 from postroad.node.wsrm_pull_states import Asked
 from postroad.node.wsrm_states import DestinationRecord
 from postroad.reliability import wsrm
 from postroad.reliability.wsrm import Destination
 from postroad.store.interface import Reader, Transaction
-from postroad.wire.ebms3 import CollaborationInfo, MessageInfo, UserMessage
 from postroad.wire.errors import Severity
+from postroad.wire.soap import Envelope
 from postroad.wire.wsa import ANONYMOUS, EndpointReference, write_endpoint_reference
 from postroad.wire.wsrm import (
     CloseSequence,
@@ -57,11 +64,10 @@ class SequenceRequests:
         """A message of the protocol alone: about a sequence of ours, or one that we receive in."""
         context, envelope = self._context, look.found.envelope
         assert envelope is not None
-        headers, _ = read_rm_headers(envelope)
-        if (headers is not None and headers.acknowledgements) or read_rm_fault(envelope):
+        body, wrong = read_lifecycle(envelope)
+        if _is_answer(envelope, body):
             await self.hear(look, peer, now)
             return NO_CONTENT
-        body, wrong = read_lifecycle(envelope)
         offers = isinstance(body, CreateSequence) and body.offer is not None and self._pulled()
         # Who offers a sequence may be somebody who pulls.
         terms = context.in_force.channels.terms if offers else look.terms()
@@ -73,8 +79,9 @@ class SequenceRequests:
             await note(context, failures[0].code, failures[0].detail, now, peer)
             said = failures[0].detail
             if isinstance(body, CreateSequence):
-                return self.destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, said), found)
-            return self.destinations.fault(said, found)
+                fault = RmFault(Code.CREATE_SEQUENCE_REFUSED, said)
+                return await self.destinations.fault(fault, found, to=body.acks_to)
+            return await self.destinations.fault(said, found)
         if isinstance(body, CreateSequence):
             return await self._create(body, found, peer, certificate, now)
         if isinstance(body, CloseSequence | TerminateSequence):
@@ -85,24 +92,78 @@ class SequenceRequests:
         await note(context, "EBMS:0201", detail, now, peer)
         return NO_CONTENT
 
+    async def pulled(self, look: Look, peer: str, now: datetime) -> tuple[str, ...]:
+        """The same from a channel of a hub: the messages that it acknowledges, if any."""
+        envelope = look.found.envelope
+        assert envelope is not None
+        if _is_answer(envelope, read_lifecycle(envelope)[0]):
+            return await self.hear(look, peer, now)
+        response = await self.receive(look, peer, None, now)
+        if response is not NO_CONTENT:
+            detail = "an answer about a sequence that was pulled has no way: write Callback"
+            await note(self._context, "EBMS:0201", detail, now, peer)
+        return ()
+
     async def hear(self, look: Look, peer: str | None, now: datetime) -> tuple[str, ...]:
-        """Acknowledgements of what this node sent, that came by themselves or were pulled."""
+        """What is said of a sequence in which this node sends, by itself or pulled: the messages
+        that it acknowledges."""
         context, envelope = self._context, look.found.envelope
         assert envelope is not None
+        body, _ = read_lifecycle(envelope)
+        if isinstance(body, TerminateSequenceResponse):
+            # The sequence was over when this was asked for.
+            return ()
         headers, _ = read_rm_headers(envelope)
         acks = headers.acknowledgements if headers is not None else ()
+        fault = read_rm_fault(envelope)
+        question = await context.store.look(lambda reader: question_about(reader, envelope))
         names = [one.identifier for one in acks]
-        match = await self._match_of(names[0]) if names else None
+        if fault is not None and fault.identifier is not None:
+            names.append(fault.identifier)
+        if question is not None:
+            match = context.in_force.match(question.pmode, question.leg)
+        else:
+            match = await self._match_of(names[0]) if names else None
         if match is None:
             detail = "an acknowledgement, or a fault, of no sequence that this node sends in"
+            if isinstance(body, ANSWERS):
+                detail = "an answer about a sequence that nobody asked for"
             await note(context, "EBMS:0201", detail, now, peer)
             return ()
         await context.judge((look, context.in_force.answer_terms(match)))
-        told = await took(context, look.found, match, peer)
-        if told is None:
-            wrong = next((one.detail for one in look.found.problems), "it is not signed")
-            await note(context, "EBMS:0201", f"an acknowledgement not believed: {wrong}", now, peer)
-        return told or ()
+        problems = rm_problems(look.found, match)
+        if problems:
+            said = f"what is said of a sequence is not believed: {problems[0].detail}"
+            await note(context, "EBMS:0201", said, now, peer)
+            return ()
+        told = await took(context, look.found, match, peer) or ()
+        if fault is not None and fault.identifier is not None:
+            of = fault.identifier
+            await context.store.run(lambda tx: faulted(tx, fault, of, now))
+            context.work_came.set()
+        if question is not None:
+            await self._answered(question, match, envelope, fault, peer, now)
+        return told
+
+    async def _answered(
+        self,
+        question: Question,
+        match: Match,
+        envelope: Envelope,
+        fault: RmFault | None,
+        peer: str | None,
+        now: datetime,
+    ) -> None:
+        """The answer to what this node asked about a sequence came by itself."""
+        context = self._context
+        body, wrong = read_lifecycle(envelope)
+        if fault is None and (wrong or not isinstance(body, ANSWERS)):
+            said = wrong[0].detail if wrong else "an answer about a sequence that says nothing"
+            await note(context, "EBMS:0201", said, now, peer)
+            return
+        await context.store.run(answered(question, match, body, fault, now))
+        context.settled.tell(name_of(question.message_id))
+        context.work_came.set()
 
     async def _match_of(self, identifier: str) -> Match | None:
         def ask(reader: Reader) -> tuple[str, int] | None:
@@ -139,7 +200,8 @@ class SequenceRequests:
             why = wrong
         else:
             await note(context, "EBMS:0201", f"CreateSequenceRefused: {why}", now, peer)
-            return self.destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, why), found)
+            fault = RmFault(Code.CREATE_SEQUENCE_REFUSED, why)
+            return await self.destinations.fault(fault, found, match=_only(ours), to=asked.acks_to)
         agreed = wsrm_of(match.leg)
         assert agreed is not None
         identifier = f"urn:uuid:{context.new_id(now).partition('@')[0]}"
@@ -155,12 +217,26 @@ class SequenceRequests:
             agreed.in_order,
             xml,
         )
-        await context.store.run(lambda tx: states.keep_destination(tx, record, now))
         related = found.addressing.message_id if found.addressing else None
         made = CreateSequenceResponse(identifier, asked.expires)
+        back = called_back(match, found)
         answer = self.destinations.written(
-            made, record, match, version, relates_to=related, acks=False
+            made,
+            record,
+            match,
+            version,
+            to=to if back is not None else None,
+            relates_to=related,
+            acks=False,
         )
+
+        def keep(tx: Transaction) -> None:
+            states.keep_destination(tx, record, now)
+
+        if back is not None:
+            await self.destinations.send(answer, back, match, keep)
+            return NO_CONTENT
+        await context.store.run(keep)
         return Response(200, answer.content_type, answer.envelope)
 
     def _pulled(self) -> list[Match]:
@@ -179,7 +255,7 @@ class SequenceRequests:
         context, match = self._context, self._pulled()[0]
         if asked.secured:
             said = "sequences are not bound to security tokens here"
-            return self.destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, said), found)
+            return await self.destinations.fault(RmFault(Code.CREATE_SEQUENCE_REFUSED, said), found)
         identifier = f"urn:uuid:{context.new_id(now).partition('@')[0]}"
         ends = None if asked.expires is None else now + asked.expires
         destination, signer = Destination(identifier, expires_at=ends), signer_of(found)
@@ -212,7 +288,7 @@ class SequenceRequests:
             return "it is not signed, or nobody vouches for who signed"
         if self._context.in_force.expectation.check_client(match, certificate, now):
             return "the TLS client certificate is not the one that is agreed on"
-        wanted = acks_reference(match, _like(match, now))
+        wanted = acks_reference(match, like(match, now))
         named = asked.acks_to
         if named.address != wanted.address or _mpc(named) != _mpc(wanted):
             return f"AcksTo is not as agreed on: {wanted.address}"
@@ -236,18 +312,33 @@ class SequenceRequests:
         record = await context.store.run(step)
         if record is None:
             said = "no such sequence is known here"
-            return self.destinations.fault(
+            return await self.destinations.fault(
                 RmFault(Code.UNKNOWN_SEQUENCE, said, body.identifier), found
             )
         context.told()
         answer: Lifecycle = TerminateSequenceResponse(body.identifier)
         if closes:
             answer = CloseSequenceResponse(body.identifier)
-        match = context.in_force.match(record.pmode, record.leg)
-        related = found.addressing.message_id if found.addressing else None
+        return await self._said(answer, record, found)
+
+    async def _said(
+        self, answer: Lifecycle | None, record: DestinationRecord, found: Inspection
+    ) -> Response:
+        """An answer about a sequence with all that came: the response, or it is called back."""
+        version = version_of(found)
+        match = self._context.in_force.match(record.pmode, record.leg)
+        back = called_back(match, found) if record.acks_to else None
         written = self.destinations.written(
-            answer, record, match, version_of(found), relates_to=related
+            answer,
+            record,
+            match,
+            version,
+            to=reference(record, version) if back is not None else None,
+            relates_to=found.addressing.message_id if found.addressing else None,
         )
+        if match is not None and back is not None:
+            await self.destinations.send(written, back, match)
+            return NO_CONTENT
         return Response(200, written.content_type, written.envelope)
 
     def _closed(
@@ -276,13 +367,10 @@ class SequenceRequests:
         )
         if record is None:
             said = "no such sequence is known here"
-            return self.destinations.fault(RmFault(Code.UNKNOWN_SEQUENCE, said, identifier), found)
-        match = context.in_force.match(record.pmode, record.leg)
-        related = found.addressing.message_id if found.addressing else None
-        written = self.destinations.written(
-            None, record, match, version_of(found), relates_to=related
-        )
-        return Response(200, written.content_type, written.envelope)
+            return await self.destinations.fault(
+                RmFault(Code.UNKNOWN_SEQUENCE, said, identifier), found
+            )
+        return await self._said(None, record, found)
 
 
 def _mpc(reference: EndpointReference) -> str | None:
@@ -290,16 +378,13 @@ def _mpc(reference: EndpointReference) -> str | None:
     return routing.user_message.mpc if routing is not None else None
 
 
-def _like(match: Match, now: datetime) -> UserMessage:
-    """A message as all of the P-Mode are, for routing."""
-    agreed = header(match.pmode, match.number)
-    info = CollaborationInfo(agreed.service, agreed.action, "1", agreed.agreement_ref)
-    business = match.leg.business_info
-    named = business is not None and business.mpc is not None
-    return UserMessage(
-        MessageInfo(now, "sequence@postroad"),
-        agreed.from_party,
-        agreed.to_party,
-        info,
-        mpc=agreed.mpc if named else None,
-    )
+def _only(matches: list[Match]) -> Match | None:
+    """The P-Mode by which a refusal goes back, where there is no doubt about it."""
+    return matches[0] if len(matches) == 1 else None
+
+
+def _is_answer(envelope: Envelope, body: Lifecycle | None) -> bool:
+    """Whether a message is about a sequence in which its receiver sends."""
+    headers, _ = read_rm_headers(envelope)
+    acks = headers.acknowledgements if headers is not None else ()
+    return bool(acks) or read_rm_fault(envelope) is not None or isinstance(body, ANSWERS)

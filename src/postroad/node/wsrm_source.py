@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,6 +15,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from postroad.agreement.reliable import Reliable
+from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import soap_version
@@ -26,7 +26,8 @@ from postroad.node import wsrm_states as states
 from postroad.node.context import Context
 from postroad.node.in_force import Sending
 from postroad.node.service import Refused
-from postroad.node.wsrm_asking import NoSequence, answer_in, post
+from postroad.node.wsrm_asking import UNANSWERED, NoSequence, answer_in, post
+from postroad.node.wsrm_awaiting import Question, awaited, forget, keep, opened, pending
 from postroad.node.wsrm_hearing import took
 from postroad.node.wsrm_states import Numbered, SourceRecord
 from postroad.reliability import wsrm
@@ -37,7 +38,7 @@ from postroad.store.records import Side, Work
 from postroad.transport.http_client import Client
 from postroad.wire.ebms3 import CollaborationInfo, MessageInfo, UserMessage
 from postroad.wire.unit_paths import unit_values, written_unit
-from postroad.wire.wsa import EndpointReference
+from postroad.wire.wsa import ANONYMOUS, EndpointReference
 from postroad.wire.wsrm import (
     Assurance,
     CloseSequence,
@@ -47,11 +48,13 @@ from postroad.wire.wsrm import (
     Lifecycle,
     TerminateSequence,
 )
-from postroad.wire.wsrm_faults import ESCALATED, Code
+from postroad.wire.wsrm_faults import ESCALATED, Code, RmFault
 
 _AGAIN: Final = timedelta(seconds=30)
 """After which a sequence that could not be ended is tried to be ended again."""
 _MOST_ENDINGS: Final = 10
+_PATIENCE: Final = 10.0
+"""Seconds for which a message waits while the answer to a CreateSequence is on its way."""
 _AT_WORK: Final = frozenset(one.value for one in AT_WORK) | {"submitted", "suspended"}
 _log = logging.getLogger("postroad.send")
 
@@ -111,8 +114,8 @@ class Sequences:
         if record is not None and record.source.stage is SourceStage.CLOSING:
             record = await self._close(key, record, sending)
         if record is not None and record.source.stage is SourceStage.CLOSED:
-            await self._terminate(record, sending)
-        await self._create(key, record, sending)
+            await self._terminate(key, record, sending)
+        await self._create(key, sending)
 
     async def _told(self, key: str, record: SourceRecord, given: SourceInput) -> SourceRecord:
         """An input without data, unless another process was quicker."""
@@ -128,93 +131,117 @@ class Sequences:
 
         return await self._context.store.run(step)
 
-    async def _create(self, key: str, before: SourceRecord | None, sending: Sending) -> None:
+    async def _create(self, key: str, sending: Sending) -> None:
         """Ask for a sequence; what the one before left behind begins it."""
         assert sending.reliable is not None
         match, now = sending.match, self._context.clock()
-        like = _like(sending, now)
-        asking = CreateSequence(acks_reference(match, like), assurance=_assurance(sending.reliable))
-        found = await self._ask(asking, sending)
-        if found.rm_fault is not None:
-            said = f"the partner made no sequence: {found.rm_fault.reason}"
-            refused = found.rm_fault.code is Code.CREATE_SEQUENCE_REFUSED
-            raise NoSequence(said, ESCALATED[found.rm_fault.code], refused=refused)
-        answer = answer_in(found, match, CreateSequenceResponse)
-        assert isinstance(answer, CreateSequenceResponse)
-        if answer.accept is not None:
-            raise NoSequence("the partner accepted an offer that was not made", "EBMS:0201")
-        now = self._context.clock()
-        await self._context.store.run(self._opened(key, before, sending, answer, now))
+        acks_to = acks_reference(match, _like(sending, now))
+        asking = CreateSequence(acks_to, assurance=_assurance(sending.reliable))
+        found, fault = await self._ask(key, asking, sending)
+        if fault is not None:
+            said = f"the partner made no sequence: {fault.reason}"
+            refused = fault.code is Code.CREATE_SEQUENCE_REFUSED
+            raise NoSequence(said, ESCALATED[fault.code], refused=refused)
+        if found is not None:
+            answer = answer_in(found, match, CreateSequenceResponse)
+            assert isinstance(answer, CreateSequenceResponse)
+            if answer.accept is not None:
+                raise NoSequence("the partner accepted an offer that was not made", "EBMS:0201")
+            now = self._context.clock()
+            await self._context.store.run(lambda tx: opened(tx, key, match, answer, now))
         self._context.work_came.set()
-
-    def _opened(
-        self,
-        key: str,
-        before: SourceRecord | None,
-        sending: Sending,
-        answer: CreateSequenceResponse,
-        now: datetime,
-    ) -> Callable[[Transaction], None]:
-        agreed, match = sending.reliable, sending.match
-        assert agreed is not None
-
-        def step(tx: Transaction) -> None:
-            known = states.source_of(tx, key)
-            if known is not None and known.source.stage is SourceStage.OPEN:
-                # Another process was quicker: this one is never used, and forgotten.
-                return
-            asked = wsrm.asked(Source(), "", now)
-            source = wsrm.created(asked, answer.identifier, answer.expires, now)
-            if known is not None and known.timer is not None:
-                tx.finish_work(known.timer)
-            timer = tx.add_work(Work("sequence_end", key, now + agreed.max_idle))
-            made = SourceRecord(source, match.pmode.id, match.number, agreed.in_order, timer)
-            states.opened(tx, key, known, made, now)
-
-        return step
 
     async def _close(self, key: str, record: SourceRecord, sending: Sending) -> SourceRecord:
         """Say that nothing more is coming, and hear what came."""
         source = record.source
-        found = await self._ask(CloseSequence(source.identifier, source.next - 1), sending)
-        if found.rm_fault is not None:
-            given = FAULTS.get(found.rm_fault.code, SourceInput.ENDED)
+        asking = CloseSequence(source.identifier, source.next - 1)
+        found, fault = await self._ask(key, asking, sending)
+        if fault is not None:
+            given = FAULTS.get(fault.code, SourceInput.ENDED)
             if given is SourceInput.SEQUENCE_CLOSED:
                 given = SourceInput.CLOSED
             return await self._told(key, record, given)
-        answer_in(found, sending.match, CloseSequenceResponse)
-        await took(self._context, found, sending.match, sending.address)
+        if found is not None:
+            answer_in(found, sending.match, CloseSequenceResponse)
+            await took(self._context, found, sending.match, sending.address)
         return await self._told(key, record, SourceInput.CLOSED)
 
-    async def _terminate(self, record: SourceRecord, sending: Sending) -> None:
+    async def _terminate(self, key: str, record: SourceRecord, sending: Sending) -> None:
         """Let the partner forget the sequence. If it does not hear it, that is its loss alone."""
         source = record.source
         try:
-            await self._ask(TerminateSequence(source.identifier, source.next - 1), sending)
+            await self._ask(key, TerminateSequence(source.identifier, source.next - 1), sending)
         except NoSequence as unheard:
             _log.info("a sequence was not terminated", extra={"detail": unheard.detail})
 
-    async def _ask(self, message: Lifecycle, sending: Sending) -> Inspection:
-        """Send a life-cycle message, and look at the response."""
+    async def _ask(
+        self, key: str, message: Lifecycle, sending: Sending
+    ) -> tuple[Inspection | None, RmFault | None]:
+        """Send a life-cycle message: the response, and the fault of the partner, if it is one.
+
+        Without a response the answer came by itself, and was taken. [P2-2.8.1-02]
+        """
         context, match, now = self._context, sending.match, self._context.clock()
-        to = self._towards(sending, now)
+        asked: Question | None = None
+        if acks_reference(match, _like(sending, now)).address == ANONYMOUS:
+            capture = await self._sent(message, context.new_id(now), sending)
+        else:
+            asked, capture = await self._question(key, message, sending)
+        if capture is None and isinstance(message, TerminateSequence):
+            return None, None
+        if capture is None and asked is None:
+            raise NoSequence(UNANSWERED)
+        if capture is None:
+            assert asked is not None
+            return None, await self._awaited(asked)
+        look = Look(capture, context.in_force.lens(now, context.store.new_sink))
+        if await context.read(look):
+            await context.judge((look, context.in_force.answer_terms(match)))
+        return look.found, look.found.rm_fault
+
+    async def _question(
+        self, key: str, message: Lifecycle, sending: Sending
+    ) -> tuple[Question, Capture | None]:
+        """Ask what may be answered later; kept first, so that no answer is missed."""
+        context, match, now = self._context, sending.match, self._context.clock()
+        creates = isinstance(message, CreateSequence)
+        known = await context.store.look(lambda reader: pending(reader, key, now))
+        if known is not None and creates:
+            return known, None
+        asked = Question(context.new_id(now), key, match.pmode.id, match.number, now)
+        await context.store.run(lambda tx: keep(tx, asked, creates=creates, now=now))
+        later = False
+        try:
+            capture = await self._sent(message, asked.message_id, sending)
+            later = capture is None
+            return asked, capture
+        finally:
+            if not later:
+                await context.store.run(lambda tx: forget(tx, asked, now))
+
+    async def _awaited(self, asked: Question) -> RmFault | None:
+        """Wait for an answer that comes by itself."""
+        patience = self._context.config.http.answer_timeout.total_seconds()
+        found = await awaited(self._context, asked.message_id, min(patience, _PATIENCE))
+        if found is None:
+            raise NoSequence("the partner was asked for a sequence, and has not answered yet")
+        return found.fault
+
+    async def _sent(self, message: Lifecycle, message_id: str, sending: Sending) -> Capture | None:
+        """Post a life-cycle message; the response, None if that says nothing."""
+        context, match, now = self._context, sending.match, self._context.clock()
         try:
             written = write_message(
                 message,
                 soap_version(match.leg),
-                message_id=context.new_id(now),
+                message_id=message_id,
                 now=now,
                 how=signing(match.leg, sending.material.signing),
-                to=to,
+                to=self._towards(sending, now),
             )
         except (Unsecurable, ValueError) as wrong:
             raise NoSequence(str(wrong), "EBMS:0103", refused=True) from None
-        at = (sending.address, sending.tls)
-        capture = await post(context, self._client, written, *at)
-        look = Look(capture, context.in_force.lens(now, context.store.new_sink))
-        if await context.read(look):
-            await context.judge((look, context.in_force.answer_terms(match)))
-        return look.found
+        return await post(context, self._client, written, sending.address, sending.tls)
 
     def _towards(self, sending: Sending, now: datetime) -> EndpointReference:
         return lifecycle_reference(sending.match, _like(sending, now), sending.address)
@@ -232,7 +259,7 @@ class Sequences:
                 if record.source.stage is SourceStage.CLOSING:
                     record = await self._close(key, record, sending)
                 if not record.source.outstanding:
-                    await self._terminate(record, sending)
+                    await self._terminate(key, record, sending)
         except NoSequence as unheard:
             done = work.attempt + 1 >= _MOST_ENDINGS
             _log.warning("a sequence was not closed", extra={"detail": unheard.detail})

@@ -80,6 +80,7 @@ class Answer(StrEnum):
     DISBELIEVED = "an error that is not believed"
     FAULT = "a SOAP fault: the message is at fault"
     BREAKDOWN = "a SOAP fault: the receiver is at fault"
+    ELSEWHERE = "an HTTP status 3xx"
     REJECTION = "an HTTP status 4xx"
     LATER = "an HTTP status that says: not now"
     TROUBLE = "an HTTP status 5xx"
@@ -94,6 +95,7 @@ ANSWERS: Final[Mapping[Answer, Input]] = {
     Answer.DISBELIEVED: Input.UNANSWERED,
     Answer.FAULT: Input.REFUSED,
     Answer.BREAKDOWN: Input.UNANSWERED,
+    Answer.ELSEWHERE: Input.UNANSWERED,
     Answer.REJECTION: Input.REFUSED,
     Answer.LATER: Input.TURNED_AWAY,
     Answer.TROUBLE: Input.UNANSWERED,
@@ -124,4 +126,7 @@ def status_said(status: int) -> Answer:
         return Answer.LATER
     if status >= 500:
         return Answer.TROUBLE
+    if 300 <= status < 400:
+        # No redirect is followed, so nobody has it as far as is known.
+        return Answer.ELSEWHERE
     return Answer.REJECTION if status >= 400 else Answer.NOTHING

@@ -1,20 +1,30 @@
 """The way out: sign, then encrypt, then one Security header around it all, in this order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
+from types import MappingProxyType
 
+from cryptography import x509
 from msgspec import Struct
 
+from postroad.security.algorithms import Digest, SignatureAlgorithm
 from postroad.security.attachments import Attachment
 from postroad.security.encrypt import Seal, encrypt
 from postroad.security.keyestablishment import Encryption, Entropy
 from postroad.security.sign import (
+    SIGNATURE_ID,
+    TOKEN_ID,
     Block,
     Signing,
+    block_reference,
     sign,
     write_security,
     write_security_timestamp,
+    write_signature,
+    write_signed_info,
 )
+from postroad.security.tokens import TokenReference, write_token_reference
 from postroad.wire.ebms3 import Reference
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
@@ -49,6 +59,7 @@ def secure(
     entropy: Entropy | None = None,
     lifetime: Lifetime | None = None,
     body_content: str = "",
+    namespaces: Mapping[str, str] = MappingProxyType({}),
     tokens: Sequence[str] = (),
     limits: Limits = DEFAULT,
 ) -> Secured:
@@ -56,10 +67,16 @@ def secure(
 
     `headers` are header blocks in canonical form; each with an id is signed, as are the Body and
     all attachments; where there is neither attachment nor Body content, nothing is encrypted.
+    `namespaces` are those that only values in the Body use, declared on the Envelope.
     `tokens` are further pieces of the Security header (a username token).
     ValueError when keys and algorithms do not fit, or encryption lacks entropy.
     """
-    body = Block(BODY_ID, write_body(version, body_content, id=BODY_ID, limits=limits))
+    body = _empty_body(version)
+    if body_content:
+        written = write_body(
+            version, body_content, id=BODY_ID, namespaces=namespaces, limits=limits
+        )
+        body = Block(BODY_ID, written)
     pieces: list[str] = list(tokens)
     references: tuple[Reference, ...] = ()
     sent = tuple(attachments)
@@ -95,5 +112,36 @@ def secure(
             body_xml = body.xml[:inner_start] + encrypted.body_content + body.xml[inner_end:]
     pieces += signature
     security = [write_security(version, pieces)] if any(pieces) else []
-    envelope = write_envelope(version, [*security, *(block.xml for block in headers)], body_xml)
+    blocks_xml = [*security, *(block.xml for block in headers)]
+    envelope = write_envelope(version, blocks_xml, body_xml, namespaces=namespaces)
     return Secured(envelope, sent, references, seal)
+
+
+@lru_cache(maxsize=2)
+def _empty_body(version: SoapVersion) -> Block:
+    return Block(BODY_ID, write_body(version, id=BODY_ID))
+
+
+class Stamp(Struct, frozen=True):
+    """All of somebody's signature that cannot be written again without his key."""
+
+    created: datetime
+    certificate: x509.Certificate
+    algorithm: SignatureAlgorithm
+    digest: Digest
+    value: bytes
+
+
+def secured_by(version: SoapVersion, headers: Sequence[Block], stamp: Stamp) -> tuple[bytes, bytes]:
+    """The envelope that `secure` makes of these headers with such a signature; what that signs."""
+    body = _empty_body(version)
+    timestamp = write_security_timestamp(stamp.created, None, id=_TIMESTAMP_ID)
+    blocks = [*headers, body, timestamp]
+    references = [block_reference(block, stamp.digest) for block in blocks]
+    signed_info = write_signed_info(stamp.algorithm, references)
+    form = TokenReference.BINARY_SECURITY_TOKEN
+    token, key_info = write_token_reference(form, stamp.certificate, (), TOKEN_ID)
+    signature = write_signature(SIGNATURE_ID, signed_info, stamp.value, key_info)
+    security = write_security(version, [timestamp.xml, token, signature])
+    envelope = write_envelope(version, [security, *[one.xml for one in headers]], body.xml)
+    return envelope, signed_info.encode()

@@ -101,6 +101,12 @@ def _familiar(text: str) -> Named | None:
         return None
 
 
+def familiar_certificate(text: str) -> x509.Certificate | None:
+    """The certificate in a BinarySecurityToken, as most messages carry it."""
+    found = _familiar(text)
+    return None if found is None else found.certificate
+
+
 @lru_cache(maxsize=256)
 def write_token_reference(
     form: TokenReference,

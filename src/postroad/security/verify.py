@@ -20,6 +20,7 @@ from postroad.security.attachments import (
     content_digest,
 )
 from postroad.security.ids import Ids
+from postroad.security.plain_references import plain_references
 from postroad.security.rawsign import verify_bytes
 from postroad.security.tokens import Named, TokenReference, resolve_token
 from postroad.wire.ebms3 import Reference, Transform
@@ -99,7 +100,7 @@ class Verification(NamedTuple):
 
     @property
     def signed_references(self) -> tuple[Reference, ...]:
-        return tuple(checked.reference for checked in self.references)
+        return tuple([checked.reference for checked in self.references])
 
 
 def security_headers(header: etree._Element | None) -> Mapping[str | None, etree._Element]:
@@ -144,7 +145,7 @@ def verify(
     known: Iterable[x509.Certificate] = (),
     algorithms: Algorithms = STRONG,
     raw_attachments: bool | None = None,
-    unseen: Callable[[str], str | None] = lambda content_id: None,
+    unseen: Callable[[str], str | None] | None = None,
     sealed: Collection[etree._Element] = (),
     limits: Limits = DEFAULT,
 ) -> Verification:
@@ -181,7 +182,7 @@ def verify(
         problems.append(error)
         if named is not None:
             holds = False
-    all_hold = all(result.valid is not False for result in checked)
+    all_hold = False not in [result.valid for result in checked]
     return Verification(
         method,
         holds if all_hold else False,
@@ -251,8 +252,13 @@ def read_signed_info(
     how = read_transform(children[0], "EBMS:0101")
     if how.algorithm not in _CANONICAL:
         raise failed(children[0], f"canonicalisation by {how.algorithm!r} is not accepted")
-    references = tuple([read_reference(child, "EBMS:0101") for child in children[2:]])
-    return children[1].get("Algorithm", ""), _canonicalised(signed_info, how), references
+    signed = _canonicalised(signed_info, how)
+    references = None
+    if next(signed_info.iter(etree.Comment), None) is None:
+        references = plain_references(signed, signed_info.prefix)
+    if references is None or len(references) != len(children) - 2:
+        references = tuple([read_reference(child, "EBMS:0101") for child in children[2:]])
+    return children[1].get("Algorithm", ""), signed, references
 
 
 def _canonicalised(element: etree._Element, how: Transform) -> bytes:
@@ -295,7 +301,7 @@ class _Checker:
     ids: Ids
     attachments: Mapping[str, Attachment]
     raw: bool | None
-    unseen: Callable[[str], str | None]
+    unseen: Callable[[str], str | None] | None
     sealed: Collection[etree._Element]
     limits: Limits
     problems: list[EbmsError]
@@ -366,7 +372,7 @@ class _Checker:
         return [plain, plain[:name_end] + b' xmlns=""' + plain[name_end:]]
 
     def _attachment(self, reference: Reference, content_id: str) -> CheckedReference:
-        hidden = self.unseen(content_id)
+        hidden = self.unseen(content_id) if self.unseen is not None else None
         if hidden is not None:
             return CheckedReference(reference, None, None, content_id, hidden)
         attachment = self.attachments.get(content_id)

@@ -49,7 +49,6 @@ from postroad.store.rows import (
     Row,
     advanced,
     event_row,
-    ids_by_side,
     message_changes,
     message_details,
     message_of,
@@ -77,6 +76,7 @@ _REMOVE_MESSAGE: Final = query("remove_message")
 _RAISE_MARK: Final = query("raise_mark")
 _REMOVE_SIGNALS: Final = query("remove_signals")
 _ADD_WORK: Final = query("add_work")
+_LAST_NUMBER: Final = query("last_number")
 _CLAIM_WORK: Final = query("claim_work")
 _FREE_WORK: Final = query("free_work")
 _FREE_WORK_OF_PARTNER: Final = query("free_work_of_partner")
@@ -135,7 +135,7 @@ class SqliteTransaction(SqliteReader):
         if not self._cursor.execute(_ADD_MESSAGE, message_row(message)).rowcount:
             return False
         self._group.changed = True
-        self._count_message(message, 1)
+        self._count_messages((message,), 1)
         return True
 
     def change_message(
@@ -164,9 +164,8 @@ class SqliteTransaction(SqliteReader):
             self._cursor.execute(_ADD_MESSAGE, message_row(after))
         else:
             self._cursor.execute(_CHANGE_MESSAGE, (*message_changes(after), message.key))
-        if _counted(after) != _counted(message):
-            self._count_message(message, -1)
-            self._count_message(after, 1)
+        self._count_messages((message,), -1)
+        self._count_messages((after,), 1)
         return True
 
     def add_messages(self, messages: Sequence[Message]) -> None:
@@ -174,12 +173,12 @@ class SqliteTransaction(SqliteReader):
         self._group.changed = True
         if self._cursor.executemany(_ADD_MESSAGE, rows).rowcount < len(rows):
             raise ValueError("one of the messages is there already")
-        for one in messages:
-            self._count_message(one, 1)
+        self._count_messages(messages, 1)
 
     def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
         keys: dict[bytes, int] = {}
-        for side, ids in ids_by_side([before for before, _ in pairs]).items():
+        for side in {before.side for before, _ in pairs}:
+            ids = [before.message_id for before, _ in pairs if before.side is side]
             rows = self._rows(_MESSAGES_AS_KEPT, (side._value_, json.dumps(ids)))
             keys |= {details: key for key, details in rows}
         values = []
@@ -190,18 +189,18 @@ class SqliteTransaction(SqliteReader):
             values.append(advanced(after, key))
         self._group.changed = True
         self._cursor.executemany(_ADVANCE_MESSAGE, values)
-        for before, after in pairs:
-            self._count_message(before, -1)
-            self._count_message(after, 1)
+        self._count_messages([before for before, _ in pairs], -1)
+        self._count_messages([after for _, after in pairs], 1)
         return True
 
-    def _count_message(self, message: Message, more: int) -> None:
-        count = self._group.count
-        count(f"{MESSAGE_COUNT}{message.side._value_}.{message.state._value_}", more)
-        if message.accounts and message.state in WAITS:
-            for account in message.accounts:
-                count(LOAD_COUNT + account, more)
-                count(LOAD_BYTES + account, more * message.wire_bytes)
+    def _count_messages(self, messages: Iterable[Message], more: int) -> None:
+        counts = self._group.counts
+        for one in messages:
+            counts[f"{MESSAGE_COUNT}{one.side._value_}.{one.state._value_}"] += more
+            if one.accounts and one.state in WAITS:
+                for account in one.accounts:
+                    counts[LOAD_COUNT + account] += more
+                    counts[LOAD_BYTES + account] += more * one.wire_bytes
 
     def add_signal(self, signal: Signal) -> None:
         self._group.changed = True
@@ -209,11 +208,23 @@ class SqliteTransaction(SqliteReader):
 
     def add_work(self, work: Work) -> int:
         self._group.changed = True
-        self._group.count(WORK_COUNT + work.kind, 1)
+        self._group.counts[WORK_COUNT + work.kind] += 1
         later = work.lane is not None and bool(self._rows(_LANE_IS_TAKEN, (work.lane,)))
         id = self._cursor.execute(_ADD_WORK, work_row(work, later)).lastrowid
         assert id is not None
         return id
+
+    def add_works(self, works: Sequence[Work]) -> list[int]:
+        if not works or any(work.lane is not None for work in works):
+            return [self.add_work(work) for work in works]
+        group = self._group
+        group.changed = True
+        for work in works:
+            group.counts[WORK_COUNT + work.kind] += 1
+        self._cursor.executemany(_ADD_WORK, [work_row(work) for work in works])
+        # Numbers follow each other, as nobody else writes meanwhile.
+        last = self._rows(_LAST_NUMBER)[0][0]
+        return list(range(last - len(works) + 1, last + 1))
 
     def claim_work(
         self,
@@ -265,7 +276,7 @@ class SqliteTransaction(SqliteReader):
     def finish_work(self, id: int, owner: str | None = None) -> None:
         for kind, lane in self._rows(_FINISH_WORK, {"id": id, "owner": owner}):
             self._group.changed = True
-            self._group.count(WORK_COUNT + kind, -1)
+            self._group.counts[WORK_COUNT + kind] -= 1
             if lane is not None:
                 values = {"lane": lane, "finished": id, "later": LATER}
                 self._cursor.execute(_WAKE_LANE, values)
@@ -274,7 +285,7 @@ class SqliteTransaction(SqliteReader):
         values = {"ids": json.dumps(list(ids)), "owner": owner}
         for id, kind, lane in self._rows(_FINISH_WORKS, values):
             self._group.changed = True
-            self._group.count(WORK_COUNT + kind, -1)
+            self._group.counts[WORK_COUNT + kind] -= 1
             if lane is not None:
                 self._cursor.execute(_WAKE_LANE, {"lane": lane, "finished": id, "later": LATER})
 
@@ -311,8 +322,8 @@ class SqliteTransaction(SqliteReader):
             return
         self._group.changed = True
         self._cursor.execute(_TURN_WORK, (kind, self._due(id, due_at), partner, id))
-        self._group.count(WORK_COUNT + before.kind, -1)
-        self._group.count(WORK_COUNT + kind, 1)
+        self._group.counts[WORK_COUNT + before.kind] -= 1
+        self._group.counts[WORK_COUNT + kind] += 1
 
     def shift_work(self, back: timedelta) -> None:
         self._group.changed = True
@@ -353,8 +364,8 @@ class SqliteTransaction(SqliteReader):
         if not added.rowcount:
             return False
         self._group.changed = True
-        self._group.count(OFFER_COUNT + offer.channel, 1)
-        self._group.count(OFFERED_COUNT + offer.pmode, 1)
+        self._group.counts[OFFER_COUNT + offer.channel] += 1
+        self._group.counts[OFFERED_COUNT + offer.pmode] += 1
         assert added.lastrowid is not None
         place = (offer.channel, offer.pmode)
         offer_rows.add_items(self._cursor, place, added.lastrowid, offer.items)
@@ -383,8 +394,8 @@ class SqliteTransaction(SqliteReader):
     def remove_offer(self, message_id: str) -> None:
         for id, channel, pmode in self._rows(_REMOVE_OFFER, (message_id,)):
             self._group.changed = True
-            self._group.count(OFFER_COUNT + channel, -1)
-            self._group.count(OFFERED_COUNT + pmode, -1)
+            self._group.counts[OFFER_COUNT + channel] -= 1
+            self._group.counts[OFFERED_COUNT + pmode] -= 1
             self._cursor.execute(_REMOVE_OFFER_ITEMS, (id,))
 
     def _count_of(self, name: str) -> int:
@@ -437,20 +448,20 @@ class SqliteTransaction(SqliteReader):
         stored = group.contents.keep(content)
         if stored.size == 0:
             return stored
-        group.count(BYTES_COUNT, stored.size)
+        group.counts[BYTES_COUNT] += stored.size
         if stored.place.startswith("s"):
             group.kept += 1
         else:
             self._cursor.execute(_ADD_FILE, (stored.place, stored.size))
         return stored
 
-    def share(self, stored: Stored) -> Stored:
+    def share(self, stored: Stored, more: int = 1) -> Stored:
         group = self._group
         group.changed = True
         if stored.place.startswith("s"):
-            group.taken[stored.place] = group.taken.get(stored.place, 0) - 1
+            group.taken[stored.place] = group.taken.get(stored.place, 0) - more
         elif stored.size:
-            self._cursor.execute(_SHARE_FILE, (stored.place,))
+            self._cursor.execute(_SHARE_FILE, (more, stored.place))
         return stored
 
     def drop(self, stored: Stored) -> None:
@@ -465,13 +476,13 @@ class SqliteTransaction(SqliteReader):
             return
         for (size,) in self._rows(_REMOVE_FILE, (stored.place,)):
             group.trash.append(stored.place)
-            group.count(BYTES_COUNT, -size)
+            group.counts[BYTES_COUNT] -= size
             for piece in group.contents.pieces(stored.place):
                 self.drop(piece)
 
     def set_fragment_group(self, group: StoredGroup) -> None:
         self._group.changed = True
-        self._group.count(TO_COME_COUNT, fragment_rows.set_group(self._cursor, group))
+        self._group.counts[TO_COME_COUNT] += fragment_rows.set_group(self._cursor, group)
 
     def add_fragment(self, sender: str, group_id: str, fragment: StoredFragment) -> bool:
         added = fragment_rows.add_fragment(self._cursor, sender, group_id, fragment)
@@ -488,7 +499,7 @@ class SqliteTransaction(SqliteReader):
             raise ValueError("there are no fragments to join")
         self._group.changed = True
         stored, size = self._group.contents.join([fragment.stored for fragment in taken])
-        self._group.count(BYTES_COUNT, size)
+        self._group.counts[BYTES_COUNT] += size
         self._cursor.execute(_ADD_FILE, (stored.place, size))
         return stored
 
@@ -561,7 +572,7 @@ class SqliteTransaction(SqliteReader):
         self._cursor.execute(_REMOVE_MESSAGE, (message.key,))
         if message.state in INBOX:
             self._cursor.execute(_RAISE_MARK, (PURGED_MARK, message.key))
-        self._count_message(message, -1)
+        self._count_messages((message,), -1)
         for stored in dict.fromkeys(contents):
             self.drop(stored)
 
@@ -569,11 +580,6 @@ class SqliteTransaction(SqliteReader):
         """Change something that means nothing, to see whether changes can be made."""
         self._group.changed = True
         self._cursor.execute(_TOUCH_NODE, (at,))
-
-
-def _counted(message: Message) -> tuple[State, tuple[str, ...], int]:
-    """What the counts of a message depend on."""
-    return message.state, message.accounts, message.wire_bytes
 
 
 def _due_and_id(row: Row) -> tuple[int, int]:

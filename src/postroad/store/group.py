@@ -5,6 +5,7 @@ are put off, and written together when the commit ends or when somebody asks.
 """
 
 import sqlite3
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,7 +25,8 @@ class Group:
     seq: int
     """Of the last event."""
     contents: Batch
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """How many more there are of what."""
     kept: int = 0
     """Contents that were appended to this group's segment."""
     taken: dict[str, int] = field(default_factory=dict)
@@ -63,6 +65,3 @@ class Group:
         contents, self.seq, self.counts, self.kept, self.taken, trash, self.changed = mark
         self.contents.back_to(contents)
         del self.trash[trash:]
-
-    def count(self, name: str, more: int) -> None:
-        self.counts[name] = self.counts.get(name, 0) + more

@@ -176,6 +176,10 @@ class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
         """
         ...
 
+    def add_works(self, works: Sequence[Work]) -> list[int]:
+        """The same for many: their ids, in their order."""
+        ...
+
     def claim_work(
         self,
         kinds: Collection[str],
@@ -312,8 +316,8 @@ class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
         """Make content durable together with this step."""
         ...
 
-    def share(self, stored: Stored) -> Stored:
-        """One more message that owns content; it goes when each of its owners dropped it."""
+    def share(self, stored: Stored, more: int = 1) -> Stored:
+        """So many more messages own content; it goes when each of its owners dropped it."""
         ...
 
     def drop(self, stored: Stored) -> None:

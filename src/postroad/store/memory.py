@@ -322,6 +322,9 @@ class _MemoryTransaction(_MemoryReader):
         self._put(self._tables.work, id, changed(work, id=id))
         return id
 
+    def add_works(self, works: Sequence[Work]) -> list[int]:
+        return [self.add_work(work) for work in works]
+
     def _first_in(self, lane: str) -> int | None:
         return min(
             (id for id, work in self._tables.work.items() if work.lane == lane), default=None
@@ -559,9 +562,9 @@ class _MemoryTransaction(_MemoryReader):
         self._put(self._tables.contents, place, data)
         return Stored(place, 0, len(data))
 
-    def share(self, stored: Stored) -> Stored:
+    def share(self, stored: Stored, more: int = 1) -> Stored:
         sharers = self._tables.sharers
-        self._put(sharers, stored.place, sharers.get(stored.place, 0) + 1)
+        self._put(sharers, stored.place, sharers.get(stored.place, 0) + more)
         return stored
 
     def drop(self, stored: Stored) -> None:

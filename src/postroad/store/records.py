@@ -104,7 +104,9 @@ class Split(Struct, frozen=True, gc=False, omit_defaults=True):
     left: bool = False
     """Some fragment left."""
     references: tuple[Reference, ...] = ()
-    """The digests that a receipt for the whole has to name."""
+    """The digests that a receipt has to name; of the primary unit of a bundle, those of all."""
+    units: tuple[str, ...] = ()
+    """Of the primary unit of a bundle that was cut: the other units, in their order."""
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):

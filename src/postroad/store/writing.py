@@ -153,7 +153,7 @@ class Writer:
         for place in {*group.taken, *(segment.place for segment in self._closing)}:
             for (size,) in database.execute(_REMOVE_EMPTY_SEGMENT, (place,)).fetchall():
                 group.trash.append(place)
-                group.count(BYTES_COUNT, -size)
+                group.counts[BYTES_COUNT] -= size
         database.executemany(_ADD_TRASH, [(place,) for place in group.trash])
         self._striking = list(self.removed)
         database.executemany(_REMOVE_TRASH, [(place,) for place in self._striking])

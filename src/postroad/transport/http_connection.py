@@ -22,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
+from postroad.transport.http_large import LARGE, LargeBody
 from postroad.transport.http_limits import ServerLimits
 from postroad.transport.tls import refusal
 
@@ -113,6 +114,8 @@ class Connection(HttpToolsProtocol):
         self.too_large = False
         self.body_bytes = 0
         self.body_seconds = 0.0
+        self.large: LargeBody | None = None
+        """The body that is coming, where it is large."""
         self.checked_at = self.since
         self.deaf = False
         """Whether what still comes is thrown away."""
@@ -173,6 +176,26 @@ class Connection(HttpToolsProtocol):
         if self.loose_bytes > self.limits.header_bytes:
             self.too_large = True
             self._misunderstood()
+        elif self.large is not None and not self.pipeline and not self.deaf:
+            self._read_straight(self.large)
+
+    def _read_straight(self, large: LargeBody) -> None:
+        """The rest of a large body goes past the parser."""
+        self.large = None
+        if self.cycle.more_body:
+            large.begin(large.length - self.body_bytes)
+            self.transport.set_protocol(large)
+
+    def _came_straight(self, count: int) -> None:
+        self.since = self.heard_at = self.clock()
+        self.body_bytes += count
+
+    def _straight_ended(self) -> None:
+        """A new parser reads the next request; this one waits for the rest of a body."""
+        self.transport.set_protocol(self)
+        self.parser = httptools.HttpRequestParser(self)
+        if not self.deaf:
+            self.on_message_complete()
 
     # What the parser says
 
@@ -193,6 +216,14 @@ class Connection(HttpToolsProtocol):
         self.cycle.default_headers = self.state.closing_headers
         # Trailers, which come here as well, are no headers of the request.
         self.headers = []
+        self.large = self._large_body(self.cycle)
+
+    def _large_body(self, cycle: RequestResponseCycle) -> LargeBody | None:
+        given = dict(cycle.scope["headers"]).get(b"content-length", b"")
+        length = int(given) if given.isdigit() else 0
+        if length < LARGE:
+            return None
+        return LargeBody(self, cycle, length, self._came_straight, self._straight_ended)
 
     def on_body(self, body: bytes) -> None:
         self.loose_bytes = 0

@@ -3,14 +3,16 @@
 Each coding is two functions from chunks to chunks, in constant memory. How much may come out is
 for the caller to count: `decoded_at_most` is what limits allow.
 
-ISA-L writes the formats of zlib several times as fast. It is zlib that reads them: ISA-L is little
-faster there, and passes over bytes that follow the end.
+ISA-L writes the formats of zlib several times as fast, and reads gzip so. What looks like noise,
+because it was compressed or encrypted before, is stored as it is: it would become no smaller, and
+take long to read.
 """
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from struct import pack
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from isal import isal_zlib
 
@@ -24,7 +26,22 @@ _PIECE: Final = 256 * 1024
 _MEMBERS: Final = 1000
 _LEVEL: Final = 1
 """As small as zlib at four; the next one that is smaller takes three times as long."""
-_GATHERED: Final = 64 * 1024
+_GATHERED: Final = 128 * 1024
+_UNIT: Final = 128 * 1024
+"""So much at a time is looked at, and compressed or not."""
+_STRIDE: Final = 127
+"""Every so many bytes one is looked at. It is prime: records of most sizes do not hide in it."""
+_NOISE: Final = 246
+"""Of a thousand bytes of noise this many are different, or more."""
+_SAMPLE: Final = 2048
+"""So many bytes in a row are tried where it looks like noise."""
+_STORED: Final = 0xFFFF
+_LAST: Final = b"\x03\x00"
+"""A last block with nothing in it."""
+_LAST_BYTES: Final = 16
+"""Checksum and size at the end of a member, and what may follow them unseen."""
+_GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_ZLIB_HEAD: Final = b"\x78\x01"
 _GZIP: Final = 31
 _ZLIB: Final = 15
 _RAW: Final = -15
@@ -56,12 +73,46 @@ def decoded_at_most(size: int, limits: Limits) -> int:
     return min(limits.decompressed_bytes, grown)
 
 
-def _deflated(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
-    deflate = isal_zlib.compressobj(_LEVEL, wbits=wbits)
-    for chunk in _gathered(chunks):
-        if piece := deflate.compress(chunk):
-            yield piece
-    yield deflate.flush()
+class _Deflating:
+    """Deflate without a head: for each chunk what there is of it by then, then the end."""
+
+    def __init__(self) -> None:
+        self._deflate: Any = None
+        """What compresses, from the last noise on."""
+
+    def of(self, chunk: bytes) -> Iterator[bytes]:
+        for begin in range(0, len(chunk), _UNIT):
+            end = begin + _UNIT
+            if _is_noise(chunk, begin, end):
+                yield self._ended()
+                yield b"".join(_stored(memoryview(chunk)[begin:end]))
+            else:
+                self._deflate = self._deflate or isal_zlib.compressobj(_LEVEL, wbits=_RAW)
+                yield self._deflate.compress(memoryview(chunk)[begin:end])
+
+    def _ended(self) -> bytes:
+        """What was compressed ends with a whole byte."""
+        deflate, self._deflate = self._deflate, None
+        return deflate.flush(isal_zlib.Z_SYNC_FLUSH) if deflate is not None else b""
+
+    def end(self) -> bytes:
+        return _LAST if self._deflate is None else self._deflate.flush()
+
+
+def _is_noise(chunk: bytes, begin: int, end: int) -> bool:
+    """Whether a stretch of it would not become smaller, as far as a glance tells."""
+    if len(set(chunk[begin:end:_STRIDE])) < _NOISE:
+        return False
+    sample = chunk[begin : begin + _SAMPLE]
+    return len(isal_zlib.compress(sample, _LEVEL, wbits=_RAW)) > len(sample) * 0.98
+
+
+def _stored(data: memoryview) -> Iterator[bytes | memoryview]:
+    """Blocks of deflate that hold the data as it is (RFC 1951, 3.2.4)."""
+    for begin in range(0, len(data), _STORED):
+        piece = data[begin : begin + _STORED]
+        yield pack("<BHH", 0, len(piece), len(piece) ^ _STORED)
+        yield piece
 
 
 def _gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -78,31 +129,80 @@ def _gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _gzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    return _deflated(chunks, _GZIP)
+    """The format of RFC 1952."""
+    deflating, crc, size = _Deflating(), 0, 0
+    yield _GZIP_HEAD
+    for chunk in _gathered(chunks):
+        crc, size = isal_zlib.crc32(chunk, crc), size + len(chunk)
+        yield from filter(None, deflating.of(chunk))
+    yield deflating.end() + pack("<II", crc, size & 0xFFFFFFFF)
 
 
 def _deflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    return _deflated(chunks, _ZLIB)
+    """The format of RFC 1950."""
+    deflating, adler = _Deflating(), 1
+    yield _ZLIB_HEAD
+    for chunk in _gathered(chunks):
+        adler = isal_zlib.adler32(chunk, adler)
+        yield from filter(None, deflating.of(chunk))
+    yield deflating.end() + pack(">I", adler)
 
 
 def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """All members of the file; zeros after the last are padding."""
-    inflate, members = zlib.decompressobj(wbits=_GZIP), 1
+    members, last = 1, b""
+    member = _Member()
     try:
         for chunk in chunks:
-            data = chunk
+            data, last = chunk, (last + chunk[-_LAST_BYTES:])[-_LAST_BYTES:]
             while data:
-                if inflate.eof:
+                if member.eof:
                     if not data.strip(b"\0"):
                         break
                     if members == _MEMBERS:
                         raise Damaged(f"it has more than {_MEMBERS} members")
-                    inflate, members = zlib.decompressobj(wbits=_GZIP), members + 1
-                yield inflate.decompress(data, _PIECE)
-                data = inflate.unconsumed_tail or inflate.unused_data
-        yield from _rest(inflate)
-    except zlib.error:
+                    member, members = _Member(), members + 1
+                yield member.decompress(data, _PIECE)
+                data = member.left(last)
+        yield from _rest(member)
+    except isal_zlib.error:  # type: ignore[misc]
         raise Damaged(_NEVER) from None
+
+
+class _Member:
+    """One member of a gzip file, inflated by ISA-L."""
+
+    def __init__(self) -> None:
+        self._inflate = isal_zlib.decompressobj(wbits=_GZIP)
+        self._begun = False
+        self._crc = 0
+        self._size = 0
+
+    @property
+    def eof(self) -> bool:
+        return self._inflate.eof
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        if data and not self._begun and not data.startswith(_GZIP_HEAD[:1]):
+            raise Damaged(_NEVER)
+        self._begun = True
+        piece = self._inflate.decompress(data, most)
+        self._crc, self._size = isal_zlib.crc32(piece, self._crc), self._size + len(piece)
+        return piece
+
+    def left(self, last: bytes) -> bytes:
+        """What is not read yet of the data that ends with `last`.
+
+        A few bytes that follow the end of a member ISA-L may have taken without a word: what
+        stands behind the checksum and size of the member, which are its end.
+        """
+        inflate = self._inflate
+        if not inflate.eof:
+            return inflate.unconsumed_tail
+        if inflate.unused_data:
+            return inflate.unused_data
+        end = pack("<II", self._crc, self._size & 0xFFFFFFFF)
+        return last.partition(end)[2]
 
 
 def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -134,7 +234,7 @@ def _is_zlib(head: bytes) -> bool:
     return len(head) > 1 and head[0] & 0x0F == 8 and int.from_bytes(head[:2], "big") % 31 == 0
 
 
-def _rest(inflate: "zlib._Decompress") -> Iterator[bytes]:
+def _rest(inflate: "zlib._Decompress | _Member") -> Iterator[bytes]:
     while not inflate.eof:
         piece = inflate.decompress(b"", _PIECE)
         if not piece:

@@ -49,14 +49,11 @@ NewSink = Callable[[], Sink]
 class BytesContent:
     """Content held in memory."""
 
-    __slots__ = ("data",)
+    __slots__ = ("data", "size")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
+        self.size = len(data)
 
     def chunks(self) -> Iterator[bytes]:
         yield self.data
@@ -65,7 +62,7 @@ class BytesContent:
         yield self.data[begin : begin + size]
 
     def __repr__(self) -> str:
-        return f"BytesContent({len(self.data)} bytes)"
+        return f"BytesContent({self.size} bytes)"
 
 
 class BytesSink:

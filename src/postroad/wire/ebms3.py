@@ -5,6 +5,7 @@ No cycle can lead through these values, so the collector of garbage need not loo
 """
 
 from datetime import datetime
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -89,7 +90,10 @@ class PartInfo(Struct, frozen=True, gc=False):
     description: Description | None = None
 
     def property(self, name: str) -> str | None:
-        return next((p.value for p in self.properties if p.name == name), None)
+        for one in self.properties:
+            if one.name == name:
+                return one.value
+        return None
 
 
 class UserMessage(Struct, frozen=True, gc=False):
@@ -107,7 +111,10 @@ class UserMessage(Struct, frozen=True, gc=False):
         return self.mpc or DEFAULT_MPC
 
     def property(self, name: str) -> str | None:
-        return next((p.value for p in self.properties if p.name == name), None)
+        for one in self.properties:
+            if one.name == name:
+                return one.value
+        return None
 
 
 class Selection(Struct, frozen=True, gc=False):
@@ -188,7 +195,7 @@ class SignalMessage(Struct, frozen=True, gc=False):
 Unit = UserMessage | SignalMessage
 
 
-class Messaging(Struct, frozen=True, gc=False):
+class Messaging(Struct, frozen=True, dict=True):
     """The eb:Messaging header block with its units in document order."""
 
     units: tuple[Unit, ...]
@@ -198,15 +205,15 @@ class Messaging(Struct, frozen=True, gc=False):
     """SOAP role or actor; None is the ultimate receiver."""
     must_understand: bool = True
 
-    @property
+    @cached_property
     def user_messages(self) -> tuple[UserMessage, ...]:
-        return tuple(unit for unit in self.units if isinstance(unit, UserMessage))
+        return tuple([unit for unit in self.units if isinstance(unit, UserMessage)])
 
-    @property
+    @cached_property
     def signals(self) -> tuple[SignalMessage, ...]:
-        return tuple(unit for unit in self.units if isinstance(unit, SignalMessage))
+        return tuple([unit for unit in self.units if isinstance(unit, SignalMessage)])
 
-    @property
+    @cached_property
     def primary(self) -> Unit:
         """The unit that rules the message: the first user message, else the first signal."""
         return next(iter(self.user_messages), self.units[0])

@@ -283,14 +283,15 @@ def read_transform(element: etree._Element, code: str = "EBMS:0009") -> Transfor
     if element.tag not in (_TRANSFORM, _CANONICALIZATION_METHOD) or not algorithm:
         raise _broken(element, "expected a ds:Transform with an Algorithm", code)
     if len(element) == 0:
-        return _plain_transform(algorithm)
+        return plain_transform(algorithm)
     inclusive = element.find(f"{{{EXC_C14N}}}InclusiveNamespaces")
     prefixes = "" if inclusive is None else inclusive.get("PrefixList", "")
     return Transform(algorithm, tuple(prefixes.split()))
 
 
 @lru_cache(maxsize=64)
-def _plain_transform(algorithm: str) -> Transform:
+def plain_transform(algorithm: str) -> Transform:
+    """A transform with nothing in it; few are used again and again."""
     return Transform(algorithm)
 
 

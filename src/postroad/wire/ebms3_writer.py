@@ -120,6 +120,7 @@ def _message_info(info: MessageInfo) -> str:
     )
 
 
+@lru_cache(maxsize=64)
 def write_timestamp(time: datetime) -> str:
     """UTC with a Z, in milliseconds where these suffice, else in microseconds. [P2-3.2.1-08]"""
     if time.tzinfo is not UTC:
@@ -312,7 +313,7 @@ def _receipt(receipt: Receipt) -> str:
         raise ValueError("AS4 forbids ebbp:MessagePartIdentifier in a receipt")
     if not information.references:
         raise ValueError("non-repudiation information needs at least one reference")
-    parts = "".join([_part_information(reference) for reference in information.references])
+    parts = "".join(map(_part_information, information.references))
     return (
         f'<eb:Receipt><ebbp:NonRepudiationInformation xmlns:ebbp="{EBBP}">{parts}'
         "</ebbp:NonRepudiationInformation></eb:Receipt>"
@@ -330,10 +331,6 @@ def _part_information(reference: Reference) -> str:
 
 def write_reference(reference: Reference) -> str:
     """A ds:Reference that declares its own prefix."""
-    transforms = "".join(map(_transform, reference.transforms))
-    if transforms:
-        transforms = f"<ds:Transforms>{transforms}</ds:Transforms>"
-    method = _attribute(reference.digest_method, "ds:DigestMethod/@Algorithm")
     if not reference.digest_value:
         raise ValueError("ds:DigestValue is empty")
     uri = reference.uri
@@ -341,10 +338,21 @@ def write_reference(reference: Reference) -> str:
         uri = escape_attribute(_xml_text(uri, "ds:Reference/@URI"))
     digest = b2a_base64(reference.digest_value, newline=False).decode()
     return (
-        f'<ds:Reference xmlns:ds="{DS}" URI="{uri}">{transforms}'
-        f'<ds:DigestMethod Algorithm="{method}"></ds:DigestMethod>'
+        f'<ds:Reference xmlns:ds="{DS}" URI="{uri}">'
+        f"{_digesting(reference.transforms, reference.digest_method)}"
         f"<ds:DigestValue>{digest}</ds:DigestValue>"
         "</ds:Reference>"
+    )
+
+
+@lru_cache(maxsize=64)
+def _digesting(transforms: tuple[Transform, ...], digest_method: str) -> str:
+    """How something is digested, which is the same in most references."""
+    steps = "".join(map(_transform, transforms))
+    method = _attribute(digest_method, "ds:DigestMethod/@Algorithm")
+    return (
+        f"{f'<ds:Transforms>{steps}</ds:Transforms>' if steps else ''}"
+        f'<ds:DigestMethod Algorithm="{method}"></ds:DigestMethod>'
     )
 
 

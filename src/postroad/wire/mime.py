@@ -34,10 +34,11 @@ from postroad.wire.mime_headers import (
     parse_headers,
 )
 from postroad.wire.mime_parts import OpenPart, Part, mime_error, root_too_large
-from postroad.wire.mime_whole import is_small, whole_parts
+from postroad.wire.mime_whole import MEMORY_PARTS, is_small, whole_parts
 from postroad.wire.mime_writer import (
     OutgoingPart,
     boundary_is_free,
+    multipart_bytes,
     multipart_content_type,
     multipart_heads,
     multipart_length,
@@ -56,6 +57,7 @@ __all__ = [
     "boundary_is_free",
     "cid_url",
     "content_id_of",
+    "multipart_bytes",
     "multipart_content_type",
     "multipart_heads",
     "multipart_length",
@@ -70,7 +72,8 @@ _AROUND_BYTES: Final = 64 * KIB
 _BLANKS: Final = 256
 _INDENT: Final = 16
 _LOOK_ALIKES: Final = 10_000
-_MEMORY_PARTS: Final = 16
+_LARGE: Final = 16 * KIB
+"""A piece of content from this size on is worth a look of its own."""
 _FIRST_DELIMITER: Final = re.compile(
     rb"\n(?:\xef\xbb\xbf)?[ \t]{0,16}--([!-~](?:[ -~]{0,68}[!-~])?)[ \t]{0,256}\r?\n"
 )
@@ -98,7 +101,7 @@ class Multipart(Struct, frozen=True):
 
     def attachments(self) -> tuple[Part, ...]:
         """All parts but the root."""
-        return tuple(part for part in self.parts if part is not self.root)
+        return tuple([part for part in self.parts if part is not self.root])
 
 
 class MultipartReader:
@@ -122,7 +125,7 @@ class MultipartReader:
         self._parts: list[Part] = []
         self._root: int | None = None
         self._open: OpenPart | None = None
-        self._memory_left = _MEMORY_PARTS * limits.memory_bytes
+        self._memory_left = MEMORY_PARTS * limits.memory_bytes
         self._fed = 0
         self._passed_over = 0
         self._look_alikes = 0
@@ -156,7 +159,8 @@ class MultipartReader:
                 return
             if self._whole:
                 data = self._in_steps() + data
-            self._rest = self._advance(self._rest + data, False)
+            if not self._is_content(data):
+                self._rest = self._advance(self._rest + data, False)
         except BaseException:
             self.abort()
             raise
@@ -196,11 +200,14 @@ class MultipartReader:
         parts = whole_parts(data, self._line, self._limits)
         if parts is None:
             return False
-        self._parts = parts
-        self._root = 0 if self._start is None else None
+        root = 0 if self._start is None else None
         for part in parts:
-            if self._root is None and part.content_id == self._start:
-                self._root = part.index
+            if root is None and part.content_id == self._start:
+                root = part.index
+        most = self._limits.memory_bytes
+        if len(data) > most and any(one.size > most for one in parts if one.index != root):
+            return False
+        self._parts, self._root = parts, root
         self._ended = True
         self._whole = data
         return True
@@ -212,6 +219,21 @@ class MultipartReader:
         self._root = None
         self._ended = False
         return data
+
+    def _is_content(self, data: bytes) -> bool:
+        """Take a large piece in the midst of a part's content as it is, without a copy of it."""
+        if len(data) < _LARGE or self._step != self._content or self._indented:
+            return False
+        needle, carry, part = self._needle, self._carry, self._open
+        if needle in self._rest + data[:carry] or data.find(needle) >= 0:
+            return False
+        assert part is not None
+        end = len(data) - carry
+        part.write(self._rest)
+        part.write(memoryview(data)[:end])
+        self._base += len(self._rest) + end
+        self._rest = bytes(data[end:])
+        return True
 
     def _check_outer(self, content_type: ContentType, boundary: str | None) -> None:
         if not content_type.media_type.startswith("multipart/"):

@@ -79,10 +79,11 @@ class ContentType(Struct, frozen=True, gc=False):
         return None
 
     def __str__(self) -> str:
-        return "; ".join([self.media_type, *(_parameter(*param) for param in self.params)])
+        return "; ".join([self.media_type, *(write_parameter(*param) for param in self.params)])
 
 
-def _parameter(name: str, value: str) -> str:
+def write_parameter(name: str, value: str) -> str:
+    """A parameter of a header, quoted or encoded where it has to be."""
     if not value.isascii():
         return f"{name}*=UTF-8''{quote(value, safe='')}"
     if is_token(value):
@@ -143,7 +144,9 @@ def _parameters(text: str, at: int, value: str) -> Iterator[tuple[str, str]]:
             break
         at = found.end()
         name, quoted, plain = found[1].lower(), found[2], found[3]
-        given = plain if quoted is None else _ESCAPE.sub(r"\1", quoted)
+        given = quoted if plain is None else plain
+        if quoted is not None and "\\" in quoted:
+            given = _ESCAPE.sub(r"\1", quoted)
         if given is None:
             continue
         split = _SECTION.fullmatch(name) if "*" in name else None
@@ -326,8 +329,14 @@ def canonical_content_id(value: str) -> str:
     return value
 
 
+_plain_cid: Final = re.compile(r"cid:[!#-$'*-;=?-~]+").fullmatch
+"""What stands as it is: no blank, no quote, no bracket, nothing encoded."""
+
+
 def content_id_of(href: str) -> str | None:
     """The Content-ID that a `cid:` URL refers to; None for any other reference."""
+    if _plain_cid(href):
+        return href[4:]
     href = href.strip()
     if href[:4].lower() != "cid:":
         return None

@@ -7,6 +7,7 @@ then read in steps, which knows every case and tells what is wrong.
 """
 
 import hashlib
+from typing import Final
 
 from postroad.wire.content import BytesContent
 from postroad.wire.errors import EbmsError
@@ -19,11 +20,14 @@ from postroad.wire.mime_headers import (
 )
 from postroad.wire.mime_parts import PLAIN, UNENCODED, Part
 
+MEMORY_PARTS: Final = 16
+"""So many parts of the size that stays in memory are held there at once."""
+
 
 def is_small(size: int, limits: Limits) -> bool:
-    """Whether no part of a package of this size can be beyond a limit of its size."""
+    """Whether a package of this size can be held in memory, and no part be beyond a limit."""
     return (
-        size <= limits.memory_bytes
+        size <= MEMORY_PARTS * limits.memory_bytes
         and size <= limits.part_bytes
         and size <= limits.envelope_bytes
         and size <= limits.message_bytes

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from postroad.wire.content import CHUNK, BytesContent, Content, Joined
+from postroad.wire.content import CHUNK, BytesContent, Content, Joined, read_all
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime_headers import (
     ONLY_ONCE,
@@ -19,6 +19,7 @@ from postroad.wire.mime_headers import (
     is_boundary,
     parse_content_type,
     write_headers,
+    write_parameter,
 )
 
 XOP = "application/xop+xml"
@@ -44,16 +45,19 @@ def multipart_content_type(
     action: str | None = None,
 ) -> str:
     """The Content-Type of the package."""
-    params = [
-        ("type", _root_type(root_type)),
-        ("start", content_id_header(root_id)),
-        ("boundary", _checked_boundary(boundary)),
-    ]
+    params = [_start(root_id, root_type), write_parameter("boundary", _checked_boundary(boundary))]
     if start_info is not None:
-        params.append(("start-info", start_info))
+        params.append(write_parameter("start-info", start_info))
     if action is not None:
-        params.append(("action", action))
-    return str(ContentType("multipart/related", tuple(params)))
+        params.append(write_parameter("action", action))
+    return "; ".join(params)
+
+
+@lru_cache(maxsize=64)
+def _start(root_id: str, root_type: str) -> str:
+    """The Content-Type before its boundary."""
+    params = ("type", _root_type(root_type)), ("start", content_id_header(root_id))
+    return str(ContentType("multipart/related", params))
 
 
 def write_multipart(
@@ -90,6 +94,19 @@ def multipart_pieces(
 ) -> Iterator[bytes]:
     """What `write_multipart` gives, where its `multipart_heads` are known."""
     return _pieces(heads, [BytesContent(envelope), *(part.content for part in parts)])
+
+
+def multipart_bytes(
+    heads: Sequence[bytes], envelope: bytes, parts: Sequence[OutgoingPart]
+) -> bytes:
+    """The same in one piece, for a package that is small."""
+    pieces = [heads[0], envelope]
+    for head, part in zip(heads[1:], parts, strict=False):
+        data, size = read_all(part.content, part.content.size), part.content.size
+        if len(data) != size:
+            raise ValueError(f"the content has {len(data)} bytes against its size {size}")
+        pieces += (head, data)
+    return b"".join((*pieces, heads[-1]))
 
 
 def multipart_length(
@@ -167,16 +184,22 @@ def _heads(
 ) -> list[bytes]:
     """What stands before each part, and after the last."""
     line = b"--" + _checked_boundary(boundary).encode()
-    kind = _root_type(root_type) + "; charset=UTF-8"
-    if root_type == XOP:
-        kind += f'; type="{start_info or "application/soap+xml"}"'
-    heads = [line + b"\r\n" + _head(root_id, kind, ())]
+    heads = [line + b"\r\n" + _root_head(root_id, root_type, start_info)]
     heads += [
         b"\r\n" + line + b"\r\n" + _head(part.content_id, part.content_type, part.headers)
         for part in parts
     ]
     heads.append(b"\r\n" + line + b"--\r\n")
     return heads
+
+
+@lru_cache(maxsize=64)
+def _root_head(root_id: str, root_type: str, start_info: str | None) -> bytes:
+    """The header of the envelope."""
+    kind = _root_type(root_type) + "; charset=UTF-8"
+    if root_type == XOP:
+        kind += f'; type="{start_info or "application/soap+xml"}"'
+    return _head(root_id, kind, ())
 
 
 def _head(content_id: str, content_type: str, more: tuple[tuple[str, str], ...]) -> bytes:
@@ -204,6 +227,7 @@ def _root_type(value: str) -> str:
     return value
 
 
+@lru_cache(maxsize=16)
 def _checked_boundary(boundary: str) -> str:
     if not is_boundary(boundary):
         raise ValueError(f"{boundary!r} cannot be a boundary: 1 to 70 printable characters")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from postroad.wire.ebms3 import (
     MessageInfo,
+    Messaging,
     NonRepudiationInformation,
     Receipt,
     Reference,
@@ -33,12 +34,13 @@ def nonrepudiation_receipt(
 
 
 def unit_references(
-    references: Iterable[Reference], messages: Sequence[UserMessage]
+    references: Iterable[Reference], messages: Sequence[UserMessage], header: str | None
 ) -> list[tuple[Reference, ...]]:
-    """What of a message's signature is about each of its units.
+    """What of a message's signature is about each of its units, of which the first is the primary.
 
-    That is everything but the attachments of other units: header, Body and time are of all.
-    [P2-3.2.2-05]
+    `header` is the id of eb:Messaging. About the primary is everything but the attachments of
+    other units. About another unit are eb:Messaging and its own attachments; Body and time are
+    not, unless it has a payload in the Body. [P2-3.2.2-05]
     """
     shared: list[Reference] = []
     attached: dict[str, Reference] = {}
@@ -47,18 +49,23 @@ def unit_references(
             attached[content_id(reference.uri)] = reference
         else:
             shared.append(reference)
-    found = []
+    least = [one for one in shared if header is not None and one.uri == f"#{header}"] or shared
+    found: list[tuple[Reference, ...]] = []
     for message in messages:
-        hrefs = [content_id(part.href) for part in message.part_infos if part.href]
-        found.append((*shared, *(attached[href] for href in hrefs if href in attached)))
+        own = [attached.get(content_id(part.href or "")) for part in message.part_infos]
+        whole = not found or None in own
+        found.append((*(shared if whole else least), *filter(None, own)))
     return found
 
 
 def references_about(
-    references: Sequence[Reference], message: UserMessage, messages: Sequence[UserMessage]
+    references: Sequence[Reference], message: UserMessage, messaging: Messaging | None
 ) -> Sequence[Reference]:
     """What of a signature a receipt about one of the messages must name: alone, all of it."""
-    return references if len(messages) == 1 else unit_references(references, [message])[0]
+    messages = messaging.user_messages if messaging is not None else ()
+    if messaging is None or len(messages) == 1:
+        return references
+    return unit_references(references, messages, messaging.id)[messages.index(message)]
 
 
 def awareness_receipt(user_message: UserMessage, *, message_info: MessageInfo) -> SignalMessage:

@@ -55,15 +55,16 @@ def parse(data: bytes, limits: Limits = DEFAULT, *, where: str = "envelope") -> 
     plain = _PLAIN_START.match(data) is not None
     if not plain:
         _refuse_doctype(data, where)
-    if _tags(data) > _MARKS_PER_NODE * limits.xml_elements:
+    tags = _tags(data)
+    if tags > _MARKS_PER_NODE * limits.xml_elements:
         raise _refused(where, f"far more than {limits.xml_elements} elements and comments")
     try:
-        root = _read(data)
+        root = _read(data, tags)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise _refused(where, f"not well-formed XML: {_one_line(error)}") from None
     if not plain:
         _check_encoding(root, where)
-    _check_shape(root, data, limits, where)
+    _check_shape(root, data, tags, limits, where)
     return root
 
 
@@ -123,10 +124,10 @@ class _Vocabulary:
     """Keeps strangers from filling the memory with names.
 
     lxml remembers every element and attribute name that it ever read until the thread ends, so
-    messages full of new names would grow the process for ever. One in `_SAMPLE` messages, which
-    ones nobody outside can foresee, is looked at; once too many new names came by, or when a
-    message has very many tags, unfamiliar messages are read in a thread of their own, whose names
-    go when the tree goes.
+    messages full of new names would grow the process for ever. One in `_SAMPLE` messages, of those
+    with many tags one in `_LARGE_SAMPLE`, is looked at; which ones nobody outside can foresee. Once
+    too many new names came by, unfamiliar messages are read in a thread of their own, whose names
+    go when the tree goes; so are very large ones at any time.
     """
 
     def __init__(self) -> None:
@@ -138,13 +139,14 @@ class _Vocabulary:
     def full(self) -> bool:
         return self._bytes > _MOST_NAME_BYTES
 
-    def is_safe(self, data: bytes) -> bool:
+    def is_safe(self, data: bytes, tags: int) -> bool:
         """Whether reading this here adds nothing, or little enough, to what is remembered."""
         self._count += 1
         if not self.full:
-            if _tags(data) > _MANY_TAGS:
+            if len(data) > _LARGE:
                 return False
-            if hash((self._count, data[-64:])) % _SAMPLE:
+            sample = _SAMPLE if tags <= _MANY_TAGS else _LARGE_SAMPLE
+            if hash((self._count, data[-64:])) % sample:
                 return True
         names = {*_ELEMENT_NAMES.findall(data), *_ATTRIBUTE_NAMES.findall(data)}
         if names <= self._names:
@@ -159,6 +161,9 @@ class _Vocabulary:
 _MARKS_PER_NODE: Final = 3
 """A node is opened and closed by two `<` at most; a third of them may stand in CDATA."""
 _SAMPLE: Final = 64
+_LARGE_SAMPLE: Final = 16
+_LARGE: Final = 512 * 1024
+"""Bytes of a message that could bring too many names at once."""
 _MANY_TAGS: Final = 4096
 _MOST_NAME_BYTES: Final = 256 * 1024
 _ELEMENT_NAMES: Final = re.compile(rb"<([^\s/>?!]+)")
@@ -166,8 +171,8 @@ _ATTRIBUTE_NAMES: Final = re.compile(rb"""\s([^\s=<>"'/]+)\s*=\s*["']""")
 _vocabulary: Final = _Vocabulary()
 
 
-def _read(data: bytes) -> etree._Element:
-    if _vocabulary.is_safe(data):
+def _read(data: bytes, tags: int) -> etree._Element:
+    if _vocabulary.is_safe(data, tags):
         return _tree(data)
     with ThreadPoolExecutor(1) as own_thread:
         return own_thread.submit(_tree_on_its_own, data).result()
@@ -226,27 +231,28 @@ def _deeper_than(depth: int) -> etree.XPath:
     return found
 
 
+def _is_one_byte(data: bytes) -> bool:
+    """Whether the marks of XML are a byte each, so that they can be counted."""
+    return 0 not in data[:4]
+
+
 def _tags(data: bytes) -> int:
-    """At least as many as there are tags and comments; exact only where it may matter."""
-    most = len(data) // 4
-    if most <= _MANY_TAGS or 0 in data[:4]:
-        return most
-    return data.count(b"<")
+    """At least as many as there are tags and comments."""
+    return data.count(b"<") if _is_one_byte(data) else len(data) // 4
 
 
-def _check_shape(root: etree._Element, data: bytes, limits: Limits, where: str) -> None:
+def _check_shape(root: etree._Element, data: bytes, tags: int, limits: Limits, where: str) -> None:
     """Bound depth and counts. What a count over the raw bytes rules out is not looked for."""
-    one_byte = 0 not in data[:4]
     # Every element but the innermost one has a start tag and an end tag.
-    may_be_deep = not one_byte or data.count(b"<") > 2 * limits.xml_depth
-    if may_be_deep and _deeper_than(limits.xml_depth)(root):
+    if tags > 2 * limits.xml_depth and _deeper_than(limits.xml_depth)(root):
         raise _refused(where, f"elements are nested more than {limits.xml_depth} levels deep")
-    if _tags(data) > limits.xml_elements and cast(float, _nodes(root)) > limits.xml_elements:
+    if tags > limits.xml_elements and cast(float, _nodes(root)) > limits.xml_elements:
         raise _refused(where, f"more than {limits.xml_elements} elements and comments")
     most = limits.xml_attributes
+    one_byte = _is_one_byte(data)
     if one_byte and data.count(b"=") <= most:
         return
-    if _too_many_namespaces(root, most):
+    if not (one_byte and _few_namespaces(root, data, most)) and _too_many_namespaces(root, most):
         raise _refused(where, f"more than {most} namespaces are declared at once")
     if _is_wide(root, most=most):
         wide = cast(list[etree._Element], _widest(root, most=most))
@@ -255,6 +261,18 @@ def _check_shape(root: etree._Element, data: bytes, limits: Limits, where: str) 
             f"<{local(wide[0])[:80]}> has {len(wide[0].attrib)} attributes, "
             f"at most {most} are allowed",
         )
+
+
+def _few_namespaces(root: etree._Element, data: bytes, most: int) -> bool:
+    """Whether certainly no more are in scope anywhere, which is quick to tell.
+
+    An element declares a prefix once at most: there are no more than prefixes times levels.
+    """
+    declared = data.split(b"xmlns")[1:]
+    if len(declared) <= most:
+        return True
+    prefixes = len({one.partition(b"=")[0] for one in declared})
+    return not _deeper_than(most // prefixes)(root)
 
 
 def _too_many_namespaces(root: etree._Element, most: int) -> bool:

@@ -163,6 +163,10 @@ INSERT INTO work (
     kind, message_id, due_at, data, attempt, owner, lease_until, partner, lane, expires_at
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: last_number
+-- The number of the row that was added last.
+SELECT last_insert_rowid()
+
 -- name: lane_is_taken
 -- Whether there is something to do in this lane already.
 SELECT 1 FROM work WHERE lane = ? LIMIT 1
@@ -386,8 +390,8 @@ SELECT bytes FROM segments WHERE place = ?
 INSERT INTO files (place, size) VALUES (?, ?)
 
 -- name: share_file
--- One more owner of it.
-UPDATE files SET owners = owners + 1 WHERE place = ?
+-- So many more owners of it.
+UPDATE files SET owners = owners + ? WHERE place = ?
 
 -- name: leave_file
 -- One owner less, where there are others.

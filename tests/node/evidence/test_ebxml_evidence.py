@@ -30,6 +30,7 @@ from postroad.wire.ebms3 import Party, PartyId, Service
 from postroad.wire.ebxml import ACKNOWLEDGMENT, MS098, Acknowledgment, EbxmlMessage, MessageHeader
 from postroad.wire.errors import EbmsError
 from tests import pki
+from tests.node.evidence.zips import Files, codes, listed, unzipped, zipped
 from tests.node.reliable import (
     BUYER,
     CARRIER,
@@ -43,7 +44,6 @@ from tests.node.reliable import (
 )
 from tests.node.test_ebxml_exchange import RELIABLY
 from tests.node.test_ebxml_relays import agree, started
-from tests.node.test_evidence import Files, codes, listed, unzipped, zipped
 
 Json = dict[str, Any]
 VERSIONS: Final = ("0.98b", "1.0", "2.0")
