@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from postroad.api.client_values import ApiError, Transfer
 from postroad.cli.demo_large import DRAWINGS, agree
 from postroad.node.config import load_config
@@ -47,7 +49,15 @@ def large_pair(folder: Path, fragment: str) -> Pair:
     agree(folders, f"http://{there}/msh", f"http://{back}/msh", fragment)
     for one in (pair.buyer, pair.seller):
         one.config.write_text(f"{one.config.read_text()}\n{_SETTINGS}\n")
+        _never_give_up(one.folder / f"pmodes/{DRAWINGS}.yaml")
     return pair
+
+
+def _never_give_up(file: Path) -> None:
+    """However long a node takes to start again: retries used up meanwhile would be in doubt."""
+    pmode = yaml.safe_load(file.read_text())
+    pmode["legs"][0]["reception_awareness"]["retry"]["parameters"]["max_retries"] = "unlimited"
+    file.write_text(yaml.safe_dump(pmode))
 
 
 def _port(node: Served) -> str:
@@ -86,7 +96,7 @@ def kill_through(folder: Path, mib: int, kills: int, fragment: str, seed: int) -
         with pair.buyer.client() as client:
             client.send(pmode=DRAWINGS, payloads=[file], message_id=NAME)
         for number in range(kills):
-            _until_arrived(pair.buyer, (number + dice.random()) / (kills + 1))
+            _until_arrived(pair.buyer, (number + dice.random()) / (kills + 1), PATIENCE + mib)
             victims = (pair.buyer, pair.seller)[number % 2 :][:1]
             if number == kills - 1:
                 victims = (pair.buyer, pair.seller)
@@ -115,14 +125,14 @@ def kill_through(folder: Path, mib: int, kills: int, fragment: str, seed: int) -
     return Outcome(killed, deliveries, findings, time.monotonic() - began)
 
 
-def _until_arrived(node: Served, share: float) -> None:
+def _until_arrived(node: Served, share: float, patience: float) -> None:
     """Until so much of it arrived, or all."""
 
     def is_so() -> bool:
         there = transfer(node)
         return there is not None and there.arrived_bytes >= share * there.bytes
 
-    until(is_so, f"{share:.0%} of it arrived")
+    until(is_so, f"{share:.0%} of it arrived", patience)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

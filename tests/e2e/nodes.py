@@ -24,14 +24,14 @@ COMMAND: Final = str(Path(sys.executable).with_name("postroad"))
 ENVIRONMENT: Final = dict.fromkeys(("POSTROAD_CONFIG", "POSTROAD_URL", "POSTROAD_TOKEN"))
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
     """Wait for something to become true."""
     pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.05)):
+    for _ in range(int(patience / 0.05)):
         if condition():
             return
         pause.wait(0.05)
-    raise AssertionError(f"{what}: not within {PATIENCE:g} s")
+    raise AssertionError(f"{what}: not within {patience:g} s")
 
 
 def free_ports() -> tuple[int, int]:

@@ -26,7 +26,7 @@ from tests.node.reliable import (
     refused,
     reply_lost,
 )
-from tests.node.splitting import RETRY, agree, fragments, splitting
+from tests.node.splitting import RETRY, Partner, agree, fragments, splitting
 from tests.node.test_bundles_sent import NAMES, UPDATES, bundling
 from tests.node.test_bundles_submitted import submit, unit
 from tests.node.test_pulling import pull, queued
@@ -117,6 +117,22 @@ async def test_the_receipt_of_each_unit_is_evidence_of_it_at_both_ends(world: Wo
             assert [one["equal"] for one in digests] == [True, True]
             [*_, told] = verdict["errors"]
             assert "its signed receipt proves that the receiver has it" in told["detail"]
+
+
+@pytest.mark.req("P2-3.2.2-06")
+@played
+async def test_a_receipt_may_name_the_parts_of_other_units_too(world: World) -> None:
+    agree_on_both(world)
+    buyer, partner = await world.start(BUYER), Partner()
+    world.wire.usual[SELLER] = partner
+    await send_all(world)
+    await world.until(6)
+    await partner.acknowledge_whole(world, B)
+    assert await states(world) == [State.WAITING, State.ACKNOWLEDGED, State.WAITING]
+    number, (name, data) = 1, partner.data[1]
+    partner.data[number] = (name, data.replace(CONTENTS[A][:100], bytes(range(100))))
+    await partner.acknowledge_whole(world, C)
+    assert await buyer.state(C) is State.WAITING
 
 
 @played

@@ -281,6 +281,37 @@ async def test_a_reply_is_routed_to_where_its_request_says(world: World, payload
     assert await buyer.inbox() == [R]
 
 
+@pytest.mark.req("P2-4.4.1-01")
+@played
+async def test_fragments_of_a_reply_are_routed_to_where_its_request_says(world: World) -> None:
+    ask(world, "pushAndPush")
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place))]
+        for leg in world._pmodes[at][0]["legs"]:
+            leg["splitting"] = {"fragment_size": "500 kB"}
+            leg["security"] = {"send_receipt": {"enabled": False}}
+            leg["error_handling"] = {"report": {"as_response": False}}
+            del leg["reception_awareness"]
+    hub(world, FAR, rule("over", NEAR, to_party="urn:example:box"))
+    hub(world, NEAR, rule("over", SELLER, to_party=party(SELLER)), rule("home", BUYER))
+    buyer, seller = await started(world)
+    world.wire.will(lost, at=NEAR)
+    await buyer.send(Q, f"{PRICES}.init")
+    await world.wait(1)
+    [first] = world.wire.to(NEAR)
+    named = first.body.replace(b"</S12:Header>", reply_to("urn:example:box") + b"</S12:Header>", 1)
+    assert (await seller.receive(first.content_type, named)).status < 300
+    await reply(seller, pmode=f"{PRICES}.resp", payload=LARGE)
+    await world.wait(5)
+    sent = [one for one in world.wire.to(FAR) if b"MessageFragment" in one.body]
+    assert len(sent) == 3
+    box = (party(SELLER), "urn:example:box", "urn:example:post", "back", None)
+    for one in sent:
+        assert routed(one.body) == box
+    assert await buyer.inbox() == [R]
+
+
 @played
 async def test_a_reply_whose_request_names_nothing_is_routed_by_its_header(world: World) -> None:
     ask(world, "pushAndPush")

@@ -274,3 +274,21 @@ def test_a_header_cannot_smuggle_another(header: tuple[str, str]) -> None:
                 await client.post(outgoing("http://127.0.0.1:9/", headers=(header,)))
 
     run(scenario())
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+@in_loop
+async def test_a_large_body_is_read_by_a_thread_unless_it_is_at_hand(at_hand: bool) -> None:
+    readers = set()
+
+    def read() -> Iterator[bytes]:
+        for _ in range(9):
+            readers.add(threading.current_thread())
+            yield b"x" * MIB
+
+    app = Seen()
+    async with serving(app) as server, HttpClient() as client:
+        body = Pieces(9 * MIB, read, at_hand)
+        reply = await client.post(Outgoing(f"{server.url}/msh", "text/xml", body))
+    assert reply.body == b"%d" % (9 * MIB)
+    assert (threading.current_thread() in readers) is at_hand

@@ -1,5 +1,6 @@
 """Large bodies, which go past the parser: the same rules hold for them as for all others."""
 
+import asyncio
 import hashlib
 from typing import Any
 
@@ -11,6 +12,27 @@ from postroad.wire.limits import MIB
 from tests.transport.wires import Clock, Seen, in_loop, line_to, post, run, serving, until
 
 LARGE = hashlib.shake_256(b"a drawing").digest(3 * MIB + 17)
+
+
+class _Taken:
+    """An application that keeps every piece that it is given, once it may go on."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.begun = self.ended = False
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, _: Any, receive: Any, send: Any) -> None:
+        self.begun = True
+        await self.go_on.wait()
+        more = True
+        while more:
+            message = await receive()
+            self.pieces.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        self.ended = True
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
@@ -63,6 +85,23 @@ async def test_of_a_large_body_that_breaks_off_all_that_came_is_handed_over() ->
 
 
 @in_loop
+async def test_what_came_before_a_line_broke_comes_in_its_order_to_who_is_late() -> None:
+    app = _Taken()
+    async with serving(app) as server, line_to(server) as line:
+        head = post(LARGE)[: -len(LARGE)]
+        line.say(head + LARGE[:1000])
+        await until(lambda: app.begun)
+        line.say(LARGE[1000:500_000])
+        await line.writer.drain()
+        line.hang_up()
+        await until(lambda: server.connections == 0)
+        app.go_on.set()
+        await until(lambda: app.ended)
+    assert LARGE.startswith(b"".join(app.pieces))
+    assert len(app.pieces[0]) >= 1000
+
+
+@in_loop
 async def test_a_large_body_that_is_answered_early_is_thrown_away() -> None:
     app = Seen(limit=2 * MIB)
     async with serving(app) as server:
@@ -94,25 +133,10 @@ async def test_a_large_body_that_comes_to_a_halt_is_given_up() -> None:
     assert isinstance(app.errors[0], Truncated)
 
 
-class _Taken:
-    """An application that keeps every piece that it is given."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-
-    async def __call__(self, _: Any, receive: Any, send: Any) -> None:
-        more = True
-        while more:
-            message = await receive()
-            self.pieces.append(message["body"])
-            more = message["more_body"]
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-
 @in_loop
 async def test_a_piece_that_was_handed_over_stays_as_it_is() -> None:
     app = _Taken()
+    app.go_on.set()
     async with serving(app) as server, line_to(server) as line:
         line.say(post(LARGE * 3))
         await line.reader.readuntil(b"\r\n\r\n")

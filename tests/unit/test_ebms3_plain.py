@@ -123,6 +123,5 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(ebms3_plain._REMEMBERED + 10):
         unit = PLAIN.replace("urn:bob", f"urn:bob:{number}").replace("orders", f"orders-{number}")
         assert plain_units(messaging(unit)) is not None
-    for remembering in (ebms3_plain._parties, ebms3_plain._business):
-        known = remembering.cache_info()
-        assert known.currsize == known.maxsize == ebms3_plain._REMEMBERED
+    known = ebms3_plain._terms.cache_info()
+    assert known.currsize == known.maxsize == ebms3_plain._REMEMBERED

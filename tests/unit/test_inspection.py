@@ -7,6 +7,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import postroad
+from postroad.msh.inspection import Look, inspect_message
+from postroad.msh.lens import Lens
 from postroad.node.example import http_request, order_attachment, order_message
 from postroad.security.algorithms import ECDSA_SHA256, SHA256
 from postroad.security.keyestablishment import Encryption
@@ -235,3 +237,18 @@ def test_a_header_of_which_there_is_one_is_refused_when_there_are_two():
         told = [e for e in report["errors"] if "more than one" in e["detail"]]
         assert [(e["code"], name in e["location"]) for e in told] == [("EBMS:0009", True)]
         assert (report["routing"], report["fragment"]) == (None, None)
+
+
+@pytest.mark.parametrize("version", list(SoapVersion))
+@pytest.mark.parametrize("body", ["", "<a/>"])
+def test_a_message_that_nothing_protects_is_judged_as_if_somebody_had_looked(
+    version: SoapVersion, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = write_messaging(Messaging((order_message(NOW),)), version)
+    envelope = write_envelope(version, [header], write_body(version, body))
+    quickly = inspect_message([envelope], Lens(NOW))
+    monkeypatch.setattr(Look, "_is_bare", lambda _: False)
+    slowly = inspect_message([envelope], Lens(NOW))
+    assert [str(one) for one in quickly.problems] == [str(one) for one in slowly.problems]
+    for name in ("decryption", "verification", "trusted", "timestamp", "username_tokens", "kind"):
+        assert getattr(quickly, name) == getattr(slowly, name)

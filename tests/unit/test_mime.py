@@ -74,11 +74,36 @@ class TestWhole:
         assert usual in self.USUAL
         assert whole_parts(self.USUAL.replace(usual, other, 1), b"--b", DEFAULT) is None
 
-    @pytest.mark.parametrize("limit", ["memory", "part", "envelope", "message"])
+    @pytest.mark.parametrize("limit", ["part", "envelope", "message"])
     def test_nothing_is_small_that_could_break_a_limit(self, limit: str) -> None:
         limits = replace(DEFAULT, **{f"{limit}_bytes": 100})
         assert is_small(100, limits)
         assert not is_small(101, limits)
+
+    def test_what_could_not_be_held_in_memory_is_not_small(self) -> None:
+        limits = replace(DEFAULT, memory_bytes=100)
+        assert is_small(1600, limits)
+        assert not is_small(1601, limits)
+
+    @pytest.mark.parametrize(
+        ("sizes", "sinks"), [((101, 100, 100), 0), ((101, 100, 101), 1), ((50, 101, 200), 2)]
+    )
+    def test_a_large_attachment_goes_to_a_sink_and_the_root_never(
+        self, sizes: tuple[int, ...], sinks: int
+    ) -> None:
+        made: list[BytesSink] = []
+
+        def new_sink() -> BytesSink:
+            made.append(BytesSink())
+            return made[-1]
+
+        head = b"--b\r\nContent-Type: text/xml\r\n\r\n"
+        body = b"".join(head + b"x" * size + b"\r\n" for size in sizes) + b"--b--\r\n"
+        limits = replace(DEFAULT, memory_bytes=100)
+        reader = MultipartReader(OUTER, limits=limits, new_sink=new_sink)
+        reader.feed(body)
+        assert [part.size for part in reader.close().parts] == list(sizes)
+        assert len(made) == sinks
 
     @pytest.mark.parametrize(
         "limits",

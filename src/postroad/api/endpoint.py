@@ -104,16 +104,17 @@ def _request(
     """A request whose body is read as it comes; `arrived` is told when all of it did."""
     length = head.get(b"content-length", b"")
     announced = int(length) if length.isdigit() else None
-    kind = head.get(b"content-type")
+    too_large = announced is not None and announced > limit
+    body = _too_large(limit) if too_large else body_chunks(receive, limit=limit, arrived=arrived)
     return Request(
-        _text(kind),
+        _text(head.get(b"content-type")),
         _peer(scope),
-        _too_large(limit) if (announced or 0) > limit else _body(receive, limit, arrived),
+        body,
         scope.get("extensions", {}).get("tls", {}).get("client_certificate"),
         _text(head.get(b"soapaction")),
         stations=_text(head.get(STATIONS.lower().encode())),
         length=announced,
-        upload=_upload(scope, head),
+        upload=_upload(scope, head) if b"etag" in head else None,
     )
 
 
@@ -149,12 +150,6 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 def _text(value: bytes | None) -> str | None:
     return value.decode("latin-1") if value is not None else None
-
-
-async def _body(receive: Receive, limit: int, arrived: Callable[[], None]) -> AsyncIterator[bytes]:
-    async for chunk in body_chunks(receive, limit=limit):
-        yield chunk
-    arrived()
 
 
 async def _too_large(limit: int) -> AsyncIterator[bytes]:

@@ -20,7 +20,7 @@ from postroad.wire.errors import EbmsError
 BUNDLING_ERROR: Final = "EBMS:0030"
 
 
-class Member(Struct, frozen=True):
+class Member(Struct, frozen=True, gc=False):
     """A unit of a bundle, as far as bundling is concerned."""
 
     message_id: str

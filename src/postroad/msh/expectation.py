@@ -24,11 +24,12 @@ from postroad.security.keys import KeyPair
 from postroad.security.trust import Trust
 from postroad.security.username import UsernameToken, check_username_token
 from postroad.security.verify import Verification
-from postroad.wire.ebms3 import SignalMessage, UserMessage
+from postroad.wire.ebms3 import Party, SignalMessage, UserMessage
 from postroad.wire.ebms3_user_messages import parse_timestamp
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.names import ONE_WAY, PUSH, TWO_WAY
 
+_MOST_KNOWN = 1024
 _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9998, 12, 31, tzinfo=UTC)
 
@@ -115,6 +116,8 @@ class Expectation:
     pmodes: PModes
     materials: Mapping[tuple[str, int], Material] = field(default_factory=dict)
     """By P-Mode id and number of the leg: one partner's certificate proves nothing of another."""
+    known: dict[tuple[int, Party], Terms] = field(default_factory=dict, init=False, compare=False)
+    """The terms of senders' messages, which are the same again and again."""
 
     def terms(
         self,
@@ -138,7 +141,15 @@ class Expectation:
             return Terms(None, frozenset(), None, NOTHING)
         if match.against:
             return self.answer_terms(match)
-        return self._sender_terms(match, (one.value for one in message.from_party.party_ids))
+        key = (id(match), message.from_party)
+        known = self.known.get(key)
+        if known is None or known.match is not match:
+            ids = (one.value for one in message.from_party.party_ids)
+            known = self._sender_terms(match, ids)
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = known
+        return known
 
     def sender_terms(self, match: Match) -> Terms:
         """The terms of what the sender of a leg's messages says."""

@@ -26,6 +26,7 @@ from postroad.msh.payloads import (
 )
 from postroad.msh.protection import Protection, warning
 from postroad.security.attachments import Attachment
+from postroad.security.decrypt import NOT_ENCRYPTED
 from postroad.wire import names, xml
 from postroad.wire.ebms3 import Messaging, SignalMessage, Unit, UserMessage
 from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
@@ -194,17 +195,30 @@ class Look:
             self._problems[:] = _told_once(self._problems)
 
     def _judge(self, terms: Terms | None) -> None:
-        protection = Protection(self._found, self._lens, self._capture, self._envelope, terms)
-        protection.headers()
-        protection.decryption()
-        protection.signature()
-        self._other_headers()
-        protection.coverage(self._messaging_element, self._bound)
-        self._closed = protection.closed()
+        if self._is_bare():
+            self._found.decryption = NOT_ENCRYPTED
+            self._other_headers()
+        else:
+            protection = Protection(self._found, self._lens, self._capture, self._envelope, terms)
+            protection.headers()
+            protection.decryption()
+            protection.signature()
+            self._other_headers()
+            protection.coverage(self._messaging_element, self._bound)
+            self._closed = protection.closed()
         self._payloads()
         self._kind()
         self._receipts()
         self._agreement()
+
+    def _is_bare(self) -> bool:
+        """Whether nothing at all protects it: then there is nothing to check or to open."""
+        envelope = self._capture.envelope
+        return not (
+            any(block.element.tag == _SECURITY for block in self._envelope.blocks)
+            or xml.mentions(envelope, b"Signature")
+            or xml.mentions(envelope, b"Encrypted")
+        )
 
     def _packaging(self) -> None:
         """Media type and charset of the envelope."""

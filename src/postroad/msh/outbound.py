@@ -174,7 +174,9 @@ def draft_problems(draft: Draft, match: Match, message: UserMessage) -> list[Ebm
         PartFacts(info.href, one.media_type, one.content.size)
         for info, one in zip(message.part_infos, draft.payloads, strict=True)
     ]
-    return check_user_message(replace(match, test=draft.test), message, facts)
+    if match.test is not draft.test:
+        match = replace(match, test=draft.test)
+    return check_user_message(match, message, facts)
 
 
 def check_draft(

@@ -4,6 +4,7 @@ import codecs
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -364,6 +365,7 @@ def root_type_problems(
     return found
 
 
+@lru_cache(maxsize=64)
 def _same_charset(one: str, other: str) -> bool:
     try:
         names = {codecs.lookup(one).name, codecs.lookup(other).name}

@@ -43,7 +43,6 @@ from postroad.node.keeping import (
 from postroad.node.listening import listen
 from postroad.node.noting import note
 from postroad.node.requests import NO_CONTENT, Handed, Response
-from postroad.node.together import Together
 from postroad.node.unbundling import (
     CONTRADICTS,
     Taken,
@@ -78,9 +77,6 @@ class Accepting:
         self._handing = Handing(context)
         self.destinations = Destinations(context)
         self.reliably = ReliableReceiving(context)
-        self._write: Together[tuple[Arrival, SignalMessage, Match | None], Answer] = Together(
-            lambda given: written(context, *given)
-        )
 
     async def take(self, arrival: Arrival) -> Response:
         """A user message: refused with errors, or accepted and answered by its receipt."""
@@ -255,7 +251,7 @@ class Accepting:
             now = arrival.now
             named = self._context.new_id(now)
             signal = receipt(arrival.found, message, match, signal_id=named, now=now)
-            answer = await self._write((arrival, signal, match))
+            answer = written(self._context, arrival, signal, match)
         if arrival.size > AT_ONCE:
             await self._persist(arrival)
         return self._answering(answer, arrival, message, match), signal
@@ -277,7 +273,7 @@ class Accepting:
         answer = signal = None
         if wants_receipt(match.leg) and not problems:
             signal = receipt(arrival.found, message, match, signal_id=context.new_id(now), now=now)
-            answer = await self._write((arrival, signal, match))
+            answer = written(context, arrival, signal, match)
         how = self._answering(answer, arrival, message, match)
         gathering = Gathering(context, arrival, match, terms, how)
         try:
@@ -369,7 +365,7 @@ class Accepting:
                     later[number] = problem
                 if not on_response and context.in_force.taking(unit.match).wants_receipt:
                     given = (arrival, unit.message, unit.match, primary, references[number])
-                    how, signal = await self._unit_answering(*given)
+                    how, signal = self._unit_answering(*given)
             hows.append(how)
             signals.append(signal)
         taken = await Unbundling(context, arrival, bundle, hows, later, references).take()
@@ -411,7 +407,7 @@ class Accepting:
             return EbmsError("EBMS:0008", said, location="eb:Messaging")
         return next(iter(self._too_old(unit.message, now)), None)
 
-    async def _unit_answering(
+    def _unit_answering(
         self,
         arrival: Arrival,
         message: UserMessage,
@@ -424,7 +420,7 @@ class Accepting:
         signal = receipt(
             arrival.found, message, match, signal_id=named, now=now, references=references
         )
-        answer = await self._write((arrival, signal, match))
+        answer = written(self._context, arrival, signal, match)
         return self._answering(answer, arrival, message, primary), signal
 
     def _handed_all(self, bundle: Unbundled, taken: Taken) -> Handed | None:

@@ -60,11 +60,7 @@ class Unit(Struct, frozen=True):
     work: Work
     packed: PackedUnit
     sending: Sending
-
-    @property
-    def terms(self) -> BundlingTerms:
-        assert self.sending.bundling is not None
-        return self.sending.bundling
+    terms: BundlingTerms
 
 
 class _Gone(Exception):
@@ -267,13 +263,14 @@ class Bundling:
         if message.state is not State.SUBMITTED:
             return None
         sending = self._context.in_force.sending_of(message)
-        if sending.bundling is None:
+        terms = sending.bundling
+        if terms is None:
             terms = BundlingTerms(sending.match.pmode.id)
             sending = dataclasses.replace(sending, bundling=terms)
         header = msgspec.json.decode(work.data, type=UserMessage)
         packed = restored(self._context, message, header)
         routed = changed(packed, routed_by=routed_by(self._context, request))
-        return Unit(message, work, routed, sending)
+        return Unit(message, work, routed, sending, terms)
 
     async def _send(self, units: Sequence[Unit]) -> None:
         """Package a bundle, make it durable, and hand it to the sender."""

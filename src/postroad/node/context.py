@@ -83,7 +83,11 @@ class Context:
     ahead: ReadingAhead = field(init=False)
     """Reads messages whose fragments are still coming."""
 
+    party: str = field(init=False)
+    """This node's own, as the journal names it."""
+
     def __post_init__(self) -> None:
+        self.party = self.config.party_name
         self.host = self.host or host_name(self.config.node)
         self.ahead = ReadingAhead(self.store, self.limits)
 
@@ -95,15 +99,15 @@ class Context:
         """
         return self.config.send.lease * 3 / 4
 
-    @property
-    def party(self) -> str:
-        return self.config.party_name
-
     def new_id(self, now: datetime) -> str:
         return new_message_id(now, self.entropy, self.host)
 
     def new_boundary(self) -> str:
         return f"=_{self.entropy(15).hex()}"
+
+    def long_boundary(self) -> str:
+        """For large content: who reads it looks for a long one faster."""
+        return f"=_{self.entropy(32).hex()}"
 
     def dice(self) -> float:
         """From 0 to 1."""

@@ -13,7 +13,6 @@ from typing import Any, Final
 from msgspec import Struct
 
 from postroad.msh.outbound import WireForm, WirePart, secured_at, wire_form
-from postroad.msh.routing_headers import message_routing
 from postroad.msh.securing import encryption, signing, signs, username_tokens
 from postroad.msh.splitting import DATA_TYPE, Fragment, Splitting, Whole, fragment, mime_head, split
 from postroad.node.context import Context
@@ -28,9 +27,9 @@ from postroad.wire.content import Content, read_all
 from postroad.wire.ebms3 import Messaging
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
 from postroad.wire.limits import Limits
-from postroad.wire.names import I_CLOUD
-from postroad.wire.soap import SoapVersion, read_envelope
-from postroad.wire.wsa import Addressing
+from postroad.wire.multihop import find_routing_input, read_routing_input
+from postroad.wire.soap import Envelope, SoapVersion, read_envelope
+from postroad.wire.wsa import read_addressing
 
 _KNOWN: Final = 32
 """Sources that are remembered: who sends many fragments reads the header of each once."""
@@ -134,33 +133,32 @@ def source_of(context: Context, units: Units, sending: Sending) -> Source:
         for one in unit.parts
     ]
     form = wire_form(version, envelope, parts, whole.boundary)
-    messaging = messaging_of(envelope, context.limits)
-    routing = message_routing(sending.match, messaging.user_messages[0])
+    parsed = read_envelope(xml.parse(envelope, context.limits))
+    # Of a reply these may be what its request asked for: they are copied. [P2-4.4.1-01]
+    addressing, _ = read_addressing(parsed)
+    routed = find_routing_input(parsed)
     terms = sending.splitting
     return Source(
         split(
-            messaging,
+            messaging_of(parsed, context.limits),
             mime_head({"content-type": form.content_type}),
             version,
             group_id=cut.group_id,
             fragment_size=cut.fragment_size,
             routing_properties=terms.routing_properties if terms is not None else frozenset(),
             algorithm=cut.algorithm,
-            addressing=None
-            if routing is None
-            else Addressing(I_CLOUD, routing.action, to_must_understand=True),
-            routing=None if routing is None else routing.reference.routing_input,
+            addressing=addressing,
+            routing=None if routed is None else read_routing_input(routed)[0],
         ),
         form.content() if cut.stored is None else store.content(cut.stored),
         Whole(cut.size, cut.message_size),
     )
 
 
-def messaging_of(envelope: bytes, limits: Limits) -> Messaging:
+def messaging_of(envelope: Envelope, limits: Limits) -> Messaging:
     """The eb:Messaging of an envelope that was kept."""
-    parsed = read_envelope(xml.parse(envelope, limits))
-    element = find_messaging(parsed)
-    reading = read_messaging(element, parsed.version, limits) if element is not None else None
+    element = find_messaging(envelope)
+    reading = read_messaging(element, envelope.version, limits) if element is not None else None
     if reading is None or reading.messaging is None:
         raise ValueError("the envelope that was kept holds no eb:Messaging")
     return reading.messaging
@@ -199,5 +197,5 @@ def secured(
         tokens=username_tokens(leg, now, context.entropy),
         limits=context.limits,
     )
-    boundary = f"=_{context.entropy(15).hex()}"
+    boundary = context.long_boundary()
     return SecuredFragment(made.envelope, boundary, made.seal)

@@ -94,15 +94,17 @@ class Hearing(Struct, frozen=True):
     @property
     def said(self) -> Said | None:
         """What is believed of it: a receipt first, then an error; None when nothing is."""
-        believed = [one for one in self.heard if not one.problems and one.meaning is not None]
-        for one in sorted(believed, key=lambda one: one.kind == "error"):
-            assert one.meaning is not None
+        refusal: Said | None = None
+        for one in self.heard:
+            if one.problems or one.meaning is None:
+                continue
             if one.kind != "error":
                 return Said(one.meaning)
-            told = one.failure or next(iter(one.errors), None)
-            code, detail = (told.code, told.detail) if told is not None else (None, None)
-            return Said(one.meaning, code, detail, one.signal_id, True, one.doubts)
-        return None
+            if refusal is None:
+                told = one.failure or next(iter(one.errors), None)
+                code, detail = (told.code, told.detail) if told is not None else (None, None)
+                refusal = Said(one.meaning, code, detail, one.signal_id, True, one.doubts)
+        return refusal
 
     @property
     def moves_reply(self) -> bool:
@@ -234,8 +236,8 @@ def heard_signal(
     message: Message, one: Heard, hearing: Hearing, stored: Stored, now: datetime
 ) -> Signal:
     """The signal as it is kept."""
-    failure = one.failure or next(iter(one.errors), None)
-    wrong = next(iter(one.problems), None)
+    failure = (one.failure or one.errors[0]) if one.errors else None
+    wrong = one.problems[0] if one.problems else None
     return Signal(
         message.side,
         message.message_id,

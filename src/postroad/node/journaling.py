@@ -1,6 +1,7 @@
 """Journal events about messages: what is the same in all events of a message stands once, here."""
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -69,6 +70,7 @@ def signed(message: Message) -> str | None:
     return place(message.envelope) if message.envelope else None
 
 
+@lru_cache(maxsize=64)
 def place(stored: Stored) -> str:
     """Where evidence lies, as the journal writes it: place, offset and size."""
     return f"{stored.place}:{stored.offset}:{stored.size}"

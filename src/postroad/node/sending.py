@@ -79,6 +79,7 @@ from postroad.transport.http_outgoing import Outgoing as Request
 from postroad.wire.content import Content, read_all
 from postroad.wire.ebxml import Dialect
 from postroad.wire.errors import EbmsError
+from postroad.wire.limits import MIB
 from postroad.wire.soap import SoapVersion
 
 _LEAST_WAIT: Final = 1.0
@@ -86,6 +87,8 @@ _LEAST_WAIT: Final = 1.0
 IN_ONE_PIECE: Final = 256 * 1024
 _FRAGMENTS: Final = 4
 """Fragments on their way to a partner at once: each fills the line by itself."""
+_AT_HAND: Final = 32 * MIB
+"""So much that was read a moment ago is in memory still."""
 _SEALED_TYPE: Final = "application/octet-stream"
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
 VERSIONS: Final = {version.number: version for version in SoapVersion}
@@ -513,7 +516,7 @@ class Sender:
         return Request(
             url,
             form.content_type,
-            _body(form),
+            _body(form, at_hand=_was_just_read(message)),
             soap_action(form, sending.dialect),
             sending.tls,
             self._patience(message, sending),
@@ -760,11 +763,16 @@ def _captured(reply: Reply, context: Context) -> Capture:
     return incoming.close()
 
 
-def _body(form: WireForm) -> Body:
+def _body(form: WireForm, *, at_hand: bool) -> Body:
     length = form.length
     if length <= IN_ONE_PIECE:
         return form.whole()
-    return Pieces(length, form.pieces)
+    return Pieces(length, form.pieces, at_hand and length <= _AT_HAND)
+
+
+def _was_just_read(message: Message) -> bool:
+    """A fragment is digested right before it is sent, the first time; encrypting takes longer."""
+    return message.part_of is not None and message.attempts == 0 and message.seal is None
 
 
 def soap_action(form: WireForm, dialect: Dialect | None) -> tuple[tuple[str, str], ...]:

@@ -124,7 +124,7 @@ def cut_units(
     terms = sending.splitting
     assert terms is not None
     made = packaged(context, units, sending, now, bare=True)
-    boundary = f"=_{context.entropy(15).hex()}"
+    boundary = context.long_boundary()
     form = _form(made, boundary)
     if not made.parts or form.length <= terms.cut:
         return None

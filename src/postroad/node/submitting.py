@@ -172,7 +172,8 @@ class Submitting:
             raise Refused(422, f"{message.message_id}: {said}", code=BUNDLING_ERROR)
         packed = await packed_unit(self._context, draft, sending, now)
         _refuse(draft_problems(draft, sending.match, packed.user_message))
-        return Unit(message, self._bundling.work(message, packed), packed, sending)
+        work = self._bundling.work(message, packed)
+        return Unit(message, work, packed, sending, sending.bundling)
 
     def _check_company(self, units: Sequence[Unit]) -> None:
         """What of a bundle no P-Mode says, and no message can hold."""
@@ -284,7 +285,9 @@ class Submitting:
         context, bundling = self._context, self._bundling
         unit = await packed_unit(context, draft, sending, now)
         _refuse(draft_problems(draft, sending.match, unit.user_message))
-        given = Unit(message, bundling.work(message, unit), unit, sending)
+        assert sending.bundling is not None
+        work = bundling.work(message, unit)
+        given = Unit(message, work, unit, sending, sending.bundling)
         kept, number = await self._keep(New(lambda tx: _with_parts(tx, given), given.work))
         if number is None:
             return _again(kept, message.fingerprint)
@@ -378,7 +381,7 @@ class Submitting:
                 for number, one in enumerate(submission.payloads, 1)
             ]
         )
-        if len({one.content_id for one in payloads}) < len(payloads):
+        if len(payloads) > 1 and len({one.content_id for one in payloads}) < len(payloads):
             raise Refused(400, "two payloads have the same content_id")
         _check_properties(submission)
         return Draft(
@@ -511,7 +514,7 @@ def _refuse(problems: list[EbmsError]) -> None:
 
 
 def _check_properties(submission: Submission) -> None:
-    every = [*submission.properties, *(p for one in submission.payloads for p in one.properties)]
+    every = [*submission.properties, *[p for one in submission.payloads for p in one.properties]]
     if len(every) > _MOST_PROPERTIES:
         raise Refused(413, f"there are more than {_MOST_PROPERTIES} properties")
     for name, value, _ in every:

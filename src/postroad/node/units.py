@@ -49,7 +49,7 @@ async def packed_unit(
         return pack(draft, sending.match, now=now, agreed=sending.agreed, new_sink=sink)
 
     try:
-        if sum(one.content.size for one in draft.payloads) <= _ASIDE:
+        if sum([one.content.size for one in draft.payloads]) <= _ASIDE:
             return make()
         unit = await asyncio.to_thread(make)
     except ValueError as error:
@@ -65,14 +65,18 @@ async def packaged_or_cut(
 
     `made_here`: nobody else knows the id of the first. [P2-4.4.2-01]
     """
-    around = sum(len(one.header) + len(one.parts) * _PART_HEADERS for one in units)
-    payloads = sum(part.content.size for one in units for part in one.parts)
-    if may_be_cut(primary, around + payloads):
+    if primary.splitting is not None and may_be_cut(primary, _about(units)):
         args = (context, tuple(units), primary, context.clock(), made_here)
         cut = await asyncio.to_thread(cut_units, *args)
         if cut is not None:
             return await cut.persisted(context.store)
     return await packaged(context, units, primary)
+
+
+def _about(units: Sequence[PackedUnit]) -> int:
+    """How large units are in a message, or a little less."""
+    around = sum(len(one.header) + len(one.parts) * _PART_HEADERS for one in units)
+    return around + sum(part.content.size for one in units for part in one.parts)
 
 
 async def packaged(context: Context, units: Sequence[PackedUnit], primary: Sending) -> Package:
@@ -118,7 +122,7 @@ def waiting_unit(message: Message, packed: PackedUnit, sending: Sending, rest: i
         added_size(packed, sending.match.leg),
         rest,
         series_of(message, packed, sending),
-        tuple(part.payload.content_id for part in packed.parts),
+        tuple([part.payload.content_id for part in packed.parts]),
     )
 
 

@@ -49,7 +49,6 @@ from postroad.store.rows import (
     Row,
     advanced,
     event_row,
-    ids_by_side,
     message_changes,
     message_details,
     message_of,
@@ -178,7 +177,8 @@ class SqliteTransaction(SqliteReader):
 
     def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
         keys: dict[bytes, int] = {}
-        for side, ids in ids_by_side([before for before, _ in pairs]).items():
+        for side in {before.side for before, _ in pairs}:
+            ids = [before.message_id for before, _ in pairs if before.side is side]
             rows = self._rows(_MESSAGES_AS_KEPT, (side._value_, json.dumps(ids)))
             keys |= {details: key for key, details in rows}
         values = []

@@ -4,8 +4,8 @@ Plain tuples in the order of the columns, because every message passes here seve
 """
 
 import hashlib
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -37,8 +37,12 @@ _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
+@lru_cache(maxsize=256)
 def microseconds(time: datetime) -> int:
-    """Since 1970; a time without a zone is an error, because it could mean anything."""
+    """Since 1970; a time without a zone is an error, because it could mean anything.
+
+    A step writes the same time several times.
+    """
     return (time - _START) // _MICROSECOND
 
 
@@ -71,13 +75,6 @@ def advanced(message: Message, key: int) -> Row:
     """For `advance_message`: what changes of a message in the course of time."""
     state, updated_at = message.state._value_, microseconds(message.updated_at)
     return state, updated_at, message_details(message), key
-
-
-def ids_by_side(messages: Iterable[Message]) -> dict[Side, list[str]]:
-    ids: dict[Side, list[str]] = {}
-    for one in messages:
-        ids.setdefault(one.side, []).append(one.message_id)
-    return ids
 
 
 def message_changes(message: Message) -> Row:

@@ -30,10 +30,13 @@ class Truncated(BodyError):
         self.received = received
 
 
-async def body_chunks(receive: Receive, *, limit: int) -> AsyncIterator[bytes]:
+async def body_chunks(
+    receive: Receive, *, limit: int, arrived: Callable[[], None] | None = None
+) -> AsyncIterator[bytes]:
     """The body as it comes; `TooLarge` beyond the limit, `Truncated` when it breaks off.
 
-    The next piece is taken from the network only when it is asked for.
+    The next piece is taken from the network only when it is asked for. `arrived` is told when all
+    of it did.
     """
     received = 0
     while True:
@@ -47,4 +50,6 @@ async def body_chunks(receive: Receive, *, limit: int) -> AsyncIterator[bytes]:
         if piece:
             yield piece
         if not message.get("more_body", False):
-            return
+            break
+    if arrived is not None:
+        arrived()

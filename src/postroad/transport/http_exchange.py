@@ -220,7 +220,7 @@ class Exchange(asyncio.Protocol):
             try:
                 if pieces is None:
                     pieces = body.read()
-                some = await self._next(pieces, body.length)
+                some = await self._next(pieces, body)
             except Exception as error:
                 raise _failure(asked, "body", f"the content cannot be read: {error}") from error
             if not some or self._over(asked):
@@ -300,9 +300,9 @@ class Exchange(asyncio.Protocol):
         """Whether there is no use in sending more: an early answer, or a connection that broke."""
         return asked.reply.done() or self.transport.is_closing()
 
-    async def _next(self, pieces: Iterator[bytes], length: int) -> list[bytes]:
+    async def _next(self, pieces: Iterator[bytes], body: Pieces) -> list[bytes]:
         """The next piece, or some of them from a thread, which is not asked for each alone."""
-        if length <= _IN_THE_LOOP:
+        if body.at_hand or body.length <= _IN_THE_LOOP:
             return list(islice(pieces, 1))
         reading = self.loop.run_in_executor(None, _some, pieces)
         try:

@@ -84,13 +84,20 @@ class LargeBody(asyncio.BufferedProtocol):
 
     async def _receive(self) -> Any:
         """The next piece, as ASGI has it; what came before a line broke is handed over too."""
-        if not self._filled or self._cycle.body:
+        cycle = self._cycle
+        first = bytes(cycle.body)
+        if cycle.response_complete or not (first or self._filled):
             message: Message = await self._usual()  # type: ignore[assignment]
-            if not self._filled or self._cycle.response_complete:
+            if cycle.response_complete or not self._filled:
                 return message
-            if message.get("body"):
-                return {**message, "more_body": True}
-        more = self._cycle.more_body
+            first = message.get("body", b"")
+        if first:
+            # What the parser took.
+            cycle.body = bytearray()
+            cycle.flow.resume_reading()
+            more = cycle.more_body or self._filled > 0
+            return {"type": "http.request", "body": first, "more_body": more}
+        more = cycle.more_body
         return {"type": "http.request", "body": self._taken(), "more_body": more}
 
     def _taken(self) -> bytes | bytearray:

@@ -52,6 +52,8 @@ class Pieces(msgspec.Struct, frozen=True):
 
     length: int
     read: Callable[[], Iterator[bytes]]
+    at_hand: bool = False
+    """It was read a moment ago: reading it again does not wait for the disk."""
 
 
 class Flow(msgspec.Struct, frozen=True):

@@ -140,11 +140,8 @@ def _user_message(text: str, at: int, like: _Patterns) -> tuple[UserMessage, int
     mpc, time, id, ref = head.groups()
     if mpc is not None and not is_uri(mpc):
         raise _Unusual
-    end = text.index(like.end_of_parties, head.end())
-    sender, receiver = _parties(_short(text, head.end(), end), like)
-    at = end + len(like.end_of_parties)
-    end = text.index(like.conversation_start, at)
-    service, action, agreement = _business(_short(text, at, end), like)
+    end = text.index(like.conversation_start, head.end())
+    sender, receiver, service, action, agreement = _terms(_short(text, head.end(), end), like)
     found = _matched(like.conversation, text, end)
     conversation, ended, has_properties = found.groups()
     at = found.end()
@@ -179,6 +176,13 @@ def _message_info(time: str, id: str, ref: str | None) -> MessageInfo:
 
 
 @lru_cache(_REMEMBERED)
+def _terms(text: str, like: _Patterns) -> tuple[Party, Party, Service, str, AgreementRef | None]:
+    """Parties, service and agreement: those of a P-Mode are the same in all its messages."""
+    end = text.index(like.end_of_parties)
+    business = text[end + len(like.end_of_parties) :]
+    return *_parties(text[:end], like), *_business(business, like)
+
+
 def _parties(text: str, like: _Patterns) -> tuple[Party, Party]:
     found = like.parties.fullmatch(text)
     if found is None:
@@ -191,7 +195,6 @@ def _parties(text: str, like: _Patterns) -> tuple[Party, Party]:
     return Party((sender,), role), Party((receiver,), other_role)
 
 
-@lru_cache(_REMEMBERED)
 def _business(text: str, like: _Patterns) -> tuple[Service, str, AgreementRef | None]:
     found = like.business.fullmatch(text)
     if found is None:

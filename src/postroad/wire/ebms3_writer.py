@@ -313,7 +313,7 @@ def _receipt(receipt: Receipt) -> str:
         raise ValueError("AS4 forbids ebbp:MessagePartIdentifier in a receipt")
     if not information.references:
         raise ValueError("non-repudiation information needs at least one reference")
-    parts = "".join([_part_information(reference) for reference in information.references])
+    parts = "".join(map(_part_information, information.references))
     return (
         f'<eb:Receipt><ebbp:NonRepudiationInformation xmlns:ebbp="{EBBP}">{parts}'
         "</ebbp:NonRepudiationInformation></eb:Receipt>"

@@ -144,7 +144,9 @@ def _parameters(text: str, at: int, value: str) -> Iterator[tuple[str, str]]:
             break
         at = found.end()
         name, quoted, plain = found[1].lower(), found[2], found[3]
-        given = plain if quoted is None else _ESCAPE.sub(r"\1", quoted)
+        given = quoted if plain is None else plain
+        if quoted is not None and "\\" in quoted:
+            given = _ESCAPE.sub(r"\1", quoted)
         if given is None:
             continue
         split = _SECTION.fullmatch(name) if "*" in name else None

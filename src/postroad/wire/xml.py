@@ -124,10 +124,10 @@ class _Vocabulary:
     """Keeps strangers from filling the memory with names.
 
     lxml remembers every element and attribute name that it ever read until the thread ends, so
-    messages full of new names would grow the process for ever. One in `_SAMPLE` messages, which
-    ones nobody outside can foresee, is looked at; once too many new names came by, or when a
-    message has very many tags, unfamiliar messages are read in a thread of their own, whose names
-    go when the tree goes.
+    messages full of new names would grow the process for ever. One in `_SAMPLE` messages, of those
+    with many tags one in `_LARGE_SAMPLE`, is looked at; which ones nobody outside can foresee. Once
+    too many new names came by, unfamiliar messages are read in a thread of their own, whose names
+    go when the tree goes; so are very large ones at any time.
     """
 
     def __init__(self) -> None:
@@ -143,9 +143,10 @@ class _Vocabulary:
         """Whether reading this here adds nothing, or little enough, to what is remembered."""
         self._count += 1
         if not self.full:
-            if tags > _MANY_TAGS:
+            if len(data) > _LARGE:
                 return False
-            if hash((self._count, data[-64:])) % _SAMPLE:
+            sample = _SAMPLE if tags <= _MANY_TAGS else _LARGE_SAMPLE
+            if hash((self._count, data[-64:])) % sample:
                 return True
         names = {*_ELEMENT_NAMES.findall(data), *_ATTRIBUTE_NAMES.findall(data)}
         if names <= self._names:
@@ -160,6 +161,9 @@ class _Vocabulary:
 _MARKS_PER_NODE: Final = 3
 """A node is opened and closed by two `<` at most; a third of them may stand in CDATA."""
 _SAMPLE: Final = 64
+_LARGE_SAMPLE: Final = 16
+_LARGE: Final = 512 * 1024
+"""Bytes of a message that could bring too many names at once."""
 _MANY_TAGS: Final = 4096
 _MOST_NAME_BYTES: Final = 256 * 1024
 _ELEMENT_NAMES: Final = re.compile(rb"<([^\s/>?!]+)")
