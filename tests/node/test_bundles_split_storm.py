@@ -6,11 +6,11 @@ from typing import Any, Final
 import pytest
 
 from postroad.store.records import Side, State, Wanted
+from tests.node.bundled import UPDATES, bundling
 from tests.node.collecting import collect
 from tests.node.joining import payloads
 from tests.node.reliable import BUYER, SELLER, STORES, World, played
 from tests.node.splitting import agree, splitting
-from tests.node.test_bundles_sent import UPDATES, bundling
 from tests.node.weather import FOREVER, Stormy
 
 MESSAGES: Final = 14
