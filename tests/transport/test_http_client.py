@@ -289,6 +289,6 @@ async def test_a_large_body_is_read_by_a_thread_unless_it_is_at_hand(at_hand: bo
     app = Seen()
     async with serving(app) as server, HttpClient() as client:
         body = Pieces(9 * MIB, read, at_hand)
-        reply = await client.post(Outgoing(f"{server.url}/msh", "text/xml", body))
+        reply = await client.post(outgoing(f"{server.url}/msh", body))
     assert reply.body == b"%d" % (9 * MIB)
     assert (threading.current_thread() in readers) is at_hand
