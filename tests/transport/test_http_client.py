@@ -11,7 +11,7 @@ import pytest
 
 from postroad.store.spool import SpoolSink
 from postroad.transport.http_client import HttpClient, parse_address
-from postroad.transport.http_outgoing import Outgoing, Pieces, Reply
+from postroad.transport.http_outgoing import Pieces, Reply
 from postroad.wire.limits import MIB
 from tests.transport.posting import OK, answering, failure, outgoing, ports, reply_to
 from tests.transport.wires import Seen, free_port, in_loop, run, serving, talking, until
