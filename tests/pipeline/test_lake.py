@@ -1,5 +1,6 @@
 """The lake: commits that hold wholly or not, wherever they are broken off."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def test_added_rows_show_after_the_commit_and_not_before(lake: Lake) -> None:
     assert content(lake) == ["a", "b"]
     assert content(lake, dates=[TUESDAY]) == ["b"]
     assert lake.days("findings") == [MONDAY, TUESDAY]
+
+
+def test_what_a_task_wrote_that_failed_is_not_among_the_rows(lake: Lake) -> None:
+    """It lies beside the files of the attempt that succeeded."""
+    change = begun(lake, 0)
+    change.add("findings", rows(lake.spark, (MONDAY, "a")))
+    (file,) = map(Path, change.added_files("findings"))
+    shutil.copy(file, file.with_name("part-of-another-attempt.parquet"))
+    assert [row.subject for row in change.added("findings").collect()] == ["a"]
+    change.commit()
+    assert content(lake) == ["a"]
 
 
 def test_a_replaced_day_holds_the_new_rows_only_and_the_other_days_stay(lake: Lake) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from postroad.pipeline import tables
+from postroad.pipeline import lake_formats, tables
 from postroad.pipeline.covering import Covering, retirements, stretches
 from postroad.pipeline.facts import facts
 from postroad.pipeline.intake import take
@@ -29,19 +29,25 @@ SEEDS: Final = range(20 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" el
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_lake_that_grew_equals_one_that_was_made_at_once(
-    spark: SparkSession, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New events come in any order; some again, some with other content, which retracts them.
 
-    Then another grace judges all days anew.
+    One file of a day is many here: each run puts it together with its own. Then another grace
+    judges all days anew.
     """
+    monkeypatch.setattr(lake_formats, "CROWD", 1)
     random = Random(seed)
     some = range(1000 * seed, 1000 * seed + JOURNALS)
     events = side_by_side({str(one): nasty(one) for one in some})
     lake = Lake(spark, str(tmp_path / "lake"))
     for number, part in enumerate(_batches(random, events)):
         path, _ = segment(tmp_path / f"journal-{number}", part)
+        before = _files(lake)
         _take(lake, number, path)
+        stayed = before & _files(lake)
+        assert stayed < before or not before
+        assert _days(stayed).isdisjoint(_days(_files(lake) - before))
 
     kept = lake.read("events").drop(DATE).cache()
     assert 0 < kept.count() < len(events)
@@ -86,6 +92,14 @@ def _take(lake: Lake, number: int, *paths: str, grace: timedelta = GRACE) -> Non
     batch.record(change)
     batch.release()
     change.commit()
+
+
+def _files(lake: Lake) -> set[str]:
+    return set(lake.format.files("events", lake.days("events")))
+
+
+def _days(files: set[str]) -> set[str]:
+    return {file.split("/")[1] for file in files}
 
 
 def _told(table: Any) -> list[str]:

@@ -1,13 +1,16 @@
 """Facts: all that the events of a message say, in one row. The tables are made of these."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postroad.pipeline.folding import READ, fold
+from postroad.pipeline.folding import READ, TIME, fold
+from postroad.pipeline.parcels import PARCEL, gathered, pack, shares_of, unpack
 from postroad.store.journal_columns import RECEIVING, SENDING
 
 _SIDE: Final = """
@@ -42,45 +45,50 @@ _FOLDED: Final = {
     "hops": """array<struct<node: string, party: string, arrived_at: timestamp,
         left_at: timestamp, next: string>>""",
 }
-_KEYS: Final = {
-    "key": "message_id",
-    "conversation_key": "conversation_id",
-    "ref_key": "ref_to_message_id",
-}
-COLUMNS: Final = {**_FOLDED, **dict.fromkeys(_KEYS, "bigint")}
+COLUMNS: Final = {**_FOLDED, "key": "bigint", "conversation_key": "bigint", "ref_key": "bigint"}
 """What facts are, by name and Spark type."""
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 
-def facts(events: DataFrame, partitions: int | None = None) -> DataFrame:
-    """One row for each message that the events name: `SCHEMA`.
-
-    The events of each message are brought together, in so many partitions, and folded there. A
-    partition is held in memory as a whole.
-    """
-    named = events.where("message_id IS NOT NULL").select(*map(_slim, READ))
-    where = ("message_id",) if partitions is None else (partitions, "message_id")
-    together = named.repartition(*where)
-    folded = together.mapInArrow(_folded, ", ".join(f"{n} {kind}" for n, kind in _FOLDED.items()))
-    return folded.select(*_FOLDED, *(key(of).alias(name) for name, of in _KEYS.items()))
+def facts(events: DataFrame) -> DataFrame:
+    """One row for each message that the events name: `SCHEMA`."""
+    shares = shares_of(events)
+    return gathered(of_events(events, shares), shares).mapInArrow(_folded, SCHEMA)
 
 
-_SLIM: Final = {
-    "signal_id": "CASE WHEN signal_id IS NOT NULL THEN '' END",
-    "envelope": "CASE WHEN event IN ('sent', 'resent') THEN envelope END",
-    "peer": "CASE WHEN event IN ('settled', 'forwarded') THEN peer END",
-    "detail": "CASE WHEN event = 'settled' THEN detail END",
+def of_events(events: DataFrame, shares: int) -> DataFrame:
+    """Events as parcels by their message."""
+    named = events.where("message_id IS NOT NULL").select(*READ)
+    return named.mapInArrow(partial(packed, shares=shares), PARCEL)
+
+
+def packed(batches: Iterable[pa.RecordBatch], *, shares: int) -> Iterator[pa.RecordBatch]:
+    yield from pack(map(_slim, batches), "message_id", shares)
+
+
+_LOOKED_AT: Final = {
+    "envelope": ("sent", "resent"),
+    "peer": ("settled", "forwarded"),
+    "detail": ("settled",),
 }
-"""Long texts that the fold looks at only here: elsewhere they need not travel."""
+"""The events of which the fold reads long texts."""
 
 
-def _slim(name: str) -> Column:
-    return F.expr(_SLIM.get(name, name)).alias(name)
+def _slim(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Long texts are left out where nobody looks at them, times are in UTC whoever read them."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["at"] = columns["at"].cast(TIME)
+    for name, events in _LOOKED_AT.items():
+        there = pc.is_in(columns["event"], value_set=pa.array(events))
+        columns[name] = pc.if_else(there, columns[name], pa.scalar(None, pa.string()))
+    some = columns["signal_id"].is_valid()
+    columns["signal_id"] = pc.if_else(some, pa.scalar(""), pa.scalar(None, pa.string()))
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if rows := list(batches):
-        yield from fold(pa.Table.from_batches(rows)).to_batches()
+    if (events := unpack(batches)) is not None:
+        yield from fold(events).to_batches()
 
 
 def key(name: str) -> Column:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from postroad.pipeline.keys import keys
 from postroad.store.journal_columns import FORWARDING, RECEIVING, SENDING
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -69,8 +70,13 @@ READ: Final = (
     "wire_bytes", "peer", "severity", "detail", *dict.fromkeys((*_OF_ALL, *_OF_A_SIDE)),
 )  # fmt: skip
 """The columns of events that are needed."""
+FEW: Final = (
+    "node", "event", "side", "severity", "kind", "party", "from_party", "to_party", "service",
+    "action", "pmode", "protocol",
+)  # fmt: skip
+"""Those of them that have few values."""
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
+TIME: Final = pa.timestamp("us", tz="UTC")
 _SIDE: Final = {name: pa.string() for name in _OF_A_SIDE} | {
     "bytes": pa.int64(),
     "several": pa.bool_(),
@@ -78,7 +84,7 @@ _SIDE: Final = {name: pa.string() for name in _OF_A_SIDE} | {
 
 
 def _times(*names: str) -> dict[str, pa.DataType]:
-    return dict.fromkeys(names, _TIME)
+    return dict.fromkeys(names, TIME)
 
 
 def _counts(*names: str) -> dict[str, pa.DataType]:
@@ -109,6 +115,12 @@ _HOP: Final = {
     "node": pa.string(), "party": pa.string(), **_times("arrived_at", "left_at"),
     "next": pa.string(),
 }  # fmt: skip
+_KEYS: Final = {
+    "key": "message_id",
+    "conversation_key": "conversation_id",
+    "ref_key": "ref_to_message_id",
+}
+"""Ids as numbers: quicker to look up."""
 SCHEMA: Final = pa.schema(
     {
         "message_id": pa.string(),
@@ -120,6 +132,7 @@ SCHEMA: Final = pa.schema(
         "envelopes": pa.list_(pa.string()),
         "troubles": pa.list_(pa.struct(_TROUBLE)),
         "hops": pa.list_(pa.struct(_HOP)),
+        **_counts(*_KEYS),
     }
 )
 """What comes out."""
@@ -145,6 +158,7 @@ def fold(rows: pa.Table) -> pa.Table:
         "troubles": _troubles(events),
         "hops": _hops(events),
     }
+    columns |= {name: keys(columns[of]) for name, of in _KEYS.items()}
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
@@ -163,10 +177,10 @@ class _Events:
         self._columns = {name: rows[name].combine_chunks() for name in rows.column_names}
         coded = self._columns["message_id"].dictionary_encode()
         self.ids = coded.dictionary
-        code = _numbers(coded.indices)
-        at = _numbers(self._columns["at"].cast(_TIME).cast(pa.int64()))
-        epoch, seq = _numbers(self._columns["epoch"]), _numbers(self._columns["seq"])
-        node, self.nodes = _ranked(self._columns["node"])
+        code = numbers_of(coded.indices)
+        at = numbers_of(self._columns["at"].cast(TIME).cast(pa.int64()))
+        epoch, seq = numbers_of(self._columns["epoch"]), numbers_of(self._columns["seq"])
+        node, self.nodes = ranked(self._columns["node"])
         self.order = np.lexsort((seq, epoch, node, at, code))
         self.at, self.code, self.node = at[self.order], code[self.order], node[self.order]
         self.starts = np.flatnonzero(np.diff(self.code, prepend=-1))
@@ -215,7 +229,8 @@ class _Events:
     def values(self, name: str, places: Numbers, missing: Flags | None = None) -> pa.Array:
         """What events at these places in the order have there."""
         rows = self.order[places if missing is None else np.where(missing, 0, places)]
-        return self._columns[name].take(pa.array(rows, mask=missing))
+        taken = self._columns[name].take(pa.array(rows, mask=missing))
+        return taken.dictionary_decode() if pa.types.is_dictionary(taken.type) else taken
 
     def first(self, name: str, among: Flags | None = None) -> pa.Array:
         """The first value of each message that is not null."""
@@ -241,7 +256,7 @@ class _Events:
 
     def several(self, side: str) -> pa.Array:
         """Whether different parties wrote about it on that side."""
-        party = _numbers(self._columns["party"].dictionary_encode().indices)[self.order]
+        party = numbers_of(self._columns["party"].dictionary_encode().indices)[self.order]
         ours = self.any(_OURS[side])
         least = np.minimum.reduceat(np.where(ours, party, _FAR), self.starts)
         most = np.maximum.reduceat(np.where(ours, party, -1), self.starts)
@@ -249,7 +264,7 @@ class _Events:
 
     def sum(self, name: str, among: Flags) -> pa.Array:
         counted = self.valid(name) & among
-        numbers = _numbers(pc.fill_null(self._columns[name], 0))[self.order]
+        numbers = numbers_of(pc.fill_null(self._columns[name], 0))[self.order]
         total = np.add.reduceat(np.where(counted, numbers, 0), self.starts)
         return pa.array(total, mask=~np.logical_or.reduceat(counted, self.starts))
 
@@ -325,7 +340,7 @@ def _envelopes(events: _Events) -> pa.Array:
     """Envelopes of others in which the message went."""
     bundled = events.any(_SENT) & ~events.any(1 << _OWN) & events.valid("envelope")
     places = np.flatnonzero(bundled)
-    envelope, names = _ranked(events.values("envelope", places))
+    envelope, names = ranked(events.values("envelope", places))
     pairs = np.unique(events.code[places] * (len(names) + 1) + envelope)
     codes, envelopes = np.divmod(pairs, len(names) + 1)
     return events.lists(codes, names.take(pa.array(envelopes)))
@@ -405,28 +420,28 @@ class _Groups:
         return np.where(missing, 0, first), missing
 
 
-def _numbers(column: pa.Array) -> Numbers:
+def numbers_of(column: pa.Array) -> Numbers:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _time(micros: Numbers, missing: Flags | None = None) -> pa.Array:
-    return pa.array(micros, mask=missing).cast(_TIME)
+    return pa.array(micros, mask=missing).cast(TIME)
 
 
 def _encoded(column: pa.Array) -> tuple[list[str | None], Numbers]:
     """The few values of a column, null last, and for each row the place of its value."""
     coded = column.dictionary_encode()
     values = coded.dictionary.to_pylist()
-    return [*values, None], _numbers(pc.fill_null(coded.indices, len(values)))
+    return [*values, None], numbers_of(pc.fill_null(coded.indices, len(values)))
 
 
-def _ranked(column: pa.Array) -> tuple[Numbers, pa.Array]:
+def ranked(column: pa.Array) -> tuple[Numbers, pa.Array]:
     """The values of a column in order, and for each row the place of its value."""
     coded = column.dictionary_encode()
-    order = _numbers(pc.array_sort_indices(coded.dictionary))
+    order = numbers_of(pc.array_sort_indices(coded.dictionary))
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
-    return ranks[_numbers(coded.indices)], coded.dictionary.take(pa.array(order))
+    return ranks[numbers_of(coded.indices)], coded.dictionary.take(pa.array(order))
 
 
 def _struct(

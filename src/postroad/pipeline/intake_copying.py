@@ -4,27 +4,22 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import fsspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
+from postroad.pipeline.daily import by_day, writing
 from postroad.pipeline.intake_files import Segment
-from postroad.pipeline.schema import DATE
 from postroad.pipeline.times import day
 from postroad.store.journal_columns import COLUMNS
 from postroad.store.places import Place
 from postroad.store.segments import ROW_GROUP, with_all_columns
 
-_DAY: Final = 86_400_000_000
 _SHARE: Final = 1 << 26
 """Segments of so many bytes become files together, one for each of their days."""
-_OPEN: Final = 8
-"""So many days are written side by side."""
 
 
 class Damaged(Exception):
@@ -35,11 +30,11 @@ class Damaged(Exception):
         self.path = path
 
 
-def copy(segments: Sequence[Segment], place: Place) -> None:
-    """Write the rows of all these below a folder, in daily partitions."""
+def copy(segments: Sequence[Segment], place: Place) -> list[str]:
+    """Write the rows of all these below a folder, in daily partitions; the files."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done in [pool.submit(_Share(place).write, share) for share in _shares(segments)]:
-            done.result()
+        written = [pool.submit(_write, share, place) for share in _shares(segments)]
+        return [name for names in written for name in names.result()]
 
 
 def _shares(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
@@ -56,60 +51,13 @@ def _shares(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
         yield share
 
 
-class _Share:
-    """Some segments on their way into one file for each day."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._days: dict[int, _Day] = {}
-
-    def write(self, segments: Sequence[Segment]) -> None:
-        with ExitStack() as files:
-            for segment in segments:
-                for batch in _batches(segment.path):
-                    for number, rows in _by_day(batch):
-                        self._of(number, files).add(rows)
-
-    def _of(self, number: int, files: ExitStack) -> "_Day":
-        if number not in self._days:
-            if len(self._days) == _OPEN:
-                files.close()
-                self._days = {}
-            # No other file may ever have its name: they all come to lie in one folder.
-            name = f"{DATE}={day(number * _DAY)}/part-{uuid.uuid4().hex}.parquet"
-            self._days[number] = files.enter_context(_writing(self._place, name))
-        return self._days[number]
-
-
-class _Day:
-    """The file of a day; rows wait until they make a row group."""
-
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self._writer = writer
-        self._waiting: list[pa.RecordBatch] = []
-        self._rows = 0
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        self._waiting.append(rows)
-        self._rows += rows.num_rows
-        if self._rows >= ROW_GROUP:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting, COLUMNS))
-        self._waiting, self._rows = [], 0
-
-
-@contextmanager
-def _writing(place: Place, name: str) -> Iterator[_Day]:
-    with (
-        place.writing(name) as file,
-        pq.ParquetWriter(file, COLUMNS, compression="zstd") as writer,
-    ):
-        of_day = _Day(writer)
-        yield of_day
-        of_day.flush()
+def _write(segments: Sequence[Segment], place: Place) -> list[str]:
+    with writing(place, uuid.uuid4().hex) as days:
+        for segment in segments:
+            for batch in _batches(segment.path):
+                for date, rows in by_day(batch, "at"):
+                    days.add(date, rows)
+    return days.names
 
 
 def _batches(path: str) -> Iterator[pa.RecordBatch]:
@@ -124,11 +72,3 @@ def _batches(path: str) -> Iterator[pa.RecordBatch]:
                 yield with_all_columns(batch)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged(path, str(error).strip().split("\n", 1)[0]) from error
-
-
-def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each day, counted since 1970."""
-    days = batch["at"].cast(pa.int64()).to_numpy() // _DAY
-    for number in np.unique(days):
-        mine = days == number
-        yield int(number), batch if mine.all() else batch.filter(pa.array(mine))

@@ -8,6 +8,7 @@ import fsspec
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
@@ -20,6 +21,7 @@ _CHUNK: Final = 1 << 20
 _FEW: Final = ("node", "party", "event", "side")
 """Columns with few values, read as such."""
 _RULES: Final = tuple(RULES)
+_LOOKED_AT: Final = (*JUDGED, "detail")
 
 
 class NotReadable(Exception):
@@ -53,6 +55,15 @@ class Broken(msgspec.Struct, frozen=True, order=True):
     first: str
 
 
+class Served(msgspec.Struct, frozen=True):
+    """For whom a node wrote, and its last heartbeat."""
+
+    node: str
+    parties: list[str]
+    beat: tuple[int, int, int | None] = (0, 0, None)
+    """Epoch, seq, and when it retired if that says so."""
+
+
 class Segment(msgspec.Struct, frozen=True):
     """One file as it was found; all of it but the conflicts follows from the file alone."""
 
@@ -75,6 +86,8 @@ class Segment(msgspec.Struct, frozen=True):
     """Of its good rows, without identities in conflict with other files."""
     unknown: list[Unknown] = []
     broken: list[Broken] = []
+    served: list[Served] = []
+    """By its good rows; of files that were just looked at only."""
 
     @property
     def bad(self) -> int:
@@ -120,7 +133,7 @@ def _content(found: Segment, source: Any) -> Segment:
         )
         rows = _Rows()
         for batch in reader.iter_batches(
-            _ROWS, columns=[name for name in JUDGED if name in names], use_threads=False
+            _ROWS, columns=[name for name in _LOOKED_AT if name in names], use_threads=False
         ):
             rows.add(batch)
     except NotASegment as wrong:
@@ -154,6 +167,8 @@ class _Rows:
         self._parts: list[tuple[Any, Any, Any, Any]] = []
         self._unknown: dict[str, Unknown] = {}
         self._broken: dict[int, Broken] = {}
+        self._parties: dict[str, set[str]] = {}
+        self._beats: dict[str, tuple[int, int, int | None]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         codes = broken(batch)
@@ -165,6 +180,8 @@ class _Rows:
         at = micros_of(batch["at"]).to_numpy()
         node = self._numbered(batch["node"])
         self._note_unknown(batch, at)
+        self._note_parties(batch)
+        self._note_beats(batch, at)
         self._parts.append((node, batch["epoch"].to_numpy(), batch["seq"].to_numpy(), at))
 
     def found(self, modified: int) -> dict[str, Any]:
@@ -175,7 +192,18 @@ class _Rows:
         node, epoch, seq, at = (np.concatenate(column) for column in zip(*self._parts, strict=True))
         runs, doubled = _runs(list(self._nodes), node, epoch, seq, at)
         first = int(seq.min())
-        return {**said, "at": int(at.min()), "first": first, "runs": runs, "doubled": doubled}
+        served = [
+            Served(node, sorted(parties), self._beats.get(node, (0, 0, None)))
+            for node, parties in self._parties.items()
+        ]
+        return {
+            **said,
+            "at": int(at.min()),
+            "first": first,
+            "runs": runs,
+            "doubled": doubled,
+            "served": served,
+        }
 
     def _numbered(self, column: pa.Array) -> Any:
         places = [
@@ -193,6 +221,26 @@ class _Rows:
                 row = int(here[at[here].argmin()])
                 new = Unknown(event, int(at[row]), batch["node"][row].as_py())
                 self._unknown[event] = min(new, self._unknown.get(event, new))
+
+    def _note_parties(self, batch: pa.RecordBatch) -> None:
+        nodes, parties = batch["node"], batch["party"]
+        count = len(parties.dictionary)
+        for pair in np.unique(nodes.indices.to_numpy().astype(int) * count + parties.indices):
+            node, party = divmod(int(pair), count)
+            served = self._parties.setdefault(nodes.dictionary[node].as_py(), set())
+            served.add(parties.dictionary[party].as_py())
+
+    def _note_beats(self, batch: pa.RecordBatch, at: Any) -> None:
+        beats = np.flatnonzero(pc.equal(batch["event"], "heartbeat"))
+        node = batch["node"].indices.to_numpy()[beats]
+        epoch, seq = (batch[name].to_numpy()[beats] for name in ("epoch", "seq"))
+        order = np.lexsort((seq, epoch, node))
+        for last in order[np.flatnonzero(np.diff(node[order], append=-1))]:
+            row = int(beats[last])
+            retired = "detail" in batch.schema.names and batch["detail"][row].as_py() == "retired"
+            beat = (int(epoch[last]), int(seq[last]), int(at[row]) if retired else None)
+            name = batch["node"][row].as_py()
+            self._beats[name] = max(beat, self._beats.get(name, beat), key=lambda one: one[:2])
 
     def _note_broken(self, batch: pa.RecordBatch, codes: Any) -> None:
         for code in np.unique(codes[codes != 0]):

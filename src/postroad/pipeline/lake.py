@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from postroad.pipeline import daily
 from postroad.pipeline.lake_formats import FORMATS, Format, NoFormat, nothing
 from postroad.pipeline.schema import DATE, FINDINGS, TABLES
 from postroad.store.places import Place
@@ -197,12 +198,9 @@ class Change:
         """More rows, with `date`, beside what is there. They are written at once."""
         self._stage(table, rows, ())
 
-    def add_files(self, table: str, write: Callable[[Place], None]) -> None:
+    def add_files(self, table: str, write: Callable[[Place], list[str]]) -> None:
         """More rows, as Parquet files that are written below a folder in daily partitions."""
-        staged, place = self._begin(table)
-        with told(self.lake.url):
-            write(place)
-        self._staged(table, staged, place, ())
+        self._stage_files(table, write, ())
 
     def replace(self, table: str, rows: "DataFrame", dates: Collection[str]) -> None:
         """The whole content of these days; a day without rows becomes empty."""
@@ -223,6 +221,11 @@ class Change:
         """The rows that were added so far, read from where they wait."""
         added = [one for one in self._of(table) if not one.replaced]
         return self._together(self._waiting(added, table, schema), table, schema)
+
+    def added_files(self, table: str) -> list[str]:
+        """The Parquet files of these."""
+        added = [one for one in self._of(table) if not one.replaced]
+        return [f"{self.lake.url}/{one.staged}/{file}" for one in added for file in one.files]
 
     def read(
         self, table: str, dates: Iterable[str], schema: "StructType | None" = None
@@ -259,18 +262,15 @@ class Change:
         return [landing for landing in self._landings if landing.table == table]
 
     def _stage(self, table: str, rows: "DataFrame", dates: Sequence[str]) -> None:
-        staged, place = self._begin(table)
-        with told(self.lake.url):
-            rows.write.partitionBy(DATE).parquet(f"{self.lake.url}/{staged}")
-        self._staged(table, staged, place, dates)
+        self._stage_files(table, lambda place: daily.write(rows, place, self._id), dates)
 
-    def _begin(self, table: str) -> tuple[str, Place]:
-        """A folder of its own in staging."""
+    def _stage_files(
+        self, table: str, write: Callable[[Place], list[str]], dates: Sequence[str]
+    ) -> None:
+        """What a task of Spark wrote that failed lies there too, and is not among the files."""
         staged = f"{_STAGING}/{self._id}/{next(self._count)}-{table}"
-        return staged, Place(self.lake.place.fs, self.lake.place.path(staged))
-
-    def _staged(self, table: str, staged: str, place: Place, dates: Sequence[str]) -> None:
-        files = tuple(place.names())
+        with told(self.lake.url):
+            files = tuple(sorted(write(Place(self.lake.place.fs, self.lake.place.path(staged)))))
         strangers = {_day_of(file) for file in files} - set(dates) if dates else set()
         if strangers:
             raise ValueError(f"rows of {sorted(strangers)} among those to replace {dates}")
@@ -287,13 +287,14 @@ class Change:
         """The staged rows of all days, or of those that are wanted."""
         frames = []
         for landing in landings:
-            days = {_day_of(file) for file in landing.files}
-            if wanted is not None:
-                days.intersection_update(wanted)
-            if days:
-                folder = f"{self.lake.url}/{landing.staged}"
+            folder = f"{self.lake.url}/{landing.staged}"
+            paths = [
+                f"{folder}/{file}"
+                for file in landing.files
+                if wanted is None or _day_of(file) in wanted
+            ]
+            if paths:
                 reader = self.lake.spark.read.schema(dated(schema or schema_of(table)))
-                paths = [f"{folder}/{DATE}={day}" for day in sorted(days)]
                 frames.append(reader.option("basePath", folder).parquet(*paths))
         return frames
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+SMALL: Final = 16 * 1024 * 1024
+CROWD: Final = 32
+"""So many files of a day that are smaller than that are too many."""
+
 
 class NoFormat(Exception):
     """The session doesn't know a format; the message is a sentence."""
@@ -51,6 +55,10 @@ class Format(Protocol):
         """What a replacement of these days has to remove, below the lake."""
         ...
 
+    def crowded(self, table: str, date: str) -> bool:
+        """Whether a day lies in so many small files that they should be made fewer."""
+        ...
+
     def land(self, commit: str, landing: Landing) -> None:
         """Bring staged rows to their table; the same again changes nothing."""
         ...
@@ -88,6 +96,13 @@ class Parquet:
             for day in dates
             for path in self._listed(f"{table}/{DATE}={day}")
         ]
+
+    def crowded(self, table: str, date: str) -> bool:
+        path = self._place.path(f"{table}/{DATE}={date}")
+        if not self._place.fs.exists(path):
+            return False
+        sizes = [found["size"] for found in self._place.fs.ls(path, detail=True)]
+        return len([size for size in sizes if size < SMALL]) >= CROWD
 
     def land(self, commit: str, landing: Landing) -> None:
         for file in landing.files:
@@ -158,11 +173,16 @@ class _Kept:
     def files(self, table: str, dates: Iterable[str]) -> list[str]:
         return []
 
+    def crowded(self, table: str, date: str) -> bool:
+        return False
+
     def land(self, commit: str, landing: Landing) -> None:
         from pyspark.sql import functions as F
 
         if landing.files:
-            staged = self._spark.read.parquet(f"{self._url}/{landing.staged}")
+            folder = f"{self._url}/{landing.staged}"
+            paths = [f"{folder}/{file}" for file in landing.files]
+            staged = self._spark.read.option("basePath", folder).parquet(*paths)
             # Spark reads folders that look like dates as dates.
             rows = staged.withColumn(DATE, F.col(DATE).cast("string"))
             self._write(landing, rows, f"{commit} {landing.staged.rsplit('/', 1)[-1]}")

@@ -3,15 +3,19 @@
 events -> facts -> messages, hops, conversations, partners, packing, reconciliation, findings
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postroad.pipeline import schema
+from postroad.pipeline import conversing, schema
 from postroad.pipeline.covering import AROUND, Covering, Gap, covers, gaps, retirements, stretches
 from postroad.pipeline.facts import day, facts, hour
+from postroad.pipeline.parcels import gathered, parcels, shares_of, unpack
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 
 GRACE: Final = timedelta(days=1)
@@ -30,6 +34,16 @@ _OF_RECEIVING: Final = (
     "received_at", "delivered_at", "acknowledged_at", "failed_at", "duplicates", "deliveries",
     "errors",
 )  # fmt: skip
+
+_OF_CONVERSATIONS: Final = {
+    "ref_to_message_id": "string",
+    "from_party": "string",
+    "to_party": "string",
+    "sequence_number": "bigint",
+    "out_of_order": "bigint",
+    "first_at": "timestamp",
+    "last_at": "timestamp",
+}
 
 _SENDER: Final = """
     CASE WHEN sending IS NULL THEN NULL
@@ -115,49 +129,37 @@ def hops(facts: DataFrame) -> DataFrame:
     return flat.select(*schema.HOPS.names, *_day(facts))
 
 
-def conversations(facts: DataFrame) -> DataFrame:
+def conversations(facts: DataFrame, shares: int | None = None) -> DataFrame:
     """One row per conversation; `facts` has its messages and all that refer to them."""
-    said = facts.where("kind = 'message' AND conversation_id IS NOT NULL")
-    request = "ref_to_message_id IS NULL"
-    of_sender = said.groupBy("conversation_id", "from_party").agg(
-        F.collect_set("to_party").alias("receivers"),
-        F.count("*").alias("messages"),
-        F.min("first_at").alias("started_at"),
-        F.max("last_at").alias("last_at"),
-        F.count_if(F.expr(request)).alias("requests"),
-        F.lit(0).cast("bigint").alias("unanswered"),
-        F.sum("out_of_order").alias("out_of_order"),
-        F.expr(
-            "coalesce(max(sequence_number) - min(sequence_number) + 1"
-            " - size(collect_set(sequence_number)), 0)"
-        ).alias("gaps"),
+    count = shares or shares_of(facts)
+    said = "kind = 'message' AND conversation_id IS NOT NULL"
+    asked = facts.where(f"ref_to_message_id IS NOT NULL OR ({said})").selectExpr(
+        "coalesce(ref_to_message_id, message_id) AS id",
+        "CASE WHEN ref_to_message_id IS NULL THEN conversation_id END AS conversation_id",
     )
-    unanswered = _unanswered(said.where(request), facts)
-    everyone = "concat(collect_set(from_party), flatten(collect_list(receivers)))"
-    return (
-        of_sender.unionByName(unanswered, allowMissingColumns=True)
-        .groupBy("conversation_id")
-        .agg(
-            F.expr(f"array_sort(array_distinct({everyone}))").alias("parties"),
-            *(F.sum(name).alias(name) for name in ("messages", "requests", "unanswered", "gaps")),
-            F.min("started_at").alias("started_at"),
-            F.max("last_at").alias("last_at"),
-            F.sum("out_of_order").alias("out_of_order"),
-        )
-        .withColumn("replies", F.col("messages") - F.col("requests"))
-        .select(schema.CONVERSATIONS.names)
+    alone = gathered(parcels(asked, "id", count), count).mapInArrow(
+        partial(_each_share, conversing.unanswered), "conversation_id string, unanswered bigint"
     )
+    messages = facts.where(said).select(
+        "conversation_id", *_OF_CONVERSATIONS, F.lit(None).cast("bigint").alias("unanswered")
+    )
+    counted = alone.select(
+        "conversation_id",
+        *(F.lit(None).cast(kind).alias(name) for name, kind in _OF_CONVERSATIONS.items()),
+        "unanswered",
+    )
+    every = parcels(messages.unionAll(counted), "conversation_id", count)
+    folded = gathered(every, count).mapInArrow(
+        partial(_each_share, conversing.converse), schema.CONVERSATIONS.schema
+    )
+    return folded.select(schema.CONVERSATIONS.names)
 
 
-def _unanswered(requests: DataFrame, facts: DataFrame) -> DataFrame:
-    """How many requests of each conversation no message refers to."""
-    answered = facts.where("ref_to_message_id IS NOT NULL").select(
-        F.col("ref_to_message_id").alias("message_id")
-    )
-    alone = requests.select("message_id", "conversation_id").join(
-        answered, "message_id", "left_anti"
-    )
-    return alone.groupBy("conversation_id").agg(F.count("*").alias("unanswered"))
+def _each_share(
+    fold: Callable[[pa.Table], pa.Table], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    if (rows := unpack(batches)) is not None:
+        yield from fold(rows).to_batches()
 
 
 def partners(facts: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final
 
 from pyspark import inheritable_thread_target
@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from postroad.pipeline import fact_files, tables, watching
 from postroad.pipeline import facts as fact
-from postroad.pipeline import tables, watching
 from postroad.pipeline.covering import AROUND, Covering
 from postroad.pipeline.intake import UNDATED, Batch
 from postroad.pipeline.lake import Change, Lake
@@ -36,7 +36,7 @@ _SERVED: Final = "served"
 _GRACE: Final = "grace"
 _AT_ONCE: Final = 4
 """So many tables are made side by side: each has times in which it doesn't use all cores."""
-_ROWS: Final = 100_000
+_ROWS: Final = 500_000
 """About so many events are folded at a time."""
 _INDEX: Final = ("key", "conversation_key", "ref_key", DATE)
 
@@ -60,13 +60,13 @@ class _Update:
     def run(self) -> None:
         if not self.batch.totals.kept and not self.batch.retracted:
             # Another grace, and nothing else.
-            self._replace_reconciliation([], None)
+            self._replace_reconciliation([])
             return
         new = self._add_events()
         touched = self._touched(new)
-        self._add_facts(new, touched)
+        self._add_facts(touched)
         days = self.change.days(FACTS)
-        steps: list[Step] = [partial(self._replace_reconciliation, days, new)]
+        steps: list[Step] = [partial(self._replace_reconciliation, days)]
         if days:
             steps.append(partial(self._replace_conversations, touched))
             steps.append(partial(self._replace_hours, days))
@@ -82,14 +82,20 @@ class _Update:
                 done.result()
 
     def _add_events(self) -> DataFrame:
-        """The new events, read from where they wait."""
-        gone = self.batch.retracted
-        if gone:
-            days = sorted({day for _, _, _, day in gone})
+        """The new events, read from where they wait.
+
+        Their days are written anew where rows must go, or where many runs left many small files.
+        """
+        self.batch.add_events(self.change)
+        new = self.change.added("events")
+        days = {day for _, _, _, day in self.batch.retracted}
+        days.update(
+            day for day in self.change.days("events") if self.lake.format.crowded("events", day)
+        )
+        if days:
             stay = self._without_retracted(self.lake.read("events", days))
             self.change.replace("events", stay, days)
-        self.batch.add_events(self.change)
-        return self.change.added("events")
+        return new
 
     def _without_retracted(self, events: DataFrame) -> DataFrame:
         if not self.batch.retracted:
@@ -130,18 +136,22 @@ class _Update:
         """As they will be."""
         return self.change.read(FACTS, days, _facts_schema())
 
-    def _add_facts(self, new: DataFrame, touched: "_Touched | None") -> None:
-        events = new
-        steps = []
+    def _add_facts(self, touched: "_Touched | None") -> None:
+        shares = 1 + self.batch.totals.kept // _ROWS
+        files = self.change.added_files("events")
+        parcels = [fact_files.parcels(self.spark, files, shares)] if files else []
+        steps: list[Step] = []
         if touched is not None:
             stored = self.lake.read("events", touched.spans)
             ids = touched.rows.select("message_id")
             old = self._without_retracted(stored).join(ids, "message_id", "left_semi")
-            events = new.unionByName(old)
+            parcels.append(fact.of_events(old, shares))
             stay = self._facts(touched.days).join(ids, "message_id", "left_anti")
             steps.append(partial(self.change.replace, FACTS, stay, touched.days))
-        facts = fact.facts(events, 1 + self.batch.totals.kept // _ROWS)
-        steps.append(partial(self.change.add, FACTS, _dated(facts, "noted_at")))
+        if parcels:
+            every = reduce(DataFrame.unionAll, parcels)
+            writing = partial(fact_files.write, every, shares)
+            steps.append(partial(self.change.add_files, FACTS, writing))
         self._at_once(steps)
 
     def _replacing_days(self, days: list[str]) -> list[Step]:
@@ -210,9 +220,9 @@ class _Update:
         self.change.add("conversations", rows)
         wanted.unpersist()
 
-    def _replace_reconciliation(self, days: list[str], new: DataFrame | None) -> None:
+    def _replace_reconciliation(self, days: list[str]) -> None:
         """Of the changed days, and of those where a journal that went on may decide something."""
-        covering = self._covering(new)
+        covering = self._covering()
         opened: dict[str, dict[str, int]] = self.lake.state(_OPEN) or {}
         dirty = sorted({*days, *self._reopened(opened, covering)})
         if dirty:
@@ -239,14 +249,17 @@ class _Update:
             if any(changes.get(party, watching.NOTHING) < end for party, end in parties.items())
         }
 
-    def _covering(self, new: DataFrame | None) -> Covering:
+    def _covering(self) -> Covering:
         """By the stretches of all files, and for whom each node wrote."""
         served: dict[str, Any] = self.lake.state(_SERVED) or {}
         if self.batch.retracted:
             days = {*self.lake.days("events"), *self.change.days("events")}
-            served, new = {}, self.change.read("events", days)
-        if new is not None:
-            served = watching.together(served, watching.served(new))
+            served = watching.served(self.change.read("events", days))
+        else:
+            for segment in self.batch.whole:
+                served = watching.together(served, watching.of_segment(segment.served))
+            if self.batch.rest is not None:
+                served = watching.together(served, watching.served(self.batch.rest))
         self.change.set(_SERVED, served)
         parts = watching.stretches(self.batch.known.runs, served)
         return Covering.of(parts, watching.retired(served))

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postroad.pipeline.covering import Covering, Stretch, Watch, last_beat
-from postroad.pipeline.intake_files import Run
+from postroad.pipeline.intake_files import Run, Served
 from postroad.pipeline.times import micros, moment
 
 Watches = tuple[Watch, ...]
@@ -57,6 +57,11 @@ def served(events: DataFrame) -> dict[str, Any]:
         node: {"parties": sorted(parties), "beat": list(beat) if beat else [0, 0, None]}
         for node, parties, beat in rows.collect()
     }
+
+
+def of_segment(found: Iterable[Served]) -> dict[str, Any]:
+    """The same, as it was found in a file."""
+    return {one.node: {"parties": one.parties, "beat": list(one.beat)} for one in found}
 
 
 def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,111 @@
+"""Rows on their way into Parquet files, one for each day."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from postroad.pipeline.schema import DATE
+from postroad.pipeline.times import day
+from postroad.store.places import Place
+from postroad.store.segments import ROW_GROUP
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DAY: Final = 86_400_000_000
+_OPEN: Final = 40
+"""So many days are written side by side."""
+_WAITING: Final = 2 * ROW_GROUP
+"""So many rows of all days wait at most."""
+
+
+def by_day(rows: Any, column: str) -> Iterator[tuple[str, Any]]:
+    """The rows of each day of a time, be they a batch or a table."""
+    days = np.asarray(rows[column].cast(pa.int64())) // _DAY
+    for number in np.unique(days):
+        mine = days == number
+        yield day(int(number) * _DAY), rows if mine.all() else rows.filter(pa.array(mine))
+
+
+def write(rows: "DataFrame", place: Place, mark: str) -> list[str]:
+    """Write rows, each under its `date`, from where Spark has them; the files."""
+    written = rows.mapInArrow(partial(_written, place=place, mark=mark), "file string")
+    return [row[0] for row in written.collect()]
+
+
+def _written(
+    batches: Iterable[pa.RecordBatch], *, place: Place, mark: str
+) -> Iterator[pa.RecordBatch]:
+    with writing(place, f"{mark}-{attempt()}") as days:
+        for batch in batches:
+            dates = batch[DATE].dictionary_encode()
+            rows = batch.drop_columns([DATE])
+            for number, date in enumerate(dates.dictionary.to_pylist()):
+                mine = pa.array(np.asarray(dates.indices) == number)
+                days.add(date, rows if len(dates.dictionary) == 1 else rows.filter(mine))
+    yield files(days.names)
+
+
+def attempt() -> int:
+    """The number of this attempt to do some task of Spark: no other has the same."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.taskAttemptId())
+
+
+def files(names: list[str]) -> pa.RecordBatch:
+    """What a task that wrote files tells Spark."""
+    return pa.RecordBatch.from_pydict({"file": pa.array(names, pa.string())})
+
+
+@contextmanager
+def writing(place: Place, mark: str) -> "Iterator[Days]":
+    """Files that are there when all is done, and after an error not; no other may have the mark."""
+    with ExitStack() as opened:
+        days = Days(place, mark, opened)
+        yield days
+        days.flush()
+
+
+class Days:
+    """The files of some days below a folder. What is added waits until it makes a row group."""
+
+    def __init__(self, place: Place, mark: str, opened: ExitStack) -> None:
+        self.names: list[str] = []
+        self._place = place
+        self._mark = mark
+        self._opened = opened
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._waiting: dict[str, list[pa.RecordBatch]] = {}
+        self._rows = 0
+
+    def add(self, date: str, rows: pa.RecordBatch) -> None:
+        self._waiting.setdefault(date, []).append(rows)
+        self._rows += rows.num_rows
+        if self._rows >= _WAITING:
+            self.flush()
+
+    def flush(self) -> None:
+        for date, batches in self._waiting.items():
+            rows = pa.Table.from_batches(batches)
+            self._writer(date, rows.schema).write_table(rows, ROW_GROUP)
+        self._waiting, self._rows = {}, 0
+
+    def _writer(self, date: str, schema: pa.Schema) -> pq.ParquetWriter:
+        if date not in self._writers:
+            if len(self._writers) == _OPEN:
+                self._opened.close()
+                self._writers = {}
+            name = f"{DATE}={date}/part-{self._mark}-{len(self.names)}.parquet"
+            file = self._opened.enter_context(self._place.writing(name))
+            writer = pq.ParquetWriter(file, schema, compression="zstd")
+            self._writers[date] = self._opened.enter_context(writer)
+            self.names.append(name)
+        return self._writers[date]

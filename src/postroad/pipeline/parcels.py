@@ -1,0 +1,105 @@
+"""Rows on their way to those that have the same id: many in one parcel.
+
+Spark would carry every row for itself. Here a row of the shuffle is the number of a share of all
+ids, and many rows of that share in the form of Arrow.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from postroad.pipeline.keys import hashed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PARCEL: Final = "share int, rows binary"
+_PARCEL: Final = pa.schema({"share": pa.int32(), "rows": pa.binary()})
+_ROWS: Final = 1 << 17
+"""About so many rows are sorted into shares at a time."""
+_FEW: Final = 1 << 10
+"""A column of fewer values travels as a list of these, and numbers."""
+
+
+def parcels(rows: "DataFrame", by: str, shares: int) -> "DataFrame":
+    """Rows that have an id in that column, as parcels."""
+    return rows.mapInArrow(partial(pack, by=by, shares=shares), PARCEL)
+
+
+def gathered(parcels: "DataFrame", shares: int) -> "DataFrame":
+    """All parcels of a share in one partition."""
+    from pyspark.sql import functions as F
+
+    return parcels.repartitionById(shares, F.col("share"))
+
+
+def shares_of(rows: "DataFrame") -> int:
+    """As many as the session has partitions of a shuffle. Each is held in memory as a whole."""
+    return int(str(rows.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+
+
+def pack(batches: Iterable[pa.RecordBatch], by: str, shares: int) -> Iterator[pa.RecordBatch]:
+    """Rows by the share to which they belong: one of so many, by the id in a column."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS:
+            yield _packed(pa.Table.from_batches(waiting), by, shares)
+            waiting, rows = [], 0
+    if rows:
+        yield _packed(pa.Table.from_batches(waiting), by, shares)
+
+
+def unpack(parcels: Iterable[pa.RecordBatch]) -> pa.Table | None:
+    """The rows of all these parcels; None where there is none."""
+    found = [_read(parcel) for batch in parcels for parcel in batch["rows"]]
+    if not found:
+        return None
+    if any(table.schema != found[0].schema for table in found):
+        found = [_plain(table, 0) for table in found]
+    return pa.concat_tables(found).unify_dictionaries()
+
+
+def _packed(rows: pa.Table, by: str, shares: int) -> pa.RecordBatch:
+    share = _shares(rows[by].combine_chunks(), shares)
+    order = np.argsort(share, kind="stable")
+    rows = _plain(rows.unify_dictionaries().combine_chunks(), _FEW).take(pa.array(order))
+    starts = np.flatnonzero(np.diff(share[order], prepend=-1))
+    sizes = np.diff(starts, append=len(order))
+    parcels = [_written(rows.slice(a, n)) for a, n in zip(starts, sizes, strict=True)]
+    numbers = pa.array(share[order][starts])
+    return pa.RecordBatch.from_arrays([numbers, pa.array(parcels, pa.binary())], schema=_PARCEL)
+
+
+def _shares(ids: pa.Array, shares: int) -> Any:
+    coded = ids.dictionary_encode()
+    of_id = (hashed(coded.dictionary) % np.uint64(shares)).astype(np.int32)
+    return of_id[coded.indices.to_numpy()]
+
+
+def _plain(rows: pa.Table, few: int) -> pa.Table:
+    """Columns of so many values, or more, as plain texts."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            column = rows[field.name]
+            if max((len(chunk.dictionary) for chunk in column.chunks), default=0) >= few:
+                rows = rows.set_column(place, field.name, column.cast(field.type.value_type))
+    return rows
+
+
+def _written(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def _read(parcel: pa.BinaryScalar) -> pa.Table:
+    with pa.ipc.open_stream(parcel.as_buffer()) as stream:
+        return stream.read_all()
