@@ -17,18 +17,22 @@ LARGE = hashlib.shake_256(b"a drawing").digest(3 * MIB + 17)
 class _Taken:
     """An application that keeps every piece that it is given, once it may go on."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, halts: bool = False) -> None:
+        self.halts = halts
+        """After the first piece."""
         self.pieces: list[bytes] = []
         self.begun = self.ended = False
         self.go_on = asyncio.Event()
 
     async def __call__(self, _: Any, receive: Any, send: Any) -> None:
         self.begun = True
-        await self.go_on.wait()
         more = True
         while more:
+            await self.go_on.wait()
             message = await receive()
             self.pieces.append(message.get("body", b""))
+            if self.halts and len(self.pieces) == 1:
+                self.go_on.clear()
             more = message.get("more_body", False)
         self.ended = True
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -82,6 +86,24 @@ async def test_of_a_large_body_that_breaks_off_all_that_came_is_handed_over() ->
     [error] = app.errors
     assert isinstance(error, Truncated)
     assert error.received == len(LARGE) - 1000
+
+
+@in_loop
+async def test_no_more_is_read_than_there_is_room_for() -> None:
+    app = _Taken(halts=True)
+    async with serving(app) as server, line_to(server) as line:
+        line.say(post(LARGE)[: -len(LARGE)] + LARGE[:1000])
+        await until(lambda: app.begun)
+        line.say(LARGE[1000:])
+        [connection] = server._state.open
+        await until(lambda: connection.flow.read_paused)
+        app.go_on.set()
+        await until(lambda: len(app.pieces) == 1)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        app.go_on.set()
+        await until(lambda: app.ended)
+    assert b"".join(app.pieces) == LARGE
 
 
 @in_loop

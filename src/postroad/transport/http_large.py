@@ -94,7 +94,8 @@ class LargeBody(asyncio.BufferedProtocol):
         if first:
             # What the parser took.
             cycle.body = bytearray()
-            cycle.flow.resume_reading()
+            if self._filled < len(self._buffer):
+                cycle.flow.resume_reading()
             more = cycle.more_body or self._filled > 0
             return {"type": "http.request", "body": first, "more_body": more}
         more = cycle.more_body
