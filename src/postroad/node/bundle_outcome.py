@@ -14,10 +14,7 @@ from postroad.node.context import Context
 from postroad.node.good_end import Ending, GoodEnd, is_good
 from postroad.node.hearing import Said
 from postroad.node.in_force import Sending
-from postroad.node.outcome import (
-    Done,
-    ended,
-)
+from postroad.node.outcome import Done, ended
 from postroad.node.sharing import Shared
 from postroad.node.split_outcome import settle_row as settle_split
 from postroad.reliability.schedule import ends_at

@@ -29,8 +29,9 @@ from postroad.node.in_force import Sending
 from postroad.node.journaling import about
 from postroad.node.outcome import unpackable
 from postroad.node.packaging import new_boundary
+from postroad.node.posting import Outgoing
 from postroad.node.replying import routed_by
-from postroad.node.sending import Outgoing, Sender
+from postroad.node.sending import Sender
 from postroad.node.service import Refused
 from postroad.node.splitting import Cut
 from postroad.node.units import (

@@ -30,11 +30,7 @@ from postroad.node.joining import Joining
 from postroad.node.mail_in import MailIn
 from postroad.node.mailing import Mailing, Mails
 from postroad.node.notifying import Notifier
-from postroad.node.outcome import (
-    begin_anew,
-    settle,
-    shares_row,
-)
+from postroad.node.outcome import begin_anew, settle, shares_row
 from postroad.node.packaging import Packaging
 from postroad.node.partners import halt, resume
 from postroad.node.pulling import Puller

@@ -38,13 +38,7 @@ from postroad.node.fragmenting import Fragmenting
 from postroad.node.in_force import Sending
 from postroad.node.journaling import about, place, signed
 from postroad.node.offers import is_reserved, needs_company_until, offer
-from postroad.node.outcome import (
-    Reason,
-    apply,
-    fail,
-    life_of,
-    unpackable,
-)
+from postroad.node.outcome import Reason, apply, fail, life_of, unpackable
 from postroad.node.requests import Request, Response
 from postroad.node.service import Refused
 from postroad.node.split_units import split_units

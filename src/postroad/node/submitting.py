@@ -44,8 +44,9 @@ from postroad.node.packaging import (
     ready,
     unpacked,
 )
+from postroad.node.posting import Outgoing
 from postroad.node.replying import Riding, for_request, riding, routed_by
-from postroad.node.sending import Outgoing, Sender
+from postroad.node.sending import Sender
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.splitting import may_be_cut
 from postroad.node.together import Together

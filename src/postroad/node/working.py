@@ -14,7 +14,8 @@ from postroad.node.attempts import left_behind
 from postroad.node.bundle_outcome import bundle_left_behind
 from postroad.node.context import Context
 from postroad.node.partners import probe
-from postroad.node.sending import Outgoing, Sender
+from postroad.node.posting import Outgoing
+from postroad.node.sending import Sender
 from postroad.reliability.breaker import Gate
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work
