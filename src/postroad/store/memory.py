@@ -1,10 +1,8 @@
 """The store's twin in memory, for tests: the same behaviour, and nothing survives it."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -13,28 +11,25 @@ from msgspec.structs import replace as changed
 from postroad.store.failures import lost
 from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
 from postroad.store.interface import Place, Reader, StoreError, Transaction
+from postroad.store.memory_reading import MemoryReader, Tables
 from postroad.store.records import (
     INBOX,
     WAITS,
     Event,
-    Extent,
-    Figures,
     Load,
     Message,
     Notice,
     Offer,
     Partner,
-    Queue,
     Recorded,
     Shipped,
     Side,
     Signal,
     State,
     Stored,
-    Wanted,
     Work,
 )
-from postroad.store.transfers import Held, StoredTransfer
+from postroad.store.transfers import StoredTransfer
 from postroad.wire.content import BytesContent, BytesSink, Content, Sink
 
 T = TypeVar("T")
@@ -42,192 +37,10 @@ T = TypeVar("T")
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class _Tables:
-    """What there is. A step changes a copy of the tables it touches no more than it must."""
-
-    def __init__(self) -> None:
-        self.messages: dict[tuple[Side, str], Message] = {}
-        self.signals: dict[tuple[Side, str], list[Signal]] = {}
-        self.work: dict[int, Work] = {}
-        self.asleep: dict[int, bool] = {}
-        """Work that waits to be woken."""
-        self.partners: dict[str, Partner] = {}
-        self.notices: dict[int, Notice] = {}
-        self.states: dict[str, tuple[datetime, bytes]] = {}
-        self.offers: dict[str, Offer] = {}
-        """By message id, in the order in which they came."""
-        self.loads: dict[str, Load] = {}
-        self.once: dict[str, datetime] = {}
-        self.groups: dict[tuple[str, str], StoredGroup] = {}
-        self.fragments: dict[tuple[str, str, int], StoredFragment] = {}
-        self.transfers: dict[tuple[str, str, str], StoredTransfer] = {}
-        self.contents: dict[str, bytes] = {}
-        self.sharers: dict[str, int] = {}
-        """How many own a content beside the first."""
-        self.journal: list[Recorded] = []
-        self.shipped: dict[str, Shipped] = {}
-        self.numbers = count(1)
-        self.purged: dict[None, int] = {}
-
-
-class _MemoryReader:
-    def __init__(self, tables: _Tables) -> None:
-        self._tables = tables
-
-    def message(self, side: Side, message_id: str) -> Message | None:
-        return self._tables.messages.get((side, message_id))
-
-    def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
-        found = {one: self.message(side, one) for one in ids}
-        return {name: one for name, one in found.items() if one is not None}
-
-    def messages(self, wanted: Wanted) -> list[Message]:
-        fitting = [message for message in self._tables.messages.values() if _fits(message, wanted)]
-        fitting.sort(key=lambda message: message.key, reverse=wanted.newest_first)
-        return fitting[: wanted.limit]
-
-    def inbox(self) -> Extent:
-        newest = self.messages(Wanted(Side.RECEIVING, INBOX, limit=1, newest_first=True))
-        last = max([self._purged(), *(message.key for message in newest)])
-        return Extent(1, last, self._purged())
-
-    def _purged(self) -> int:
-        return self._tables.purged.get(None, 0)
-
-    def signals(self, side: Side, message_id: str) -> list[Signal]:
-        return list(self._tables.signals.get((side, message_id), ()))
-
-    def events(self, message_id: str) -> list[Recorded]:
-        return [one for one in self._tables.journal if one.event.message_id == message_id]
-
-    def journal(self, after: int, limit: int, epoch: int | None = None) -> list[Recorded]:
-        # There is only the first epoch.
-        after = 0 if epoch == 0 else max(after, 0)
-        return self._tables.journal[after:][:limit] if epoch in (None, 0, 1) else []
-
-    def shipped(self, target: str) -> Shipped:
-        return self._tables.shipped.get(target) or Shipped(target)
-
-    def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
-        free = [work for work in self._tables.work.values() if work.owner is None]
-        times = [
-            work.due_at
-            for work in self._awake(kinds)
-            if work.owner is None and work.partner not in without
-        ]
-        times += [
-            work.expires_at for work in free if work.kind in kinds and work.expires_at is not None
-        ]
-        return min(times, default=None)
-
-    def _awake(self, kinds: Collection[str]) -> list[Work]:
-        tables = self._tables
-        return [
-            work
-            for id, work in tables.work.items()
-            if work.kind in kinds and id not in tables.asleep
-        ]
-
-    def work(self, id: int) -> Work | None:
-        return self._tables.work.get(id)
-
-    def others_work(self, kind: str, owner: str, most: int) -> list[Work]:
-        found = [
-            one
-            for _, one in sorted(self._tables.work.items())
-            if one.kind == kind and one.owner not in (None, owner)
-        ]
-        return found[:most]
-
-    def partners(self) -> list[Partner]:
-        return [partner for _, partner in sorted(self._tables.partners.items())]
-
-    def partner(self, name: str) -> Partner:
-        return self._tables.partners.get(name) or Partner(name)
-
-    def notices(self, after: int, limit: int) -> list[Notice]:
-        return [one for id, one in sorted(self._tables.notices.items()) if id > after][:limit]
-
-    def state(self, name: str) -> bytes | None:
-        return self._tables.states.get(name, (None, None))[1]
-
-    def offer(self, message_id: str) -> Offer | None:
-        found = self._tables.offers.get(message_id)
-        return None if found is None else changed(found, items=())
-
-    def queue(self, channel: str) -> Queue:
-        waiting = [one for one in self._tables.offers.values() if one.channel == channel]
-        return Queue(len(waiting), waiting[0].added_at if waiting else None)
-
-    def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
-        return self._tables.groups.get((sender, group_id))
-
-    def transfer(self, sender: str, path: str, name: str) -> StoredTransfer | None:
-        return self._tables.transfers.get((sender, path, name))
-
-    def held(self, partner: str | None = None) -> Held:
-        sizes = [
-            one.size
-            for one in self._tables.transfers.values()
-            if not one.done and partner in (None, one.partner)
-        ]
-        return Held(len(sizes), sum(sizes))
-
-    def fragment(self, sender: str, group_id: str, number: int) -> StoredFragment | None:
-        return self._tables.fragments.get((sender, group_id, number))
-
-    def fragments(self, sender: str, group_id: str) -> list[StoredFragment]:
-        found = sorted(self._tables.fragments.items())
-        return [fragment for key, fragment in found if key[:2] == (sender, group_id)]
-
-    def fragment_messages(self, side: Side, part_of: str, after: int, limit: int) -> list[Message]:
-        found = [one for one in self._fragments_of(side, part_of) if one.key > after]
-        return sorted(found, key=lambda one: one.key)[:limit]
-
-    def fragment_states(self, side: Side, part_of: str) -> dict[State, int]:
-        return Counter(one.state for one in self._fragments_of(side, part_of))
-
-    def _fragments_of(self, side: Side, part_of: str) -> list[Message]:
-        messages = self._tables.messages.values()
-        return [one for one in messages if one.side is side and one.part_of == part_of]
-
-    def any_fragment(self, side: Side, part_of: str, states: Collection[State]) -> bool:
-        return any(one.state in states for one in self._fragments_of(side, part_of))
-
-    def fragment_groups(self, sender: str | None, limit: int) -> list[StoredGroup]:
-        found = [one for one in self._tables.groups.values() if not one.ended]
-        found.sort(key=lambda one: one.sender)
-        return [one for one in found if sender in (None, one.sender)][:limit]
-
-    def bytes_to_come(self) -> int:
-        return sum(group.to_come for group in self._tables.groups.values())
-
-    def load(self, account: str) -> Load:
-        return self._tables.loads.get(account, Load())
-
-    def figures(self) -> Figures:
-        tables = self._tables
-        messages: dict[str, int] = {}
-        for message in tables.messages.values():
-            name = f"{message.side.value}.{message.state.value}"
-            messages[name] = messages.get(name, 0) + 1
-        work: dict[str, int] = {}
-        for one in tables.work.values():
-            work[one.kind] = work.get(one.kind, 0) + 1
-        return Figures(
-            messages=messages,
-            work=work,
-            offers=Counter(one.pmode for one in tables.offers.values()),
-            oldest_work=min((one.due_at for one in self._awake(work)), default=None),
-            last_seq=len(tables.journal),
-            bytes=sum(map(len, tables.contents.values())),
-        )
-
-
-class _MemoryTransaction(_MemoryReader):
+class _MemoryTransaction(MemoryReader):
     """A step; `take_back` undoes what it did, the last first."""
 
-    def __init__(self, tables: _Tables, node: str) -> None:
+    def __init__(self, tables: Tables, node: str) -> None:
         super().__init__(tables)
         self._node = node
         self._undo: list[Callable[[], object]] = []
@@ -686,7 +499,7 @@ class MemoryStore:
     def __init__(self, node: str) -> None:
         self.node = node
         self.epoch = 1
-        self._tables = _Tables()
+        self._tables = Tables()
         self._closed = False
 
     async def run(self, step: Callable[[Transaction], T]) -> T:
@@ -701,7 +514,7 @@ class MemoryStore:
 
     async def look(self, ask: Callable[[Reader], T]) -> T:
         self._must_be_open()
-        return ask(_MemoryReader(self._tables))
+        return ask(MemoryReader(self._tables))
 
     def new_sink(self) -> Sink:
         return BytesSink()
@@ -730,19 +543,6 @@ class MemoryStore:
     def _must_be_open(self) -> None:
         if self._closed:
             raise StoreError("The store was closed: open it again.")
-
-
-def _fits(message: Message, wanted: Wanted) -> bool:
-    exact = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
-    return (
-        all(getattr(wanted, name) in (None, getattr(message, name)) for name in exact)
-        and message.part_of is None
-        and (not wanted.states or message.state in wanted.states)
-        and (wanted.since is None or message.created_at >= wanted.since)
-        and (wanted.until is None or message.created_at < wanted.until)
-        and message.key > wanted.after
-        and (wanted.before is None or message.key < wanted.before)
-    )
 
 
 async def open_memory(folder: Path | None = None, node: str = "memory") -> MemoryStore:
