@@ -9,8 +9,8 @@ import pytest
 
 from postroad.api.client import ApiError, Payload, Unit
 from tests.api.test_real_node import API, asked
+from tests.node.bundled import UPDATES, bundling, units
 from tests.node.reliable import SELLER, World, played
-from tests.node.test_bundles_sent import UPDATES, bundling, units
 
 PATH: Final = f"{API}/bundles"
 ORDERS: Final = "buyer-to-seller-order"

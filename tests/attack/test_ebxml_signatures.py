@@ -25,7 +25,7 @@ from postroad.wire.names import C14N, DS, EB2_NEXT_MSH, EXC_C14N, S11_NEXT, WSSE
 from postroad.wire.soap import read_envelope
 from postroad.wire.xml import canonical, parse
 from tests.changing import replace
-from tests.unit.test_ebxml_signature import (
+from tests.unit.ebxml_signing import (
     ALICE,
     ATTACHMENTS,
     HREFS,

@@ -8,7 +8,7 @@ import pytest
 from postroad.wire.multihop import write_routing_input
 from postroad.wire.soap import SoapVersion
 from tests.cli.conftest import Run
-from tests.unit.test_multihop import ROUTING_INPUT
+from tests.unit.routed import ROUTING_INPUT
 from tests.unit.test_routing import _envelope
 
 RULES = """\

@@ -14,7 +14,7 @@ from postroad.store.records import Message, Recorded, Side, State, Wanted
 from postroad.store.sqlite import open_sqlite
 from postroad.wire.content import read_all
 from tests.crash.letters import Letter
-from tests.store.test_sqlite_processes import assert_nothing_is_left_over
+from tests.store.leftovers import assert_nothing_is_left_over
 
 ATTEMPTS: Final = ("sent", "resent", "send_failed")
 ARRIVED: Final = (State.ACKNOWLEDGED, State.SETTLED)

@@ -30,15 +30,7 @@ from postroad.wire.ebxml import MS098, MS20, Dialect
 from postroad.wire.names import DS, EB2_NEXT_MSH, S11_NEXT
 from tests import pki
 from tests.interop.test_xmlsec import key_of, xmlsec_verifies
-from tests.unit.test_ebxml_signature import (
-    CA,
-    Message,
-    check,
-    dialects,
-    envelope_of,
-    hop,
-    put,
-)
+from tests.unit.ebxml_signing import CA, Message, check, dialects, envelope_of, hop, put
 
 T: Final = xmlsec.Transform
 LEGACY: Final = Algorithms(legacy=True)

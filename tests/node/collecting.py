@@ -4,8 +4,10 @@ from typing import Any, Final
 
 from postroad.msh.pulling import message_channel, pull_request
 from postroad.node.requests import Response
+from postroad.store.records import Queue
 from postroad.wire.ebms3 import Messaging, Selection
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
+from postroad.wire.names import DEFAULT_MPC
 from postroad.wire.soap import read_envelope
 from postroad.wire.xml import parse
 from tests.node.reliable import BUYER, ORDERS, SELLER, Station, World, _signature, address, party
@@ -115,3 +117,14 @@ def given(response: Response) -> str | None:
 
 def errors(response: Response) -> list[str]:
     return [one.error_code for signal in said(response).signals for one in signal.errors]
+
+
+async def pull(puller: Station, name: str = ORDERS, **how: Any) -> tuple[str, ...]:
+    """An operator lets a node pull; what came."""
+    return (await puller.process.ask(puller.node.pull(name, **how))).messages
+
+
+async def queued(station: Station, channel: str = DEFAULT_MPC) -> int:
+    """How many messages wait in a channel."""
+    found: Queue = await station.node.context.store.look(lambda reader: reader.queue(channel))
+    return found.count

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.node.reliable import BUYER, SELLER, World, address, party
+from tests.node.reliable import BUYER, SELLER, Station, World, address, party
 
 NEAR, FAR = "near", "far"
 """Two hubs: the buyer's and the seller's."""
@@ -62,3 +62,15 @@ def assert_every_byte_was_passed_on(world: World) -> None:
     )
     assert (first.body, first.content_type) == (second.body, second.content_type)
     assert (second.body, second.content_type) == (third.body, third.content_type)
+
+
+def streamed(name: str, to: str | list[str], forward: str = "sync", **match: Any) -> Any:
+    """A rule by which messages are passed on while they come."""
+    made = rule(name, to, **match)
+    return {**made, "to": {"push": made["to"]["push"], "forward": forward}}
+
+
+async def hubs(world: World) -> tuple[Station, Station, Station, Station]:
+    """All four stations, started."""
+    buyer, seller = await world.both()
+    return buyer, await world.start(NEAR), await world.start(FAR), seller

@@ -5,9 +5,9 @@ import copy
 import pytest
 
 from postroad.store.records import State
+from tests.node.bundled import NAMES, UPDATES, bundling, units
 from tests.node.hubs import FAR, NEAR, PATIENT, by_way_of, hub, rule
 from tests.node.reliable import BUYER, SELLER, Station, World, party, played
-from tests.node.test_bundles_sent import NAMES, UPDATES, bundling, units
 
 
 async def on_the_road(world: World) -> tuple[Station, Station]:

@@ -6,10 +6,9 @@ from postroad.node.requests import Response
 from postroad.node.service import Refused, Submission
 from postroad.store.records import State
 from postroad.wire.ebms3 import Selection
-from tests.node.collecting import collect, errors, request, said
+from tests.node.bundled import NAMES, UPDATES, bundling, in_every_store
+from tests.node.collecting import collect, errors, pull, queued, request, said
 from tests.node.reliable import BUYER, SOAP, Station, World, lost, passed, played
-from tests.node.test_bundles_sent import NAMES, UPDATES, bundling, in_every_store
-from tests.node.test_pulling import pull, queued
 
 
 def units(response: Response) -> list[str]:

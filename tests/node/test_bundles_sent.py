@@ -1,20 +1,16 @@
 """Bundles that go out: units wait, are planned, packaged, sent and answered."""
 
 from datetime import timedelta
-from typing import Any, Final
 
 import pytest
-from lxml import etree
 
 from postroad.store.records import Side, State
-from postroad.wire.names import EB3
+from tests.node.bundled import NAMES, RETRY, UPDATES, bundling, in_every_store, units
 from tests.node.reliable import (
     BEGIN,
     BUYER,
     SELLER,
-    STORES,
     Held,
-    Posted,
     World,
     lost,
     passed,
@@ -23,29 +19,6 @@ from tests.node.reliable import (
     reply_lost,
     told,
 )
-
-UPDATES: Final = "updates"
-RETRY: Final = {"max_retries": 3, "timeout": "PT10S", "period": "PT20S"}
-NAMES: Final = ("a@buyer", "b@buyer", "c@buyer")
-in_every_store = pytest.mark.parametrize("kept_in", STORES)
-
-
-def bundling(policy: str = "optional", **more: Any) -> dict[str, Any]:
-    return {
-        "policy": policy,
-        "compatibility": {"pmode_list": [UPDATES]},
-        "max_delay": "PT5S",
-        **more,
-    }
-
-
-def units(posted: Posted) -> list[str]:
-    """The units of what was posted, in their order."""
-    start = posted.body.index(b"<S12:Envelope")
-    end = posted.body.index(b"</S12:Envelope>") + len(b"</S12:Envelope>")
-    root = etree.fromstring(posted.body[start:end])
-    messages = root.iter(f"{{{EB3}}}UserMessage")
-    return [one.findtext(f".//{{{EB3}}}MessageId") or "" for one in messages]
 
 
 @pytest.mark.req("P2-3.1.3-01", "P2-3.3-02", "P2-3.4-02", "P2-7.2-01", "P2-7.2-04")

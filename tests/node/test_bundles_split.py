@@ -9,7 +9,8 @@ import pytest
 from postroad.node.service import Refused
 from postroad.store.interface import StoreError
 from postroad.store.records import Message, Side, State, Wanted
-from tests.node.collecting import AGAIN, collect, request
+from tests.node.bundled import NAMES, UPDATES, bundling, submit, unit
+from tests.node.collecting import AGAIN, collect, pull, queued, request
 from tests.node.joining import payloads
 from tests.node.reliable import (
     BUYER,
@@ -27,9 +28,6 @@ from tests.node.reliable import (
     reply_lost,
 )
 from tests.node.splitting import RETRY, Partner, agree, fragments, splitting
-from tests.node.test_bundles_sent import NAMES, UPDATES, bundling
-from tests.node.test_bundles_submitted import submit, unit
-from tests.node.test_pulling import pull, queued
 from tests.node.test_splitting_exchange import verdict_of
 
 A, B, C = NAMES

@@ -6,26 +6,14 @@ from typing import Any, Final
 import pytest
 
 from postroad.store.records import Side, State, Wanted
-from postroad.transport.http_outgoing import Reply
+from tests.node.bundled import UPDATES, bundling
 from tests.node.collecting import collect
 from tests.node.joining import payloads
-from tests.node.reliable import (
-    BUYER,
-    SELLER,
-    STORES,
-    Posted,
-    World,
-    lost,
-    passed,
-    played,
-    refused,
-    reply_lost,
-)
+from tests.node.reliable import BUYER, SELLER, STORES, World, played
 from tests.node.splitting import agree, splitting
-from tests.node.test_bundles_sent import UPDATES, bundling
+from tests.node.weather import FOREVER, Stormy
 
 MESSAGES: Final = 14
-FOREVER: Final[dict[str, Any]] = {"max_retries": "unlimited", "timeout": "PT7S", "period": "PT11S"}
 
 
 def agreed(world: World, seed: int) -> None:
@@ -46,15 +34,7 @@ async def test_every_unit_is_delivered_once_whatever_is_lost(world: World, seed:
     dice = random.Random(seed)
     world.kept_in = STORES[seed // 2 % 2]
     agreed(world, seed)
-    calm = False
-
-    async def stormy(world: World, posted: Posted) -> Reply:
-        """Whatever is posted, or its answer, is lost, or it comes twice."""
-        what = passed if calm else dice.choice((passed, passed, passed, lost, reply_lost, refused))
-        if not calm and dice.random() < 0.1:
-            await passed(world, posted)
-        return await what(world, posted)
-
+    stormy = Stormy(dice, passing=3)
     world.wire.usual = {BUYER: stormy, SELLER: stormy}
     await world.both()
     contents = {
@@ -66,7 +46,7 @@ async def test_every_unit_is_delivered_once_whatever_is_lost(world: World, seed:
         await world.wait(dice.random() * 3)
         if dice.random() < 0.2:
             await world.start_again(dice.choice((BUYER, SELLER)))
-    calm = True
+    stormy.calm = True
     await world.wait(200)
     buyer, seller = world.stations[BUYER], world.stations[SELLER]
     assert sorted(await seller.inbox()) == sorted(contents)

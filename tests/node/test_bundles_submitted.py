@@ -1,48 +1,17 @@
 """Bundles that an application puts together: taken over whole or not at all, and sent at once."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.node.service import Refused, Submission, Submitted
 from postroad.store.interface import StoreError
 from postroad.store.records import Side, State, Wanted
-from postroad.wire.content import BytesContent
-from tests.node.reliable import (
-    BUYER,
-    CARRIER,
-    SELLER,
-    Held,
-    Station,
-    World,
-    failing,
-    lost,
-    played,
-)
-from tests.node.test_bundles_sent import (
-    NAMES,
-    RETRY,
-    UPDATES,
-    bundling,
-    in_every_store,
-    units,
-)
+from tests.node.bundled import NAMES, RETRY, UPDATES, bundling, in_every_store, submit, unit, units
+from tests.node.reliable import BUYER, CARRIER, SELLER, Held, Station, World, failing, lost, played
 
 OTHERS = "others"
-
-
-def unit(
-    name: str | None, pmode: str = UPDATES, content: bytes = b"1", content_id: str | None = None
-) -> Submission:
-    digest = hashlib.sha256(content).digest()
-    payload = SubmittedPayload(BytesContent(content), digest, "text/plain", content_id)
-    return Submission(pmode, (payload,), name)
-
-
-async def submit(station: Station, *given: Submission) -> list[Submitted]:
-    return await station.process.ask(station.node.submit_bundle(given))
 
 
 async def submit_names(station: Station, names: Sequence[str]) -> list[Submitted]:

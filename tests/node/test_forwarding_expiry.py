@@ -8,7 +8,7 @@ from postroad.store.interface import Transaction
 from postroad.store.records import Side, State
 from postroad.wire.names import WSR, WSSE, WSU
 from tests.node.collecting import errors, request
-from tests.node.hubs import FAR, NEAR, hub, road, rule
+from tests.node.hubs import FAR, NEAR, hub, road, rule, streamed
 from tests.node.reliable import (
     BUYER,
     SELLER,
@@ -22,7 +22,6 @@ from tests.node.reliable import (
     refused,
 )
 from tests.node.test_forwarding_channels import last_pull, start
-from tests.node.test_streaming import streamed
 
 M = "m@buyer"
 EXPIRED = "2020-01-01T00:00:00Z"

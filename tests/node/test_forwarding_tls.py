@@ -8,7 +8,7 @@ import pytest
 
 from postroad.transport.tls import server_context
 from tests.node.streams import Next, letter, streaming
-from tests.transport.test_tls import Files
+from tests.transport.handshakes import Files
 from tests.transport.wires import in_loop, serving
 
 

@@ -72,3 +72,16 @@ def test_a_store_that_fails_is_told_to_all_and_not_asked_again() -> None:
                 await one
 
     asyncio.run(scenario())
+
+
+def test_who_left_is_passed_over() -> None:
+    async def scenario() -> None:
+        store = await open_memory()
+        step: InOneStep[str, str | bool] = InOneStep(store, _add_all, _add)
+        asked = [asyncio.ensure_future(step(name)) for name in ("a@x", "b@x")]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        assert await asked[1] == "b@x with others"
+        assert await store.look(lambda reader: reader.message(message("a@x").side, "a@x")) is None
+
+    asyncio.run(scenario())

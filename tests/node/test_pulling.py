@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -10,11 +9,10 @@ import pytest
 from postroad.node import offering, pulling
 from postroad.node.service import Refused
 from postroad.store.interface import StoreFull
-from postroad.store.records import Queue, State
+from postroad.store.records import State
 from postroad.transport.http_outgoing import Reply
 from postroad.wire.ebms3 import Selection
-from postroad.wire.names import DEFAULT_MPC
-from tests.node.collecting import AGAIN, MPC, collect, errors, given, request, said
+from tests.node.collecting import AGAIN, MPC, collect, errors, given, pull, queued, request, said
 from tests.node.reliable import (
     BUYER,
     CARRIER,
@@ -40,15 +38,6 @@ from tests.node.reliable import (
 )
 
 M, N = "m@buyer", "n@buyer"
-
-
-async def pull(puller: Station, name: str = ORDERS, **how: Any) -> tuple[str, ...]:
-    return (await puller.process.ask(puller.node.pull(name, **how))).messages
-
-
-async def queued(station: Station, channel: str = DEFAULT_MPC) -> int:
-    found: Queue = await station.node.context.store.look(lambda reader: reader.queue(channel))
-    return found.count
 
 
 @pytest.mark.req("P2-2.4.2-01")

@@ -1,29 +1,17 @@
 """Pulling over a network that loses things, between nodes that are killed: once and only once."""
 
 import random
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from postroad.store.records import State
-from postroad.transport.http_outgoing import Reply
 from postroad.wire.names import DEFAULT_MPC
 from tests.node.collecting import collect
-from tests.node.reliable import (
-    BUYER,
-    SELLER,
-    STORES,
-    Posted,
-    World,
-    lost,
-    passed,
-    played,
-    refused,
-    reply_lost,
-)
+from tests.node.reliable import BUYER, SELLER, STORES, World, played
+from tests.node.weather import FOREVER, Stormy
 
 MESSAGES: Final = 15
-FOREVER: Final[dict[str, Any]] = {"max_retries": "unlimited", "timeout": "PT7S", "period": "PT11S"}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -39,15 +27,7 @@ async def test_everything_is_delivered_once_whatever_is_lost(world: World, seed:
         parallel=1 + seed % 3,
         retry=FOREVER,
     )
-    calm = False
-
-    async def stormy(world: World, posted: Posted) -> Reply:
-        """A PullRequest or a receipt: it or its answer is lost, or it comes twice."""
-        what = passed if calm else dice.choice((passed, passed, lost, reply_lost, refused))
-        if not calm and dice.random() < 0.1:
-            await passed(world, posted)
-        return await what(world, posted)
-
+    stormy = Stormy(dice, passing=2)
     world.wire.usual[BUYER] = stormy
     await world.both()
     names = [f"{number}@buyer" for number in range(MESSAGES)]
@@ -56,7 +36,7 @@ async def test_everything_is_delivered_once_whatever_is_lost(world: World, seed:
         await world.wait(dice.random() * 4)
         if dice.random() < 0.2:
             await world.start_again(dice.choice((BUYER, SELLER)))
-    calm = True
+    stormy.calm = True
     await world.wait(120)
     buyer, seller = world.stations[BUYER], world.stations[SELLER]
     assert sorted(await seller.inbox()) == sorted(names)

@@ -329,7 +329,7 @@ async def test_a_submission_of_which_nobody_knows_whether_it_was_stored_is_sent_
     buyer, seller = await world.both()
     error = StoreError("interrupted: look what is kept")
     with (
-        failing(buyer.node.context.store, error, kept=True, about="_keep_ready"),
+        failing(buyer.node.context.store, error, kept=True, about="_add_all"),
         pytest.raises(StoreError),
     ):
         await buyer.send(M)

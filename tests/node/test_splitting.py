@@ -7,6 +7,7 @@ import pytest
 
 from postroad.msh import splitting as msh_splitting
 from postroad.node.service import Refused, Submission, SubmittedPayload
+from postroad.node.split_outcome import AT_ONCE
 from postroad.store.records import State
 from postroad.wire.content import BytesContent
 from tests.node.reliable import (
@@ -134,6 +135,29 @@ async def test_resending_makes_a_new_group_with_new_fragments(world: World, kept
         *("submitted", "split", "sent", "delivery_failed"),
         *("resent", "receipt_received"),
     ]
+    assert await buyer.work() == {}
+
+
+@played
+async def test_a_message_may_be_resent_while_its_many_fragments_are_still_ended(
+    world: World,
+) -> None:
+    agree(world, size="400 B")
+    buyer, partner = await world.start(BUYER), Partner()
+    world.wire.usual[SELLER] = partner
+    await buyer.send(BIG, payload=PAYLOAD)
+    await world.until(3)
+    await partner.refuse(world, 1)
+    assert await buyer.work() == {"split": 1, "send": len(partner.data) - AT_ONCE}
+    world.wire.usual[SELLER] = second = Partner()
+    await buyer.node.resend(BIG)
+    await world.until(6)
+    message = await buyer.message(BIG)
+    assert message.state is State.WAITING
+    assert await buyer.work() == {"split": 1, "send": len(second.data)}
+    await second.acknowledge_whole(world)
+    assert await buyer.state(BIG) is State.ACKNOWLEDGED
+    await world.until(7)
     assert await buyer.work() == {}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from postroad.store.records import State
-from tests.node.hubs import FAR, NEAR, PATIENT, by_way_of, hub, rule
+from tests.node.hubs import FAR, NEAR, PATIENT, by_way_of, hub, hubs, rule, streamed
 from tests.node.reliable import (
     BUYER,
     CARRIER,
@@ -13,7 +13,6 @@ from tests.node.reliable import (
     SELLER,
     STORES,
     Answering,
-    Station,
     World,
     address,
     lost,
@@ -27,22 +26,12 @@ from tests.node.reliable import (
 M = "m@buyer"
 
 
-def streamed(name: str, to: str | list[str], forward: str = "sync", **match: Any) -> Any:
-    made = rule(name, to, **match)
-    return {**made, "to": {"push": made["to"]["push"], "forward": forward}}
-
-
 def road(world: World, *, signed: bool = True, retry: dict[str, Any] | None = PATIENT) -> None:
     """buyer, near, far, seller; the receipt is the response."""
     world.agree(signed=signed, retry=retry)
     by_way_of(world, NEAR)
     hub(world, NEAR, streamed("over", FAR, to_party=party(SELLER)))
     hub(world, FAR, streamed("home", SELLER, to_party=party(SELLER)))
-
-
-async def hubs(world: World) -> tuple[Station, Station, Station, Station]:
-    buyer, seller = await world.both()
-    return buyer, await world.start(NEAR), await world.start(FAR), seller
 
 
 @pytest.mark.req("P2-2.4.1-01", "P2-2.4.3-01", "P2-2.4.5-03", "P2-2.5.1-01", "P2-2.5.2-03")

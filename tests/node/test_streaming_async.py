@@ -13,7 +13,9 @@ from tests.node.hubs import (
     assert_every_byte_was_passed_on,
     by_way_of,
     hub,
+    hubs,
     rule,
+    streamed,
 )
 from tests.node.reliable import (
     BUYER,
@@ -29,7 +31,7 @@ from tests.node.reliable import (
     refused,
     status,
 )
-from tests.node.test_streaming import M, hubs, streamed
+from tests.node.test_streaming import M
 
 
 def road(world: World, *, signed: bool = True, **more: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from postroad.wire import mime
 from postroad.wire.content import BytesContent, read_all
 from postroad.wire.errors import EbmsError
 from postroad.wire.http import HttpHead, body_chunks, read_head
@@ -263,3 +264,13 @@ def test_chunks_are_taken_away_however_they_are_cut(chunks: list[bytes], sizes: 
     head = HttpHead(None, Headers((("Transfer-Encoding", "chunked"),)), 0)
     sent = b"".join(b"%x;a=b\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
     assert b"".join(body_chunks(head, pieces(sent, sizes), DEFAULT)) == b"".join(chunks)
+
+
+@given(tricky, cuts)
+def test_large_pieces_of_content_are_read_as_small_ones_are(data: bytes, sizes: list[int]) -> None:
+    body = b"--b\r\nContent-ID: <a>\r\n\r\n" + data + b"\r\n--b--\r\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mime, "_LARGE", 1 << 30)
+        in_steps = told(OUTER, pieces(body, sizes))
+        patch.setattr(mime, "_LARGE", len(b"\n--b"))
+        assert told(OUTER, pieces(body, sizes)) == in_steps

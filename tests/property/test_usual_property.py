@@ -14,7 +14,7 @@ from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.names import EB3, TEST_ACTION
 from postroad.wire.soap import SoapVersion
 from tests.property.strategies import messagings
-from tests.unit.test_ebms3_usual import AWARENESS, NON_REPUDIATION, USER, parsed
+from tests.unit.usual_units import AWARENESS, NON_REPUDIATION, USER, parsed
 
 TEXTS = (
     None,

@@ -13,9 +13,9 @@ from postroad.store.interface import Store, Transaction
 from postroad.store.records import State, Stored
 from postroad.store.sqlite import SqliteStore, open_sqlite
 from postroad.wire.content import Content
+from tests.descriptors import open_files
+from tests.store.leftovers import assert_nothing_is_left_over
 from tests.store.samples import Pattern, adding, after, bytes_of, event, message, written
-from tests.store.test_sqlite_processes import assert_nothing_is_left_over
-from tests.unit.test_spool import open_files
 
 
 def files(folder: Path, kind: str) -> list[str]:

@@ -14,11 +14,11 @@ from postroad.store.records import Stored
 from postroad.store.sqlite import open_sqlite
 from postroad.wire.content import Spanned, span
 from tests.conftest import PROJECT
+from tests.descriptors import open_files
+from tests.store.leftovers import assert_nothing_is_left_over
 from tests.store.samples import bytes_of
 from tests.store.test_contract_fragments import GROUP, PIECES, numbers, size, taking
 from tests.store.test_sqlite_files import files, removals
-from tests.store.test_sqlite_processes import assert_nothing_is_left_over
-from tests.unit.test_spool import open_files
 
 LARGE = contents.SMALL + 1
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from postroad.store.records import Message, Side, State, Wanted
 from postroad.store.sqlite import SqliteStore, open_sqlite
 from tests.conftest import PROJECT
+from tests.store.leftovers import assert_nothing_is_left_over
 from tests.store.samples import Pattern, bytes_of, event, message
 from tests.store.writing_process import size_of
 
@@ -56,27 +56,6 @@ async def everything(store: SqliteStore) -> dict[str, Message]:
     assert sum(figures.messages.values()) == len(messages)
     assert sum(figures.work.values()) == len(messages)
     return {one.message_id: one for one in messages}
-
-
-def assert_nothing_is_left_over(folder: Path) -> None:
-    """Every file of a closed store is named by a row, and is as long as the row says."""
-    with contextlib.closing(sqlite3.connect(folder / "postroad.db")) as database:
-        named = dict(
-            database.execute(
-                "SELECT place, bytes FROM segments UNION ALL SELECT place, size FROM files"
-            )
-        )
-        assert database.execute("SELECT count(*) FROM trash").fetchone() == (0,)
-        assert database.execute("SELECT count(*) FROM segments WHERE open").fetchone() == (0,)
-        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    there = {
-        path.name: path.stat().st_size
-        for kind in ("segments", "payloads")
-        for path in (folder / kind).rglob("*")
-        if path.is_file()
-    }
-    assert there == named
-    assert list((folder / "incoming").iterdir()) == []
 
 
 def test_what_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from postroad.store.locks import TurnLock
 from postroad.store.records import Side, Wanted
 from postroad.store.sqlite import SqliteStore, open_sqlite
 from tests.conftest import PROJECT
+from tests.store.leftovers import assert_nothing_is_left_over
 from tests.store.samples import Pattern, adding, bytes_of, event, message, written
-from tests.store.test_sqlite_processes import assert_nothing_is_left_over
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from postroad.wire.mail import Mail
 from postroad.wire.soap import SoapVersion
 from tests import pki
 from tests.transport.handshakes import Files
-from tests.transport.test_smtp_server import HERE, Office, door_of, server_tls
+from tests.transport.mail_office import HERE, Office, door_of, server_tls
 from tests.transport.wires import free_port, in_loop, run, talking
 
 US = "msh@buyer.example"

@@ -6,13 +6,10 @@ import ssl
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from postroad.transport import tls
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.transport.smtp_server import (
     COME_AGAIN,
@@ -23,42 +20,14 @@ from postroad.transport.smtp_server import (
     Taken,
     read_users,
 )
-from postroad.transport.tls import ServerTls
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import KIB, MIB
 from tests import pki
 from tests.transport.handshakes import Files
+from tests.transport.mail_office import HERE, Office, door_of, server_tls
 from tests.transport.wires import in_loop, run, until
 
-HERE = "msh@seller.example"
 HEAD = b"MIME-Version: 1.0\r\nContent-Type: text/xml\r\nSubject: x\r\n\r\n"
-
-
-@dataclass
-class Office:
-    """Takes mail, and notes what came of each."""
-
-    answer: Taken | Exception = STORED
-    mails: list[IncomingMail] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-    errors: list[Exception] = field(default_factory=list)
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    go_on: asyncio.Event | None = None
-
-    async def take(self, mail: IncomingMail) -> Taken:
-        self.mails.append(mail)
-        try:
-            body = b"".join([piece async for piece in mail.body])
-        except Exception as error:
-            self.errors.append(error)
-            raise
-        self.reached.set()
-        if self.go_on is not None:
-            await self.go_on.wait()
-        self.bodies.append(body)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
 
 
 class Caller:
@@ -100,16 +69,6 @@ class Caller:
 
 
 @asynccontextmanager
-async def door_of(office: Office, **options: Any) -> AsyncIterator[MailDoor]:
-    door = MailDoor(office.take, **{"recipients": [HERE], "name": "seller.example", **options})
-    await door.start()
-    try:
-        yield door
-    finally:
-        await door.stop()
-
-
-@asynccontextmanager
 async def calling(door: MailDoor, greeting: int = 220) -> AsyncIterator[Caller]:
     reader, writer = await asyncio.open_connection(door.host, door.port)
     caller = Caller(reader, writer)
@@ -118,12 +77,6 @@ async def calling(door: MailDoor, greeting: int = 220) -> AsyncIterator[Caller]:
         yield caller
     finally:
         caller.hang_up()
-
-
-def server_tls(files: Files, **options: Any) -> ssl.SSLContext:
-    path = files.folder / "door.pem"
-    path.write_bytes(pki.pem(files.server))
-    return tls.server_context(ServerTls(path, **options))
 
 
 def client_tls(files: Files) -> ssl.SSLContext:

@@ -10,7 +10,8 @@ from postroad.wire.ebms3_signals import signal_message
 from postroad.wire.ebms3_user_messages import Findings, user_message
 from postroad.wire.names import EB3, S12
 from postroad.wire.soap import SoapVersion
-from tests.unit.test_ebms3_usual import AWARENESS, INFO, NON_REPUDIATION, REFERRING, USER, without
+from tests.unit.ebms3_blocks import cut
+from tests.unit.usual_units import AWARENESS, INFO, NON_REPUDIATION, REFERRING, USER
 
 PLAIN = USER.replace("\n", "").replace(" seller ", "seller").replace("new  order", "new-order")
 
@@ -35,14 +36,14 @@ def other(unit: str, number: int) -> str:
         PLAIN.replace("<eb:UserMessage>", '<eb:UserMessage mpc="urn:mpc">'),
         PLAIN.replace(">v</eb:Property>", ">v w  x</eb:Property>"),
         PLAIN.replace("05:40:37.123Z", "05:40:37Z"),
-        without(PLAIN, "<eb:MessageProperties>", "</eb:MessageProperties>"),
-        without(PLAIN, "<eb:PayloadInfo>", "</eb:PayloadInfo>"),
-        without(
-            without(PLAIN, "<eb:PayloadInfo>", "</eb:PayloadInfo>"),
+        cut(PLAIN, "<eb:MessageProperties>", "</eb:MessageProperties>"),
+        cut(PLAIN, "<eb:PayloadInfo>", "</eb:PayloadInfo>"),
+        cut(
+            cut(PLAIN, "<eb:PayloadInfo>", "</eb:PayloadInfo>"),
             "<eb:MessageProperties>",
             "</eb:MessageProperties>",
         ),
-        without(PLAIN, "<eb:AgreementRef", "</eb:AgreementRef>"),
+        cut(PLAIN, "<eb:AgreementRef", "</eb:AgreementRef>"),
         NON_REPUDIATION,
     ],
 )

@@ -1,67 +1,23 @@
 """The usual units are read quickly; whatever is unusual is left to the full readers."""
 
 import pytest
-from lxml import etree
 
-from postroad.wire import ebms3_usual, xml
+from postroad.wire import ebms3_usual
 from postroad.wire.ebms3_signals import signal_message
 from postroad.wire.ebms3_user_messages import Findings, user_message
 from postroad.wire.ebms3_usual import usual_receipt, usual_user_message
-from postroad.wire.names import DS, EB3, EBBP, EXC_C14N, XENC
-
-INFO = (
-    "<eb:MessageInfo><eb:Timestamp>2026-11-15T05:40:37.123Z</eb:Timestamp>"
-    "<eb:MessageId>m1@example.com</eb:MessageId></eb:MessageInfo>"
+from postroad.wire.names import EBBP
+from tests.unit.ebms3_blocks import cut
+from tests.unit.usual_units import (
+    AWARENESS,
+    INFO,
+    INFORMATION,
+    NON_REPUDIATION,
+    REFERRING,
+    USER,
+    parsed,
+    receipt,
 )
-REFERRING = INFO.replace(
-    "</eb:MessageId>", "</eb:MessageId><eb:RefToMessageId>r@example.com</eb:RefToMessageId>"
-)
-USER = f"""<eb:UserMessage>{INFO}
-<eb:PartyInfo>
-<eb:From><eb:PartyId type="t">alice</eb:PartyId><eb:Role>buyer</eb:Role></eb:From>
-<eb:To><eb:PartyId>urn:bob</eb:PartyId><eb:Role> seller </eb:Role></eb:To>
-</eb:PartyInfo>
-<eb:CollaborationInfo>
-<eb:AgreementRef pmode="p">urn:agreement</eb:AgreementRef>
-<eb:Service type="s">orders</eb:Service><eb:Action>new  order</eb:Action>
-<eb:ConversationId>c1</eb:ConversationId>
-</eb:CollaborationInfo>
-<eb:MessageProperties>
-<eb:Property name="n" type="y">v</eb:Property><eb:Property name="m">v</eb:Property>
-</eb:MessageProperties>
-<eb:PayloadInfo>
-<eb:PartInfo href="cid:p1@example.com">
-<eb:PartProperties><eb:Property name="MimeType">text/xml</eb:Property></eb:PartProperties>
-</eb:PartInfo><eb:PartInfo href="cid:p2@example.com"/><eb:PartInfo/>
-</eb:PayloadInfo>
-</eb:UserMessage>"""
-REFERENCE = (
-    f'<ebbp:MessagePartNRInformation><ds:Reference xmlns:ds="{DS}" URI="#a"><ds:Transforms>'
-    f'<ds:Transform Algorithm="{EXC_C14N}"/></ds:Transforms>'
-    f'<ds:DigestMethod Algorithm="{XENC}sha256"/><ds:DigestValue>AQID</ds:DigestValue>'
-    "</ds:Reference></ebbp:MessagePartNRInformation>"
-)
-INFORMATION = (
-    f'<ebbp:NonRepudiationInformation xmlns:ebbp="{EBBP}">{REFERENCE}{REFERENCE}'
-    "</ebbp:NonRepudiationInformation>"
-)
-
-
-def receipt(content: str, info: str = REFERRING) -> str:
-    return f"<eb:SignalMessage>{info}<eb:Receipt>{content}</eb:Receipt></eb:SignalMessage>"
-
-
-AWARENESS = receipt(USER)
-NON_REPUDIATION = receipt(INFORMATION)
-
-
-def parsed(unit: str) -> etree._Element:
-    return xml.parse(f'<eb:Messaging xmlns:eb="{EB3}">{unit}</eb:Messaging>'.encode())[0]
-
-
-def without(text: str, start: str, end: str) -> str:
-    before, _, rest = text.partition(start)
-    return before + rest.partition(end)[2]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +27,9 @@ def without(text: str, start: str, end: str) -> str:
         USER.replace("\n", ""),
         USER.replace(INFO, REFERRING),
         USER.replace("<eb:UserMessage>", '<eb:UserMessage mpc="urn:mpc">'),
-        without(USER, "<eb:MessageProperties>", "</eb:MessageProperties>"),
-        without(USER, "<eb:PayloadInfo>", "</eb:PayloadInfo>"),
-        without(USER, "<eb:AgreementRef", "</eb:AgreementRef>"),
+        cut(USER, "<eb:MessageProperties>", "</eb:MessageProperties>"),
+        cut(USER, "<eb:PayloadInfo>", "</eb:PayloadInfo>"),
+        cut(USER, "<eb:AgreementRef", "</eb:AgreementRef>"),
     ],
 )
 def test_the_usual_user_message_is_read_as_in_full(unit: str) -> None:

@@ -27,6 +27,7 @@ from postroad.wire.content import BytesSink
 from postroad.wire.ebms3 import MessageInfo
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.soap import SoapVersion
+from tests.changing import replace
 from tests.pki import NOW, issue
 from tests.unit.bundles import CA, SELLER, World, pmode_text
 
@@ -115,6 +116,17 @@ def test_an_unsigned_receipt_as_we_write_it_is_believed_like_by_a_whole_look() -
     capture = captured(answered(UNSIGNED, sent).envelope)
     assert foreseen(UNSIGNED, capture, sent) == whole(UNSIGNED, capture, sent)
     assert foreseen(UNSIGNED, capture, sent) is not None
+
+
+def test_a_receipt_is_held_against_the_user_message_as_it_was_written() -> None:
+    made = one(UNSIGNED)
+    [sent] = sent_of(made)
+    capture = captured(answered(UNSIGNED, [sent]).envelope)
+    assert made.header is not None
+    kept = replace(sent, written=made.header)
+    assert foreseen(UNSIGNED, capture, [kept]) == whole(UNSIGNED, capture, [sent])
+    other = replace(sent, written=made.header.replace("Invoice", "Invoices"))
+    assert foreseen(UNSIGNED, capture, [other]) is None
 
 
 def test_no_byte_of_a_signed_receipt_can_be_changed_unseen() -> None:

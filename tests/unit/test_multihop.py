@@ -1,22 +1,16 @@
 """Routing input: read, written, inferred, and which of several counts."""
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from lxml import etree
 
 from postroad.wire.ebms3 import (
-    AgreementRef,
-    CollaborationInfo,
     Error,
-    MessageInfo,
     Messaging,
-    PartInfo,
     Party,
     PartyId,
-    Property,
     PullRequest,
     Service,
     SignalMessage,
@@ -50,20 +44,8 @@ from postroad.wire.wsa import read_addressing
 from postroad.wire.xml import canonical, parse
 from tests.changing import replace
 from tests.conftest import PROJECT
+from tests.unit.routed import BUYER, INFO, ORDER, ROUTING_INPUT, SELLER
 
-BUYER = Party((PartyId("123456789", "urn:duns"), PartyId("b", "urn:gln")), "Buyer")
-SELLER = Party((PartyId("192837465", "urn:duns"),), "Seller")
-INFO = MessageInfo(datetime(2026, 5, 1, 12, 30, tzinfo=UTC), "orders123@buyer.example.com")
-ORDER = UserMessage(
-    INFO,
-    BUYER,
-    SELLER,
-    CollaborationInfo(Service("Sales", "urn:s"), "Process", "c1", AgreementRef("urn:agreement")),
-    properties=(Property("originalSender", "a & b"),),
-    part_infos=(PartInfo("cid:a@b", (Property("MimeType", "text/xml"),)),),
-    mpc="urn:mpc:abc123",
-)
-ROUTING_INPUT = RoutingInput(routing_user_message(ORDER), id="routing-1")
 BARE = RoutingInput(RoutingUserMessage(BUYER, SELLER, ORDER.collaboration_info))
 PULL_SIGNAL = SignalMessage(INFO, pull_request=PullRequest("urn:mpc:pulled"))
 SCHEMAS = PROJECT.parent / "shared" / "schemas"

@@ -19,7 +19,7 @@ from postroad.wire.wsa import (
     read_addressing,
     write_addressing,
 )
-from tests.unit.test_multihop import ORDER
+from tests.unit.routed import ORDER
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PROBLEM = EbmsError("EBMS:0005", "the next MSH cannot be reached")

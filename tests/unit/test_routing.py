@@ -16,7 +16,7 @@ from postroad.wire.multihop import RoutingUserMessage, routing_user_message, wri
 from postroad.wire.names import DEFAULT_MPC
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
 from tests.changing import replace
-from tests.unit.test_multihop import ORDER, ROUTING_INPUT
+from tests.unit.routed import ORDER, ROUTING_INPUT
 
 ROUTED = routing_user_message(ORDER)
 

@@ -1,6 +1,5 @@
 """Content that spills to disk."""
 
-import contextlib
 import gc
 import os
 from pathlib import Path
@@ -10,19 +9,7 @@ import pytest
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import CHUNK, read_all
 from postroad.wire.limits import KIB, MIB
-
-
-def open_files(folder: Path) -> int:
-    """How many files of a folder this process has open, those without a name too."""
-    opened = Path("/proc/self/fd")
-    if not opened.is_dir():
-        pytest.skip("open files cannot be counted here")
-    count = 0
-    for one in opened.iterdir():
-        # Others in this process open and close theirs meanwhile.
-        with contextlib.suppress(OSError):
-            count += str(one.readlink()).startswith(f"{folder}/")
-    return count
+from tests.descriptors import open_files
 
 
 @pytest.mark.parametrize("size", [0, 1, 10, 11, 300 * KIB])

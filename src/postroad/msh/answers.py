@@ -198,6 +198,8 @@ class SentMessage(Struct, frozen=True):
     """Of the signature, as far as they are about this unit; empty when it was not signed."""
     neighbours: tuple[Reference, ...] = ()
     """All of the signature, in a bundle."""
+    written: str | None = None
+    """The user message as it was written, while that is in memory."""
 
 
 def sent_message(envelope: bytes, limits: Limits = DEFAULT) -> SentMessage:

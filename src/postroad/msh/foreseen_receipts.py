@@ -30,9 +30,9 @@ from postroad.security.secure import Stamp, secure, secured_by
 from postroad.security.sign import TOKEN_ID, Block
 from postroad.security.tokens import familiar_certificate
 from postroad.security.verify import Verification
-from postroad.wire.ebms3 import MessageInfo, Messaging, SignalMessage
+from postroad.wire.ebms3 import MessageInfo, Messaging
 from postroad.wire.ebms3_user_messages import is_message_id
-from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.ebms3_writer import write_messaging, write_receipt
 from postroad.wire.limits import Limits
 from postroad.wire.mime_headers import ContentType
 from postroad.wire.soap import SoapVersion
@@ -42,6 +42,7 @@ Sent = tuple[SentMessage, Match]
 _TYPES: Final = {
     version: ContentType(version.media_type, (("charset", "UTF-8"),)) for version in SoapVersion
 }
+_EMPTY: Final = Messaging((), id=MESSAGING_ID)
 _TOMORROW: Final = timedelta(days=1)
 _SIGNED: Final = "<wsse:Security "
 _infos: Final = re.compile(
@@ -73,11 +74,10 @@ def _ids(capture: Capture, lens: Lens, terms: Terms, sent: Sequence[Sent]) -> li
     if capture.content_type != _TYPES[version] or not _is_bounded(envelope, lens.limits):
         raise _Unforeseen
     text = envelope.decode("ascii")
-    signals = _signals(text, sent, lens)
-    ids = [one.message_info.message_id for one in signals]
+    ids, receipts = _receipts(text, sent, lens)
     if len(set(ids)) < len(ids):
         raise _Unforeseen
-    messaging = write_messaging(Messaging(tuple(signals), id=MESSAGING_ID), version)
+    messaging = write_messaging(_EMPTY, version, written=receipts)
     blocks = [Block(MESSAGING_ID, messaging)]
     if _SIGNED in text:
         stamp = _stamp(text, lens, terms)
@@ -99,19 +99,20 @@ def _is_bounded(envelope: bytes, limits: Limits) -> bool:
     return len(envelope) <= limits.envelope_bytes and envelope.count(b"<") <= limits.xml_elements
 
 
-def _signals(text: str, sent: Sequence[Sent], lens: Lens) -> list[SignalMessage]:
-    """The receipts as they must be, with the times and ids that the text has."""
+def _receipts(text: str, sent: Sequence[Sent], lens: Lens) -> tuple[list[str], list[str]]:
+    """The ids that the text has, and the receipts as they must be with these ids and its times."""
     found = _infos(text)
     if len(found) != len(sent) or len(found) > lens.limits.units:
         raise _Unforeseen
-    signals = []
+    written = []
     for (time, id), (message, match) in zip(found, sent, strict=True):
         made = _time(time)
         if made - lens.at > _TOMORROW or not is_message_id(id):
             raise _Unforeseen
         ref = message.user_message.message_info.message_id
-        signals.append(foreseen_receipt(message, match, MessageInfo(made, id, ref)))
-    return signals
+        receipt = foreseen_receipt(message, match, MessageInfo(made, id, ref))
+        written.append(write_receipt(receipt, message.written))
+    return [id for _, id in found], written
 
 
 def _time(text: str) -> datetime:

@@ -147,6 +147,8 @@ class Package(Struct, frozen=True):
     references: tuple[Reference, ...]
     seal: Seal | None
     secondaries: tuple[UserMessage, ...] = ()
+    header: str | None = None
+    """The primary unit as it was written."""
 
 
 def user_message(
@@ -279,7 +281,8 @@ def package_units(
         # Where there is routing input, that alone is for intermediaries. [P2-2.4.5-06]
         role = NEXT_MSH
     messaging = Messaging((*signals, *messages), id=MESSAGING_ID, role=role)
-    block = write_messaging(messaging, version, written=[unit.header for unit in units])
+    headers_of = [unit.header for unit in units]
+    block = write_messaging(messaging, version, written=headers_of)
     blocks = routing.blocks(version) if routing is not None else []
     secured = secure(
         version,
@@ -300,6 +303,7 @@ def package_units(
         secured.references,
         secured.seal,
         messages[1:],
+        headers_of[0],
     )
 
 

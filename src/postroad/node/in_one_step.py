@@ -38,15 +38,23 @@ class InOneStep(Generic[A, R]):
         return await future
 
     def _begin(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        # Who left before anything was written is passed over.
+        waiting = [one for one in self._waiting if not one[1].done()]
+        self._waiting = []
         task = asyncio.get_running_loop().create_task(self._write(waiting))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _write(self, waiting: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
         items = [item for item, _ in waiting]
+
+        def step(tx: Transaction) -> Sequence[R]:
+            return self._together(tx, items)
+
+        # Who watches the steps of a store knows them by their names.
+        step.__qualname__ = self._together.__qualname__
         try:
-            results = await self._store.run(lambda tx: self._together(tx, items))
+            results = await self._store.run(step)
         except StoreError as error:
             for _, future in waiting:
                 if not future.done():

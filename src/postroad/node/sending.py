@@ -137,7 +137,7 @@ class Sender:
             lambda given: self._form(*given)
         )
         self._end_well: InOneStep[Good, Done | None] = InOneStep(
-            context.store, self._all_ended, lambda tx, one: self._after(*one)(tx)
+            context.store, self._attempts_ended, lambda tx, one: self._after(*one)(tx)
         )
         self._carrying = Carrying(context, client, self._timeouts, station_of(context))
         self.sequences = Sequences(context, client)
@@ -397,7 +397,7 @@ class Sender:
         args = (message, work, sending, outcome, began, sending.later, probes)
         return attempt(self._context, *args)
 
-    def _all_ended(self, tx: Transaction, ended: Sequence[Good]) -> list[Done | None]:
+    def _attempts_ended(self, tx: Transaction, ended: Sequence[Good]) -> list[Done | None]:
         """What `_after` writes for each of those that came to a good end."""
         context = self._context
         endings = [Ending(message, outcome, began) for message, _, _, outcome, began, _ in ended]

@@ -173,7 +173,7 @@ class Splitting:
         cut = units[0].split if units else None
         if cut is None:
             await store.run(lambda tx: tx.finish_work(work.id, work.owner))
-        elif not at_work(units):
+        elif work.data or not at_work(units):
             await store.run(lambda tx: _closed(tx, work, context.clock()))
         elif cut.written < cut.count:
             await self._write(units, work)

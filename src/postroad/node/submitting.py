@@ -272,7 +272,7 @@ class Submitting:
         if taken:
             sent = None
             if isinstance(made, Package):
-                sent = SentMessage(made.user_message, made.references)
+                sent = SentMessage(made.user_message, made.references, written=made.header)
             sender.take(Outgoing(kept, changed(work, id=number), sent, made))
         else:
             context.work_came.set()

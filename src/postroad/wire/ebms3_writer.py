@@ -63,9 +63,10 @@ def write_messaging(
 
     Signals come before user messages, as the schema has it; `keep_order` writes the units as they
     stand, so that a user message leads a bundle that also holds signals. [P2-3.2.1-06] `written`
-    are the user messages by `write_user_message`, where that was done before.
+    are the user messages by `write_user_message`, where that was done before, or receipts by
+    `write_receipt`, in the place of units.
     """
-    if not messaging.units:
+    if not messaging.units and not written:
         raise ValueError("eb:Messaging needs at least one user message or signal")
     units: tuple[Unit, ...] = messaging.units
     if not keep_order and len(units) > 1:
@@ -91,6 +92,17 @@ def write_messaging(
     else:
         content = "".join(map(_unit, units))
     return f'<eb:Messaging{declared} xmlns:eb="{EB3}"{attributes}>{content}</eb:Messaging>'
+
+
+def write_receipt(signal: SignalMessage, copy: str | None = None) -> str:
+    """A receipt as it stands in eb:Messaging; `copy` is the user message in it, as it was written.
+
+    For a user message that was written before, by `write_user_message`.
+    """
+    if copy is None or signal.receipt is None or signal.receipt.user_message is None:
+        return _signal(signal)
+    info = _message_info(signal.message_info)
+    return f"<eb:SignalMessage>{info}<eb:Receipt>{copy}</eb:Receipt></eb:SignalMessage>"
 
 
 def _unit(unit: Unit) -> str:
