@@ -50,6 +50,25 @@ def test_content_of_any_size_and_origin_comes_back(tell: Tell, size: int) -> Non
     tell(story)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_step_reads_what_an_earlier_one_of_the_same_commit_kept(tell: Tell, size: int) -> None:
+    async def story(store: Store) -> None:
+        expected, kept = bytes_of(Pattern(size)), []
+
+        def keep(tx: Transaction) -> None:
+            tx.keep(b"a neighbour")
+            kept.append(tx.keep(expected))
+
+        def read(tx: Transaction) -> bytes:
+            return bytes_of(store.content(kept[0]))
+
+        _, there = await asyncio.gather(store.run(keep), store.run(read))
+        assert there == expected
+        assert bytes_of(store.content(kept[0])) == expected
+
+    tell(story)
+
+
 def test_what_is_in_a_sink_can_be_read_before_it_is_kept_and_after(tell: Tell) -> None:
     async def story(store: Store) -> None:
         content = written(store, Pattern(700_000))

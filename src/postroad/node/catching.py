@@ -77,14 +77,15 @@ class WholeCatch:
         self.drop()
         self._parts.reader(content_type)
         self.content_type, self._wrong = content_type, None
-        self._whole = Recording(self._context.store.new_sink())
         return self
 
     def __call__(self, data: bytes) -> None:
         self._parts(data)
-        if self._parts.wrong is not None or self._whole is None:
+        if not data or self._parts.wrong is not None:
             return
         try:
+            if self._whole is None:
+                self._whole = Recording(self._context.store.new_sink())
             self._whole.write(data)
         except (StoreError, OSError) as error:
             self._wrong = error
@@ -94,8 +95,9 @@ class WholeCatch:
         if self._wrong is not None:
             raise self._wrong
         capture = self._parts.close()
-        assert self._whole is not None
         whole, self._whole = self._whole, None
+        if whole is None:
+            raise EbmsError("EBMS:0007", "the answer has no body")
         return Caught(capture, whole.finish())
 
     def drop(self) -> None:

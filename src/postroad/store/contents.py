@@ -244,6 +244,20 @@ class Batch:
         self._files.append((content, place))
         return Stored(place, 0, size)
 
+    def held(self, stored: Stored) -> Content | None:
+        """What an earlier step of the same commit kept, while it is in no file yet."""
+        for content, place in self._files:
+            if place == stored.place and not place.startswith(gathered.KIND):
+                return BytesContent(content) if isinstance(content, bytes) else content
+        if self.segment is None or stored.place != self.segment.place:
+            return None
+        at = self.segment.end
+        for piece in self._pieces if stored.offset >= at else ():
+            if at == stored.offset:
+                return BytesContent(piece)
+            at += len(piece)
+        return None
+
     def mark(self) -> tuple[int, int, int]:
         return len(self._pieces), self._size, len(self._files)
 
@@ -266,6 +280,7 @@ class Batch:
 
     def settle(self) -> None:
         """The commit is through."""
+        self._contents.begun = None
         if self.segment is not None:
             self.segment.end += self._size
         for place in self._linked:
@@ -273,6 +288,7 @@ class Batch:
 
     def undo(self) -> None:
         """The commit failed."""
+        self._contents.begun = None
         for place in self._linked:
             self._contents.forget(place)
         if self.segment is not None:
@@ -289,6 +305,8 @@ class Contents:
         self.finished: list[Segment] = []
         """Segments to which nothing more is written, and which no commit has closed yet."""
         self._segment: Segment | None = None
+        self.begun: Batch | None = None
+        """What the commit that is being put together keeps."""
         self._numbers = itertools.count(1)
         self._opened: dict[str, OpenedFile] = {}
         self._opening = threading.Lock()
@@ -307,7 +325,8 @@ class Contents:
 
     def batch(self) -> Batch:
         """For the contents of the next commit."""
-        return Batch(self)
+        self.begun = Batch(self)
+        return self.begun
 
     def new_sink(self) -> StoreSink:
         return StoreSink(self)
@@ -335,6 +354,9 @@ class Contents:
             return BytesContent(b"")
         if stored.place.startswith(gathered.KIND):
             return self._gathered(stored)
+        held = self.begun.held(stored) if self.begun is not None else None
+        if held is not None:
+            return held
         file = self._opened.get(stored.place) or self._open(stored.place)
         there = os.fstat(file.fd).st_size
         if there < stored.offset + stored.size:
