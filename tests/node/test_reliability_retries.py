@@ -1,5 +1,6 @@
 """Sending again: when, how often, with which bytes, and how it ends."""
 
+import asyncio
 from itertools import pairwise
 from typing import Any, Final
 
@@ -552,11 +553,13 @@ async def test_what_was_not_begun_when_a_node_stops_is_not_said_to_have_left(
     for number in range(3):
         await buyer.send(f"{number}@buyer")
     await world.until(1)
+    stopping = asyncio.ensure_future(buyer.stop())
+    await world.until(2)
     slow.release()
-    await buyer.stop()
+    await stopping
     assert len(world.wire.to(SELLER)) == 1
     buyer = await world.start(BUYER)
-    await world.until(2)
+    await world.until(4)
     assert len(await seller.inbox()) == 3
     assert [(await buyer.message(f"{number}@buyer")).attempts for number in range(3)] == [1, 1, 1]
     assert not await buyer.journal("resent")
