@@ -16,6 +16,7 @@ from postroad.node import (
     ebxml_receiving,
     node,
     offering,
+    posting,
     receiving,
     sending,
     submitting,
@@ -67,7 +68,7 @@ def turned(
             turn(receiving, "AT_ONCE", _TINY)
             turn(receiving, "_IN_ONE_PIECE", _TINY)
             turn(offering, "_IN_ONE_PIECE", _TINY)
-            turn(sending, "IN_ONE_PIECE", _TINY)
+            turn(posting, "IN_ONE_PIECE", _TINY)
         yield
 
 

@@ -17,7 +17,8 @@ from postroad.store.interface import (
     StoreFull,
     Transaction,
 )
-from postroad.store.memory import MemoryStore, _MemoryTransaction, _Tables
+from postroad.store.memory import MemoryStore, _MemoryTransaction
+from postroad.store.memory_reading import Tables
 from postroad.store.records import Message, Recorded, Side
 from tests.sim.faults import Faults
 from tests.sim.loop import Process, refuse
@@ -34,7 +35,7 @@ class Disk:
     """What is left when a process dies."""
 
     name: str
-    tables: _Tables = field(default_factory=_Tables)
+    tables: Tables = field(default_factory=Tables)
     full: bool = False
     deaths: int = 0
     """How many processes died over it."""
@@ -67,7 +68,7 @@ class Watching(Protocol):
 class _NotingTransaction(_MemoryTransaction):
     """Remembers which messages it changed."""
 
-    def __init__(self, tables: _Tables, node: str) -> None:
+    def __init__(self, tables: Tables, node: str) -> None:
         super().__init__(tables, node)
         self.touched: dict[Key, None] = {}
         self.changed_partners: dict[str, None] = {}
