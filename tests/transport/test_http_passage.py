@@ -89,6 +89,31 @@ async def test_an_answer_that_comes_before_the_end_of_the_body_is_not_waited_for
         assert reply.body == b"ok"
 
 
+@pytest.mark.parametrize(("length", "connections"), [(3, 1), (4, 2), (None, 2)])
+@in_loop
+async def test_a_connection_is_kept_when_all_was_sent_before_the_answer(
+    length: int | None, connections: int
+) -> None:
+    """Also when nobody has looked yet whether there is more of the body."""
+
+    async def never_ends() -> AsyncGenerator[bytes, None]:
+        yield b"abc"
+        await asyncio.Event().wait()
+
+    opened = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        while await reader.readuntil(b"abc"):
+            writer.write(OK)
+
+    async with talking(talk) as url, HttpClient() as client:
+        for _ in range(2):
+            assert (await client.post(request(url, Flow(length, never_ends)))).body == b"ok"
+    assert opened == connections
+
+
 @in_loop
 async def test_who_waits_for_the_next_piece_does_not_blame_the_server() -> None:
     moved = asyncio.Event()

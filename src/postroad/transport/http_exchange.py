@@ -236,7 +236,8 @@ class Exchange(asyncio.Protocol):
                 progress(given)
             await self._room(asked)
         if self._over(asked):
-            self._spoiled = True
+            # What was asked for whole can be answered before anybody looks for more of it.
+            self._spoiled = self._spoiled or bool(head) or given != body.length
         elif given < body.length:
             said = f"the content ended after {given} of {body.length} bytes"
             raise _failure(asked, "body", said)
@@ -264,7 +265,8 @@ class Exchange(asyncio.Protocol):
         finally:
             await pieces.aclose()
         if self._over(asked):
-            self._spoiled = True
+            # What was asked for whole can be answered before anybody looks for more of it.
+            self._spoiled = self._spoiled or bool(head) or given != body.length
         elif body.length is None:
             self._write(asked, head + b"0\r\n\r\n")
         elif given < body.length:
