@@ -1,6 +1,7 @@
 """A large message is read while its fragments come; what is wrong with that is nobody's loss."""
 
 import hashlib
+import threading
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.node.reliable import World, played
 
 NOISE = hashlib.shake_256(b"a drawing").digest(3 * MIB)
 """Nothing that compression makes smaller."""
+PATIENCE = 60
 
 
 async def at_the_seller(world: World, algorithm: str | None, *numbers: int) -> tuple[Any, Any]:
@@ -28,6 +30,10 @@ async def at_the_seller(world: World, algorithm: str | None, *numbers: int) -> t
 
 
 async def is_delivered(world: World, seller: Any) -> None:
+    """All fragments came, so their reader ends soon; the made-up clock would not wait for it."""
+    for thread in threading.enumerate():
+        if thread.name == "postroad-ahead":
+            thread.join(PATIENCE)
     await world.wait(5)
     message = await seller.message(SOURCE, Side.RECEIVING)
     assert message.state is State.DELIVERED
