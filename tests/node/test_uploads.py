@@ -166,7 +166,8 @@ async def test_a_fragment_goes_on_like_any_message(made: Path, tmp_path: Path) -
         sent = await both.send()
         assert sent.state is State.ACKNOWLEDGED
         assert sent.split is not None
-        assert sorted(both.line.methods) == ["HEAD", "POST", "POST", "POST"]
+        assert both.line.methods.count("POST") == 3
+        assert "HEAD" in both.line.methods
         assert brought(both) < WIRE + 2 * LAG
         await arrived(both)
 
