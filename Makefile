@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-JOBS ?= 3
+JOBS ?= 2
 
 .PHONY: setup demo test check conformance sim crash fuzz bench docs clean
 
