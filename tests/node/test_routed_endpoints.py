@@ -255,14 +255,8 @@ def reply_to(place: str) -> bytes:
     ).encode()
 
 
-@pytest.mark.req("P2-2.6.2-01", "P2-2.4.5-06")
-@pytest.mark.parametrize("payload", [b"12 a piece", LARGE], ids=["small", "large"])
-@played
-async def test_a_reply_is_routed_to_where_its_request_says(world: World, payload: bytes) -> None:
-    ask(world, "pushAndPush")
-    for at, place in ((BUYER, 0), (SELLER, 1)):
-        [pmode] = world._pmodes[at]
-        world._pmodes[at] = [pmode_data(unit_of(pmode, place))]
+async def asked_for_a_box(world: World) -> tuple[Station, Station]:
+    """Buyer and seller; the seller has a request that wants its reply at urn:example:box."""
     hub(world, FAR, rule("over", NEAR, to_party="urn:example:box"))
     hub(world, NEAR, rule("over", SELLER, to_party=party(SELLER)), rule("home", BUYER))
     buyer, seller = await started(world)
@@ -272,6 +266,18 @@ async def test_a_reply_is_routed_to_where_its_request_says(world: World, payload
     [first] = world.wire.to(NEAR)
     named = first.body.replace(b"</S12:Header>", reply_to("urn:example:box") + b"</S12:Header>", 1)
     assert (await seller.receive(first.content_type, named)).status < 300
+    return buyer, seller
+
+
+@pytest.mark.req("P2-2.6.2-01", "P2-2.4.5-06")
+@pytest.mark.parametrize("payload", [b"12 a piece", LARGE], ids=["small", "large"])
+@played
+async def test_a_reply_is_routed_to_where_its_request_says(world: World, payload: bytes) -> None:
+    ask(world, "pushAndPush")
+    for at, place in ((BUYER, 0), (SELLER, 1)):
+        [pmode] = world._pmodes[at]
+        world._pmodes[at] = [pmode_data(unit_of(pmode, place))]
+    buyer, seller = await asked_for_a_box(world)
     await reply(seller, pmode=f"{PRICES}.resp", payload=payload)
     await world.wait(5)
     [sent] = [one for one in world.wire.to(FAR, R) if one.content_type.startswith("multipart")]
@@ -293,15 +299,7 @@ async def test_fragments_of_a_reply_are_routed_to_where_its_request_says(world: 
             leg["security"] = {"send_receipt": {"enabled": False}}
             leg["error_handling"] = {"report": {"as_response": False}}
             del leg["reception_awareness"]
-    hub(world, FAR, rule("over", NEAR, to_party="urn:example:box"))
-    hub(world, NEAR, rule("over", SELLER, to_party=party(SELLER)), rule("home", BUYER))
-    buyer, seller = await started(world)
-    world.wire.will(lost, at=NEAR)
-    await buyer.send(Q, f"{PRICES}.init")
-    await world.wait(1)
-    [first] = world.wire.to(NEAR)
-    named = first.body.replace(b"</S12:Header>", reply_to("urn:example:box") + b"</S12:Header>", 1)
-    assert (await seller.receive(first.content_type, named)).status < 300
+    buyer, seller = await asked_for_a_box(world)
     await reply(seller, pmode=f"{PRICES}.resp", payload=LARGE)
     await world.wait(5)
     sent = [one for one in world.wire.to(FAR) if b"MessageFragment" in one.body]

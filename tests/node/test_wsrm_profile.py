@@ -33,7 +33,6 @@ from tests.node.reliable import (
 )
 from tests.node.sequences import agree, envelope_of, headers_of, kind_of, numbers, unless
 
-pytestmark = pytest.mark.req("P2-2.4.3-04")
 M, N = "m@buyer", "n@buyer"
 
 
