@@ -13,6 +13,7 @@ import pytest
 from postroad.api.metrics import metrics_text
 from postroad.api.workers import serve
 from postroad.node import shipping
+from postroad.node.can_ship import check_shipping
 from postroad.node.config import ConfigError, load_config
 from postroad.node.initializing import Plan, Station, initialize
 from postroad.node.node import Node
@@ -212,7 +213,7 @@ def test_a_new_node_ships_where_it_can(
     initialize(Plan(buyer, Station("seller", tmp_path / "seller", 18081)), now=START)
     config = load_config(tmp_path / "buyer" / "postroad.yaml")
     assert config.journal.ship_to == (str(tmp_path / "buyer" / "journal") if there else None)
-    shipping.check_shipping(config)
+    check_shipping(config)
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,12 @@ from postroad.api.serving import (
     write_serving,
 )
 from postroad.node.agreements import AgreementError
+from postroad.node.can_ship import check_shipping
 from postroad.node.config import Config, ConfigError, load_config
 from postroad.node.in_force import InForce
 from postroad.node.keyring import check_files, load_keyring, load_tls, tls_warnings
 from postroad.node.log import set_up_logging
 from postroad.node.reloading import Unloadable
-from postroad.node.shipping import check_shipping
 from postroad.store.interface import StoreError
 from postroad.transport.http_server import listening_socket
 from postroad.transport.tls import TlsError

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from postroad.cli.journal import all_shipped
+from postroad.node.can_ship import can_ship
 from postroad.node.config import load_config
-from postroad.node.shipping import can_ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

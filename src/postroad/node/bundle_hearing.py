@@ -11,9 +11,8 @@ from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
 from postroad.node.attempts import Outcome
 from postroad.node.context import Context
-from postroad.node.hearing import Hearing, heard_as_foreseen, judged
+from postroad.node.hearing import Hearing, by_reference, heard_as_foreseen, judged
 from postroad.node.in_force import Sending
-from postroad.node.listening import by_reference
 from postroad.reliability.delivery import Input
 from postroad.store.records import Message
 

@@ -14,7 +14,7 @@ from postroad.msh.answers import Answer
 from postroad.msh.ebxml_outbound import hop
 from postroad.node.calling import Call
 from postroad.node.context import Context
-from postroad.node.ebxml_sending import own_address, own_addresses
+from postroad.node.own_address import own_address, own_addresses
 from postroad.store.records import Work
 from postroad.wire.ebxml import EbxmlMessage
 

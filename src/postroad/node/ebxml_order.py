@@ -11,8 +11,8 @@ import msgspec
 
 from postroad.agreement.ebxml import is_mail
 from postroad.node.context import Context
-from postroad.node.ebxml_sending import own_address
 from postroad.node.in_force import Sending
+from postroad.node.own_address import own_address
 from postroad.node.service import Refused
 from postroad.reliability import order
 from postroad.reliability.delivery import Stage

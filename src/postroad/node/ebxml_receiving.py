@@ -29,12 +29,12 @@ from postroad.node.ebxml_keeping import Arrived, Kept, keep_ebxml
 from postroad.node.ebxml_linking import Linking
 from postroad.node.ebxml_refusing import PLACES, Refusing, failures, too_long, unlinked
 from postroad.node.ebxml_relaying import Relaying, contradiction
-from postroad.node.ebxml_sending import own_address, own_addresses
 from postroad.node.ebxml_services import Services
 from postroad.node.ebxml_signals import Signals, first_said
 from postroad.node.hearing import Hearing
 from postroad.node.keeping import Arrival, Contradiction, user_message_of
 from postroad.node.outcome import answered
+from postroad.node.own_address import own_address, own_addresses
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability import ebxml, order
 from postroad.reliability.ebxml_terms import AckRequested, Terms

@@ -22,7 +22,6 @@ from postroad.node.ebxml_answering import Route, answer_route, call
 from postroad.node.ebxml_hearing import terms_of
 from postroad.node.ebxml_linking import Linking
 from postroad.node.ebxml_order import link_of, next_over_link
-from postroad.node.ebxml_sending import own_address
 from postroad.node.journaling import about, signed
 from postroad.node.keeping import (
     Arrival,
@@ -33,6 +32,7 @@ from postroad.node.keeping import (
     user_message_of,
 )
 from postroad.node.outcome import begin_anew, life_of, waiting_name
+from postroad.node.own_address import own_address
 from postroad.node.requests import NO_CONTENT, Request, Response
 from postroad.reliability import ebxml
 from postroad.reliability.delivery import Input

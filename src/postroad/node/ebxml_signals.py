@@ -11,9 +11,9 @@ from postroad.node.context import Context
 from postroad.node.ebxml_answering import answer_route, call
 from postroad.node.ebxml_hearing import heard_ebxml
 from postroad.node.ebxml_relaying import notice_name
-from postroad.node.ebxml_sending import own_addresses
 from postroad.node.hearing import Hearing
 from postroad.node.keeping import Arrival
+from postroad.node.own_address import own_addresses
 from postroad.reliability import ebxml
 from postroad.reliability.ebxml_terms import DeliverySemantics, Terms
 from postroad.store.interface import Reader, Transaction

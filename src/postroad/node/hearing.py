@@ -297,3 +297,11 @@ def told_by(error: Error) -> str:
     if error.error_detail is None and error.description is not None:
         texts.append(error.description.text)
     return ": ".join(filter(None, texts))[:2000] or error.error_code
+
+
+def by_reference(found: Inspection) -> dict[str | None, list[SignalMessage]]:
+    """The signals of an envelope, by what they are about."""
+    signals: dict[str | None, list[SignalMessage]] = {}
+    for one in found.messaging.signals if found.messaging is not None else ():
+        signals.setdefault(one.message_info.ref_to_message_id, []).append(one)
+    return signals

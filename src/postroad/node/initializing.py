@@ -11,11 +11,11 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, pkcs12
 
+from postroad.node.can_ship import can_ship
 from postroad.node.config_groups import is_name
 from postroad.node.devpki import issue, issue_tls, make_authority
 from postroad.node.profiles import Profile, samples_of
 from postroad.node.samples import Sample, config_text, order_text, pmode_text
-from postroad.node.shipping import can_ship
 from postroad.security.keys import KeyPair
 
 VALID_DAYS: Final = 365

@@ -18,7 +18,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.node.bundle_outcome import close_rows, refused_whole, rows_of
 from postroad.node.context import Context
-from postroad.node.hearing import Hearing, judged
+from postroad.node.hearing import Hearing, by_reference, judged
 from postroad.node.noting import note
 from postroad.node.outcome import answered
 from postroad.node.sharing import Shared
@@ -26,7 +26,6 @@ from postroad.node.split_units import source_id
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, Stored
 from postroad.wire.content import read_all
-from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.receipts import unit_references
 
 _AT_ONCE: Final = 16 * 1024
@@ -173,14 +172,6 @@ def _as_sent(message: Message, sent: SentMessage, source: Message | None) -> Sen
     if message.bundle is not None:
         [own] = unit_references(own, [sent.user_message], None)
     return changed(sent, references=own, neighbours=every)
-
-
-def by_reference(found: Inspection) -> dict[str | None, list[SignalMessage]]:
-    """The signals of an envelope, by what they are about."""
-    signals: dict[str | None, list[SignalMessage]] = {}
-    for one in found.messaging.signals if found.messaging is not None else ():
-        signals.setdefault(one.message_info.ref_to_message_id, []).append(one)
-    return signals
 
 
 def _written(

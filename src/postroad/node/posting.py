@@ -26,12 +26,13 @@ from postroad.node.bundle_hearing import hear_units, of_the_whole
 from postroad.node.catching import Catch
 from postroad.node.context import Context
 from postroad.node.ebxml_hearing import heard_ebxml
-from postroad.node.ebxml_sending import is_for_application, own_addresses, transmitted
+from postroad.node.ebxml_sending import is_for_application, transmitted
 from postroad.node.exchanging import has_alternate
 from postroad.node.fragmenting import Fragmenting, Units
 from postroad.node.hearing import Hearing, hear, judged
 from postroad.node.in_force import Sending
 from postroad.node.mailing import Mailing
+from postroad.node.own_address import own_addresses
 from postroad.node.uploading import posted
 from postroad.node.wsreliability import hear_reply
 from postroad.node.wsrm_asking import NoSequence

@@ -1,11 +1,10 @@
 """The journal is shipped while a node runs, by the process that leads."""
 
 import asyncio
-import importlib.util
+import importlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from postroad.node.config import Config, ConfigError
 from postroad.node.context import Context
 from postroad.store.interface import StoreError
 
@@ -17,24 +16,7 @@ LOOK: Final = 5.0
 """Seconds between two looks whether enough came together for a segment."""
 LAST: Final = 3.0
 """Seconds for the last segment when the node stops; what does not get there is shipped later."""
-_NEEDED: Final = ("pyarrow", "fsspec")
 _log = logging.getLogger("postroad.journal")
-
-
-def can_ship() -> bool:
-    """Whether the libraries that shipping needs are installed."""
-    return all(importlib.util.find_spec(name) is not None for name in _NEEDED)
-
-
-def check_shipping(config: Config) -> None:
-    """`ConfigError` where shipping is wanted, and cannot be done here."""
-    if config.journal.ship_to is not None and not can_ship():
-        problem = config.problem(
-            ("journal", "ship_to"),
-            f"the journal cannot be shipped without {' and '.join(_NEEDED)}",
-            "install them with: pip install 'postroad[lake]', or remove the setting",
-        )
-        raise ConfigError([problem])
 
 
 class Shipping:
