@@ -6,8 +6,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from postroad.api.client import AsyncClient, Client
-    from postroad.node.inspecting import inspect
-    from postroad.node.webhook_signature import WebhookRefused, verify_webhook
+    from postroad.node.evidence.inspecting import inspect
+    from postroad.node.steps.webhook_signature import WebhookRefused, verify_webhook
 
 __all__ = [
     "AsyncClient",
@@ -22,7 +22,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load what is asked for only when it is asked for, so that commands start quickly."""
     if name == "inspect":
-        from postroad.node.inspecting import inspect
+        from postroad.node.evidence.inspecting import inspect
 
         return inspect
     if name in ("AsyncClient", "Client"):
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(client, name)
     if name in ("WebhookRefused", "verify_webhook"):
-        from postroad.node import webhook_signature
+        from postroad.node.steps import webhook_signature
 
         return getattr(webhook_signature, name)
     raise AttributeError(f"module 'postroad' has no attribute {name!r}")

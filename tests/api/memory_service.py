@@ -14,7 +14,6 @@ from typing import Any, Final
 from msgspec import structs
 
 from postroad.msh.forwarding import Missed, RouteReport
-from postroad.node.outcome import life_of
 from postroad.node.service import (
     ANSWERS,
     ON_ITS_WAY,
@@ -29,7 +28,8 @@ from postroad.node.service import (
     Submitted,
     Transfer,
 )
-from postroad.node.split_outcome import transfer_of
+from postroad.node.steps.outcome import life_of
+from postroad.node.steps.split_outcome import transfer_of
 from postroad.reliability.breaker import halted, resumed
 from postroad.reliability.delivery import KINDS, Input, begun_anew, settled
 from postroad.store.records import (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from postroad.api.endpoint import msh_app
-from postroad.node.config import Config
-from postroad.node.requests import Request, Response, Upload
+from postroad.node.base.requests import Request, Response, Upload
+from postroad.node.settings.config import Config
 from postroad.store.interface import StoreFull
 from postroad.transport.http_body import TooLarge
 from postroad.wire.ebms3_reader import find_messaging, read_messaging

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroad.api.process import Place, Process, SharedCounters, forget_counters
-from postroad.node.config import Config
+from postroad.node.settings.config import Config
 from postroad.store.interface import Transaction
 from postroad.store.records import Work
 from postroad.store.sqlite import open_sqlite

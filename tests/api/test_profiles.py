@@ -11,12 +11,12 @@ import pytest
 import uvloop
 
 from postroad.api.running import RunningNode
-from postroad.node.config import load_config
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
+from postroad.node.first_steps.profiles import Profile
+from postroad.node.first_steps.samples import Sample
 from postroad.node.node import Node
-from postroad.node.profiles import Profile
-from postroad.node.samples import Sample
 from postroad.node.service import Submission, SubmittedPayload
+from postroad.node.settings.config import load_config
 from postroad.store.records import Side, State
 from postroad.wire.content import BytesContent
 from tests.e2e.nodes import free_ports

@@ -17,8 +17,8 @@ import uvloop
 
 from postroad.api.running import RunningNode
 from postroad.api.serving import ServeError, only_one, read_serving, write_serving
-from postroad.node.config import Config, load_config
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
+from postroad.node.settings.config import Config, load_config
 
 PATIENCE = 30
 

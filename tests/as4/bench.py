@@ -22,8 +22,8 @@ from cryptography.x509.oid import NameOID
 
 from postroad.api.client import ApiError, Client, Event, Message, SentMessage
 from postroad.api.running import RunningNode, listen
-from postroad.node.config import load_config
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
+from postroad.node.settings.config import load_config
 from postroad.security.keys import KeyPair
 from tests.as4.foreign import Identity, Letter
 from tests.as4.reading import Seen, read

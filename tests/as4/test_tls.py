@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from postroad.api.client import Payload
 from postroad.api.running import RunningNode, listen
-from postroad.node.config import load_config
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
+from postroad.node.settings.config import load_config
 from tests.as4.bench import C2, C3, PATIENCE, Corner, Loop
 
 AES128: Final = "ECDHE-ECDSA-AES128-GCM-SHA256"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from postroad.msh.report import report
-from postroad.node.inspecting import Tools, inspect_source
+from postroad.node.evidence.inspecting import Tools, inspect_source
 from postroad.security.algorithms import ECDSA_SHA256, RSA_OAEP, RSA_SHA256
 from postroad.security.attachments import Attachment
 from postroad.security.keyestablishment import Encryption

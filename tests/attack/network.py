@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from postroad.api.app import create_app
 from postroad.api.endpoint import msh_app
-from postroad.node.config import Config, load_config
 from postroad.node.node import Node
 from postroad.node.service import Submission, SubmittedPayload
+from postroad.node.settings.config import Config, load_config
 from postroad.security.algorithms import ECDSA_SHA256, RSA_SHA256
 from postroad.security.attachments import Attachment
 from postroad.security.keys import KeyPair

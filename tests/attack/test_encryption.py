@@ -12,7 +12,7 @@ from lxml import etree
 
 import postroad
 from postroad.msh.lens import Inspection
-from postroad.node.inspecting import Tools, inspect_source
+from postroad.node.evidence.inspecting import Tools, inspect_source
 from postroad.security import ciphers
 from postroad.security.algorithms import DATA_CIPHERS, RSA_1_5, RSA_OAEP, RSA_OAEP_MGF1P, SHA1
 from postroad.security.encrypt import encrypt

@@ -10,8 +10,8 @@ import pytest
 from lxml import etree
 
 from postroad.msh.lens import Inspection
-from postroad.node.agreements import load_expectation
-from postroad.node.inspecting import Tools, inspect_source
+from postroad.node.evidence.inspecting import Tools, inspect_source
+from postroad.node.settings.agreements import load_expectation
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import UserMessage
 from postroad.wire.ebms3_reader import MESSAGING

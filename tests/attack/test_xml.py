@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from postroad.node.inspecting import Tools, inspect_source
+from postroad.node.evidence.inspecting import Tools, inspect_source
 from postroad.security.algorithms import ECDSA_SHA256
 from postroad.security.sign import Signing
 from postroad.wire.content import read_all

@@ -9,8 +9,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from postroad.cli import demo_scenes
-from postroad.cli.demo_pipeline import NotReconciled
+from postroad.cli.demo import scenes as demo_scenes
+from postroad.cli.demo.pipeline import NotReconciled
 from tests.cli.conftest import Run
 from tests.conftest import Demo
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroad.api.serving import only_one
-from postroad.node.config import load_config
+from postroad.node.settings.config import load_config
 from postroad.store.records import Event, Recorded, Side
 from postroad.store.sqlite import open_sqlite
 from tests.cli.conftest import Run, one_line

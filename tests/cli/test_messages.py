@@ -17,10 +17,10 @@ from postroad.cli.file_names import safe_name
 from postroad.cli.main import app
 from postroad.cli.node_options import _trust
 from postroad.cli.showing import size
-from postroad.node.config import load_config
-from postroad.node.initializing import Plan, Station, initialize
-from postroad.node.keyring import load_tls
+from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.service import Arriving
+from postroad.node.settings.config import load_config
+from postroad.node.settings.keyring import load_tls
 from tests.api.site import Site
 from tests.api.world import Given, MemoryWorld
 from tests.changing import replace

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from postroad.api.serving import Door, Serving, only_one, write_serving
-from postroad.node.config import load_config
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
+from postroad.node.settings.config import load_config
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.usefixtures("node_log")

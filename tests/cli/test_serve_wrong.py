@@ -19,7 +19,7 @@ import yaml
 
 from postroad.api import workers
 from postroad.api.running import RunningNode
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
 from tests import pki
 from tests.cli.conftest import Run
 

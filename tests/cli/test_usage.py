@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from postroad.node.example import examples, found_companies
+from postroad.node.first_steps.example import examples, found_companies
 from tests import pki
 from tests.pki import NOW
 

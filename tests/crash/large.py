@@ -20,8 +20,8 @@ from typing import Final
 import yaml
 
 from postroad.api.client_values import ApiError, Transfer
-from postroad.cli.demo_large import DRAWINGS, agree
-from postroad.node.config import load_config
+from postroad.cli.demo.large import DRAWINGS, agree
+from postroad.node.settings.config import load_config
 from postroad.store.records import Side
 from tests.crash.books import holes, left_over, read_book
 from tests.e2e.nodes import PATIENCE, Pair, Served, make_pair, started, until

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from postroad.cli.demo_large import DRAWINGS
-from postroad.cli.demo_nodes import Line, Road
+from postroad.cli.demo.large import DRAWINGS
+from postroad.cli.demo.nodes import Line, Road
 from tests.crash.large import NAME, kill_through, large_pair, write_file
 from tests.e2e.nodes import PATIENCE, started
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from postroad.node.webhook_signature import HEADER, sign_webhook
+from postroad.node.steps.webhook_signature import HEADER, sign_webhook
 from tests.conftest import PROJECT, Demo
 from tests.docs.pages import uses_spark
 from tests.docs.terminal import Output, Terminal

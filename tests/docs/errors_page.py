@@ -76,14 +76,17 @@ def _told() -> Iterator[str]:
         *sentences("api/serving.py", {"ServeError": Call(0)}),
         *sentences("api/running.py", {"ServeError": Call(0)}),
         *sentences("store/opening.py", _STORE),
-        *sentences("node/agreements.py", {"AgreementError": Call(0), "_Unusable": Call(0)}),
+        *sentences(
+            "node/settings/agreements.py", {"AgreementError": Call(0), "_Unusable": Call(0)}
+        ),
     )
     yield "## The node's file\n"
     yield "Each with file and line. A value of a wrong form is told as in [P-Modes](#p-modes).\n"
     own = {".problem": Call(1, 2), "._problem": Call(1, 2), "_problem": Call(2, 3)}
-    yield from _both(sentences("node/config*.py", BREACHES | own))
-    yield from _both(sentences("node/keyring.py", own) + sentences("node/shipping.py", own))
-    yield from _list(*sentences("node/config_groups.py", VALUES))
+    yield from _both(sentences("node/settings/config*.py", BREACHES | own))
+    yield from _both(sentences("node/settings/keyring.py", own))
+    yield from _both(sentences("node/settings/can_ship.py", own))
+    yield from _list(*sentences("node/settings/config_groups.py", VALUES))
     yield "## P-Modes\n"
     yield "Each with file, line and parameter; `postroad pmode check` tells them all.\n"
     yield from _both(sentences("agreement/[!r]*.py", BREACHES | {"._fault": Call(1, 2)}))
@@ -109,8 +112,8 @@ def _told() -> Iterator[str]:
     )
     yield "## Commands\n"
     yield "Each begins with `postroad:`.\n"
-    yield from _coded(sentences("cli/*.py", {"fail": Call(0, code="code")}), "exit code", "2")
-    yield from _list(*sentences("node/initializing.py", {"InitError": Call(0)}))
+    yield from _coded(sentences("cli/**/*.py", {"fail": Call(0, code="code")}), "exit code", "2")
+    yield from _list(*sentences("node/first_steps/initializing.py", {"InitError": Call(0)}))
     yield "## The REST interface\n"
     yield "As `detail` of [problem details](rest.md#when-something-is-wrong).\n"
     yield from _table(
@@ -122,7 +125,7 @@ def _told() -> Iterator[str]:
         "problem": Call(1, code=0),
     }
     yield from _coded(
-        [*sentences("api/*.py", refusals), *sentences("node/*.py", refusals)], "status"
+        [*sentences("api/*.py", refusals), *sentences("node/**/*.py", refusals)], "status"
     )
     yield "## The store\n"
     yield from _list(*sentences("store/*.py", _STORE))
@@ -137,7 +140,7 @@ def _told() -> Iterator[str]:
     yield from _list(*sentences("pipeline/*.py", {one: Call(0) for one in (*names.split(), *more)}))
     yield "## Sequences and links between partners\n"
     yield from _list(
-        *sentences("node/wsrm*.py", {"NoSequence": Call(0), "RmFault": Call(1)}),
+        *sentences("node/wsrm/*.py", {"NoSequence": Call(0), "RmFault": Call(1)}),
         *sentences("transport/*.py", {"TransportFailure": Call(1)}),
     )
     yield "## What is wrong with a message\n"

@@ -17,8 +17,8 @@ import yaml
 from postroad.api.async_client import AsyncClient
 from postroad.api.client_values import Event, Message
 from postroad.api.running import RunningNode
-from postroad.node.config import load_config
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
+from postroad.node.settings.config import load_config
 
 HOST: Final = "127.0.0.1"
 _LOOK_AGAIN: Final = 0.05

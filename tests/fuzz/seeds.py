@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from postroad.agreement.loading import load_pmodes
 from postroad.agreement.matching import PModes
 from postroad.msh.expectation import Expectation
-from postroad.node.example import http_request, order_message
-from postroad.node.inspecting import Tools
+from postroad.node.evidence.inspecting import Tools
+from postroad.node.first_steps.example import http_request, order_message
 from postroad.security.algorithms import ECDH_ES, ED25519
 from postroad.security.attachments import Attachment
 from postroad.security.keyestablishment import Encryption

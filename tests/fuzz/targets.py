@@ -18,7 +18,7 @@ from postroad.agreement.loading import load_pmodes
 from postroad.cli.inspection_tree import inspection_tree
 from postroad.msh.report import report
 from postroad.msh.unbundling import unbundle, unit_failures
-from postroad.node.inspecting import inspect_source
+from postroad.node.evidence.inspecting import inspect_source
 from postroad.security.keys import KeyStoreError, load_certificates, load_key_pairs
 from postroad.wire import xml
 from postroad.wire.ebms3_reader import find_messaging, read_messaging

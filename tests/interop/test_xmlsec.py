@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from lxml import etree
 
-from postroad.node.example import order_message
+from postroad.node.first_steps.example import order_message
 from postroad.security import algorithms as alg
 from postroad.security.algorithms import DATA_CIPHERS, SIGNATURES, Algorithms, Scheme
 from postroad.security.decrypt import Decryption, decrypt

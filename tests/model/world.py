@@ -1,7 +1,7 @@
 """A small world: a sender, a receiver, and a network that does what it wants, a few times.
 
 Both ends decide with the transition tables and functions of `reliability`; what is done with a
-decision follows `node.outcome`, `node.keeping` and `node.handing`. Time is not counted: a timer may
+decision follows `outcome`, `keeping` and `handing` in `steps`. Time is not counted: a timer may
 fire at any moment, and TimeToLive may be over at any moment. What goes wrong is bounded by a
 budget, so that the world has an end.
 """

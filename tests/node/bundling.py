@@ -13,7 +13,7 @@ import yaml
 from lxml import etree
 
 from postroad.msh.outbound import Draft, DraftPayload, PackedUnit, pack, package_units
-from postroad.node.receiving import Receiver, Request, Response
+from postroad.node.walks.receiving import Receiver, Request, Response
 from postroad.store.memory import open_memory
 from postroad.store.records import Message, Side, State, Wanted
 from postroad.wire.content import BytesContent

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from postroad.msh.pulling import message_channel, pull_request
-from postroad.node.requests import Response
+from postroad.node.base.requests import Response
 from postroad.store.records import Queue
 from postroad.wire.ebms3 import Messaging, Selection
 from postroad.wire.ebms3_reader import find_messaging, read_messaging

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from lxml import etree
 
-from postroad.node.requests import Response
+from postroad.node.base.requests import Response
 from postroad.store.records import Event
 from tests.node.reliable import (
     BUYER,

@@ -13,15 +13,15 @@ from msgspec import structs
 from postroad.msh.answers import sent_message
 from postroad.msh.capture import Incoming
 from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_form
-from postroad.node.config import Config, load_config
-from postroad.node.context import Context
-from postroad.node.evidence import evidence_zip
-from postroad.node.hearing import Hearing, hear
-from postroad.node.in_force import InForce
-from postroad.node.initializing import Plan, Station, initialize
-from postroad.node.outcome import answered
-from postroad.node.packaging import drafted, new_boundary, ready
-from postroad.node.receiving import Receiver, Request, Response
+from postroad.node.base.context import Context
+from postroad.node.evidence.making import evidence_zip
+from postroad.node.first_steps.initializing import Plan, Station, initialize
+from postroad.node.settings.config import Config, load_config
+from postroad.node.settings.in_force import InForce
+from postroad.node.steps.hearing import Hearing, hear
+from postroad.node.steps.outcome import answered
+from postroad.node.walks.packaging import drafted, new_boundary, ready
+from postroad.node.walks.receiving import Receiver, Request, Response
 from postroad.store.interface import Store
 from postroad.store.records import Message, Side, State
 from postroad.wire.content import BytesContent

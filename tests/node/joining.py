@@ -20,7 +20,7 @@ from postroad.msh.splitting import (
     mime_head,
     split,
 )
-from postroad.node.requests import Response
+from postroad.node.base.requests import Response
 from postroad.security.secure import secure
 from postroad.security.sign import Block
 from postroad.store.records import Message, Side

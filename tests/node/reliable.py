@@ -25,13 +25,13 @@ import yaml
 
 from postroad.msh.answers import error, write_answer
 from postroad.node import upkeep
-from postroad.node.config import load_config
-from postroad.node.initializing import Plan, initialize
-from postroad.node.initializing import Station as Place
+from postroad.node.base.requests import STATIONS
+from postroad.node.first_steps.initializing import Plan, initialize
+from postroad.node.first_steps.initializing import Station as Place
 from postroad.node.node import Node
-from postroad.node.receiving import Request, Response
-from postroad.node.requests import STATIONS
 from postroad.node.service import Submission, SubmittedPayload
+from postroad.node.settings.config import load_config
+from postroad.node.walks.receiving import Request, Response
 from postroad.store import commits
 from postroad.store.interface import Store, StoreError, Transaction
 from postroad.store.records import Event, Message, Notice, Side, State, Wanted

@@ -13,8 +13,8 @@ import yaml
 
 from postroad.api.endpoint import msh_app
 from postroad.msh.outbound import WirePart, wire_form
-from postroad.node.config import load_config
 from postroad.node.node import Node
+from postroad.node.settings.config import load_config
 from postroad.store.memory import MemoryStore
 from postroad.transport.http_body import Receive, Scope, Send, body_chunks
 from postroad.transport.http_client import HttpClient

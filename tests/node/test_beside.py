@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from postroad.node.beside import beside
+from postroad.node.base.beside import beside
 
 
 def test_pieces_come_in_their_order_from_another_thread() -> None:

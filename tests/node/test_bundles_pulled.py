@@ -2,7 +2,7 @@
 
 import pytest
 
-from postroad.node.requests import Response
+from postroad.node.base.requests import Response
 from postroad.node.service import Refused, Submission
 from postroad.store.records import State
 from postroad.wire.ebms3 import Selection

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from postroad.cli.config import app
-from postroad.node.config import Config, ConfigError, load_config
-from postroad.node.config_groups import LimitSettings, Listen
-from postroad.node.config_schema import config_schema, settings_table
-from postroad.node.keyring import Keyring, keyring_files, load_keyring, load_tls, tls_files
+from postroad.node.settings.config import Config, ConfigError, load_config
+from postroad.node.settings.config_groups import LimitSettings, Listen
+from postroad.node.settings.config_schema import config_schema, settings_table
+from postroad.node.settings.keyring import Keyring, keyring_files, load_keyring, load_tls, tls_files
 from postroad.security.keys import BareKey, KeyPair
 from postroad.wire.limits import DEFAULT, MIB, Limits
 from tests import pki

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from postroad.node.requests import Request
+from postroad.node.base.requests import Request
 from postroad.reliability.breaker import Gate
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import State

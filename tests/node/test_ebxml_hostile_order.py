@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from postroad.node import packaging
-from postroad.node.ebxml_order import conversation_of
 from postroad.node.service import Refused
+from postroad.node.steps.ebxml_order import conversation_of
+from postroad.node.walks import packaging
 from postroad.reliability.order import Numbering
 from postroad.store.records import State
 from tests.node.ebxml_letters import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from postroad.node.requests import Request
+from postroad.node.base.requests import Request
 from tests.node.ebxml_letters import (
     OLD_NS,
     RELIABLY,

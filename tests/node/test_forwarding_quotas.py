@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from postroad.node.requests import Request, Response
+from postroad.node.base.requests import Request, Response
 from postroad.store.records import State
 from tests.node.collecting import errors
 from tests.node.hubs import FAR, NEAR, SOON, hub, road, rule

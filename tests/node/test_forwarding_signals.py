@@ -6,7 +6,7 @@ import pytest
 
 from postroad.agreement.pmode import Authorization
 from postroad.msh.pulling import relayed_pull_request
-from postroad.node.routes import load_routing
+from postroad.node.settings.routes import load_routing
 from postroad.store.records import State
 from postroad.wire.ebms3 import (
     CollaborationInfo,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from postroad.node.attempts import Outcome, attempt
-from postroad.node.good_end import Ending, GoodEnd, is_good
+from postroad.node.steps.attempts import Outcome, attempt
+from postroad.node.steps.good_end import Ending, GoodEnd, is_good
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, Work

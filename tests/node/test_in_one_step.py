@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from postroad.node.in_one_step import InOneStep
+from postroad.node.base.in_one_step import InOneStep
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.memory import open_memory
 from tests.store.samples import message

@@ -17,13 +17,13 @@ from postroad.agreement.pmode import PMode
 from postroad.cli.init import init
 from postroad.cli.pmode import app as pmode_app
 from postroad.msh.report import report
-from postroad.node.agreements import load_expectation
-from postroad.node.config import load_config
-from postroad.node.example import http_request, order_attachment, order_message
-from postroad.node.initializing import InitError, Plan, Station, initialize
-from postroad.node.inspecting import Tools, inspect_source
-from postroad.node.keyring import load_keyring, load_tls
-from postroad.node.profiles import Profile
+from postroad.node.evidence.inspecting import Tools, inspect_source
+from postroad.node.first_steps.example import http_request, order_attachment, order_message
+from postroad.node.first_steps.initializing import InitError, Plan, Station, initialize
+from postroad.node.first_steps.profiles import Profile
+from postroad.node.settings.agreements import load_expectation
+from postroad.node.settings.config import load_config
+from postroad.node.settings.keyring import load_keyring, load_tls
 from postroad.security.algorithms import RSA_SHA256
 from postroad.security.keyestablishment import Encryption
 from postroad.security.keys import load_certificates

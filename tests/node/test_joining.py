@@ -12,9 +12,9 @@ from cryptography.x509 import load_pem_x509_certificates
 from postroad.msh.joined_receipts import part_references
 from postroad.msh.lens import Lens
 from postroad.msh.outbound import Draft
-from postroad.node.evidence_check import Evidence, check_evidence
-from postroad.node.fragment_groups import group_there
-from postroad.node.joining import Joining
+from postroad.node.evidence.check import Evidence, check_evidence
+from postroad.node.steps.fragment_groups import group_there
+from postroad.node.walks.joining import Joining
 from postroad.security.attachments import Attachment
 from postroad.store.interface import StoreFull
 from postroad.store.records import Side, State

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from postroad.msh.fragment_group import Standing, sender_of
 from postroad.msh.outbound import WirePart
-from postroad.node.fragment_groups import group_there
+from postroad.node.steps.fragment_groups import group_there
 from postroad.store.interface import StoreFull
 from postroad.store.records import Side, State
 from postroad.wire.content import BytesContent

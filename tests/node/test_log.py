@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from postroad.node.config_groups import Log
 from postroad.node.log import set_up_logging
+from postroad.node.settings.config_groups import Log
 
 Written = Callable[..., io.StringIO]
 

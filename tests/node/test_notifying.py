@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from postroad.node.config import load_config
-from postroad.node.context import Context
-from postroad.node.journaling import about
-from postroad.node.notifying import Notifier, notification
-from postroad.node.webhook_signature import WebhookRefused, sign_webhook, verify_webhook
+from postroad.node.base.context import Context
+from postroad.node.base.journaling import about
+from postroad.node.settings.config import load_config
+from postroad.node.steps.notifying import Notifier, notification
+from postroad.node.steps.webhook_signature import WebhookRefused, sign_webhook, verify_webhook
 from postroad.store.interface import Transaction
 from postroad.store.memory import open_memory
 from postroad.store.records import Message, Side, State, Stored, StoredPart, Work

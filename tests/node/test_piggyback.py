@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from postroad.msh.pulling import message_channel, pull_request
-from postroad.node.requests import Response
+from postroad.node.base.requests import Response
 from postroad.security.keys import KeyPair
 from postroad.store.records import State
 from postroad.wire.ebms3 import SignalMessage

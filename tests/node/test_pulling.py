@@ -6,8 +6,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from postroad.node import offering, pulling
 from postroad.node.service import Refused
+from postroad.node.walks import offering, pulling
 from postroad.store.interface import StoreFull
 from postroad.store.records import State
 from postroad.transport.http_outgoing import Reply

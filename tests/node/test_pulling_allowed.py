@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from postroad.msh import pulling
-from postroad.node.requests import Request
+from postroad.node.base.requests import Request
 from postroad.node.service import Refused
 from postroad.store.records import State
 from postroad.wire.ebms3 import Selection

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from postroad.node import joining, reading_ahead
+from postroad.node.base import reading_ahead
+from postroad.node.walks import joining
 from postroad.store.records import Side, State
 from postroad.wire.limits import KIB, MIB
 from tests.node.joining import GROUP, SOURCE, agree_on_splitting, bring, large, payloads, receipts

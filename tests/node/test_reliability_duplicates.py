@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from postroad.node.receiving import Response
 from postroad.node.service import Refused
+from postroad.node.walks.receiving import Response
 from postroad.store.interface import StoreError, StoreFull
 from postroad.store.records import Side, State
 from tests.node.reliable import (

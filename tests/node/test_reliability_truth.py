@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from postroad.node.receiving import Response
 from postroad.node.service import Refused
+from postroad.node.walks.receiving import Response
 from postroad.store.records import State
 from postroad.transport.http_outgoing import Reply
 from tests.node.reliable import (

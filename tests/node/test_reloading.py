@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from postroad.node import reloading
-from postroad.node.agreements import load_expectation
-from postroad.node.config import load_config
-from postroad.node.reloading import (
+from postroad.node.settings import reloading
+from postroad.node.settings.agreements import load_expectation
+from postroad.node.settings.config import load_config
+from postroad.node.settings.reloading import (
     RELOADED,
     UNCHANGED,
     Change,
@@ -21,7 +21,7 @@ from postroad.node.reloading import (
     watch_pmodes,
     watch_tls,
 )
-from postroad.node.routes import watch_routes
+from postroad.node.settings.routes import watch_routes
 from tests import pki
 
 CA = pki.authority("Reload CA")

@@ -13,10 +13,10 @@ import pytest
 from postroad.api.metrics import metrics_text
 from postroad.api.workers import serve
 from postroad.node import shipping
-from postroad.node.can_ship import check_shipping
-from postroad.node.config import ConfigError, load_config
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.node import Node
+from postroad.node.settings.can_ship import check_shipping
+from postroad.node.settings.config import ConfigError, load_config
 from postroad.store.chain import verify
 from postroad.store.records import Recorded
 from postroad.store.shipping import Shipper

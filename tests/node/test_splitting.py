@@ -7,7 +7,7 @@ import pytest
 
 from postroad.msh import splitting as msh_splitting
 from postroad.node.service import Refused, Submission, SubmittedPayload
-from postroad.node.split_outcome import AT_ONCE
+from postroad.node.steps.split_outcome import AT_ONCE
 from postroad.store.records import State
 from postroad.wire.content import BytesContent
 from tests.node.reliable import (

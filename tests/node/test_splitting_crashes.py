@@ -5,9 +5,9 @@ from unittest.mock import patch
 
 import pytest
 
-from postroad.node import splitting as node_splitting
-from postroad.node.fragmenting import Fragmenting
-from postroad.node.splitting import Splitting
+from postroad.node.large import splitting as node_splitting
+from postroad.node.large.fragmenting import Fragmenting
+from postroad.node.large.splitting import Splitting
 from postroad.store.interface import StoreFull
 from postroad.store.records import Message, State
 from tests.node.reliable import BUYER, SELLER, STORES, Held, Station, World, failing, played

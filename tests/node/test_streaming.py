@@ -195,7 +195,7 @@ async def test_a_circle_is_seen(world: World) -> None:
 async def test_only_so_many_are_passed_on_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroad.node.streaming._AT_ONCE", 1)
+    monkeypatch.setattr("postroad.node.hub.streaming._AT_ONCE", 1)
     road(world, signed=False)
     buyer, near, *_ = await hubs(world)
     await buyer.send(M)

@@ -73,7 +73,7 @@ BAD = [
 async def test_a_bad_next_msh_is_told_later_and_takes_no_place_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, talk: Talk, code: str, words: str
 ) -> None:
-    monkeypatch.setattr("postroad.node.streaming._AT_ONCE", 1)
+    monkeypatch.setattr("postroad.node.hub.streaming._AT_ONCE", 1)
     async with (
         talking(talk) as url,
         streaming(tmp_path, {"push": url, **REST}, errors="log", **PATIENT) as hub,
@@ -138,7 +138,7 @@ async def test_a_next_msh_that_reads_no_further_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soon = functools.partial(Timeouts, stall=0.5)
-    monkeypatch.setattr("postroad.node.streaming.Timeouts", soon)
+    monkeypatch.setattr("postroad.node.hub.streaming.Timeouts", soon)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()

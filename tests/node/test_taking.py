@@ -13,8 +13,8 @@ from postroad.msh.answers import receipt_is_response, wants_receipt
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import NOTHING, Material
 from postroad.msh.securing import answer_signing
-from postroad.node.receiving import _may_grow
-from postroad.node.taking import taking_of
+from postroad.node.settings.taking import taking_of
+from postroad.node.walks.receiving import _may_grow
 from postroad.wire.content import BytesContent
 from postroad.wire.mime import ContentType, Headers, Part
 from tests.unit.bundles import CA, SELLER, loaded, pmode_text

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from postroad.node.together import AT_ONCE, Together
+from postroad.node.base.together import AT_ONCE, Together
 
 
 def test_all_that_wait_are_served_in_their_order_in_one_go() -> None:

@@ -1,6 +1,6 @@
 """Whose turn it is to be sent."""
 
-from postroad.node.turns import Turns
+from postroad.node.base.turns import Turns
 
 
 def test_who_has_one_place_fetches_more_than_one_message_at_a_time() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from postroad.node import submitting
 from postroad.node.service import Refused, Submission
+from postroad.node.walks import submitting
 from postroad.store.records import Side, State
 from tests.node.asking import ASYNCHRONOUS, PRICES, REPLIES, Q, R, ask, reply
 from tests.node.collecting import errors

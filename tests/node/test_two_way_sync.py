@@ -7,11 +7,11 @@ import pytest
 
 from postroad.msh.outbound import Draft
 from postroad.msh.proof import Prover, trust_in
-from postroad.node import replying
-from postroad.node.packaging import drafted, make_package
-from postroad.node.replying import riding
-from postroad.node.requests import Response
+from postroad.node.base.requests import Response
 from postroad.node.service import Refused, Submission
+from postroad.node.walks import replying
+from postroad.node.walks.packaging import drafted, make_package
+from postroad.node.walks.replying import riding
 from postroad.security.keys import load_certificates
 from postroad.store.records import Side, State
 from postroad.transport.http_outgoing import Reply

@@ -13,12 +13,12 @@ import pytest
 from postroad.msh.outbound import MESSAGING_ID
 from postroad.msh.restarting import begun
 from postroad.msh.securing import signing
-from postroad.node import reception
-from postroad.node.config_groups import Restart
-from postroad.node.receiving import Receiver
-from postroad.node.requests import Request, Response, Upload
-from postroad.node.restarting import Restarting
+from postroad.node.base.requests import Request, Response, Upload
+from postroad.node.large import reception
+from postroad.node.large.restarting import Restarting
+from postroad.node.settings.config_groups import Restart
 from postroad.node.upkeep import Upkeep
+from postroad.node.walks.receiving import Receiver
 from postroad.security.secure import secure
 from postroad.security.sign import Block
 from postroad.store.interface import Store

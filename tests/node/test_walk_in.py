@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from lxml import etree
 
-from postroad.node.receiving import Receiver, Request, Response
+from postroad.node.walks.receiving import Receiver, Request, Response
 from postroad.store.memory import open_memory
 from postroad.store.records import Message, Side, State
 from postroad.wire.names import WSU

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from postroad.msh.wsrm import write_message
-from postroad.node.requests import Response
+from postroad.node.base.requests import Response
 from postroad.store.records import State
 from postroad.wire.soap import SoapVersion, read_envelope
 from postroad.wire.wsa import ANONYMOUS, EndpointReference

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from postroad.node import wsrm_pull_states as pulls
 from postroad.node.service import Refused
+from postroad.node.steps import wsrm_pull_states as pulls
 from postroad.store.records import State
 from postroad.wire.wsrm import CreateSequence
 from postroad.wire.wsrm_reader import read_lifecycle

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from postroad.msh.answers import sent_message
-from postroad.node.wsrm_source import key_of
+from postroad.node.wsrm.source import key_of
 from postroad.store.records import State
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import Party, PartyId, UserMessage

@@ -14,9 +14,9 @@ from typing import Any, Final
 import yaml
 
 from postroad.api.endpoint import msh_app
-from postroad.node.config import load_config
 from postroad.node.node import Node
 from postroad.node.service import Submission, SubmittedPayload
+from postroad.node.settings.config import load_config
 from postroad.store.interface import Store
 from postroad.store.memory import MemoryStore
 from postroad.store.records import Message, Side, State, Wanted

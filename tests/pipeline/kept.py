@@ -13,7 +13,7 @@ import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from postroad.node.journaling import about, place
+from postroad.node.base.journaling import about, place
 from postroad.pipeline.evidence import Believing
 from postroad.pipeline.schema import DATE, EVENTS
 from postroad.store.interface import Reader, Store

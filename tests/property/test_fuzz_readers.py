@@ -17,7 +17,7 @@ from postroad.agreement.loading import load_pmodes
 from postroad.agreement.matching import PModes
 from postroad.msh.expectation import Expectation
 from postroad.msh.report import report
-from postroad.node.inspecting import Tools, inspect_source
+from postroad.node.evidence.inspecting import Tools, inspect_source
 from postroad.security.algorithms import ECDH_ES
 from postroad.security.attachments import Attachment
 from postroad.security.encrypt import encrypt

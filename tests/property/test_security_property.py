@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 import postroad
-from postroad.node.example import order_message
+from postroad.node.first_steps.example import order_message
 from postroad.security import algorithms as alg
 from postroad.security.algorithms import DATA_CIPHERS, DIGESTS, SIGNATURES
 from postroad.security.attachments import Attachment

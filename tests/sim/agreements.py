@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from postroad.agreement.matching import PModes
 from postroad.msh.expectation import Expectation
-from postroad.node.config import Config, load_config
-from postroad.node.config_groups import Mail, MailRelay
-from postroad.node.in_force import InForce
-from postroad.node.initializing import Plan, Station, initialize
+from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.service import Reloaded
+from postroad.node.settings.config import Config, load_config
+from postroad.node.settings.config_groups import Mail, MailRelay
+from postroad.node.settings.in_force import InForce
 from tests.sim.asked_agreements import ASKED_KINDS, asked_pmode
 from tests.sim.bundled_agreements import BUNDLED_KINDS, bundling_terms
 from tests.sim.ebxml_agreements import EBXML_KINDS, address, ebxml_pmode, mailbox, relay_pmode

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from postroad.agreement.waiting import Policy
-from postroad.node.notifying import EVENTS
+from postroad.node.steps.notifying import EVENTS
 from postroad.reliability.breaker import Gate
 from postroad.store.records import Event, Message, Recorded, Side, State
 from tests.sim.acknowledgments import Acknowledgments, without_trace

@@ -10,19 +10,10 @@ from typing import Final
 from unittest.mock import patch
 
 from postroad.agreement.waiting import Policy
-from postroad.node import (
-    accepting,
-    calling,
-    ebxml_receiving,
-    node,
-    offering,
-    posting,
-    receiving,
-    sending,
-    submitting,
-    upkeep,
-    working,
-)
+from postroad.node import node, upkeep, working
+from postroad.node.ebxml import receiving as ebxml_receiving
+from postroad.node.steps import calling
+from postroad.node.walks import accepting, offering, posting, receiving, sending, submitting
 from postroad.reliability import agreed
 from tests.sim.agreements import Party
 from tests.sim.faults import SHORT_MEMORY, Faults, dice

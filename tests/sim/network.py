@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from postroad.msh.outbound import WireForm
-from postroad.node.requests import Handed, Request, Response
+from postroad.node.base.requests import Handed, Request, Response
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import Truncated
 from postroad.transport.http_outgoing import (

@@ -5,10 +5,10 @@ import random
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from postroad.node.config import Config
-from postroad.node.config_groups import Webhook
+from postroad.node.base.requests import Request, Response
 from postroad.node.node import Node
-from postroad.node.requests import Request, Response
+from postroad.node.settings.config import Config
+from postroad.node.settings.config_groups import Webhook
 from tests.sim.agreements import BEGIN, Party
 from tests.sim.faults import SHORT_MEMORY, Faults, dice
 from tests.sim.loop import Process

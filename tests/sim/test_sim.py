@@ -9,16 +9,11 @@ from typing import Any
 
 import pytest
 
-from postroad.node import (
-    ebxml_keeping,
-    ebxml_relaying,
-    keeping,
-    node,
-    offering,
-    outcome,
-    submitting,
-    working,
-)
+from postroad.node import node, working
+from postroad.node.ebxml import keeping as ebxml_keeping
+from postroad.node.ebxml import relaying as ebxml_relaying
+from postroad.node.steps import keeping, outcome
+from postroad.node.walks import offering, submitting
 from postroad.reliability.awareness import ANSWERS, Answer, Reception
 from postroad.reliability.delivery import Input
 from postroad.reliability.ebxml_sending import WORDS, Word

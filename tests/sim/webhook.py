@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from postroad.node.requests import Request, Response
+from postroad.node.base.requests import Request, Response
 from tests.sim.loop import Process
 
 NAME: Final = "application"

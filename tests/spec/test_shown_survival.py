@@ -15,7 +15,7 @@ import yaml
 
 from postroad.api.client import Client
 from postroad.api.running import RunningNode
-from postroad.node.config import load_config
+from postroad.node.settings.config import load_config
 from tests.as4.bench import Answer, Listener, Loop, post
 from tests.as4.reading import read
 from tests.e2e.nodes import PATIENCE, Served, make_pair

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from postroad.node.config import Config, ConfigError, load_config
+from postroad.node.settings.config import Config, ConfigError, load_config
 from tests.conftest import PROJECT
 
 MINIMAL = "node: buyer\nparty: urn:example:buyer\n"

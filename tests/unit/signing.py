@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec
 from lxml import etree
 
-from postroad.node.example import order_message
+from postroad.node.first_steps.example import order_message
 from postroad.security.algorithms import ECDSA_SHA256, SHA256, STRONG, Algorithms
 from postroad.security.attachments import Attachment
 from postroad.security.ids import Ids

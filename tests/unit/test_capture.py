@@ -8,7 +8,7 @@ import pytest
 
 import postroad
 from postroad.msh.capture import Capture, read_capture
-from postroad.node.example import http_request, order_attachment, order_message
+from postroad.node.first_steps.example import http_request, order_attachment, order_message
 from postroad.security.secure import secure
 from postroad.security.sign import Block
 from postroad.wire.content import BytesSink, read_all

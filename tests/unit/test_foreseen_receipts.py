@@ -18,7 +18,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Lens
 from postroad.msh.outbound import Package
 from postroad.msh.securing import key_signing
-from postroad.node.hearing import Hearing, heard_as_foreseen, judged
+from postroad.node.steps.hearing import Hearing, heard_as_foreseen, judged
 from postroad.security.algorithms import SHA1
 from postroad.security.keys import KeyPair
 from postroad.security.sign import Signing

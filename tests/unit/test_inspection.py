@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import postroad
 from postroad.msh.inspection import Look, inspect_message
 from postroad.msh.lens import Lens
-from postroad.node.example import http_request, order_attachment, order_message
+from postroad.node.first_steps.example import http_request, order_attachment, order_message
 from postroad.security.algorithms import ECDSA_SHA256, SHA256
 from postroad.security.keyestablishment import Encryption
 from postroad.security.secure import Secured, secure

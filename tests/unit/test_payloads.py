@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from postroad.msh.payloads import Payload, open_payloads, root_type_problems, unlisted
-from postroad.node.example import order_message
+from postroad.node.first_steps.example import order_message
 from postroad.security.attachments import Attachment
 from postroad.wire.content import BytesContent, read_all
 from postroad.wire.ebms3 import (

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from postroad.node.config_groups import Tls
-from postroad.node.keyring import TlsIdentity
+from postroad.node.settings.config_groups import Tls
+from postroad.node.settings.keyring import TlsIdentity
 from postroad.transport.tls import ServerTls, TlsContext, server_context
 
 

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from postroad.msh.answers import error, write_answer
-from postroad.node.config import Config
-from postroad.node.identifiers import host_name, new_message_id
-from postroad.node.receiving import not_stored
-from postroad.node.requests import STATIONS, Flowing, Request, Response, Upload
+from postroad.node.base.identifiers import host_name, new_message_id
+from postroad.node.base.requests import STATIONS, Flowing, Request, Response, Upload
+from postroad.node.settings.config import Config
+from postroad.node.walks.receiving import not_stored
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
 from postroad.transport.http_body import Truncated as ClientIsGone

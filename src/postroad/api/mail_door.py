@@ -4,9 +4,9 @@ from pathlib import Path
 
 from postroad.api.door_tls import DoorTls
 from postroad.api.serving import ServeError
-from postroad.node.config import Config
-from postroad.node.config_groups import split_address
 from postroad.node.node import Node
+from postroad.node.settings.config import Config
+from postroad.node.settings.config_groups import split_address
 from postroad.transport.smtp_server import MailDoor, MailLimits, read_users
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from postroad.node.config import Config
 from postroad.node.node import Node
+from postroad.node.settings.config import Config
 from postroad.store.interface import Store
 
 _FOLDER: Final = "counters"

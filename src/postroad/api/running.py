@@ -23,11 +23,11 @@ from postroad.api.limits import ApiLimits
 from postroad.api.mail_door import mail_door
 from postroad.api.process import Place, Process
 from postroad.api.serving import ServeError, Serving, serving
-from postroad.node.config import Config
-from postroad.node.config_groups import Http, Listen
-from postroad.node.keyring import TlsIdentity, door_tls
 from postroad.node.node import Node
-from postroad.node.reloading import Change, Watched, watch_tls
+from postroad.node.settings.config import Config
+from postroad.node.settings.config_groups import Http, Listen
+from postroad.node.settings.keyring import TlsIdentity, door_tls
+from postroad.node.settings.reloading import Change, Watched, watch_tls
 from postroad.node.tuning import tune_process
 from postroad.store.interface import Store
 from postroad.store.sqlite import open_sqlite

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from postroad.node.config import Config
+from postroad.node.settings.config import Config
 from postroad.store.locks import FileLock
 
 FILE: Final = "serving.json"

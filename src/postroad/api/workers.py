@@ -30,13 +30,13 @@ from postroad.api.serving import (
     serving,
     write_serving,
 )
-from postroad.node.agreements import AgreementError
-from postroad.node.can_ship import check_shipping
-from postroad.node.config import Config, ConfigError, load_config
-from postroad.node.in_force import InForce
-from postroad.node.keyring import check_files, load_keyring, load_tls, tls_warnings
 from postroad.node.log import set_up_logging
-from postroad.node.reloading import Unloadable
+from postroad.node.settings.agreements import AgreementError
+from postroad.node.settings.can_ship import check_shipping
+from postroad.node.settings.config import Config, ConfigError, load_config
+from postroad.node.settings.in_force import InForce
+from postroad.node.settings.keyring import check_files, load_keyring, load_tls, tls_warnings
+from postroad.node.settings.reloading import Unloadable
 from postroad.store.interface import StoreError
 from postroad.transport.http_server import listening_socket
 from postroad.transport.tls import TlsError

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from postroad.node.agreements import AgreementError, load_expectation
-from postroad.node.config import Config, ConfigError, load_config
-from postroad.node.config_schema import config_schema
-from postroad.node.keyring import Keyring, check_files, load_keyring, tls_warnings
-from postroad.node.routes import Routing, load_routing
+from postroad.node.settings.agreements import AgreementError, load_expectation
+from postroad.node.settings.config import Config, ConfigError, load_config
+from postroad.node.settings.config_schema import config_schema
+from postroad.node.settings.keyring import Keyring, check_files, load_keyring, tls_warnings
+from postroad.node.settings.routes import Routing, load_routing
 
 app = typer.Typer(help="Check the node's configuration.", no_args_is_help=True)
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from postroad.cli.problems import fail
-from postroad.node.initializing import InitError, Plan, Station, initialize
-from postroad.node.profiles import Profile
+from postroad.node.first_steps.initializing import InitError, Plan, Station, initialize
+from postroad.node.first_steps.profiles import Profile
 
 
 def init(

@@ -17,9 +17,9 @@ from postroad.cli.inspection_tree import inspection_tree
 from postroad.cli.problems import fail
 from postroad.msh.lens import Inspection
 from postroad.msh.report import report
-from postroad.node.agreements import AgreementError, load_expectation
-from postroad.node.evidence_check import Evidence
-from postroad.node.inspecting import Tools, extract, facts_of, look_at, moment
+from postroad.node.evidence.check import Evidence
+from postroad.node.evidence.inspecting import Tools, extract, facts_of, look_at, moment
+from postroad.node.settings.agreements import AgreementError, load_expectation
 from postroad.security.keys import KeyStoreError, load_certificates, load_opening_keys
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import MIB

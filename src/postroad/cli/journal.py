@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from postroad.cli.node_options import DEFAULT_FILE, ConfigFile, Json
 from postroad.cli.problems import fail
 from postroad.cli.showing import plain, print_json, size
-from postroad.node.can_ship import can_ship
-from postroad.node.config import Config, ConfigError, load_config
+from postroad.node.settings.can_ship import can_ship
+from postroad.node.settings.config import Config, ConfigError, load_config
 
 if TYPE_CHECKING:
     from postroad.store.chain import Finding, Verified

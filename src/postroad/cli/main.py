@@ -9,9 +9,7 @@ import typer
 from postroad import __version__
 from postroad.cli import (
     asking,
-    bench,
     config,
-    demo,
     following,
     inbox,
     journal,
@@ -22,6 +20,8 @@ from postroad.cli import (
     pulling,
     route,
 )
+from postroad.cli.bench import commands as bench
+from postroad.cli.demo import command as demo
 from postroad.cli.init import init
 from postroad.cli.inspect import inspect
 from postroad.cli.messages import WaitsByDefault

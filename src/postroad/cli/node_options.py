@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from postroad.api.client import ApiError, Client
 from postroad.api.serving import read_serving
 from postroad.cli.problems import fail
-from postroad.node.config import Config, ConfigError, load_config
-from postroad.node.keyring import load_tls
+from postroad.node.settings.config import Config, ConfigError, load_config
+from postroad.node.settings.keyring import load_tls
 
 DEFAULT_FILE: Final = Path("postroad.yaml")
 

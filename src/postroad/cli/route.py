@@ -16,10 +16,10 @@ from postroad.cli.node_options import DEFAULT_FILE, ConfigFile, Json, SideName, 
 from postroad.cli.problems import fail
 from postroad.cli.showing import print_facts, print_json
 from postroad.msh.forwarding import RouteReport
-from postroad.node.agreements import AgreementError
-from postroad.node.config import ConfigError, load_config
-from postroad.node.route_explaining import explain_capture
-from postroad.node.routes import Routing, load_routing, read_routes
+from postroad.node.hub.route_explaining import explain_capture
+from postroad.node.settings.agreements import AgreementError
+from postroad.node.settings.config import ConfigError, load_config
+from postroad.node.settings.routes import Routing, load_routing, read_routes
 from postroad.wire.content import CHUNK
 
 app = typer.Typer(help="Check routing rules, and explain them.", no_args_is_help=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from postroad.cli.node_options import DEFAULT_FILE
-from postroad.node.config import ConfigError
+from postroad.node.settings.config import ConfigError
 
 
 def serve(

@@ -13,7 +13,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import IO, Final
 
-from postroad.node.config_groups import Log
+from postroad.node.settings.config_groups import Log
 
 ROOT: Final = "postroad"
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

@@ -11,36 +11,19 @@ from typing import Any, Final
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
-from postroad.node.attempts import left_behind
-from postroad.node.bundle_outcome import bundle_left_behind, close_rows, unit_ids
-from postroad.node.bundling import Bundling
-from postroad.node.calling import Calling
-from postroad.node.config import Config
-from postroad.node.context import Context, utc_now
-from postroad.node.ebxml_asking import Asker
-from postroad.node.ebxml_keeping import Gaps, release
-from postroad.node.ebxml_relaying import Reporting
-from postroad.node.evidence import evidence_zip
-from postroad.node.exchanging import no_reply, reply_to
-from postroad.node.fetching import Fetching
-from postroad.node.fragment_groups import arriving
-from postroad.node.handing import Handing
-from postroad.node.in_force import InForce
-from postroad.node.joining import Joining
-from postroad.node.mail_in import MailIn
-from postroad.node.mailing import Mailing, Mails
-from postroad.node.notifying import Notifier
-from postroad.node.outcome import begin_anew, settle, shares_row
-from postroad.node.packaging import Packaging
-from postroad.node.partners import halt, resume
-from postroad.node.pulling import Puller
-from postroad.node.receiving import Receiver
-from postroad.node.reporting import ForwardingReports
-from postroad.node.requests import Request, Response
-from postroad.node.restarting import Restarting
-from postroad.node.route_explaining import explain_message
-from postroad.node.sender_errors import SenderErrors
-from postroad.node.sending import Sender
+from postroad.node.base.context import Context, utc_now
+from postroad.node.base.requests import Request, Response
+from postroad.node.bundles.outcome import bundle_left_behind, close_rows, unit_ids
+from postroad.node.ebxml.asking import Asker
+from postroad.node.ebxml.keeping import Gaps, release
+from postroad.node.ebxml.relaying import Reporting
+from postroad.node.evidence.making import evidence_zip
+from postroad.node.hub.fetching import Fetching
+from postroad.node.hub.reporting import ForwardingReports
+from postroad.node.hub.route_explaining import explain_message
+from postroad.node.hub.streaming import Streaming
+from postroad.node.large.restarting import Restarting
+from postroad.node.large.splitting import Splitting, cut_anew, resume_fragments
 from postroad.node.service import (
     ANSWERS,
     ON_ITS_WAY,
@@ -55,15 +38,32 @@ from postroad.node.service import (
     Submitted,
     Transfer,
 )
+from postroad.node.settings.config import Config
+from postroad.node.settings.in_force import InForce
 from postroad.node.shipping import Shipping
-from postroad.node.split_outcome import transfer_of
-from postroad.node.split_units import source_id
-from postroad.node.splitting import Splitting, cut_anew, resume_fragments
-from postroad.node.streaming import Streaming
-from postroad.node.submitting import Submitting, send_work
+from postroad.node.steps.attempts import left_behind
+from postroad.node.steps.calling import Calling
+from postroad.node.steps.exchanging import no_reply, reply_to
+from postroad.node.steps.fragment_groups import arriving
+from postroad.node.steps.handing import Handing
+from postroad.node.steps.mailing import Mailing, Mails
+from postroad.node.steps.notifying import Notifier
+from postroad.node.steps.outcome import begin_anew, settle, shares_row
+from postroad.node.steps.partners import halt, resume
+from postroad.node.steps.sender_errors import SenderErrors
+from postroad.node.steps.split_outcome import transfer_of
+from postroad.node.steps.split_units import source_id
 from postroad.node.upkeep import Upkeep, stranded
+from postroad.node.walks.bundling import Bundling
+from postroad.node.walks.joining import Joining
+from postroad.node.walks.mail_in import MailIn
+from postroad.node.walks.packaging import Packaging
+from postroad.node.walks.pulling import Puller
+from postroad.node.walks.receiving import Receiver
+from postroad.node.walks.sending import Sender
+from postroad.node.walks.submitting import Submitting, send_work
 from postroad.node.working import JUMP, SIDES, STOPPED, WorkLoop, set_back
-from postroad.node.wsrm_destination import free
+from postroad.node.wsrm.destination import free
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, Transaction
 from postroad.store.records import (

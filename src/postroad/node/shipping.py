@@ -5,7 +5,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from postroad.node.context import Context
+from postroad.node.base.context import Context
 from postroad.store.interface import StoreError
 
 if TYPE_CHECKING:

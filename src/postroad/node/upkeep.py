@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from postroad.node.context import Context
-from postroad.node.forwarding import place_of
-from postroad.node.in_force import InForce
-from postroad.node.journaling import about
+from postroad.node.base.context import Context
+from postroad.node.base.journaling import about
+from postroad.node.hub.forwarding import place_of
+from postroad.node.settings.in_force import InForce
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Event, Figures, State
 

@@ -10,12 +10,12 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
-from postroad.node.attempts import left_behind
-from postroad.node.bundle_outcome import bundle_left_behind
-from postroad.node.context import Context
-from postroad.node.partners import probe
-from postroad.node.posting import Outgoing
-from postroad.node.sending import Sender
+from postroad.node.base.context import Context
+from postroad.node.bundles.outcome import bundle_left_behind
+from postroad.node.steps.attempts import left_behind
+from postroad.node.steps.partners import probe
+from postroad.node.walks.posting import Outgoing
+from postroad.node.walks.sending import Sender
 from postroad.reliability.breaker import Gate
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work

@@ -21,7 +21,7 @@ from postroad.msh.ebxml_services import answering, write_message
 from postroad.msh.evidence import Given, GivenSignal
 from postroad.msh.lens import Lens
 from postroad.msh.proof import NOT_SIGNED, Proof, Prover, trust_in
-from postroad.node.evidence_check import worth_facts
+from postroad.node.evidence.check import worth_facts
 from postroad.security.algorithms import ECDSA_SHA256
 from postroad.security.keys import load_certificates
 from postroad.security.sign import Signing

@@ -12,8 +12,8 @@ import postroad
 from postroad.cli.main import app
 from postroad.msh.evidence import Given, judge
 from postroad.msh.lens import Lens
-from postroad.node.evidence_check import check_evidence
-from postroad.node.example import order_message
+from postroad.node.evidence.check import check_evidence
+from postroad.node.first_steps.example import order_message
 from postroad.security.algorithms import ECDSA_SHA256
 from postroad.security.keyestablishment import Encryption
 from postroad.security.secure import secure

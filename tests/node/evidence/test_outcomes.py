@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 import postroad
-from postroad.node.evidence import evidence_zip
+from postroad.node.evidence.making import evidence_zip
 from postroad.node.service import Refused
 from postroad.store.memory import open_memory
 from postroad.store.records import State, Stored

@@ -17,7 +17,7 @@ from postroad.msh.answers import receipt, write_answer
 from postroad.msh.inspection import inspect_message
 from postroad.msh.lens import Lens
 from postroad.msh.securing import answer_signing
-from postroad.node.agreements import load_expectation
+from postroad.node.settings.agreements import load_expectation
 from postroad.wire.limits import Limits
 from tests.node.evidence.zips import PICTURE, Files, Made, codes, flipped, listed, unzipped, zipped
 from tests.node.exchange import BEGIN, BUYER, SELLER

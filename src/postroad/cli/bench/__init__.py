@@ -1,0 +1,1 @@
+"""The benchmarks, each measured beside its floor in one run."""

@@ -1,0 +1,1 @@
+"""The demo: scene by scene, the whole story in one go."""

@@ -1,0 +1,1 @@
+"""What every part of a running node leans on."""

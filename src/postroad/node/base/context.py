@@ -1,0 +1,185 @@
+"""What the parts of a running node share."""
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final, TypeVar
+
+from postroad.agreement.matching import Match
+from postroad.msh.capture import Capture
+from postroad.msh.expectation import Terms
+from postroad.msh.inspection import Look
+from postroad.msh.lens import Inspection
+from postroad.node.base.identifiers import host_name, new_message_id
+from postroad.node.base.reading_ahead import ReadingAhead
+from postroad.node.base.together import Together
+from postroad.node.settings.config import Config
+from postroad.node.settings.in_force import InForce
+from postroad.reliability.breaker import Gate
+from postroad.store.interface import Store
+from postroad.store.records import Partner, Work
+from postroad.wire.limits import Limits
+
+TakeReply = Callable[[Capture, int, Match, str, str], Awaitable[tuple[Inspection, bool] | None]]
+"""What was found, and whether it is taken; None: it is no reply."""
+T = TypeVar("T")
+_LOOK_AGAIN: Final = 0.5
+"""Seconds: another process may be told, and cannot tell this one."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class Context:
+    """The store, what is in force, the clock and the dice; handed to every part of the node."""
+
+    config: Config
+    store: Store
+    in_force: InForce
+    limits: Limits
+    owner: str
+    """Who claims work: this process, this time."""
+    clock: Callable[[], datetime] = utc_now
+    entropy: Callable[[int], bytes] = os.urandom
+    counters: Counter[str] = field(default_factory=Counter)
+    work_came: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when work was added that nobody has claimed yet."""
+    unwell: dict[str, Partner] = field(default_factory=dict)
+    """Partners with whom not all is well, as the store knew them a moment ago."""
+    in_hand: set[int] = field(default_factory=set)
+    """Claimed work that is being done, or waits for its turn here: its lease is renewed."""
+    let_go: dict[int, bool] = field(default_factory=dict)
+    """Claimed work whose outcome could not be stored: to be given back, and done again.
+
+    True: a message may have left meanwhile.
+    """
+    read: Together[Look, bool] = field(default_factory=lambda: Together(Look.read))
+    judge: Together[tuple[Look, Terms | None], None] = field(
+        default_factory=lambda: Together(lambda both: both[0].judge(both[1]))
+    )
+    settled: "Waiting" = field(default_factory=lambda: Waiting())
+    take_in: Callable[[Capture, str, int], Awaitable[None]] | None = None
+    """Takes in a message that came as the response to one of ours."""
+    claimed: Callable[[Work], Work] = lambda work: work
+    """Work that is about to be added: as this process has it, where it can begin at once."""
+    begin: Callable[[Work], None] | None = None
+    """Begins with it once it is durable."""
+    pass_on: Callable[[Capture, str, int], Awaitable[None]] | None = None
+    """Passes on a signal for others that came as the response to what was passed on."""
+    stopping: bool = False
+    """Nobody is to wait for the application any longer."""
+    take_reply: TakeReply | None = None
+    """Takes in the reply that came as the response to a request of ours, if it is one."""
+    msh_url: str | None = None
+    """Where partners reach this node; known when its doors are open."""
+    host: str = ""
+    ahead: ReadingAhead = field(init=False)
+    """Reads messages whose fragments are still coming."""
+
+    party: str = field(init=False)
+    """This node's own, as the journal names it."""
+
+    def __post_init__(self) -> None:
+        self.party = self.config.party_name
+        self.host = self.host or host_name(self.config.node)
+        self.ahead = ReadingAhead(self.store, self.limits)
+
+    @property
+    def lease(self) -> timedelta:
+        """How long what this process claims stays its own without a sign of life.
+
+        Others look every third of it, so that they take it over within what is configured.
+        """
+        return self.config.send.lease * 3 / 4
+
+    def new_id(self, now: datetime) -> str:
+        return new_message_id(now, self.entropy, self.host)
+
+    def new_boundary(self) -> str:
+        return f"=_{self.entropy(15).hex()}"
+
+    def long_boundary(self) -> str:
+        """For large content: who reads it looks for a long one faster."""
+        return f"=_{self.entropy(32).hex()}"
+
+    def dice(self) -> float:
+        """From 0 to 1."""
+        return int.from_bytes(self.entropy(4), "big") / 2**32
+
+    def is_paused(self, partner: str) -> bool:
+        """Whether nothing is sent to a partner now."""
+        known = self.unwell.get(partner)
+        return known is not None and known.gate is not Gate.FLOWING
+
+    async def look_at_partners(self) -> None:
+        """Learn how it stands with partners; other processes change it too."""
+        known = await self.store.look(lambda reader: reader.partners())
+        self.unwell = {one.name: one for one in known}
+
+    def told(self) -> None:
+        """Something happened that the application may want to know: its call is due now."""
+        if self.config.webhook is not None:
+            self.work_came.set()
+
+    def count(self, name: str, /, times: int = 1, **labels: str) -> None:
+        """One more of something, or several, under its Prometheus name."""
+        self.counters[_counter(name, *labels.items())] += times
+
+
+@lru_cache(maxsize=1024)
+def _counter(name: str, *labels: tuple[str, str]) -> str:
+    said = ",".join(f'{key}="{value}"' for key, value in labels)
+    return f"postroad_{name}_total" + (f"{{{said}}}" if said else "")
+
+
+class Waiting:
+    """Those who wait for a message to come to rest, or for an answer."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, list[asyncio.Event]] = {}
+
+    def tell(self, message_id: str) -> None:
+        for event in self._events.get(message_id, ()):
+            event.set()
+
+    def tell_all(self) -> None:
+        for name in self._events:
+            self.tell(name)
+
+    def enter(self, message_id: str) -> asyncio.Event:
+        event = asyncio.Event()
+        self._events.setdefault(message_id, []).append(event)
+        return event
+
+    def leave(self, message_id: str, event: asyncio.Event) -> None:
+        waiting = self._events[message_id]
+        waiting.remove(event)
+        if not waiting:
+            del self._events[message_id]
+
+    async def until(
+        self, name: str, look: Callable[[], Awaitable[T | None]], patience: float
+    ) -> T | None:
+        """What somebody looks for, as soon as it is there; None: it was not in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        event = self.enter(name)
+        try:
+            while True:
+                event.clear()
+                found = await look()
+                left = deadline - loop.time()
+                if found is not None or left <= 0:
+                    return found
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _LOOK_AGAIN)):
+                        await event.wait()
+        finally:
+            self.leave(name, event)

@@ -1,0 +1,1 @@
+"""Several messages in one envelope."""

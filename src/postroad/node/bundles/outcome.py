@@ -1,0 +1,156 @@
+"""What becomes of the units of a bundle that was sent: each has its own life, one row sends all.
+
+The row stays as long as a unit needs it: `Message.timer` names it as long as that is so.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from postroad.msh.answers import sent_messages
+from postroad.msh.bundle_rules import BUNDLING_ERROR
+from postroad.node.base.context import Context
+from postroad.node.settings.in_force import Sending
+from postroad.node.steps.attempts import Outcome, Step, attempted_unit, due, give_up, left_behind
+from postroad.node.steps.good_end import Ending, GoodEnd, is_good
+from postroad.node.steps.hearing import Said
+from postroad.node.steps.outcome import Done, ended
+from postroad.node.steps.sharing import Shared
+from postroad.node.steps.split_outcome import settle_row as settle_split
+from postroad.reliability.schedule import ends_at
+from postroad.store.interface import Reader, Transaction
+from postroad.store.records import Message, Side, State, Work
+from postroad.wire.content import read_all
+
+_AT_WORK: Final = (State.READY, State.WAITING, State.SUSPENDED)
+_AT_REST: Final = (State.ACKNOWLEDGED, State.SENT, State.FAILED)
+"""Nobody waits for what is so."""
+
+
+def unit_ids(context: Context, message: Message) -> tuple[str, ...]:
+    """The units of the bundle that a message is in, the primary first."""
+    assert message.envelope is not None
+    kept = read_all(context.store.content(message.envelope), message.envelope.size)
+    return tuple(sent_messages(kept, context.limits))
+
+
+def units_of(reader: Reader, ids: Sequence[str]) -> tuple[Message, ...]:
+    """Those of them that are still kept."""
+    found = reader.messages_by_id(Side.SENDING, ids)
+    return tuple([found[one] for one in ids if one in found])
+
+
+def attempt_all(
+    context: Context,
+    units: Sequence[Message],
+    work: Work,
+    sending: Sending | None,
+    outcomes: Sequence[Outcome],
+    began: datetime,
+    hope: bool,
+    probe: bool = False,
+) -> Step:
+    """The step after an attempt with a bundle, which counts for each of its units."""
+    now = context.clock()
+    both = list(zip(units, outcomes, strict=True))
+
+    def step(tx: Transaction) -> Done | None:
+        if all(is_good(context, *one) for one in both):
+            endings = [Ending(unit, outcome, began) for unit, outcome in both]
+            if GoodEnd(context, endings, now).write(tx):
+                tx.finish_work(work.id, work.owner)
+                return Done(State.ACKNOWLEDGED, outcomes[0].peer)
+        keep = Shared(tx).keep
+        done = []
+        for unit, one in both:
+            args = (context, unit, work, sending, one, began, hope, probe)
+            # Whether the partner was there counts once.
+            became = attempted_unit(*args, alone=False, counts=unit is units[0])(tx, keep)
+            if became is not None:
+                done.append(became)
+        if len(done) == len(units) and all(one.state in _AT_REST for one in done):
+            tx.finish_work(work.id, work.owner)
+        else:
+            settle_row(tx, units, work, sending)
+        return done[0] if done else None
+
+    return step
+
+
+def give_up_all(
+    context: Context, units: Sequence[Message], work: Work, sending: Sending, now: datetime
+) -> Step:
+    """The step that ends those units whose retries or time are over."""
+    steps = []
+    for unit in units:
+        decision = due(unit, sending.policy, now) if unit.state in _AT_WORK else None
+        if decision is not None:
+            steps.append(give_up(context, unit, work, decision, now))
+
+    def step(tx: Transaction) -> Done | None:
+        done = [one for each in steps if (one := each(tx)) is not None]
+        settle_row(tx, units, work, sending)
+        return done[0] if done else None
+
+    return step
+
+
+def settle_row(
+    tx: Transaction, units: Sequence[Message], work: Work, sending: Sending | None
+) -> None:
+    """The row waits for the unit that is due first, or is done."""
+    fresh = units_of(tx, [one.message_id for one in units])
+    staying = [one for one in fresh if one.timer == work.id]
+    if not staying:
+        tx.finish_work(work.id, work.owner)
+        return
+    times = [one.due_at for one in staying if one.due_at is not None]
+    tx.postpone_work(work.id, min(times, default=None), owner=work.owner)
+    if sending is not None:
+        ends = [ends_at(sending.policy, one.created_at, one.first_sent_at) for one in staying]
+        tx.expire_work(work.id, min((one for one in ends if one is not None), default=None))
+
+
+def rows_of(tx: Transaction, ids: Sequence[str]) -> set[int]:
+    """The rows that units wait for: one that sends them all."""
+    return {one.timer for one in units_of(tx, ids) if one.timer is not None}
+
+
+def refused_whole(
+    context: Context,
+    tx: Transaction,
+    others: Sequence[str],
+    said: Said | None,
+    now: datetime,
+    peer: str | None,
+) -> None:
+    """EBMS:0030 about the primary unit means the others too. [P2-3.5-02]"""
+    if said is not None and said.by_error and said.error_code == BUNDLING_ERROR:
+        for unit in units_of(tx, others):
+            ended(context, tx, unit, said, now, peer)
+
+
+def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None:
+    """After units were answered by call-back: rows that no unit needs any more are done.
+
+    Who is sending a copy right now sees to it afterwards.
+    """
+    units = units_of(tx, ids)
+    for number in rows:
+        work = tx.work(number)
+        if work is not None and work.kind == "split":
+            settle_split(tx, number)
+        elif work is not None and work.kind == "send" and work.owner is None:
+            settle_row(tx, units, work, None)
+
+
+def bundle_left_behind(
+    context: Context, tx: Transaction, message: Message, work: Work, now: datetime, why: str
+) -> Message | None:
+    """Nobody knows what came of an attempt with a bundle; None when all its units are at rest."""
+    units = units_of(tx, unit_ids(context, message))
+    left = [one for unit in units if (one := left_behind(tx, unit, work, now, why)) is not None]
+    if not left:
+        tx.finish_work(work.id, work.owner)
+        return None
+    return tx.message(message.side, message.message_id)

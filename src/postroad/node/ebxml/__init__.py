@@ -1,0 +1,1 @@
+"""The older tongue: ebXML Message Service, at both ends and between."""

@@ -1,0 +1,258 @@
+"""The link discipline of draft 001 where messages come in: numbers per sender and transport.
+
+Each message, acknowledgement and error travels by itself; a response has no body. [RM001-3.1-02]
+What is sent over a link waits in its lane until what went before is acknowledged.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from postroad.agreement.matching import Match
+from postroad.agreement.retrying import retry_of
+from postroad.msh.answers import Answer
+from postroad.msh.ebxml_link import link_message, read_link_answer, write_link_answer
+from postroad.msh.securing import Unsecurable, answer_signing
+from postroad.node.base.context import Context
+from postroad.node.base.journaling import about, signed
+from postroad.node.base.requests import NO_CONTENT, Response
+from postroad.node.ebxml.answering import answer_route, call
+from postroad.node.steps.keeping import (
+    Arrival,
+    Contradiction,
+    about_nothing,
+    fields_of,
+    is_copy,
+    kept_message,
+    sent_signal,
+    user_message_of,
+)
+from postroad.node.steps.notifying import notification
+from postroad.node.steps.outcome import waiting_name
+from postroad.node.steps.partners import left_alone
+from postroad.reliability import link, link_receiver
+from postroad.reliability.breaker import Gate
+from postroad.reliability.link_receiver import Onward, ReceiverState, ReceiverStep, Rules
+from postroad.store import records
+from postroad.store.interface import Transaction
+from postroad.store.records import Side, State
+from postroad.wire.ebxml import EbxmlMessage
+from postroad.wire.errors import EbmsError
+
+if TYPE_CHECKING:
+    from postroad.node.ebxml.relaying import Relaying
+
+
+_LONGEST_WAIT: Final = 86_400
+"""Seconds. Who wants to be left alone for longer is asked again once a day."""
+
+
+def _name(message: link_receiver.Message) -> str:
+    triple = message.triple
+    return f"linked:{triple.sender_id.value}\0{triple.receiver_id.value}\0{triple.transport}"
+
+
+class Linking:
+    """The Receiver, and the Router."""
+
+    def __init__(self, context: Context, rules: Rules | None = None) -> None:
+        self._context = context
+        self._rules = rules or Rules(min_retry_secs=30)
+
+    async def receive(self, arrival: Arrival, message: EbxmlMessage, match: Match) -> Response:
+        """A message for this party."""
+
+        def keep(tx: Transaction, answer: Answer | None) -> None:
+            self._keep(tx, arrival, match, answer)
+
+        return await self._by_number(arrival, message, match, Onward.NOWHERE, keep)
+
+    async def relay(
+        self, arrival: Arrival, message: EbxmlMessage, match: Match, relaying: "Relaying"
+    ) -> Response:
+        """A message for others; none is taken for whom the next one is known to be down."""
+        known = self._context.unwell.get(str(message.header.to_party))
+        paused = known is not None and known.gate is not Gate.FLOWING
+        if known is not None and known.until is not None and known.until <= arrival.now:
+            # The pause is over: it needs a message to see whether somebody is there.
+            paused = False
+
+        def keep(tx: Transaction, answer: Answer | None) -> None:
+            relaying.keep(tx, arrival, message, match, answer, None)
+
+        onward = Onward.DOWN if paused else Onward.OPEN
+        return await self._by_number(arrival, message, match, onward, keep)
+
+    async def _by_number(
+        self,
+        arrival: Arrival,
+        message: EbxmlMessage,
+        match: Match,
+        onward: Onward,
+        keep: Callable[[Transaction, Answer | None], None],
+    ) -> Response:
+        context, now = self._context, arrival.now
+        transport = "SMTP" if arrival.by_mail else "HTTP"
+        seen = link_message(message, transport)
+        name = _name(seen)
+        route = answer_route(
+            context, message, match, "acknowledgment", synchronous=False, proven=True
+        )
+
+        side = Side.RECEIVING if onward is Onward.NOWHERE else Side.FORWARDING
+
+        def step(tx: Transaction) -> None:
+            self._same(tx, arrival, message, side)
+            known = tx.state(name)
+            state = (
+                ReceiverState(seen.triple)
+                if known is None
+                else msgspec.json.decode(known, type=ReceiverState)
+            )
+            after: ReceiverStep = link_receiver.receive(state, seen, self._rules, onward)
+            tx.set_state(name, msgspec.json.encode(after.state), now)
+            kept = any(
+                isinstance(one, link.Store | link_receiver.Deliver | link_receiver.Forward)
+                for one in after.actions
+            )
+            said = [one for one in after.actions if isinstance(one, link.Ack | link.ErrorMessage)]
+            answer = self._written(arrival, said[0], message, match) if said else None
+            known_before = tx.message(side, message.message_id)
+            if kept or (onward is Onward.OPEN and known_before is not None):
+                keep(tx, answer)
+            else:
+                self._discarded(tx, arrival, message, said)
+            waits = tx.state(waiting_name(message.message_id)) is not None
+            if waits and not kept and answer is not None and answer.kind == "acknowledgment":
+                # The first one is still to be passed on.
+                answer = None
+            if answer is not None and route is not None and route.url is not None:
+                back = call(context, route.url, answer, message, match, message.message_id)
+                number = tx.add_work(back)
+                if kept and onward is Onward.OPEN and _after_forward(match):
+                    tx.postpone_work(number, None)
+                    tx.set_state(waiting_name(message.message_id), str(number).encode(), now)
+
+        await context.store.run(step)
+        context.work_came.set()
+        context.told()
+        return NO_CONTENT
+
+    def _same(self, tx: Transaction, arrival: Arrival, message: EbxmlMessage, side: Side) -> None:
+        """A link knows copies by their number; another message under a known id is none."""
+        before = tx.message(side, message.message_id)
+        if before is None or before.state is State.REJECTED:
+            return
+        number = message.header.sequence_number
+        first = msgspec.structs.replace(
+            before, sequence_number=None if number is None else number.value
+        )
+        payloads = next(iter(arrival.found.payloads.values()), ())
+        if not is_copy(arrival, user_message_of(arrival.found), payloads, first):
+            raise Contradiction
+
+    def _written(
+        self,
+        arrival: Arrival,
+        said: link.Ack | link.ErrorMessage,
+        message: EbxmlMessage,
+        match: Match,
+    ) -> Answer:
+        context = self._context
+        try:
+            signing = answer_signing(match.leg, context.in_force.keyring.signing)
+        except Unsecurable:
+            signing = None
+        return write_link_answer(
+            said,
+            message.dialect,
+            message_id=context.new_id(arrival.now),
+            now=arrival.now,
+            signing=signing,
+        )
+
+    def _keep(self, tx: Transaction, arrival: Arrival, match: Match, answer: Answer | None) -> None:
+        """Kept and delivered, with the acknowledgement that it gets."""
+        context, now = self._context, arrival.now
+        user_message = user_message_of(arrival.found)
+        message_id = user_message.message_info.message_id
+        before = tx.message(Side.RECEIVING, message_id)
+        if before is not None and before.state is not State.REJECTED:
+            tx.record((about(before, "duplicate", now, peer=arrival.peer),))
+            return
+        payloads = next(iter(arrival.found.payloads.values()), ())
+        kept = kept_message(context, tx, arrival, user_message, match, State.DELIVERED, payloads)
+        number = arrival.found.ebxml.trace[-1].sequence_number if arrival.found.ebxml else None
+        kept = msgspec.structs.replace(kept, sequence_number=number)
+        if before is None:
+            tx.add_message(kept)
+        else:
+            tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
+            if before.envelope is not None:
+                tx.drop(before.envelope)
+        tx.record(
+            (
+                about(
+                    kept,
+                    "received",
+                    now,
+                    envelope=message_id,
+                    wire_bytes=arrival.size,
+                    peer=arrival.peer,
+                    evidence=signed(kept),
+                ),
+                about(kept, "delivered", context.clock()),
+            )
+        )
+        if answer is not None:
+            tx.add_signal(sent_signal(kept, answer, tx.keep(answer.envelope), now))
+        for work in notification(context, kept, State.DELIVERED, now):
+            tx.add_work(work)
+
+    def _discarded(
+        self,
+        tx: Transaction,
+        arrival: Arrival,
+        message: EbxmlMessage,
+        said: list[link.Ack | link.ErrorMessage],
+    ) -> None:
+        """A copy, or a number that cannot be: the journal says so."""
+        error = next((one for one in said if isinstance(one, link.ErrorMessage)), None)
+        if error is not None:
+            problem = EbmsError("Inconsistent", error.detail)
+            tx.record((about_nothing(self._context, problem, arrival),))
+            return
+        known = tx.message(Side.RECEIVING, message.message_id) or tx.message(
+            Side.FORWARDING, message.message_id
+        )
+        if known is not None:
+            tx.record((about(known, "duplicate", arrival.now, peer=arrival.peer),))
+
+    def told_to_wait(
+        self, message: EbxmlMessage, sent: records.Message
+    ) -> Callable[[Transaction], None] | None:
+        """What a Transient Error does: its sender is left alone for a time. [RM001-2.6.6-01]"""
+        said = read_link_answer(message)
+        if not isinstance(said, link.ErrorMessage):
+            return None
+        if said.error_class is not link.ErrorClass.TRANSIENT_ERROR:
+            return None
+        context = self._context
+        match = context.in_force.match(sent.pmode, sent.leg)
+        agreed = match.leg.ebxml if match is not None else None
+        if agreed is None or agreed.profile != "rm001":
+            return None
+        wait = said.min_retry_secs
+        if wait is None:
+            policy = retry_of(match.leg) if match is not None else None
+            wait = int(policy.interval.total_seconds()) if policy is not None else 60
+        now, span = context.clock(), timedelta(seconds=min(wait, _LONGEST_WAIT))
+        why = said.detail or "the partner wants nothing for a time"
+        name = sent.to_party or ""
+        return lambda tx: left_alone(context, tx, name, now, span, why)
+
+
+def _after_forward(match: Match) -> bool:
+    return match.leg.ebxml is not None and match.leg.ebxml.ack_after_forward

@@ -1,0 +1,1 @@
+"""Evidence of messages, and the inspection of files."""

@@ -1,0 +1,1 @@
+"""The first steps: folders, keys and samples for a new party."""

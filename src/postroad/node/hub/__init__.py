@@ -1,0 +1,1 @@
+"""Messages for others: an intermediary carries them on."""

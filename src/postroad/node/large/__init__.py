@@ -1,0 +1,1 @@
+"""Messages in fragments, and uploads that go on where they broke off."""

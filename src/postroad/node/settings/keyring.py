@@ -1,0 +1,291 @@
+"""The files that a configuration names: keys, trust, tokens and secrets, TLS identities."""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+from cryptography import x509
+
+from postroad.agreement.loading import Problem
+from postroad.agreement.parameters import Path as Place
+from postroad.node.settings.config import Config, ConfigError
+from postroad.node.settings.config_groups import Tls
+from postroad.security.keys import (
+    BareKey,
+    KeyPair,
+    KeyStoreError,
+    load_certificates,
+    load_key_pair,
+    load_opening_keys,
+)
+
+_T = TypeVar("_T")
+
+SHORT_TOKEN: Final = 16
+_OTHERS: Final = 0o077
+_MAKE_ONE: Final = "make one with: openssl rand -hex 32"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """What the node proves itself with, opens messages with, and whom it trusts."""
+
+    signing: KeyPair | None = None
+    opening: tuple[KeyPair | BareKey, ...] = ()
+    trust: tuple[x509.Certificate, ...] = ()
+    api_token: str | None = field(default=None, repr=False)
+    webhook_secret: bytes | None = field(default=None, repr=False)
+    password: bytes | None = field(default=None, repr=False)
+    """Of all key files, those that P-Modes name too."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TlsIdentity:
+    """With what a door shows who it is, and who vouches for its clients."""
+
+    pair: KeyPair
+    client_authorities: tuple[x509.Certificate, ...] = ()
+
+
+def load_keyring(config: Config) -> Keyring:
+    """Read what the settings name; `ConfigError` tells of every file that cannot be used."""
+    reading = _Reading(config)
+    keys = config.keys
+    password = reading.password()
+    signing = reading.signing(password) if keys.signing else None
+    opening: list[KeyPair | BareKey] = [signing] if signing and keys.decryption is None else []
+    for index, file in enumerate(keys.decryption or ()):
+        found = reading.use(
+            ("keys", "decryption", index), file, lambda data: load_opening_keys(data, password)
+        )
+        opening += found or ()
+        reading.private(("keys", "decryption", index), file)
+    reading.warnings += _stale(signing, "keys.signing") if signing else ()
+    keyring = Keyring(
+        signing,
+        tuple(opening),
+        reading.certificates(("trust",), config.trust),
+        reading.token(),
+        reading.secret(),
+        password,
+        tuple(dict.fromkeys(reading.warnings)),
+    )
+    reading.end()
+    return keyring
+
+
+def door_tls(config: Config) -> tuple[tuple[Place, Tls | None], ...]:
+    """The TLS settings of the doors with their places, last that of mail where there is one."""
+    doors: list[tuple[Place, Tls | None]] = [
+        (("listen", number, "tls"), door.tls) for number, door in enumerate(config.listen)
+    ]
+    if config.mail is not None:
+        doors.append((("mail", "tls"), config.mail.tls))
+    return tuple(doors)
+
+
+def load_tls(config: Config) -> tuple[TlsIdentity | None, ...]:
+    """The TLS identity of each door, None where it has no TLS; `ConfigError` as above."""
+    reading = _Reading(config)
+    password = reading.password()
+    found = tuple(
+        reading.tls(place, tls, password) if tls else None for place, tls in door_tls(config)
+    )
+    reading.end()
+    return found
+
+
+def tls_warnings(config: Config) -> tuple[str, ...]:
+    """What partners will say against the certificates of the doors."""
+    named = zip(door_tls(config), load_tls(config), strict=True)
+    return tuple(
+        warning
+        for (place, _), identity in named
+        if identity is not None
+        for warning in _stale(identity.pair, config.problem(place, "", "").message.rstrip(": "))
+    )
+
+
+def _stale(pair: KeyPair, name: str) -> tuple[str, ...]:
+    """A certificate that holds no more, or not yet."""
+    certificate, now = pair.certificate, datetime.now(UTC)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if begin <= now <= end:
+        return ()
+    when = f"expired on {end:%Y-%m-%d}" if now > end else f"is not valid before {begin:%Y-%m-%d}"
+    who = certificate.subject.rfc4514_string() or "without a name"
+    said = f"the certificate {who} of {name} {when}, and partners refuse it"
+    return (f"{said}; get a new one, and put it in its place",)
+
+
+def check_files(config: Config) -> None:
+    """What a setting names is there; `ConfigError` if not. Without the setting it need not be."""
+    advice = {
+        "pmodes": "make the folder and put P-Modes there, or remove the setting",
+        "routes": "write the rules, or remove the setting: then nothing is passed on",
+    }
+    problems = [
+        config.problem((name,), f"{path} is not there", said)
+        for name, said in advice.items()
+        if name in config.model_fields_set and not (path := getattr(config, name)).exists()
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def keyring_files(config: Config) -> set[Path]:
+    """The files that `load_keyring` reads."""
+    keys = config.keys
+    named = (
+        keys.signing,
+        *(keys.decryption or ()),
+        keys.password_file,
+        *config.trust,
+        config.api.token_file,
+        config.webhook.secret_file if config.webhook else None,
+    )
+    return {file for file in named if file is not None}
+
+
+def tls_files(config: Config) -> set[Path]:
+    """The files that `load_tls` reads."""
+    named: list[Path | None] = [config.keys.password_file]
+    for _, tls in door_tls(config):
+        if tls is not None:
+            named += [tls.certificate, tls.key, *tls.client_authorities]
+    return {file for file in named if file is not None}
+
+
+class _Reading:
+    """Reads files and collects what is wrong with them."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._problems: list[Problem] = []
+        self.warnings: list[str] = []
+
+    def end(self) -> None:
+        if self._problems:
+            raise ConfigError(sorted(self._problems, key=lambda one: (one.line, one.column)))
+
+    def _problem(self, place: Place, message: str, advice: str) -> None:
+        self._problems.append(self._config.problem(place, message, advice))
+
+    def use(self, place: Place, file: Path, load: Callable[[bytes], _T]) -> _T | None:
+        """What a file holds; None after its problem was noted."""
+        try:
+            return load(file.read_bytes())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self._problem(place, f"{file} cannot be read: {reason}", "correct the name or the file")
+        except KeyStoreError as error:
+            advice = str(error)
+            if "password" in advice:
+                advice += "; its password belongs into keys.password_file or keys.password_env"
+            self._problem(place, f"{file} cannot be used", advice)
+        return None
+
+    def private(self, place: Place, file: Path) -> None:
+        """Warn of a secret that others on the machine can read."""
+        try:
+            open_to_others = file.stat().st_mode & _OTHERS
+        except OSError:
+            return
+        if os.name == "posix" and open_to_others:
+            name = self._config.problem(place, "", "").message.rstrip(": ")
+            self.warnings.append(
+                f"{file} ({name}) can be read by others on this machine; run: chmod 600 {file}"
+            )
+
+    def certificates(self, place: Place, files: Iterable[Path]) -> tuple[x509.Certificate, ...]:
+        """The certificates of several files, each once."""
+        found: dict[x509.Certificate, None] = {}
+        for index, file in enumerate(files):
+            found.update(dict.fromkeys(self.use((*place, index), file, load_certificates) or ()))
+        return tuple(found)
+
+    def password(self) -> bytes | None:
+        keys = self._config.keys
+        if keys.password_env is not None:
+            value = os.environ.get(keys.password_env)
+            if value is None:
+                place = ("keys", "password_env")
+                self._problem(
+                    place,
+                    f"the environment has no variable {keys.password_env}",
+                    "set it before the node starts",
+                )
+            return value.encode() if value is not None else None
+        return self._line(("keys", "password_file"), keys.password_file)
+
+    def _line(self, place: Place, file: Path | None) -> bytes | None:
+        """The first line of a secret file."""
+        if file is None:
+            return None
+        self.private(place, file)
+        data = self.use(place, file, lambda data: data)
+        if data is None:
+            return None
+        line = data.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].removesuffix(b"\r")
+        if not line:
+            self._problem(place, f"{file} is empty", "write the secret into its first line")
+        return line
+
+    def signing(self, password: bytes | None) -> KeyPair | None:
+        keys = self._config.keys
+        assert keys.signing is not None
+        place = ("keys", "signing")
+        self.private(place, keys.signing)
+        return self.use(
+            place, keys.signing, lambda data: load_key_pair(data, password, keys.signing_alias)
+        )
+
+    def token(self) -> str | None:
+        place = ("api", "token_file")
+        line = self._line(place, self._config.api.token_file)
+        if not line:
+            return None
+        token = line.strip()
+        if not (token.isascii() and all(0x21 <= byte <= 0x7E for byte in token)):
+            self._problem(
+                place,
+                f"the token in {self._config.api.token_file} has characters that HTTP cannot carry",
+                _MAKE_ONE,
+            )
+            return None
+        if len(token) < SHORT_TOKEN:
+            self.warnings.append(
+                f"the token in {self._config.api.token_file} is short and could be guessed; "
+                f"{_MAKE_ONE}"
+            )
+        return token.decode()
+
+    def secret(self) -> bytes | None:
+        webhook = self._config.webhook
+        return self._line(("webhook", "secret_file"), webhook.secret_file if webhook else None)
+
+    def tls(self, place: Place, tls: Tls, password: bytes | None) -> TlsIdentity | None:
+        self.private((*place, "key" if tls.key else "certificate"), tls.key or tls.certificate)
+        authorities = self.certificates((*place, "client_authorities"), tls.client_authorities)
+        if tls.key is None:
+            pair = self.use(
+                (*place, "certificate"),
+                tls.certificate,
+                lambda data: load_key_pair(data, password),
+            )
+            return TlsIdentity(pair, authorities) if pair else None
+        chain = self.use((*place, "certificate"), tls.certificate, load_certificates)
+        if chain is None:
+            return None
+        pair = self.use((*place, "key"), tls.key, lambda data: _pair(chain, data, password))
+        return TlsIdentity(pair, authorities) if pair else None
+
+
+def _pair(chain: tuple[x509.Certificate, ...], key: bytes, password: bytes | None) -> KeyPair:
+    """A key from one file with its certificate from another, which stands first there."""
+    private_key = load_opening_keys(key, password)[0].private_key
+    return KeyPair(private_key, chain[0], chain[1:])

@@ -1,0 +1,329 @@
+"""Attempts to send a message: what follows from each, and when there are no more.
+
+One step of the store each, as `node.steps.outcome` writes it down.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace as changed
+
+from postroad.agreement.waiting import Policy, is_used_up
+from postroad.node.base.context import Context
+from postroad.node.base.journaling import about, signed
+from postroad.node.settings.in_force import Sending
+from postroad.node.steps.exchanging import moved
+from postroad.node.steps.hearing import Hearing, noted
+from postroad.node.steps.outcome import (
+    CODES,
+    SAID,
+    STAGES,
+    STATES,
+    Done,
+    Keep,
+    Reason,
+    apply,
+    is_known,
+    keeps_lane,
+    life_of,
+    shares_row,
+)
+from postroad.node.steps.partners import not_reached, reached
+from postroad.node.steps.split_outcome import whole_left
+from postroad.reliability.delivery import (
+    AT_WORK,
+    Decision,
+    Input,
+    Stage,
+    attempted,
+    heard,
+    interrupted,
+    woken,
+)
+from postroad.reliability.schedule import ONCE
+from postroad.store.interface import Transaction
+from postroad.store.records import Event, Message, Side, State, Work
+
+Step = Callable[[Transaction], Done | None]
+
+
+class Outcome(Struct, frozen=True):
+    """What became of an attempt."""
+
+    result: Input
+    hearing: Hearing | None = None
+    error_code: str | None = None
+    detail: str | None = None
+    peer: str | None = None
+    wire_bytes: int = 0
+    reached: bool = True
+    """Whether somebody was at the other end."""
+
+
+def attempt(
+    context: Context,
+    message: Message,
+    work: Work,
+    sending: Sending | None,
+    outcome: Outcome,
+    began: datetime,
+    hope: bool,
+    probe: bool = False,
+    policy: Policy | None = None,
+) -> Step:
+    """The step after an attempt; `hope`: a receipt is not the response, and may come later.
+
+    `policy` is for what is sent without a P-Mode.
+    """
+    args = (context, message, work, sending, outcome, began, hope, probe, policy)
+    step = attempted_unit(*args)
+    return lambda tx: step(tx, None)
+
+
+def attempted_unit(
+    context: Context,
+    message: Message,
+    work: Work,
+    sending: Sending | None,
+    outcome: Outcome,
+    began: datetime,
+    hope: bool,
+    probe: bool = False,
+    policy: Policy | None = None,
+    *,
+    alone: bool = True,
+    counts: bool = True,
+) -> Callable[[Transaction, Keep | None], Done | None]:
+    """The same for a unit of a bundle, if not `alone`: then the work is not touched.
+
+    It `counts` whether the partner was reached. The step is given what keeps the answer that units
+    have in common.
+    """
+    now, dice = context.clock(), context.dice()
+    policy = policy or (sending.policy if sending is not None else ONCE)
+    reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
+
+    def decide(found: Message, result: Input) -> Decision | None:
+        life = life_of(found)
+        if life.stage in AT_WORK:
+            out = result is Input.UNANSWERED or life.unanswered > 0
+            return attempted(
+                life,
+                result,
+                policy,
+                began=began,
+                now=now,
+                dice=dice,
+                hope=(hope and out) or _ways_left(found, sending) > 0,
+                probe=probe,
+            )
+        # It came to rest while this copy was under way.
+        return heard(life, result)
+
+    def done(tx: Transaction, found: Message, result: Input, keep: Keep | None) -> Done | None:
+        """What follows if the message is still as it was found."""
+        number = found.attempts + 1
+        decision = decide(found, result)
+
+        def note() -> None:
+            tx.record((attempt_event(message, outcome, began, number),))
+            if outcome.hearing is not None:
+                noted(tx, message, outcome.hearing, now, outcome.peer, keep)
+                moved(context, tx, message, outcome.hearing, now)
+
+        tried: dict[str, Any] = {
+            "attempts_were": found.attempts,
+            "attempts": number,
+            "wire_bytes": outcome.wire_bytes,
+            "transport": found.transport,
+        }
+        if decision is None:
+            if not tx.change_message(found.side, found.message_id, (found.state,), **tried):
+                return None
+            note()
+            if alone:
+                _leave(tx, found, work)
+            return Done(found.state, outcome.peer, outcome.detail)
+        args = (context, tx, found, decision, now, reason, work.id, note, work.owner)
+        if not apply(*args, alone=alone, **tried):
+            return None
+        return Done(STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
+
+    def step(tx: Transaction, keep: Keep | None) -> Done | None:
+        changed_partner = counts and _partner(context, tx, message, outcome, now)
+        result = _believed(tx, message, outcome)
+        outcome_of = done(tx, message, result, keep)
+        if outcome_of is None:
+            fresh = tx.message(message.side, message.message_id)
+            if fresh is None:
+                if alone:
+                    tx.finish_work(work.id, work.owner)
+                return None
+            outcome_of = done(tx, on_next_way(fresh, sending), result, keep)
+            assert outcome_of is not None
+        if changed_partner:
+            return changed(outcome_of, partners_changed=True)
+        return outcome_of
+
+    return step
+
+
+def attempt_event(message: Message, outcome: Outcome, began: datetime, number: int) -> Event:
+    """What the journal says of an attempt."""
+    if outcome.result is Input.NOT_SENT:
+        more = {"peer": outcome.peer, "detail": outcome.detail}
+        return about(message, "send_failed", began, attempt=number, **more)
+    return about(
+        message,
+        left_as(message, number),
+        began,
+        attempt=number,
+        peer=outcome.peer,
+        envelope=message.bundle or message.message_id,
+        wire_bytes=outcome.wire_bytes,
+        evidence=signed(message),
+    )
+
+
+def left_as(message: Message, number: int) -> str:
+    """What the journal calls an attempt in which something left."""
+    if message.side is Side.FORWARDING:
+        return "forwarded"
+    return "sent" if number == 1 else "resent"
+
+
+def on_next_way(message: Message, sending: Sending | None) -> Message:
+    """A message whose retries over one transport are used up goes over the next one.
+
+    Retries count for each of them. [MS098-10.2.7-01] [RM000-1.3.1.4-05]
+    """
+    if sending is None or not _ways_left(message, sending):
+        return message
+    if life_of(message).stage not in AT_WORK or not is_used_up(sending.policy, message.tries):
+        return message
+    return changed(message, transport=message.transport + 1, tries=0)
+
+
+def _ways_left(message: Message, sending: Sending | None) -> int:
+    """How many further addresses of the partner there are."""
+    return 0 if sending is None else max(len(sending.addresses) - message.transport - 1, 0)
+
+
+def _believed(tx: Transaction, message: Message, outcome: Outcome) -> Input:
+    """What came of an attempt; an error that was heard before is no answer to this copy."""
+    if outcome.result not in (Input.REFUSED, Input.TURNED_AWAY) or outcome.hearing is None:
+        return outcome.result
+    said = outcome.hearing.said
+    again = said is not None and said.by_error and is_known(tx, message, said)
+    return Input.UNANSWERED if again else outcome.result
+
+
+def _leave(tx: Transaction, message: Message, work: Work) -> None:
+    """The work of a message at rest: done, unless it keeps others in its lane from passing."""
+    if work.lane is None or not keeps_lane(message, STAGES[message.state]):
+        tx.finish_work(work.id, work.owner)
+        return
+    tx.postpone_work(work.id, None, owner=work.owner)
+    tx.expire_work(work.id, None)
+    tx.change_message(message.side, message.message_id, (message.state,), timer=work.id)
+
+
+def _partner(
+    context: Context, tx: Transaction, message: Message, outcome: Outcome, now: datetime
+) -> bool:
+    """Whether the partner was there changes how it stands with it."""
+    name = message.partner
+    if not outcome.reached:
+        not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
+        return True
+    if name in context.unwell and outcome.result is not Input.NOT_SENT:
+        reached(context, tx, name, now)
+        return True
+    return False
+
+
+def due(message: Message, policy: Policy, now: datetime) -> Decision | None:
+    """Whether its time is over; None: it is to be sent."""
+    return woken(life_of(message), policy, now)
+
+
+def give_up(
+    context: Context, message: Message, work: Work, decision: Decision, now: datetime
+) -> Step:
+    """The step that ends a message for want of retries or time."""
+    stage = decision.life.stage
+    said = SAID.get(stage, "")
+    detail = f"{said}; at last: {message.detail}" if message.detail else said
+    code = message.error_code if stage is Stage.FAILED else CODES.get(stage)
+    reason = Reason(code, detail, message.peer)
+
+    def step(tx: Transaction) -> Done | None:
+        args = (context, tx, message, decision, now, reason, work.id)
+        alone = not shares_row(message)
+        if not apply(*args, owner=work.owner, alone=alone):
+            if not alone:
+                return None
+            # A receipt came meanwhile, or somebody began anew.
+            fresh = tx.message(message.side, message.message_id)
+            if fresh is None or life_of(fresh).stage not in AT_WORK:
+                tx.finish_work(work.id, work.owner)
+            else:
+                tx.postpone_work(work.id, now, owner=work.owner)
+            return None
+        state = STATES[decision.life.stage]
+        return Done(state, message.peer, message.detail, decision.halted)
+
+    return step
+
+
+def left_behind(
+    tx: Transaction,
+    message: Message,
+    work: Work,
+    now: datetime,
+    why: str = "the node stopped while it was sending",
+) -> Message | None:
+    """Nobody knows what came of an attempt: the journal says that it may have left.
+
+    The message if it is to be sent again, by whoever has the work; None: it is at rest.
+    """
+    if message.part_of is not None and message.envelope is None:
+        # A fragment that was not made yet.
+        return message
+    number = message.attempts + 1
+    tx.record(
+        (
+            about(
+                message,
+                left_as(message, number),
+                now,
+                attempt=number,
+                envelope=message.bundle or message.message_id,
+                peer=message.peer,
+                detail=why,
+                evidence=signed(message),
+            ),
+        )
+    )
+    if message.state not in (State.READY, State.WAITING):
+        tx.change_message(message.side, message.message_id, (message.state,), attempts=number)
+        if message.bundle is None:
+            _leave(tx, message, work)
+        return None
+    life = interrupted(life_of(message), min(work.due_at, now))
+    tx.change_message(
+        message.side,
+        message.message_id,
+        (message.state,),
+        state=STATES[life.stage],
+        attempts=number,
+        unanswered=life.unanswered,
+        first_sent_at=life.first_sent_at,
+        last_sent_at=life.last_sent_at,
+        timer=work.id,
+    )
+    if message.part_of is not None:
+        whole_left(tx, message, life, now)
+    return tx.message(message.side, message.message_id)

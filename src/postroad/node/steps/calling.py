@@ -1,0 +1,228 @@
+"""Receipts and errors that are not the response: sent to the partner as requests of their own."""
+
+import base64
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from postroad.agreement.channels import collected_at
+from postroad.agreement.ebxml import is_mail
+from postroad.agreement.matching import Match
+from postroad.agreement.places import direct_address, is_pulled, is_response
+from postroad.agreement.reply_patterns import errors_channel, receipts_channel
+from postroad.msh.answers import Answer
+from postroad.msh.outbound import wire_form
+from postroad.msh.selecting import signal_items
+from postroad.node.base.context import Context
+from postroad.node.base.journaling import about, place
+from postroad.node.steps.mailing import Mailing
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Offer, Side, State, Work
+from postroad.transport.http_client import Client
+from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
+from postroad.transport.tls import TlsProfile
+from postroad.wire.ebms3 import SignalMessage, UserMessage
+from postroad.wire.soap import SoapVersion
+
+SOON: Final = timedelta(seconds=5)
+"""A receipt for which no PullRequest comes by in that time calls back."""
+_FIRST_WAIT: Final = timedelta(seconds=1)
+_LONGEST_WAIT: Final = timedelta(hours=1)
+_MOST_ATTEMPTS: Final = 20
+SENT: Final = {"receipt": "receipt_sent", "acknowledgment": "acked"}
+"""The journal's words for signals that left."""
+_log = logging.getLogger("postroad.call")
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A signal to be sent, as the work keeps it."""
+
+    url: str
+    kind: str
+    signal_id: str
+    content_type: str
+    envelope: str
+    pmode: str
+    soap_action: str | None = None
+    leg: int = 1
+
+
+class Riding(msgspec.Struct, frozen=True):
+    """A receipt that may ride on the next PullRequest."""
+
+    work: int
+    """What sends it if it does not."""
+    message_id: str
+    signal: SignalMessage
+
+
+def way_back(
+    context: Context, match: Match, answer: Answer, message: UserMessage
+) -> Work | Offer | None:
+    """What brings a signal to who sent the message: a call, or its place in a channel.
+
+    None when no P-Mode says where to. [P2-6.5-02] [P2-6.7.1-01]
+    """
+    channel = (receipts_channel if answer.kind == "receipt" else errors_channel)(match.leg)
+    if channel is None:
+        return call_back(context, match, answer, message)
+    ref = message.message_info.message_id
+    place = (channel, match.pmode.id)
+    return Offer(*place, answer.signal_id, context.clock(), signal_items(ref), about=ref)
+
+
+def call_back(context: Context, match: Match, answer: Answer, message: UserMessage) -> Work | None:
+    """The work of sending a signal to the partner; None when no P-Mode says where to."""
+    url = _receipts_to(match) if answer.kind == "receipt" else _errors_to(match)
+    if url is None:
+        _log.error(
+            "a signal has no way back: set SendReceipt.ReplyTo or ReceiverErrorsTo",
+            extra={"message_id": message.message_info.message_id, "pmode": match.pmode.id},
+        )
+        return None
+    call = Call(
+        url,
+        answer.kind,
+        answer.signal_id,
+        answer.content_type,
+        base64.b64encode(answer.envelope).decode(),
+        match.pmode.id,
+        leg=match.number,
+    )
+    now = context.clock()
+    data = msgspec.json.encode(call)
+    return Work("signal", message.message_info.message_id, now, data)
+
+
+def _receipts_to(match: Match) -> str | None:
+    """ReplyTo, the sender's own address, or where the message was fetched from. [P2-6.7.1-04]"""
+    asked = match.leg.security.send_receipt if match.leg.security else None
+    if asked is not None and asked.reply_to:
+        return asked.reply_to
+    pmode, index = match.pmode, match.number - 1
+    direct = direct_address(pmode, index)
+    if direct is not None:
+        return direct
+    fetched = is_pulled(pmode, index) or is_response(pmode, index)
+    return collected_at(pmode, match.leg) if fetched else None
+
+
+def _errors_to(match: Match) -> str | None:
+    report = match.leg.error_handling.report if match.leg.error_handling else None
+    named = report.receiver_errors_to.value if report and report.receiver_errors_to else ()
+    return named[0] if named else _receipts_to(match)
+
+
+def gone(
+    tx: Transaction, message: Message, event: str, signal_id: str, peer: str | None, now: datetime
+) -> None:
+    """A signal about a message left, and was taken: the journal is told."""
+    kept = [
+        one.envelope
+        for one in tx.signals(Side.RECEIVING, message.message_id)
+        if one.signal_id == signal_id
+    ]
+    evidence = place(kept[0]) if kept else None
+    tx.record((about(message, event, now, signal_id=signal_id, peer=peer, evidence=evidence),))
+
+
+def ridden(tx: Transaction, one: Riding, peer: str, now: datetime) -> None:
+    """A receipt was taken with a PullRequest: nobody need call back."""
+    message = tx.message(Side.RECEIVING, one.message_id)
+    if message is None or tx.work(one.work) is None:
+        return
+    gone(tx, message, SENT["receipt"], one.signal.message_info.message_id, peer, now)
+    tx.finish_work(one.work)
+
+
+class Calling:
+    """Sends signals, again and again until the partner takes them."""
+
+    def __init__(self, context: Context, client: Client, mail: Mailing) -> None:
+        self._context = context
+        self._client = client
+        self._mail = mail
+        http = context.config.http
+        self._timeouts = Timeouts(
+            connect=http.connect_timeout.total_seconds(),
+            answer=http.answer_timeout.total_seconds(),
+        )
+
+    async def perform(self, work: Work) -> None:
+        call = msgspec.json.decode(work.data, type=Call)
+        try:
+            trouble = await self._send(call)
+        except TransportFailure as failure:
+            trouble = failure.reason
+        if trouble is not None:
+            await self._again(work, call, trouble)
+            return
+        await self._context.store.run(lambda tx: self._done(tx, work, call))
+
+    async def _send(self, call: Call) -> str | None:
+        """Why the partner did not take it, if so."""
+        envelope = base64.b64decode(call.envelope)
+        if is_mail(call.url):
+            form = wire_form(SoapVersion.SOAP_11, envelope, (), None)
+            await self._mail.send(form, call.url, call.signal_id)
+            return None
+        reply = await self._client.post(
+            Outgoing(
+                call.url,
+                call.content_type,
+                envelope,
+                () if call.soap_action is None else (("SOAPAction", call.soap_action),),
+                tls=self._tls(call),
+                timeouts=self._timeouts,
+            )
+        )
+        return None if reply.status < 400 else f"the partner answered HTTP {reply.status}"
+
+    def _tls(self, call: Call) -> TlsProfile | None:
+        return self._context.in_force.tls(call.pmode, call.leg)
+
+    def _done(self, tx: Transaction, work: Work, call: Call) -> None:
+        message = tx.message(Side.RECEIVING, work.message_id)
+        refused = message is not None and message.state is State.REJECTED
+        if message is not None and not refused and call.kind in SENT:
+            now = self._context.clock()
+            gone(tx, message, SENT[call.kind], call.signal_id, call.url, now)
+        tx.finish_work(work.id, work.owner)
+
+    async def _again(self, work: Work, call: Call, why: str) -> None:
+        """Try later; after many times give up, and say so."""
+        now = self._context.clock()
+        _log.warning(
+            "signal not taken",
+            extra={"message_id": work.message_id, "peer": call.url, "detail": why},
+        )
+        wait = min(_FIRST_WAIT * 2 ** min(work.attempt, _MOST_ATTEMPTS), _LONGEST_WAIT)
+
+        def step(tx: Transaction) -> None:
+            if work.attempt + 1 < _MOST_ATTEMPTS:
+                tx.postpone_work(work.id, now + wait, owner=work.owner)
+                return
+            sides = (Side.RECEIVING, Side.FORWARDING, Side.SENDING)
+            rows = (tx.message(side, work.message_id) for side in sides)
+            message = next((one for one in rows if one is not None), None)
+            if message is not None:
+                detail = f"the {call.kind} could not be sent: {why}"
+                tx.record(
+                    (
+                        about(
+                            message,
+                            "error_raised",
+                            now,
+                            error_code="EBMS:0005",
+                            severity="failure",
+                            detail=detail,
+                            signal_id=call.signal_id,
+                            peer=call.url,
+                        ),
+                    )
+                )
+            tx.finish_work(work.id, work.owner)
+
+        await self._context.store.run(step)

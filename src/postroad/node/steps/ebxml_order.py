@@ -1,0 +1,120 @@
+"""Numbers that keep messages in order: given to what is sent, and looked at in what comes.
+
+In a conversation (0.98b, 8.4.8), and over a link (draft 001). They are kept by the store, in the
+step that uses them.
+"""
+
+import contextlib
+from datetime import datetime
+
+import msgspec
+
+from postroad.agreement.ebxml import is_mail
+from postroad.node.base.context import Context
+from postroad.node.base.own_address import own_address
+from postroad.node.service import Refused
+from postroad.node.settings.in_force import Sending
+from postroad.reliability import order
+from postroad.reliability.delivery import Stage
+from postroad.reliability.link import next_number
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Side, State
+
+_WITHDRAWN = (Stage.FAILED, Stage.EXPIRED)
+"""Ends of a message that certainly did not arrive."""
+
+
+def link_of(context: Context, sending: Sending) -> str:
+    """What draft 001 numbers: from our address to the partner's, so by transport too."""
+    own = own_address(context, sending.match.leg, is_mail(sending.address))
+    return f"link:{own}\0{sending.address}"
+
+
+def conversation_of(message: Message) -> str:
+    """What has numbers of its own: a conversation of two parties."""
+    return f"{message.from_party}\0{message.to_party}\0{message.conversation_id}"
+
+
+def _conversation(message: Message) -> str:
+    return f"numbers:{conversation_of(message)}"
+
+
+def numbered(
+    context: Context, tx: Transaction, message: Message, sending: Sending, now: datetime
+) -> order.SequenceNumber | None:
+    """The number of a message whose turn has come: the one it has, or the next.
+
+    Only one of a lane has its turn, so everything before it is acknowledged or given up.
+    """
+    if sending.linked:
+        _over_link(context, tx, message, sending, now)
+        return None
+    name = _conversation(message)
+    known = tx.state(name)
+    numbering = msgspec.json.decode(known, type=order.Numbering) if known else order.Numbering()
+    if message.sequence_number is not None:
+        first = message.sequence_number == 0 and numbering.position == 1
+        status = order.Status.RESET if first else order.Status.CONTINUE
+        return order.SequenceNumber(message.sequence_number, status)
+    number, numbering = order.number_next(numbering, 0)
+    tx.set_state(name, msgspec.json.encode(numbering), now)
+    _note(tx, message, number.value)
+    return number
+
+
+def _over_link(
+    context: Context, tx: Transaction, message: Message, sending: Sending, now: datetime
+) -> None:
+    """[RM001-2.2.3-06] [RM001-2.3-04]"""
+    if message.sequence_number is not None:
+        return
+    _note(tx, message, next_over_link(context, tx, sending, now))
+
+
+def next_over_link(context: Context, tx: Transaction, sending: Sending, now: datetime) -> int:
+    """The next number of a link."""
+    name = link_of(context, sending)
+    known = tx.state(name)
+    number = next_number(int(known) if known else None)
+    tx.set_state(name, str(number).encode(), now)
+    return number
+
+
+def _note(tx: Transaction, message: Message, number: int) -> None:
+    tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), sequence_number=number)
+
+
+def given_up(
+    context: Context,
+    tx: Transaction,
+    message: Message,
+    stage: Stage,
+    not_received: bool,
+    never_left: bool,
+    now: datetime,
+) -> None:
+    """A message that certainly did not arrive gives its number back, and leaves no hole."""
+    if message.sequence_number is None:
+        return
+    doubtful = stage is Stage.IN_DOUBT and message.side is Side.FORWARDING
+    over = stage in _WITHDRAWN or (stage is Stage.SETTLED and not_received)
+    if not over and not doubtful:
+        return
+    with contextlib.suppress(Refused):
+        sending = context.in_force.forwarding(message.pmode or "", message.leg)
+        if sending.linked:
+            # Whether the Receiver counted a refused number nobody knows: it always takes 1.
+            tx.set_state(link_of(context, sending), None, now)
+            return
+    if not over or message.side is Side.FORWARDING:
+        return
+    name = _conversation(message)
+    known = tx.state(name)
+    if known is None:
+        return
+    # Of what left nobody is quite sure: the next one begins with a Reset, which is always taken.
+    numbering = order.Numbering()
+    if never_left:
+        given = msgspec.json.decode(known, type=order.Numbering)
+        numbering = order.withdraw(given, order.SequenceNumber(message.sequence_number))
+    tx.set_state(name, msgspec.json.encode(numbering), now)

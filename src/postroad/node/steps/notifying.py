@@ -1,0 +1,322 @@
+"""Telling the application what happened: arrivals, receipts and failures, as calls to its webhook.
+
+A call is work like any other: written in the step that it tells of, tried until it is taken, and
+in order for each message. What it tells is what the journal said at that time, however late the
+call is made.
+
+What the application answers to the call may be its reply to a request of a two-way exchange.
+"""
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace as changed
+
+from postroad.agreement.ebxml import order_scope
+from postroad.agreement.pmode import Report
+from postroad.node.base.context import Context
+from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
+from postroad.node.settings.config_groups import Webhook
+from postroad.node.steps.webhook_signature import HEADER, sign_webhook
+from postroad.reliability.delivery import KINDS, Stage
+from postroad.store.records import Message, Notice, Recorded, Side, State, Work
+from postroad.transport.http_client import Client
+from postroad.transport.http_outgoing import Outgoing, Reply, Timeouts, TransportFailure
+from postroad.wire.content import BytesContent
+from postroad.wire.limits import MIB
+
+EVENTS: Final = {
+    State.DELIVERED: "received",
+    State.ACKNOWLEDGED: "receipt",
+    State.FAILED: "failed",
+    State.EXPIRED: "failed",
+    State.IN_DOUBT: "in_doubt",
+    State.SUSPENDED: "suspended",
+    State.SETTLED: "settled",
+    State.REJECTED: "failed",
+}
+"""What the application is told when a message comes to a state."""
+_PROCESS_ERRORS: Final = ("error_received", "error_raised")
+"""Events of errors that a partner or this node found, rather than of a connection that failed."""
+_TROUBLES: Final = ("failed", "in_doubt", "suspended", "settled")
+_LONGEST_CALL: Final = 30.0
+"""Seconds. An application that takes longer should answer first and work afterwards."""
+_MOST_DOUBLINGS: Final = 40
+REPLY_HEADER: Final = "Postroad-Reply"
+"""With `yes` in it the body of an answer is the reply to the message that was told."""
+REPLY_REFUSED: Final = "reply_refused"
+_MOST_REPLY: Final = MIB
+_log = logging.getLogger("postroad.webhook")
+
+
+SendReply = Callable[[str, Submission], Awaitable[Submitted]]
+"""Answers a message of the inbox."""
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """What is to be told, as the work keeps it; the rest is with the message and the journal."""
+
+    delivery_id: str
+    event: str
+    at: datetime
+    side: Side
+    state: State
+
+
+def notification(context: Context, message: Message, state: State, now: datetime) -> list[Work]:
+    """The work of telling, if the application wants to know."""
+    webhook = context.config.webhook
+    event = EVENTS.get(state)
+    if webhook is None or event is None or event not in webhook.events:
+        return []
+    if not may_be_told(context, message, state):
+        return []
+    told = Notification(
+        _delivery_id(context.config.node, message, state, now), event, now, message.side, state
+    )
+    return [
+        Work(
+            "notify",
+            message.message_id,
+            now,
+            msgspec.json.encode(told),
+            lane=f"notify:{_ordered(context, message)}",
+        )
+    ]
+
+
+def _ordered(context: Context, message: Message) -> str:
+    """What is told in order: all of a message, or of what the P-Mode delivers in order."""
+    match = context.in_force.match(message.pmode, message.leg)
+    scope = order_scope(match.leg) if match is not None else None
+    if scope is None or message.side is not Side.RECEIVING:
+        return message.message_id
+    if match is not None and match.leg.ebxml is not None:
+        return f"{message.from_party}\0{message.conversation_id}"
+    return order_of(message, scope)
+
+
+def order_of(message: Message, scope: str) -> str:
+    """What messages have in common that keep their order: a P-Mode, or a conversation in it."""
+    if scope == "pmode":
+        return f"{message.pmode}"
+    return f"{message.pmode}\0{message.from_party}\0{message.conversation_id}"
+
+
+def _delivery_id(node: str, message: Message, state: State, now: datetime) -> str:
+    """The same in every attempt, and when a step is run again."""
+    said = (node, message.side.value, message.message_id, state.value, now.isoformat())
+    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:32]
+
+
+def _report(context: Context, message: Message) -> Report | None:
+    match = context.in_force.match(message.pmode, message.leg)
+    handling = match.leg.error_handling if match else None
+    return handling.report if handling else None
+
+
+def may_be_told(context: Context, message: Message, state: State) -> bool:
+    """Whether the P-Mode has the application told of a state."""
+    return _may_be_told(_report(context, message), state)
+
+
+def _may_be_told(report: Report | None, state: State) -> bool:
+    """What the P-Mode says about telling of errors (Core D.3.4).
+
+    A sender is told unless it is agreed otherwise. What was refused never became a message for the
+    receiving application, so it is told only where that is asked for.
+    """
+    if state is State.REJECTED:
+        return report is not None and report.process_error_notify_consumer is True
+    if report is None or state not in (State.FAILED, State.EXPIRED, State.IN_DOUBT):
+        return True
+    deliveries = report.delivery_failures_notify_producer is not False
+    if state is State.IN_DOUBT:
+        return deliveries and report.missing_receipt_notify_producer is not False
+    processes = report.process_error_notify_producer is not False
+    return deliveries or (processes and state is State.FAILED)
+
+
+class _Kept:
+    """The body of an answer, as much as a reply may have of it and a little more."""
+
+    def __init__(self) -> None:
+        self.body = b""
+
+    def reader(self, content_type: str) -> "_Kept":
+        self.body = b""
+        return self
+
+    def __call__(self, data: bytes) -> None:
+        if len(self.body) <= _MOST_REPLY:
+            self.body += data[: _MOST_REPLY + 1]
+
+
+class Notifier:
+    """Calls the webhook, again and again until the application takes it."""
+
+    def __init__(self, context: Context, client: Client, reply: SendReply | None = None) -> None:
+        self._context = context
+        self._client = client
+        self._reply = reply
+
+    async def perform(self, work: Work) -> None:
+        """One call: taken, tried again later, or given up."""
+        context = self._context
+        webhook = context.config.webhook
+        told = msgspec.json.decode(work.data, type=Notification)
+        message = await context.store.look(
+            lambda reader: reader.message(told.side, work.message_id)
+        )
+        then = [
+            one
+            for one in await context.store.look(lambda reader: reader.events(work.message_id))
+            if one.event.at == told.at and one.event.side == told.side
+        ]
+        if webhook is None or (message and not self._is_wanted(message, told, then)):
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            return
+        body = msgspec.json.encode(_facts(context.config.node, work, told, message, then))
+        answer = await self._call(webhook, body)
+        why = answer if isinstance(answer, str) else await self._replied(work, told, answer)
+        if why is None:
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            context.count("webhook_calls", outcome="taken")
+            return
+        await self._again(webhook, work, told, why)
+
+    def _is_wanted(self, message: Message, told: Notification, then: list[Recorded]) -> bool:
+        """Of failures, the P-Mode tells apart what a connection did and what a partner found."""
+        report = _report(self._context, message)
+        if told.state is not State.FAILED or report is None:
+            return True
+        if any(one.event.event in _PROCESS_ERRORS for one in then):
+            return report.process_error_notify_producer is not False
+        return report.delivery_failures_notify_producer is not False
+
+    async def _replied(self, work: Work, told: Notification, answer: Reply) -> str | None:
+        """Send what the application answered, where it says that this is its reply.
+
+        Why it cannot be sent now, if so: the call is made again. A reply that is refused is told as
+        a notice. The same call gives the same reply, however often it is made.
+        """
+        context, name = self._context, work.message_id
+        said = dict(answer.headers).get(REPLY_HEADER.lower(), "")
+        if said.strip().lower() != "yes" or self._reply is None:
+            return None
+        reply_id = f"{told.delivery_id}@{context.host}"
+        kind = answer.content_type or "application/octet-stream"
+        payload = SubmittedPayload(
+            BytesContent(answer.body), hashlib.sha256(answer.body).digest(), kind
+        )
+        given = Submission("", (payload,) if answer.body else (), reply_id)
+        try:
+            if len(answer.body) > _MOST_REPLY:
+                raise Refused(413, "it is larger than 1 MiB; give such a reply through REST")
+            await self._reply(name, given)
+        except Refused as refused:
+            before = await context.store.look(lambda reader: reader.message(told.side, name))
+            if before is not None and before.reply_message_id == reply_id:
+                return None
+            if refused.status >= 500:
+                return f"the reply cannot be sent now: {refused.detail}"
+            _log.error("the reply is refused", extra={"message_id": name, "detail": str(refused)})
+            event = (REPLY_REFUSED, told.state, "Error", refused.code)
+            detail = f"the reply to it is refused: {refused.detail}"
+            notice = Notice(name, context.clock(), *event, detail)
+            await context.store.run(lambda tx: tx.add_notice(notice))
+        return None
+
+    async def _call(self, webhook: Webhook, body: bytes) -> str | Reply:
+        """Make the call: what the application answered, or why it was not taken."""
+        context = self._context
+        secret = context.in_force.keyring.webhook_secret
+        headers = ((HEADER, sign_webhook(body, secret, context.clock())),) if secret else ()
+        timeouts = Timeouts(
+            connect=context.config.http.connect_timeout.total_seconds(),
+            answer=_LONGEST_CALL,
+            total=_LONGEST_CALL,
+        )
+        kept = _Kept()
+        request = Outgoing(
+            webhook.url, "application/json", body, headers, timeouts=timeouts, reader=kept.reader
+        )
+        try:
+            reply = await self._client.post(request)
+        except TransportFailure as failure:
+            return failure.reason
+        if 200 <= reply.status < 300:
+            return changed(reply, body=kept.body)
+        return f"the application answered HTTP {reply.status}"
+
+    async def _again(self, webhook: Webhook, work: Work, told: Notification, why: str) -> None:
+        """Later once more; after the last time never."""
+        context = self._context
+        about = {
+            "message_id": work.message_id,
+            "delivery_id": told.delivery_id,
+            "peer": webhook.url.partition("?")[0],
+            "detail": why,
+        }
+        tried = work.attempt + 1
+        if tried >= webhook.attempts:
+            _log.error(f"given up telling of {told.event} after {tried} attempts", extra=about)
+            context.count("webhook_calls", outcome="given_up")
+            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            return
+        _log.warning(f"not told of {told.event} yet", extra=about)
+        context.count("webhook_calls", outcome="failed")
+        due = context.clock() + _wait(webhook, work.attempt)
+        await context.store.run(lambda tx: tx.postpone_work(work.id, due, owner=work.owner))
+
+
+def _wait(webhook: Webhook, failures: int) -> timedelta:
+    """Doubling from the first interval to the longest."""
+    first, longest = (
+        one.total_seconds() for one in (webhook.first_interval, webhook.longest_interval)
+    )
+    return timedelta(seconds=min(first * 2.0 ** min(failures, _MOST_DOUBLINGS), longest))
+
+
+def _facts(
+    node: str, work: Work, told: Notification, message: Message | None, then: list[Recorded]
+) -> dict[str, Any]:
+    """The body of a call. The message may be gone by now: then only what the work kept is told."""
+    wrong = next((one.event for one in reversed(then) if one.event.error_code), None)
+    wrong = wrong or next((one.event for one in reversed(then) if one.event.detail), None)
+    failed = told.event in _TROUBLES and wrong is not None
+    kind = KINDS.get(Stage(told.state)) if told.side is Side.SENDING and failed else None
+    return {
+        "delivery_id": told.delivery_id,
+        "attempt": work.attempt + 1,
+        "event": told.event,
+        "at": told.at,
+        "node": node,
+        "message_id": work.message_id,
+        "side": told.side.value,
+        "state": told.state.value,
+        "severity": kind,
+        "pmode": message.pmode if message else None,
+        "from": message.from_party if message else None,
+        "to": message.to_party if message else None,
+        "service": message.service if message else None,
+        "action": message.action if message else None,
+        "conversation_id": message.conversation_id if message else None,
+        "ref_to_message_id": message.ref_to_message_id if message else None,
+        "error_code": wrong.error_code if failed and wrong else None,
+        "detail": wrong.detail if failed and wrong else None,
+        "parts": [
+            {
+                "content_id": part.content_id,
+                "media_type": part.media_type,
+                "size": part.size,
+                "sha256": part.sha256,
+                "file_name": part.file_name,
+            }
+            for part in (message.parts if message else ())
+        ],
+    }

@@ -1,0 +1,114 @@
+"""How it stands with partners: paused after failures, suspended, and well again.
+
+What is kept of a partner is kept by the store; `Context.unwell` repeats it in memory, so that a
+message to a partner with whom all is well costs nothing here.
+"""
+
+from datetime import datetime, timedelta
+
+from postroad.node.base.context import Context
+from postroad.reliability.breaker import (
+    Breaker,
+    Gate,
+    Partner,
+    asked,
+    failed,
+    halted,
+    probed,
+    resumed,
+)
+from postroad.reliability.breaker import reached as well_again
+from postroad.store.interface import Transaction
+from postroad.store.records import Event
+
+
+def breaker_of(context: Context) -> Breaker:
+    given = context.config.send.breaker
+    return Breaker(given.failures, given.pause, given.longest_pause)
+
+
+def not_reached(
+    context: Context, tx: Transaction, name: str, now: datetime, why: str, peer: str | None
+) -> None:
+    """An attempt did not reach the partner: after several in a row it is paused."""
+    before = tx.partner(name)
+    after = failed(before, breaker_of(context), now, why)
+    _changed(context, tx, before, after, now, peer)
+
+
+def reached(context: Context, tx: Transaction, name: str, now: datetime) -> None:
+    """An attempt reached the partner: whatever waits for it can go."""
+    before = tx.partner(name)
+    _changed(context, tx, before, well_again(before), now, None)
+
+
+def left_alone(
+    context: Context, tx: Transaction, name: str, now: datetime, wait: timedelta, why: str
+) -> None:
+    """The partner said that it wants nothing for a time: a Transient Error of draft 001."""
+    before = tx.partner(name)
+    _changed(context, tx, before, asked(before, now, wait, why), now, None)
+
+
+def halt(context: Context, tx: Transaction, name: str, now: datetime, why: str) -> None:
+    """Nothing is sent to the partner until somebody resumes. [RM001-2.6.8-01] [RM001-2.6.8-02]"""
+    before = tx.partner(name)
+    _changed(context, tx, before, halted(before, now, why), now, None)
+
+
+def resume(context: Context, tx: Transaction, name: str, now: datetime) -> bool:
+    """An administrator resumes; False when nothing was paused or suspended."""
+    before = tx.partner(name)
+    after = resumed(before)
+    if after is None:
+        return False
+    _changed(context, tx, before, after, now, None)
+    return True
+
+
+def probe(context: Context, tx: Transaction, partner: Partner, now: datetime) -> bool:
+    """Whether one message may try now; if so it is noted that one does."""
+    after = probed(partner, now, context.config.send.lease)
+    if after is None:
+        return False
+    tx.set_partner(after)
+    return True
+
+
+def _changed(
+    context: Context,
+    tx: Transaction,
+    before: Partner,
+    after: Partner,
+    now: datetime,
+    peer: str | None,
+) -> None:
+    if after == before:
+        return
+    tx.set_partner(after)
+    event = _event(before, after)
+    if event is not None:
+        said = after.detail if event == "suspended" else "the partner is served again"
+        if after.gate is Gate.PAUSED and after.until is not None:
+            said = f"{said}; next attempt at {after.until:%Y-%m-%dT%H:%M:%SZ}"
+        tx.record(
+            (
+                Event(
+                    now,
+                    context.party,
+                    event,
+                    to_party=after.name,
+                    detail=said,
+                    peer=peer,
+                ),
+            )
+        )
+
+
+def _event(before: Partner, after: Partner) -> str | None:
+    """suspended when it is left alone from now on, resumed when it is served again."""
+    if after.gate is before.gate:
+        return None
+    if after.gate is Gate.FLOWING:
+        return "resumed"
+    return "suspended" if Gate.FLOWING is before.gate or after.gate is Gate.SUSPENDED else None

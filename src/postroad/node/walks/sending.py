@@ -1,0 +1,408 @@
+"""Sending: what is claimed is tried when it is due, and what follows is committed.
+
+It goes with the bytes that were kept, the first time and every time after (`walks.posting`). What
+follows from the outcome is decided in `steps.attempts`.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace as changed
+
+from postroad.agreement.waiting import Policy
+from postroad.msh.outbound import WireForm
+from postroad.node.base.context import Context
+from postroad.node.base.in_one_step import InOneStep
+from postroad.node.base.together import Together
+from postroad.node.base.turns import Turns
+from postroad.node.bundles.outcome import attempt_all, give_up_all, unit_ids, units_of
+from postroad.node.hub.carrying import Carrying
+from postroad.node.hub.forwarding import station_of
+from postroad.node.large.fragmenting import Fragmenting
+from postroad.node.service import Refused
+from postroad.node.settings.in_force import Sending
+from postroad.node.steps.attempts import Outcome, Step, attempt, due, give_up, on_next_way
+from postroad.node.steps.good_end import Ending, GoodEnd, is_good
+from postroad.node.steps.mailing import Mailing
+from postroad.node.steps.outcome import Done
+from postroad.node.steps.wsrm_states import is_ready
+from postroad.node.steps.wsrm_states import packed as packed_in
+from postroad.node.walks.posting import Outgoing, Posting, not_sent
+from postroad.node.walks.wsrm_repackaging import repackaged
+from postroad.node.wsrm.asking import NoSequence
+from postroad.node.wsrm.source import Sequences, key_of
+from postroad.reliability.delivery import Input
+from postroad.reliability.schedule import ONCE, SIGNALS, ends_at
+from postroad.store.interface import StoreError, Transaction
+from postroad.store.records import Message, Side, State, Work
+from postroad.transport.http_client import Client
+from postroad.transport.http_outgoing import Timeouts
+
+_FRAGMENTS: Final = 4
+"""Fragments on their way to a partner at once: each fills the line by itself."""
+_SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
+_log = logging.getLogger("postroad.send")
+
+
+Good = tuple[Message, Work, Sending, Outcome, datetime, bool]
+"""A message that came to a good end, its work, how it was sent, its receipt, when it was sent, and
+whether that was a probe."""
+
+
+class Sender:
+    """Sends what is ready, so many at a time."""
+
+    def __init__(self, context: Context, client: Client, mail: Mailing) -> None:
+        self._context = context
+        self._fragmenting = Fragmenting(context)
+        http = context.config.http
+        timeouts = Timeouts(
+            connect=http.connect_timeout.total_seconds(),
+            answer=http.answer_timeout.total_seconds(),
+        )
+        self._posting = Posting(context, client, mail, self._fragmenting, timeouts)
+        self._prepare: Together[tuple[Outgoing, Sending, str, datetime], WireForm] = Together(
+            lambda given: self._posting.form(*given)
+        )
+        self._end_well: InOneStep[Good, Done | None] = InOneStep(
+            context.store, self._attempts_ended, lambda tx, one: self._after(*one)(tx)
+        )
+        self._carrying = Carrying(context, client, timeouts, station_of(context))
+        self.sequences = Sequences(context, client)
+        parallel = context.config.send.parallel
+        self._turns: Turns[Outgoing] = Turns(parallel)
+        self._fragments: Turns[Outgoing] = Turns(min(parallel, _FRAGMENTS))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = False
+
+    def start(self) -> None:
+        self._open = True
+
+    async def stop(self) -> None:
+        """Finish what is being sent; what was not begun stays for the next start."""
+        self._open = False
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def has_room(self, partner: str) -> bool:
+        return self._open and self._turns.has_room(partner)
+
+    def room(self) -> int:
+        """How many more messages could be taken now."""
+        return self._turns.room() if self._open else 0
+
+    def full(self) -> tuple[str, ...]:
+        """Partners for whom no more is to be fetched now."""
+        return self._turns.full() + self._fragments.full()
+
+    def claimed(self, work: Work, now: datetime) -> Work:
+        """The work as this process has it."""
+        return changed(work, owner=self._context.owner, lease_until=now + self._context.lease)
+
+    def take(self, outgoing: Outgoing) -> None:
+        """Send it as soon as there is a place on the wire."""
+        self._context.in_hand.add(outgoing.work.id)
+        message, turns = outgoing.message, self._turns_of(outgoing)
+        turns.add(message.partner, outgoing)
+        self._begin(turns, message.partner)
+
+    def _turns_of(self, outgoing: Outgoing) -> Turns[Outgoing]:
+        """Fragments take turns among themselves, so that they hold up no other message."""
+        return self._turns if outgoing.message.part_of is None else self._fragments
+
+    def _begin(self, turns: Turns[Outgoing], partner: str) -> None:
+        while self._open and (outgoing := turns.next(partner)) is not None:
+            task = asyncio.create_task(self._send(outgoing))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _end(self, outgoing: Outgoing) -> None:
+        """A place is free: for the same partner, or whoever waits for one."""
+        turns, partner = self._turns_of(outgoing), outgoing.message.partner
+        turns.done(partner)
+        self._begin(turns, partner)
+        for other in turns.ready():
+            self._begin(turns, other)
+
+    async def _send(self, outgoing: Outgoing) -> None:
+        """One message: the place on the wire is free again before the outcome is durable."""
+        try:
+            try:
+                step = await self._step(outgoing)
+            except StoreError:
+                raise
+            except Exception:
+                _log.exception("sending failed", extra={"message_id": outgoing.message.message_id})
+                step = self._unexpected(outgoing)
+            finally:
+                self._end(outgoing)
+            await self._settle(outgoing, step)
+        except StoreError as error:
+            _log.error(
+                "not recorded, it will be sent again",
+                extra={"message_id": outgoing.message.message_id, "detail": str(error)},
+            )
+            self._context.let_go[outgoing.work.id] = True
+        finally:
+            self._context.in_hand.discard(outgoing.work.id)
+
+    def _unexpected(self, outgoing: Outgoing) -> Step:
+        """Something went wrong that should not: an attempt like others, and it may have left."""
+        context, message = self._context, outgoing.message
+        said = "sending it failed unexpectedly; the log tells how"
+        outcome = Outcome(Input.UNANSWERED, None, "EBMS:0004", said, message.peer)
+        if message.route is not None:
+            return self._carrying.after(message, outgoing.work, outcome, context.clock())
+        sending = None
+        with contextlib.suppress(Refused):
+            sending = self._sending(message)
+        if outgoing.units:
+            outcomes = [outcome] * len(outgoing.units)
+            return attempt_all(
+                context, outgoing.units, outgoing.work, sending, outcomes, context.clock(), False
+            )
+        return attempt(context, message, outgoing.work, sending, outcome, context.clock(), False)
+
+    async def _step(self, outgoing: Outgoing) -> Step | Good:
+        """What is to be committed: after an attempt, or because none is due."""
+        context, message, work = self._context, outgoing.message, outgoing.work
+        began = context.clock()
+        if message.bundle is not None:
+            return await self._bundle_step(outgoing)
+        if message.state not in _SENDABLE:
+            return _none_due(work)
+        if message.route is not None:
+            return await self._carrying.step(message, work, probes=outgoing.probes)
+        try:
+            sending = self._sending(message)
+        except Refused as refused:
+            never = not_sent(refused.detail, message.peer, reached=True)
+            return attempt(context, message, work, None, never, began, hope=False)
+        return await self._one_step(outgoing, sending, began)
+
+    async def _bundle_step(self, outgoing: Outgoing) -> Step:
+        """The same for a bundle, by the P-Mode of its primary unit. [P2-3.2.2-08]"""
+        context, work = self._context, outgoing.work
+        began = context.clock()
+        outgoing = await self._gathered(outgoing)
+        units = outgoing.units
+        lead = next((one for one in units if one.state in _SENDABLE), None)
+        if lead is None:
+            return _none_due(work)
+        if outgoing.lacks_units:
+            said = "a message of its bundle was removed since: submit it under another id"
+            never = not_sent(said, lead.peer, reached=True)
+            return attempt_all(context, units, work, None, [never] * len(units), began, False)
+        try:
+            sending = self._sending(units[0])
+        except Refused as refused:
+            never = not_sent(refused.detail, lead.peer, reached=True)
+            return attempt_all(context, units, work, None, [never] * len(units), began, False)
+        units = tuple([on_next_way(one, sending) for one in units])
+        outgoing = changed(outgoing, message=units[0], units=units)
+        address = sending.addresses[min(lead.transport, len(sending.addresses) - 1)]
+        if any(due(one, sending.policy, began) for one in units if one.state in _SENDABLE):
+            return give_up_all(context, units, work, sending, began)
+        if context.is_paused(lead.partner) and not outgoing.probes:
+            if not sending.policy.fail_fast:
+                return _not_now(work, began)
+            outcomes = [not_sent(f"{lead.to_party} cannot be reached", address, reached=True)]
+            return self._all(outgoing, sending, outcomes * len(units), began)
+        try:
+            form = await self._prepare((outgoing, sending, address, began))
+        except StoreError as lost:
+            never = not_sent(f"it cannot be read: {lost}", address, reached=True)
+            return self._all(outgoing, sending, [never] * len(units), began)
+        outcomes = await self._posting.attempt_all(outgoing, sending, form, address)
+        length = form.length
+        told = [changed(one, peer=address, wire_bytes=length) for one in outcomes]
+        return self._all(outgoing, sending, told, began, sending.later)
+
+    def _all(
+        self,
+        outgoing: Outgoing,
+        sending: Sending,
+        outcomes: Sequence[Outcome],
+        began: datetime,
+        hope: bool = False,
+    ) -> Step:
+        units, work = outgoing.units, outgoing.work
+        args = (units, work, sending, outcomes, began, hope, outgoing.probes)
+        return attempt_all(self._context, *args)
+
+    async def _gathered(self, outgoing: Outgoing) -> Outgoing:
+        """A bundle with all its units, as the store has them now."""
+        if outgoing.units:
+            return outgoing
+        context = self._context
+        ids = unit_ids(context, outgoing.message)
+        units = await context.store.look(lambda reader: units_of(reader, ids))
+        return changed(outgoing, units=units, lacks_units=len(units) < len(ids))
+
+    async def _one_step(self, outgoing: Outgoing, sending: Sending, began: datetime) -> Step | Good:
+        context, message, work = self._context, outgoing.message, outgoing.work
+        message = on_next_way(message, sending)
+        if message is not outgoing.message:
+            outgoing = changed(outgoing, message=message)
+        address = sending.addresses[min(message.transport, len(sending.addresses) - 1)]
+        given_up = due(message, sending.policy, began)
+        if given_up is not None:
+            return give_up(context, message, work, given_up, began)
+        if work.expires_at is not None and work.expires_at <= began:
+            return _other_end(work, message, sending.policy, began)
+        if context.is_paused(message.partner) and not outgoing.probes:
+            if not sending.policy.fail_fast:
+                return _not_now(work, began)
+            never = not_sent(f"{message.to_party} cannot be reached", address, reached=True)
+            return attempt(context, message, work, sending, never, began, hope=False)
+        try:
+            if sending.reliable is not None:
+                outgoing = await self._in_sequence(outgoing, sending)
+            if message.part_of is not None:
+                made = await self._made(outgoing, sending)
+                if made is None:
+                    return _none_due(work)
+                outgoing, message = made, made.message
+            form = await self._prepare((outgoing, sending, address, began))
+        except StoreError as lost:
+            never = not_sent(f"it cannot be read: {lost}", address, reached=True)
+            return attempt(context, message, work, sending, never, began, hope=False)
+        except NoSequence as none:
+            never = changed(not_sent(none.detail, address, reached=True), error_code=none.code)
+            return attempt(context, message, work, sending, never, began, hope=False)
+        outcome = await self._posting.attempt(outgoing, sending, form, address)
+        if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
+            outcome = changed(outcome, result=Input.LEFT)
+        outcome = changed(outcome, peer=address, wire_bytes=form.length)
+        good = (message, work, sending, outcome, began, outgoing.probes)
+        return good if is_good(context, message, outcome) else self._after(*good)
+
+    def _after(
+        self,
+        message: Message,
+        work: Work,
+        sending: Sending,
+        outcome: Outcome,
+        began: datetime,
+        probes: bool,
+    ) -> Step:
+        """The step after an attempt."""
+        args = (message, work, sending, outcome, began, sending.later, probes)
+        return attempt(self._context, *args)
+
+    def _attempts_ended(self, tx: Transaction, ended: Sequence[Good]) -> list[Done | None]:
+        """What `_after` writes for each of those that came to a good end."""
+        context = self._context
+        endings = [Ending(message, outcome, began) for message, _, _, outcome, began, _ in ended]
+        if not GoodEnd(context, endings, context.clock()).write(tx):
+            return [self._after(*one)(tx) for one in ended]
+        tx.finish_works([work.id for _, work, *_ in ended], context.owner)
+        return [Done(State.ACKNOWLEDGED, one.outcome.peer) for one in endings]
+
+    async def _in_sequence(self, outgoing: Outgoing, sending: Sending) -> Outgoing:
+        """A message whose sequence is gone goes into the next one, under another number."""
+        context, message = self._context, outgoing.message
+        name, now = message.message_id, context.clock()
+        if await context.store.look(lambda reader: is_ready(reader, name, now)):
+            return outgoing
+        sent = self._posting.sent(outgoing).user_message
+        place = await self.sequences.place(name, key_of(sending, sent), sending)
+        if place.packed:
+            return outgoing
+        made = repackaged(context, message, sent, sending, place)
+
+        def step(tx: Transaction) -> Message | None:
+            before, stored = message.envelope, tx.keep(made.envelope)
+            if not tx.change_message(
+                Side.SENDING, name, _SENDABLE, envelope=stored, seal=made.seal
+            ):
+                tx.drop(stored)
+                return None
+            if before is not None:
+                tx.drop(before)
+            packed_in(tx, name, place, now)
+            return tx.message(Side.SENDING, name)
+
+        found = await context.store.run(step)
+        if found is None:
+            return outgoing
+        return changed(outgoing, message=found, sent=None, made=None)
+
+    async def _made(self, outgoing: Outgoing, sending: Sending) -> Outgoing | None:
+        """A fragment with its source, signed and durable; None: nobody needs it any more."""
+        found = await self._fragmenting.ready(outgoing.message, sending)
+        return None if found is None else changed(outgoing, whole=found[0], message=found[1])
+
+    def _sending(self, message: Message) -> Sending:
+        in_force = self._context.in_force
+        if message.side is not Side.FORWARDING:
+            return in_force.sending_of(message)
+        sending = in_force.forwarding(message.pmode or "", message.leg)
+        if not message.best_effort:
+            return sending
+        # Nobody sends a signal again when it is lost on the way, so it is tried for long.
+        policy = SIGNALS if message.signal else ONCE
+        return dataclasses.replace(sending, policy=policy, awaits=False, later=False)
+
+    async def _settle(self, outgoing: Outgoing, step: Step | Good) -> None:
+        """Make the outcome durable, and tell those who wait for it."""
+        context, message = self._context, outgoing.message
+        if isinstance(step, tuple):
+            done = await self._end_well(step)
+        else:
+            done = await context.store.run(step)
+        if done is None:
+            return
+        if done.partners_changed:
+            await context.look_at_partners()
+            context.work_came.set()
+        if outgoing.work.lane is not None or done.state in _SENDABLE:
+            # Somebody has to look when it, or what follows it, is due.
+            context.work_came.set()
+        context.count("send_attempts", outcome=done.state.value)
+        for one in outgoing.units or (message,):
+            context.settled.tell(one.part_of or one.message_id)
+        context.told()
+        _log.info(
+            done.state.value,
+            extra={"message_id": message.message_id, "peer": done.peer, "detail": done.detail},
+        )
+
+
+def _is_best_effort(message: Message, sending: Sending) -> bool:
+    """Whether it is sent once and nobody asks what became of it. [MS098-10.2.1-06]"""
+    return sending.dialect is not None and not sending.awaits and not message.signal
+
+
+def _none_due(work: Work) -> Step:
+    """The message came to rest by another way."""
+
+    def step(tx: Transaction) -> None:
+        tx.finish_work(work.id, work.owner)
+
+    return step
+
+
+def _not_now(work: Work, now: datetime) -> Step:
+    """The partner is paused: the message keeps its place, and no retry is used up."""
+
+    def step(tx: Transaction) -> None:
+        tx.postpone_work(work.id, now, owner=work.owner)
+
+    return step
+
+
+def _other_end(work: Work, message: Message, policy: Policy, now: datetime) -> Step:
+    """It was to end now, and the P-Mode says otherwise by now: it goes back to where it stood."""
+    end = ends_at(policy, message.created_at, message.first_sent_at)
+
+    def step(tx: Transaction) -> None:
+        tx.expire_work(work.id, end)
+        tx.postpone_work(work.id, now, owner=work.owner)
+
+    return step
