@@ -84,8 +84,9 @@ def _told() -> Iterator[str]:
     yield "Each with file and line. A value of a wrong form is told as in [P-Modes](#p-modes).\n"
     own = {".problem": Call(1, 2), "._problem": Call(1, 2), "_problem": Call(2, 3)}
     yield from _both(sentences("node/settings/config*.py", BREACHES | own))
-    yield from _both(sentences("node/settings/keyring.py", own))
-    yield from _both(sentences("node/settings/can_ship.py", own))
+    yield from _both(
+        sentences("node/settings/keyring.py", own) + sentences("node/settings/can_ship.py", own)
+    )
     yield from _list(*sentences("node/settings/config_groups.py", VALUES))
     yield "## P-Modes\n"
     yield "Each with file, line and parameter; `postroad pmode check` tells them all.\n"
@@ -157,7 +158,7 @@ def _by_code() -> Iterator[str]:
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     kinds = {"EbmsError": Call(1, code=0), ".add": Call(2, code=0)}
     for room in ("wire", "security", "agreement", "reliability", "msh", "node"):
-        for one in sentences(f"{room}/*.py", kinds):
+        for one in sentences(f"{room}/**/*.py", kinds):
             code = one.code if one.code in ERRORS else None
             if code is not None:
                 found[code][one.message] = None

@@ -13,8 +13,9 @@ from postroad.reliability.delivery import TABLE, Input, Stage
 from tests.conftest import PROJECT
 
 FOLDER: Final = PROJECT / "docs" / "pictures"
+SOURCE: Final = PROJECT / "src" / "postroad"
 _STEP: Final = re.compile(r"^(\d+)\. (.*(?:\n   .*)*)", re.MULTILINE)
-_PLACE: Final = re.compile(r"`(\w+)\.(\w+)[^`]*`")
+_PLACE: Final = re.compile(r"`(\w+)\.(\w+)(?:\.(\w+))?[^`]*`")
 _STYLE: Final = """\
 text { font: 13px sans-serif; fill: #222 }
 .small { font-size: 11px; fill: #555; paint-order: stroke; stroke: #fff; stroke-width: 3px }
@@ -65,9 +66,20 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", small: bool =
 
 def rooms() -> tuple[list[str], set[str]]:
     """The rooms from above to below, and those that are pure; as `lint-imports` checks them."""
-    contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    layers, pure, *_ = contracts["contracts"]
+    layers, pure, *_ = _contracts()
     return [_last(one) for one in layers["layers"]], {_last(one) for one in pure["source_modules"]}
+
+
+def floors() -> list[list[str]]:
+    """The floors of the node from above to below, each with what stands on it side by side."""
+    within = _contracts()[2]
+    return [[_last(one.strip()) for one in re.split("[|:]", row)] for row in within["layers"]]
+
+
+def _contracts() -> list[dict[str, list[str]]]:
+    told = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    contracts: list[dict[str, list[str]]] = told["tool"]["importlinter"]["contracts"]
+    return contracts
 
 
 def _last(module: str) -> str:
@@ -81,7 +93,11 @@ def steps(page: str, walk: str) -> list[list[tuple[str, str]]]:
     assert numbered is not None, walk
     known = {*rooms()[0], "store"}
     return [
-        [(room, module) for room, module in _PLACE.findall(one[2]) if room in known]
+        [
+            (room, below if (SOURCE / room / module).is_dir() else module)
+            for room, module, below in _PLACE.findall(one[2])
+            if room in known
+        ]
         for one in _STEP.finditer(numbered[1])
     ]
 
@@ -128,6 +144,20 @@ def draw_rooms() -> str:
         text(10, low + 14, "A room calls rooms below it, never above. Green: pure.", small=True)
     )
     return svg(540, low + 26, drawn)
+
+
+def draw_floors() -> str:
+    """The node's floors one above the other; what stands side by side does not know the other."""
+    drawn, wide = [], 520
+    for row, floor in enumerate(floors()):
+        y, share = 10 + row * 34, wide / len(floor)
+        for place, name in enumerate(floor):
+            x = 10 + place * share
+            drawn.append(box(x + 2, y, share - 4, 28))
+            folder = (SOURCE / "node" / name).is_dir()
+            shown = f"{name}/" if folder else f"{name}.py"
+            drawn.append(text(x + share / 2, y + 19, shown, anchor="middle"))
+    return svg(wide + 20, 10 + len(floors()) * 34 + 6, drawn)
 
 
 def draw_life() -> str:
@@ -188,6 +218,7 @@ def pictures() -> dict[str, str]:
     page = (PROJECT / "docs" / "house.md").read_text(encoding="utf-8")
     return {
         "rooms.svg": draw_rooms(),
+        "floors.svg": draw_floors(),
         "walk-in.svg": draw_walk(page, "In"),
         "walk-out.svg": draw_walk(page, "Out"),
         "life.svg": draw_life(),
