@@ -253,12 +253,7 @@ def put(
     """Take a message over, in the place of what was rejected before if there is something."""
     now, checked = arrival.now, context.clock()
     message_id, state = kept.message_id, kept.state
-    if before is None:
-        tx.add_message(kept)
-    else:
-        tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
-        if before.envelope is not None:
-            tx.drop(before.envelope)
+    add_instead(tx, kept, before)
     received, events = arrived(arrival, kept, how, checked)
     given = None
     if how.answer is not None:
@@ -275,6 +270,16 @@ def put(
     held_by = _held(context, tx, message_id) if strictly else None
     answer = given if how.as_response else None
     return Given(state, answer, held_by=held_by, back=back, kept=kept, received=received)
+
+
+def add_instead(tx: Transaction, kept: Message, before: Message | None) -> None:
+    """Add a message, in the place of what was rejected under its id if there is something."""
+    if before is None:
+        tx.add_message(kept)
+        return
+    tx.change_message(Side.RECEIVING, kept.message_id, (State.REJECTED,), **_fields_of(kept))
+    if before.envelope is not None:
+        tx.drop(before.envelope)
 
 
 def arrived(
@@ -514,7 +519,7 @@ _CHANGED: Final = (
 )
 
 
-def fields_of(message: Message) -> dict[str, Any]:
+def _fields_of(message: Message) -> dict[str, Any]:
     """What a good copy puts in the place of one that was rejected."""
     return {name: getattr(message, name) for name in _CHANGED}
 
