@@ -186,7 +186,7 @@ def test_a_no_is_told_with_its_words_and_nothing_was_transmitted(step: str, code
             failure = await failure_of(MailClient(plain(port)), outgoing())
         assert isinstance(failure, MailRefused)
         assert failure.transmitted is False
-        assert (failure.code, failure.permanent) == (code, code == 550)
+        assert failure.code == code
         assert f"{code} not today" in failure.reason
         assert f"127.0.0.1:{port}" in failure.reason
 
@@ -305,7 +305,7 @@ async def test_a_mail_larger_than_the_server_takes_is_not_even_read() -> None:
         mail = OutgoingMail(US, HERE, Pieces(50 * MIB, never))
         failure = await failure_of(MailClient(plain(door.port)), mail)
     assert isinstance(failure, MailRefused)
-    assert failure.permanent
+    assert failure.code == 552
     assert f"up to {MIB} bytes, and this one has {50 * MIB}" in failure.reason
     assert office.mails == []
 
@@ -317,7 +317,7 @@ async def test_a_recipient_that_the_server_does_not_know_is_refused_for_good() -
         mail = OutgoingMail(US, "other@seller.example", content)
         failure = await failure_of(MailClient(plain(door.port)), mail)
     assert isinstance(failure, MailRefused)
-    assert (failure.code, failure.permanent, failure.transmitted) == (550, True, False)
+    assert (failure.code, failure.transmitted) == (550, False)
 
 
 @in_loop

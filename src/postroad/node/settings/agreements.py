@@ -135,9 +135,6 @@ class _Reading:
         files = [folder / name for name in names]
         return [one for file in files for one in _once(file, self._keys, self._load_keys)]
 
-    def _load_certificates(self, data: bytes) -> tuple[x509.Certificate, ...]:
-        return load_certificates(data, self._password)
-
     def _load_keys(self, data: bytes) -> tuple[NamedKeyPair, ...]:
         return load_key_pairs(data, self._password)
 
