@@ -46,6 +46,8 @@ from postroad.transport.http_outgoing import Timeouts
 _FRAGMENTS: Final = 4
 """Fragments on their way to a partner at once: each fills the line by itself."""
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
+_AGAIN: Final = {State.READY: "not sent, tried again", State.WAITING: "unanswered, sent again"}
+"""What the log says of a message that stays in these states after an attempt."""
 _log = logging.getLogger("postroad.send")
 
 
@@ -368,10 +370,16 @@ class Sender:
         for one in outgoing.units or (message,):
             context.settled.tell(one.part_of or one.message_id)
         context.told()
-        _log.info(
-            done.state.value,
-            extra={"message_id": message.message_id, "peer": done.peer, "detail": done.detail},
-        )
+        tell_outcome(message.message_id, done)
+
+
+def tell_outcome(message_id: str, done: Done) -> None:
+    """What became of an attempt, for who reads the log: trouble is told as trouble."""
+    said = _AGAIN.get(done.state, done.state.value) if done.detail else done.state.value
+    well = not done.detail or done.state in (State.ACKNOWLEDGED, State.SENT)
+    level = logging.INFO if well else logging.WARNING
+    extra = {"message_id": message_id, "peer": done.peer, "detail": done.detail}
+    _log.log(level, said, extra=extra)
 
 
 def _is_best_effort(message: Message, sending: Sending) -> bool:
