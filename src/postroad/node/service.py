@@ -92,7 +92,10 @@ class Submitted(Struct, frozen=True, gc=False):
 class Health:
     ready: bool
     problems: tuple[str, ...]
+    """What to see to; a node may be ready all the same."""
     figures: Figures
+    expires: datetime | None = None
+    """When the certificate of the key that signs expires."""
 
 
 @dataclass(frozen=True, slots=True)
