@@ -59,6 +59,34 @@ class Fragmenting:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._known: OrderedDict[tuple[str, str], Source] = OrderedDict()
+        self._begun: dict[str, asyncio.Task[SecuredFragment | None]] = {}
+        """Fragments that are made before their turn comes."""
+
+    def begin(self, message: Message, sending: Sending) -> "asyncio.Task[Any] | None":
+        """Sign a fragment before there is a place for it; None: that was done, or begun.
+
+        Nothing of it is kept, so that what is durable is still what may have left.
+        """
+        if message.envelope is not None or message.message_id in self._begun:
+            return None
+        task = asyncio.create_task(self._made_ahead(message, sending))
+        self._begun[message.message_id] = task
+        return task
+
+    async def _made_ahead(self, message: Message, sending: Sending) -> "SecuredFragment | None":
+        """None where it cannot be made: its turn tells why."""
+        name = message.part_of or ""
+        try:
+            units = await self._context.store.look(lambda reader: split_units(reader, name))
+            if at_work(units):
+                return await self._made(self.source(units, sending), message, sending)
+        except Exception:
+            pass
+        return None
+
+    def forget(self, message_id: str) -> None:
+        """The turn of a fragment is over."""
+        self._begun.pop(message_id, None)
 
     async def ready(self, message: Message, sending: Sending) -> tuple[Units, Message] | None:
         """The source and the fragment, its envelope durable; None: it is not to be sent any more.
@@ -72,7 +100,9 @@ class Fragmenting:
         source = self.source(units, sending)
         if message.envelope is not None:
             return units, message
-        made = await asyncio.to_thread(secured, context, source, message, sending, context.clock())
+        begun = self._begun.get(message.message_id)
+        ahead = await begun if begun is not None else None
+        made = ahead or await self._made(source, message, sending)
 
         def step(tx: Transaction) -> Message | None:
             if not tx.change_message(
@@ -83,6 +113,10 @@ class Fragmenting:
 
         made_ready = await context.store.run(step)
         return None if made_ready is None else (units, made_ready)
+
+    async def _made(self, source: Source, message: Message, sending: Sending) -> "SecuredFragment":
+        context = self._context
+        return await asyncio.to_thread(secured, context, source, message, sending, context.clock())
 
     def source(self, units: Units, sending: Sending) -> Source:
         """What the fragments of a message, or of the units of a bundle, are made of."""
