@@ -146,7 +146,8 @@ class Collected:
 class Transfer:
     """How far a message is that goes in fragments."""
 
-    fragments: int
+    fragments: int | None
+    """None while it is still being compressed."""
     sent: int
     """Those that left, at least once."""
     arrived: int

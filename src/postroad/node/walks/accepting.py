@@ -289,7 +289,7 @@ class Accepting:
             return await self._refuse(arrival, match, [CONTRADICTS])
         if outcome.given is not None:
             if outcome.group is not None and outcome.stored is not None:
-                await context.ahead.came(outcome.group, outcome.stored)
+                await context.ahead.came(outcome.group, outcome.stored, terms)
             await self._settled(arrival, message, match, how, outcome.given, signal)
         else:
             for group_id in group_ids(arrival.found):

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
@@ -45,6 +45,8 @@ from postroad.transport.http_outgoing import Timeouts
 
 _FRAGMENTS: Final = 4
 """Fragments on their way to a partner at once: each fills the line by itself."""
+_AHEAD: Final = 2
+"""Fragments that are signed before there is a place for them: the line waits for none."""
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
 _AGAIN: Final = {State.READY: "not sent, tried again", State.WAITING: "unanswered, sent again"}
 """What the log says of a message that stays in these states after an attempt."""
@@ -119,9 +121,20 @@ class Sender:
 
     def _begin(self, turns: Turns[Outgoing], partner: str) -> None:
         while self._open and (outgoing := turns.next(partner)) is not None:
-            task = asyncio.create_task(self._send(outgoing))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._has_begun(asyncio.create_task(self._send(outgoing)))
+        if self._open and turns is self._fragments:
+            for following in turns.following(partner, _AHEAD):
+                self._make_ahead(following.message)
+
+    def _make_ahead(self, fragment: Message) -> None:
+        with contextlib.suppress(Refused):
+            begun = self._fragmenting.begin(fragment, self._sending(fragment))
+            if begun is not None:
+                self._has_begun(begun)
+
+    def _has_begun(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _end(self, outgoing: Outgoing) -> None:
         """A place is free: for the same partner, or whoever waits for one."""
@@ -151,6 +164,7 @@ class Sender:
             )
             self._context.let_go[outgoing.work.id] = True
         finally:
+            self._fragmenting.forget(outgoing.message.message_id)
             self._context.in_hand.discard(outgoing.work.id)
 
     def _unexpected(self, outgoing: Outgoing) -> Step:
