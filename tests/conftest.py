@@ -1,5 +1,6 @@
 """What all tests share: conformance, recorded messages, how hard hypothesis tries, one Spark."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -136,6 +137,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = _shared(item)
         if group is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: the garbage collector need not look at it again."""
+    gc.freeze()
 
 
 def _shared(item: pytest.Item) -> str | None:

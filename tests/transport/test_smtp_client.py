@@ -23,9 +23,10 @@ from postroad.wire.limits import MIB
 from postroad.wire.mail import Mail
 from postroad.wire.soap import SoapVersion
 from tests import pki
+from tests.ports import free_port
 from tests.transport.handshakes import Files
 from tests.transport.mail_office import HERE, Office, door_of, server_tls
-from tests.transport.wires import free_port, in_loop, run, talking
+from tests.transport.wires import in_loop, run, talking
 
 US = "msh@buyer.example"
 SHORT = b"Subject: x\r\n\r\nhello\r\n"
