@@ -260,6 +260,7 @@ def test_a_crowd_of_deviations_is_bounded_and_its_end_is_told():
     reading = read(spoiled("<eb:Action>", "<eb:x/>" * 5000 + "<eb:Action>"))
     assert len(reading.problems) == 51
     assert reading.problems[-1].detail.startswith("there are 4950 further")
+    assert reading.problems[-1].location == reading.problems[-2].location
     assert len(reading.failures) == 51
 
 
