@@ -1,6 +1,8 @@
 """Reading multipart/related: parts, boundary, root, and what is wrong with them."""
 
+import gc
 import hashlib
+import weakref
 
 import pytest
 
@@ -387,3 +389,18 @@ class TestProblems:
 
     def test_a_hopeless_content_type_is_told_with_its_part(self) -> None:
         assert refused(ROOT + b"--b\r\nContent-Type: ?\r\n\r\n").location == "MIME part 2"
+
+    @pytest.mark.parametrize("pieces", [1, 2])
+    def test_a_reader_that_is_through_goes_without_a_search_for_garbage(self, pieces: int) -> None:
+        reader = MultipartReader(OUTER)
+        gone = weakref.ref(reader)
+        body = ROOT + b"--b--"
+        gc.disable()
+        try:
+            for piece in (body[: len(body) // pieces], body[len(body) // pieces :]):
+                reader.feed(piece)
+            reader.close()
+            del reader
+            assert gone() is None
+        finally:
+            gc.enable()

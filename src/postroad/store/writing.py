@@ -27,7 +27,9 @@ _REMOVE_EMPTY_SEGMENT: Final = query("remove_empty_segment")
 _ADD_TRASH: Final = query("add_trash")
 _REMOVE_TRASH: Final = query("remove_trash")
 
-_FULL_GROUP_BYTES: Final = 8 * 1024 * 1024
+_FULL_GROUP_BYTES: Final = 1024 * 1024
+"""A group ends with so much content, so that some messages are on their way to the partner while
+others are written: with all of them in one group, both nodes would wait for each other in turns."""
 
 
 class Writer:

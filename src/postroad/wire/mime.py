@@ -104,6 +104,10 @@ class Multipart(Struct, frozen=True):
         return tuple([part for part in self.parts if part is not self.root])
 
 
+_Step = Callable[["MultipartReader", bytes, int, bool], int]
+"""Unbound: a reader that held its own method would be garbage that only a search finds."""
+
+
 class MultipartReader:
     """Cuts a multipart body into parts as its bytes come: `feed` them, then `close`.
 
@@ -133,7 +137,7 @@ class MultipartReader:
         self._rest = b"\n"
         self._base = -1
         """Where in the body the rest begins; before it stands the line feed that was added."""
-        self._step: Callable[[bytes, int, bool], int] = self._preamble
+        self._step: _Step = MultipartReader._preamble
         self._hungry = False
         self._ended = False
         self._saw_indent = False
@@ -145,7 +149,7 @@ class MultipartReader:
         if content_type is not None:
             self._check_outer(content_type, boundary)
         if boundary is None:
-            self._step = self._unknown_preamble
+            self._step = MultipartReader._unknown_preamble
         else:
             self._set_boundary(boundary)
 
@@ -181,7 +185,7 @@ class MultipartReader:
                     self._end_part()
             return self._result()
         finally:
-            # A reader is part of a cycle; what it holds on to, a file too, would outlive its use.
+            # What it holds on to, a file too, is not to outlive its use.
             self.abort()
 
     def abort(self) -> None:
@@ -190,7 +194,7 @@ class MultipartReader:
             self._open.discard()
             self._open = None
         self._parts.clear()
-        self._step = self._nothing
+        self._step = MultipartReader._nothing
         self._rest = self._whole = self._line = b""
 
     def _takes_whole(self, data: bytes) -> bool:
@@ -222,7 +226,7 @@ class MultipartReader:
 
     def _is_content(self, data: bytes) -> bool:
         """Take a large piece in the midst of a part's content as it is, without a copy of it."""
-        if len(data) < _LARGE or self._step != self._content or self._indented:
+        if len(data) < _LARGE or self._step is not MultipartReader._content or self._indented:
             return False
         needle, carry, part = self._needle, self._carry, self._open
         if needle in self._rest + data[:carry] or data.find(needle) >= 0:
@@ -260,7 +264,7 @@ class MultipartReader:
         at = 0
         self._hungry = False
         while not self._hungry:
-            at = self._step(buffer, at, final)
+            at = self._step(self, buffer, at, final)
         self._base += at
         return buffer[at:]
 
@@ -314,7 +318,7 @@ class MultipartReader:
         if index == self._limits.parts:
             raise mime_error(f"there are more than {self._limits.parts} parts")
         self._begin_part(index, buffer[at + 1 : end + 1])
-        self._step = self._content_start
+        self._step = MultipartReader._content_start
         return end + (1 if end == lf else 2)
 
     def _begin_part(self, index: int, block: bytes) -> None:
@@ -368,7 +372,7 @@ class MultipartReader:
             end -= 1
         if end > begin:
             part.write(memoryview(buffer)[begin:end])
-            self._step = self._content
+            self._step = MultipartReader._content
         if not after:
             self._hungry = True
             return end if end > begin else at
@@ -378,7 +382,7 @@ class MultipartReader:
     def _next(self, after: int, last: bool) -> int:
         self._passed_over = 0
         self._ended = last
-        self._step = self._epilogue if last else self._headers
+        self._step = MultipartReader._epilogue if last else MultipartReader._headers
         return after - 1
 
     def _find(self, buffer: bytes, at: int, final: bool) -> tuple[int, int, bool]:
