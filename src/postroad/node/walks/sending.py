@@ -26,8 +26,16 @@ from postroad.node.hub.forwarding import station_of
 from postroad.node.large.fragmenting import Fragmenting
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
-from postroad.node.steps.attempts import Outcome, Step, attempt, due, give_up, on_next_way
-from postroad.node.steps.good_end import Ending, GoodEnd, is_good
+from postroad.node.steps.attempts import (
+    AfterAttempt,
+    Attempt,
+    Outcome,
+    Step,
+    due,
+    give_up,
+    on_next_way,
+)
+from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.mailing import Mailing
 from postroad.node.steps.outcome import Done
 from postroad.node.steps.wsrm_states import is_ready
@@ -53,11 +61,6 @@ _AGAIN: Final = {State.READY: "not sent, tried again", State.WAITING: "unanswere
 _log = logging.getLogger("postroad.send")
 
 
-Good = tuple[Message, Work, Sending, Outcome, datetime, bool]
-"""A message that came to a good end, its work, how it was sent, its receipt, when it was sent, and
-whether that was a probe."""
-
-
 class Sender:
     """Sends what is ready, so many at a time."""
 
@@ -73,8 +76,8 @@ class Sender:
         self._prepare: Together[tuple[Outgoing, Sending, str, datetime], WireForm] = Together(
             lambda given: self._posting.form(*given)
         )
-        self._end_well: InOneStep[Good, Done | None] = InOneStep(
-            context.store, self._attempts_ended, lambda tx, one: self._after(*one)(tx)
+        self._end_well: InOneStep[Attempt, Done | None] = InOneStep(
+            context.store, self._attempts_ended, lambda tx, one: AfterAttempt(context, one)(tx)
         )
         self._carrying = Carrying(context, client, timeouts, station_of(context))
         self.sequences = Sequences(context, client)
@@ -182,9 +185,10 @@ class Sender:
             return attempt_all(
                 context, outgoing.units, outgoing.work, sending, outcomes, context.clock(), False
             )
-        return attempt(context, message, outgoing.work, sending, outcome, context.clock(), False)
+        tried = Attempt(message, outgoing.work, sending, outcome, context.clock())
+        return AfterAttempt(context, tried)
 
-    async def _step(self, outgoing: Outgoing) -> Step | Good:
+    async def _step(self, outgoing: Outgoing) -> Step | Attempt:
         """What is to be committed: after an attempt, or because none is due."""
         context, message, work = self._context, outgoing.message, outgoing.work
         began = context.clock()
@@ -198,7 +202,7 @@ class Sender:
             sending = self._sending(message)
         except Refused as refused:
             never = not_sent(refused.detail, message.peer, reached=True)
-            return attempt(context, message, work, None, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, None, never, began))
         return await self._one_step(outgoing, sending, began)
 
     async def _bundle_step(self, outgoing: Outgoing) -> Step:
@@ -260,7 +264,9 @@ class Sender:
         units = await context.store.look(lambda reader: units_of(reader, ids))
         return changed(outgoing, units=units, lacks_units=len(units) < len(ids))
 
-    async def _one_step(self, outgoing: Outgoing, sending: Sending, began: datetime) -> Step | Good:
+    async def _one_step(
+        self, outgoing: Outgoing, sending: Sending, began: datetime
+    ) -> Step | Attempt:
         context, message, work = self._context, outgoing.message, outgoing.work
         message = on_next_way(message, sending)
         if message is not outgoing.message:
@@ -275,7 +281,7 @@ class Sender:
             if not sending.policy.fail_fast:
                 return _not_now(work, began)
             never = not_sent(f"{message.to_party} cannot be reached", address, reached=True)
-            return attempt(context, message, work, sending, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, sending, never, began))
         try:
             if sending.reliable is not None:
                 outgoing = await self._in_sequence(outgoing, sending)
@@ -287,38 +293,25 @@ class Sender:
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
-            return attempt(context, message, work, sending, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, sending, never, began))
         except NoSequence as none:
             never = changed(not_sent(none.detail, address, reached=True), error_code=none.code)
-            return attempt(context, message, work, sending, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, sending, never, began))
         outcome = await self._posting.attempt(outgoing, sending, form, address)
         if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
             outcome = changed(outcome, result=Input.LEFT)
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
-        good = (message, work, sending, outcome, began, outgoing.probes)
-        return good if is_good(context, message, outcome) else self._after(*good)
+        probe, hope = outgoing.probes, sending.later
+        tried = Attempt(message, work, sending, outcome, began, hope, probe)
+        return tried if is_good(context, tried) else AfterAttempt(context, tried)
 
-    def _after(
-        self,
-        message: Message,
-        work: Work,
-        sending: Sending,
-        outcome: Outcome,
-        began: datetime,
-        probes: bool,
-    ) -> Step:
-        """The step after an attempt."""
-        args = (message, work, sending, outcome, began, sending.later, probes)
-        return attempt(self._context, *args)
-
-    def _attempts_ended(self, tx: Transaction, ended: Sequence[Good]) -> list[Done | None]:
-        """What `_after` writes for each of those that came to a good end."""
+    def _attempts_ended(self, tx: Transaction, ended: Sequence[Attempt]) -> list[Done | None]:
+        """What `AfterAttempt` writes for each of those that came to a good end."""
         context = self._context
-        endings = [Ending(message, outcome, began) for message, _, _, outcome, began, _ in ended]
-        if not GoodEnd(context, endings, context.clock()).write(tx):
-            return [self._after(*one)(tx) for one in ended]
-        tx.finish_works([work.id for _, work, *_ in ended], context.owner)
-        return [Done(State.ACKNOWLEDGED, one.outcome.peer) for one in endings]
+        if not GoodEnd(context, ended, context.clock()).write(tx):
+            return [AfterAttempt(context, one)(tx) for one in ended]
+        tx.finish_works([one.work.id for one in ended], context.owner)
+        return [Done(State.ACKNOWLEDGED, one.outcome.peer) for one in ended]
 
     async def _in_sequence(self, outgoing: Outgoing, sending: Sending) -> Outgoing:
         """A message whose sequence is gone goes into the next one, under another number."""
@@ -365,10 +358,10 @@ class Sender:
         policy = SIGNALS if message.signal else ONCE
         return dataclasses.replace(sending, policy=policy, awaits=False, later=False)
 
-    async def _settle(self, outgoing: Outgoing, step: Step | Good) -> None:
+    async def _settle(self, outgoing: Outgoing, step: Step | Attempt) -> None:
         """Make the outcome durable, and tell those who wait for it."""
         context, message = self._context, outgoing.message
-        if isinstance(step, tuple):
+        if isinstance(step, Attempt):
             done = await self._end_well(step)
         else:
             done = await context.store.run(step)
