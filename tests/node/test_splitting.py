@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from postroad.msh import splitting as msh_splitting
-from postroad.node import fragmenting
+from postroad.node.large import fragmenting
 from postroad.node.large.fragmenting import SecuredFragment, secured
 from postroad.node.service import Refused, Submission, SubmittedPayload
 from postroad.node.steps.split_outcome import AT_ONCE

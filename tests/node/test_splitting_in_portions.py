@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from postroad.msh import compression
-from postroad.node import splitting as node_splitting
+from postroad.node.large import splitting as node_splitting
 from postroad.node.large.splitting import Splitting
 from postroad.store import contents
 from postroad.store.fragments import compressed_form

@@ -29,6 +29,8 @@ from postroad.wire.limits import Limits
 TakeReply = Callable[[Capture, int, Match, str, str], Awaitable[tuple[Inspection, bool] | None]]
 """What was found, and whether it is taken; None: it is no reply."""
 T = TypeVar("T")
+ON_LOOP: Final = 1 << 20
+"""Messages up to this size are looked at, or packaged, on the loop; larger ones beside it."""
 _LOOK_AGAIN: Final = 0.5
 """Seconds: another process may be told, and cannot tell this one."""
 

@@ -15,9 +15,10 @@ from postroad.msh.answers import Answer
 from postroad.msh.payloads import Payload
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.handing import deliver
 from postroad.node.steps.hearing import Hearing
-from postroad.node.steps.keeping import Arrival, add_instead, is_copy, kept_message, sent_signal
+from postroad.node.steps.keeping import add_instead, is_copy, kept_message, sent_signal
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.outcome import answered
 from postroad.reliability import order

@@ -19,8 +19,8 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, signed
 from postroad.node.base.requests import NO_CONTENT, Response
 from postroad.node.ebxml.answering import answer_route, call
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.keeping import (
-    Arrival,
     Contradiction,
     about_nothing,
     add_instead,

@@ -24,7 +24,7 @@ from postroad.msh.ebxml_faults import client_fault, fault
 from postroad.msh.inspection import Kind, Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import riding_on
-from postroad.node.base.context import Context
+from postroad.node.base.context import ON_LOOP, Context
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.base.together import Together
 from postroad.node.ebxml.receiving import EbxmlReceiver
@@ -32,12 +32,10 @@ from postroad.node.hub.collecting import Collecting
 from postroad.node.hub.forwarding import Body, Forwarding, Recording, body_of
 from postroad.node.hub.streaming import Streaming
 from postroad.node.steps.answering import written
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import Riding
-from postroad.node.steps.keeping import (
-    Arrival,
-)
 from postroad.node.steps.noting import note
-from postroad.node.walks.accepting import AT_ONCE, Accepting
+from postroad.node.walks.accepting import Accepting
 from postroad.node.walks.listening import listen
 from postroad.node.walks.offering import Offering, Withheld, nothing
 from postroad.node.walks.replying import Replying
@@ -243,7 +241,7 @@ class Receiver:
     ) -> Response:
         """Look at a message, if nobody has, and give it to who takes its kind."""
         readable = coming.readable
-        if coming.size > AT_ONCE:
+        if coming.size > ON_LOOP:
             # Digests and decryption take their time, so elsewhere.
             readable = await asyncio.to_thread(_looked, look)
             coming.judged = True
@@ -278,7 +276,7 @@ class Receiver:
         """What a partner answered to a PullRequest, looked at as if it had been pushed."""
         now = self._context.clock()
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
-        if size <= AT_ONCE and not _may_grow(capture):
+        if size <= ON_LOOP and not _may_grow(capture):
             if await self._context.read(look) and look.kind is Kind.MESSAGE:
                 await self._context.judge((look, look.terms()))
         else:
@@ -468,7 +466,7 @@ class Receiver:
 def _parsed(request: Request, size: int) -> etree._Element | None:
     """The envelope, where it was read for the rules; a large one is looked at in another thread."""
     envelope = request.found.envelope if request.found is not None else None
-    return envelope.root if envelope is not None and size <= AT_ONCE else None
+    return envelope.root if envelope is not None and size <= ON_LOOP else None
 
 
 def not_stored(why: StoreError, ref: str | None = None) -> tuple[int, EbmsError]:
