@@ -95,6 +95,9 @@ async def test_its_first_fragments_leave_before_the_others_are_compressed(
         more.set()
         await world.until(4)
     assert (partner.group.count, partner.group.algorithm) == (COUNT, algorithm)
+    assert [one.fragments for one in await buyer.journal("split")] == [None]
+    told = {one.fragment: one.fragments for one in await buyer.journal("sent")}
+    assert (told[1], told[COUNT]) == (None, COUNT)
     assert partner.group.compressed_size == partner.group.size
     transfer = await buyer.node.transfer(await buyer.message(BIG))
     assert transfer is not None

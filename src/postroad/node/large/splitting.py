@@ -68,6 +68,11 @@ class Cut(Struct, frozen=True):
     data: Content | None
     """The compressed form."""
 
+    @property
+    def count(self) -> int | None:
+        """How many fragments there are; None: that turns out when it is compressed."""
+        return self.split.count or None
+
     async def persisted(self, store: Store) -> "Cut":
         """With the compressed form on the disk."""
         return self if self.data is None else changed(self, data=await store.persist(self.data))
