@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ VECTORS: Final = PROJECT.parent / "shared" / "vectors"
 
 MEMORY: Final = Path("/dev/shm")
 """Where Linux keeps files in memory."""
-_ROOM: Final = 6 * 2**30
+_ROOM: Final = 4 * 2**30
 """What the files of all tests take at once, with much to spare."""
 
 
@@ -35,11 +36,12 @@ def _files_in_memory() -> None:
     What a process wrote outlives its kill there too. A folder that the user names stays.
     """
     try:
-        flags, free = os.statvfs(MEMORY).f_flag, shutil.disk_usage(MEMORY).free
+        flags, room = os.statvfs(MEMORY).f_flag, shutil.disk_usage(MEMORY).free
+        memory = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
         return
-    page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_AVPHYS_PAGES")
-    if not flags & os.ST_NOEXEC and min(free, page * pages) > _ROOM:
+    [available] = re.findall(r"^MemAvailable: +(\d+) kB$", memory, re.MULTILINE) or ["0"]
+    if not flags & os.ST_NOEXEC and min(room, 1024 * int(available)) > _ROOM:
         os.environ.setdefault("TMPDIR", str(MEMORY))
         tempfile.tempdir = None
 
