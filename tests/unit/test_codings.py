@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from postroad.msh.compression import compressed, decoded_within, gzipped
+from postroad.msh.compression import begun, compressed, decoded_within, gzipped, next_portion
 from postroad.wire.codings import CODINGS, Damaged, decoded, decoded_at_most, encoded
-from postroad.wire.content import BytesContent, BytesSink, read_all
+from postroad.wire.content import BytesContent, BytesSink, Joined, read_all
 from postroad.wire.fragments import COMPRESSION_ALGORITHMS
 from postroad.wire.limits import KIB, MIB, Limits
 
@@ -222,6 +222,26 @@ def test_noise_is_stored_as_it_is_between_what_becomes_smaller(name: str) -> Non
     assert NOISE[100_000:101_000] in packed
     assert len(packed) < len(NOISE) + len(TEXT)
     assert zlib.decompressobj(wbits=47).decompress(packed) == CHANGING
+
+
+def test_noise_is_known_though_something_else_stands_before_it() -> None:
+    noise = hashlib.shake_256(b"noise").digest(126 * KIB)
+    assert noise[: 32 * KIB] in b"".join(encoded("gzip", [b"text " * 400 + noise]))
+
+
+def test_what_is_compressed_in_portions_is_cut_like_its_chunks() -> None:
+    """Where noise and text take turns a shifted cut would take both for text."""
+    noise, text = hashlib.shake_256(b"noise").digest(128 * KIB), b"order " * 22_000
+    turns = [BytesContent(noise + text[: 128 * KIB]) for _ in range(20)]
+    whole = Joined([BytesContent(b"a head of its own " * 100), *turns])
+    coded, pieces, last = begun("gzip"), [], False
+    while not last:
+        portion = next_portion("gzip", whole, coded, size=300 * KIB, new_sink=BytesSink)
+        pieces.append(read_all(portion.content, MIB))
+        coded, last = portion.coded, portion.last
+    assert len(pieces) > 5
+    assert b"".join(pieces).count(noise[64 * KIB : 96 * KIB]) == 20
+    assert b"".join(decoded("gzip", pieces)) == b"".join(whole.chunks())
 
 
 def test_all_kinds_of_bytes_in_turn_are_no_noise() -> None:

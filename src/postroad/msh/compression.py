@@ -70,17 +70,25 @@ def next_portion(
     if stream is None:
         raise ValueError(f"{coding} has to be done in one go")
     try:
-        while written < size and (left := content.size - stream.coded.size):
-            for chunk in gathered(span(content, stream.coded.size, min(left, _STRETCH))):
-                for piece in stream.of(chunk):
-                    sink.write(piece)
-                    written += len(piece)
+        begin = stream.coded.size
+        for stretch in _stretches(gathered(span(content, begin, content.size - begin))):
+            for piece in stream.of(stretch):
+                sink.write(piece)
+                written += len(piece)
+            if written >= size:
+                break
         last = stream.coded.size == content.size
         sink.write(stream.end() if last else stream.interrupted())
     except BaseException:
         sink.discard()
         raise
     return Portion(sink.finish(), stream.coded, last)
+
+
+def _stretches(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for at in range(0, len(chunk), _STRETCH):
+            yield chunk[at : at + _STRETCH]
 
 
 def gunzip(
