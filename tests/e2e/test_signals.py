@@ -29,12 +29,18 @@ def begun_request(node: Served, size: int) -> socket.socket:
     return connection
 
 
+def told_to_stop(node: Served, number: signal.Signals) -> None:
+    """Send a signal, and wait until the node has heard it, whatever else it says."""
+    before = len(node.log)
+    node.tell(number)
+    until(lambda: "stopping" in node.log[before:], f"{node.name} was told to stop")
+
+
 def test_a_signal_ends_the_node_in_good_order_and_a_restart_goes_on(pair: Pair) -> None:
     node = pair.seller
     body = b"<not-soap/>"
     with begun_request(node, len(body)) as connection:
-        node.tell(signal.SIGTERM)
-        until(lambda: "stopping" in node.log.splitlines()[-1], "the node was told to stop")
+        told_to_stop(node, signal.SIGTERM)
         connection.sendall(body)
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -58,8 +64,7 @@ def test_a_signal_ends_the_node_in_good_order_and_a_restart_goes_on(pair: Pair) 
 def test_a_second_signal_ends_the_node_at_once(pair: Pair) -> None:
     node = pair.seller
     with begun_request(node, 100):
-        node.tell(signal.SIGINT)
-        until(lambda: "stopping" in node.log.splitlines()[-1], "the node was told to stop")
+        told_to_stop(node, signal.SIGINT)
         assert node.end(signal.SIGINT) == 1
     assert not (node.data / "serving.json").exists()
 
