@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 
-.PHONY: setup demo test check conformance sim crash fuzz bench docs clean
+.PHONY: setup demo test check conformance sim crash fuzz mutation bench docs clean
 
 setup: .venv/.ready
 
@@ -40,6 +40,10 @@ crash: setup
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60)
+
+mutation: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mutmut
+	$(BIN)/python -m tests.mutation --count $(or $(COUNT),60) --seed $(or $(SEED),1) --jobs $(JOBS)
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material
