@@ -1,8 +1,8 @@
 """Change the code in small ways and see whether a test fails: `make mutation COUNT=600 SEED=1`.
 
 mutmut makes the mutants of the rooms `wire`, `security` and `reliability`, far too many to try
-all of them. So a sample is tried: as many of each room, spread evenly over its files. The tests
-run once as they are, which tells which test calls which function. Then each mutant runs in a
+all of them. So a sample is tried: as many of each room, spread evenly over its files. Each test
+runs once as it is, with its first parameters, which tells what it calls. Then each mutant runs in a
 process of its own against the tests that call its function, those first that call least else,
 until one fails or its time is over.
 
@@ -47,6 +47,8 @@ def main() -> int:
 
     mutants = Mutants(PROJECT / "src", given.build / "src", tuple(given.room), given.mutant or ())
     chosen = given.mutant or mutants.sample(given.count, given.seed)
+    if unknown := [name for name in chosen if name not in mutants]:
+        arguments.error(f"there is no mutant {unknown[0]}; it may have another number by now")
     if given.show:
         for name in chosen:
             print(f"{name}\n{mutants.difference(name)}")

@@ -35,6 +35,9 @@ class Mutants:
                 if not only or any(name.rpartition(".")[0] == module for name in only):
                     self._mutate(path, room, module)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._where
+
     def sample(self, count: int, seed: int) -> list[str]:
         """As many of each room, at even distances through its files."""
         chosen = []
