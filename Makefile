@@ -6,7 +6,7 @@ JOBS ?= 2
 # Tests and demo start hundreds of processes: none of them compiles what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check conformance sim crash fuzz bench docs clean
+.PHONY: setup demo test check conformance sim crash fuzz mutation bench docs clean
 
 setup: .venv/.ready
 
@@ -42,6 +42,10 @@ crash: setup
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60)
+
+mutation: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mutmut
+	$(BIN)/python -m tests.mutation --count $(or $(COUNT),60) --seed $(or $(SEED),1) --jobs $(JOBS)
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material

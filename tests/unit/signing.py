@@ -146,7 +146,7 @@ def check(
         unseen=unseen,
         limits=limits or Limits(),
     )
-    assert all(one.detail for one in verification.problems), "each says what is wrong"
+    assert all(one.detail and one.location for one in verification.problems), "what, and where"
     return Checked(envelope, verification)
 
 

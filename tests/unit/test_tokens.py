@@ -297,6 +297,13 @@ def test_what_does_not_name_one_certificate_is_refused(token: str, key_info: str
     with pytest.raises(EbmsError) as caught:
         resolve(token, key_info)
     assert caught.value.code == "EBMS:0101"
+    assert caught.value.detail
+    assert caught.value.location
+
+
+def test_an_embedding_of_nothing_is_told_by_its_name() -> None:
+    with pytest.raises(EbmsError, match="wsse:Embedded holds no BinarySecurityToken"):
+        resolve(ALICE_TOKEN, reference("<wsse:Embedded/>"))
 
 
 @pytest.mark.parametrize(

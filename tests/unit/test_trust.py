@@ -152,6 +152,13 @@ def test_a_certificate_does_not_sign_for_its_neighbour() -> None:
     assert "CN=bob,O=Postroad Tests,C=NL is no certificate authority" in refusal(TRUST, leaf)
 
 
+def test_of_several_issuers_of_one_name_the_one_that_came_nearest_is_told() -> None:
+    vague = authority("Twin", issuer=ROOT, is_ca=None)
+    twin = authority("Twin", label="another key", issuer=ROOT)
+    said = refusal(TRUST, issue(vague, "under a twin"), extra=(twin,))
+    assert "CN=Twin,O=Postroad Tests,C=NL is no certificate authority" in said
+
+
 def test_an_intermediate_without_basic_constraints_is_no_authority() -> None:
     vague = authority("Vague", issuer=ROOT, is_ca=None)
     assert "is no certificate authority" in refusal(TRUST, issue(vague, "under vague"))

@@ -1,0 +1,1 @@
+"""Mutation testing: small changes to the code, each of which some test should notice."""
