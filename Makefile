@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
+# Tests and demo start hundreds of processes: none of them compiles what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test check conformance sim crash fuzz bench docs clean
 

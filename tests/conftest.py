@@ -1,8 +1,12 @@
 """What all tests share: conformance, recorded messages, how hard hypothesis tries, one Spark."""
 
+import gc
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +23,30 @@ pytest_plugins = ["pytester", "tests.spec.conformance"]
 PROJECT: Final = Path(__file__).resolve().parents[1]
 VECTORS: Final = PROJECT.parent / "shared" / "vectors"
 """Messages that other software wrote; they lie beside the project, not in it."""
+
+MEMORY: Final = Path("/dev/shm")
+"""Where Linux keeps files in memory."""
+_ROOM: Final = 4 * 2**30
+"""What the files of all tests take at once, with much to spare."""
+
+
+def _files_in_memory() -> None:
+    """Every store of every test flushes its steps to the disk; memory needs no waiting for it.
+
+    What a process wrote outlives its kill there too. A folder that the user names stays.
+    """
+    try:
+        flags, room = os.statvfs(MEMORY).f_flag, shutil.disk_usage(MEMORY).free
+        memory = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return
+    [available] = re.findall(r"^MemAvailable: +(\d+) kB$", memory, re.MULTILINE) or ["0"]
+    if not flags & os.ST_NOEXEC and min(room, 1024 * int(available)) > _ROOM:
+        os.environ.setdefault("TMPDIR", str(MEMORY))
+        tempfile.tempdir = None
+
+
+_files_in_memory()
 
 settings.register_profile(
     "steady",
@@ -93,7 +121,11 @@ LONG: Final = (
     "tests/cli/test_bench",
     "tests/sim/",
 )
-"""Where tests take long: they are begun first, so that none is left alone at the end."""
+"""Where tests take long: they are begun first, so that none is left alone at the end.
+
+Each of them is handed out alone. Others go file by file: xdist looks at all that it has handed
+out each time a test ends.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -109,8 +141,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
 
 
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: the garbage collector need not look at it again."""
+    gc.freeze()
+
+
 def _shared(item: pytest.Item) -> str | None:
-    """What a test shares with others: the one Spark, or what its folder or its module has made."""
+    """What a test shares with others: the one Spark, what its folder has made, or its module."""
     if "spark" in getattr(item, "fixturenames", ()):
         return "spark"
     known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
@@ -118,7 +155,8 @@ def _shared(item: pytest.Item) -> str | None:
     wide = sorted(f"{one.baseid}:{one.argname}" for one in made if one.scope == "session")
     if wide:
         return wide[0]
-    return item.nodeid.partition("::")[0] if any(one.scope == "module" for one in made) else None
+    alone = item.nodeid.startswith(LONG) and all(one.scope != "module" for one in made)
+    return None if alone else item.nodeid.partition("::")[0]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -144,6 +144,40 @@ def test_what_belongs_together_runs_in_one_process(request: pytest.FixtureReques
     assert [one.nodeid for one in grouped if "@" not in one.nodeid.rpartition("]")[2]] == []
 
 
+def test_short_tests_are_handed_out_file_by_file(request: pytest.FixtureRequest) -> None:
+    """One by one they cost xdist more than they take: it looks at all it has handed out."""
+    here = [one for one in request.session.items if one.path == Path(__file__)]
+    groups = {mark.args[0] for one in here for mark in one.iter_markers("xdist_group")}
+    assert groups == {"tests/test_house.py"}
+
+
+def test_the_files_of_tests_lie_where_the_user_says(tmp_path: Path) -> None:
+    asked = "import tests.conftest, tempfile; print(tempfile.gettempdir())"
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=PROJECT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(tmp_path)
+
+
+def test_what_make_starts_keeps_what_python_has_compiled() -> None:
+    done = subprocess.run(
+        ["make", "--silent", "-f", "Makefile", "-f", "-", "environment"],
+        input="environment:; @env\n",
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "PATH=" in done.stdout
+    assert "PYTHONDONTWRITEBYTECODE" not in done.stdout
+
+
 def test_conformance_can_be_asked_for_again_when_its_file_is_there(tmp_path: Path) -> None:
     """Given as a word of its own, a file that exists would be taken for a test to run."""
     [line] = [line for line in (PROJECT / "Makefile").read_text().splitlines() if "--conf" in line]

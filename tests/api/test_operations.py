@@ -82,7 +82,8 @@ def test_each_family_of_metrics_stands_together_with_its_type() -> None:
         "postroad_seconds_count": 3.0,
     }
     figures = Figures(work={'a"\\\n': 1}, oldest_work=datetime(2026, 1, 1, tzinfo=UTC))
-    lines = metrics_text(counters, Health(False, (), figures), "1.0").splitlines()
+    health = Health(False, ("so",), figures, datetime(2027, 1, 1, tzinfo=UTC))
+    lines = metrics_text(counters, health, "1.0").splitlines()
     at = lines.index("# TYPE postroad_messages_total counter")
     assert lines[at + 1 : at + 3] == [
         'postroad_messages_total{side="sending"} 2',
@@ -95,6 +96,8 @@ def test_each_family_of_metrics_stands_together_with_its_type() -> None:
         "postroad_seconds_count 3",
     ]
     assert "postroad_ready 0" in lines
+    assert "postroad_problems 1" in lines
+    assert "postroad_certificate_expires_timestamp_seconds 1798761600" in lines
     assert 'postroad_work{kind="a\\"\\\\\\n"} 1' in lines
     assert "postroad_oldest_work_timestamp_seconds 1767225600" in lines
 

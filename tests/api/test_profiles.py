@@ -19,7 +19,7 @@ from postroad.node.service import Submission, SubmittedPayload
 from postroad.node.settings.config import load_config
 from postroad.store.records import Side, State
 from postroad.wire.content import BytesContent
-from tests.e2e.nodes import free_ports
+from tests.ports import free_port
 
 PATIENCE = 30
 ORDER = b"<Order>20 sheets</Order>"
@@ -32,7 +32,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def made(folder: Path, profile: Profile, *, tls: bool) -> Plan:
-    mine, theirs = free_ports()
+    mine, theirs = free_port(), free_port()
     client, hub = Station("client", folder / "client", mine), Station("hub", folder / "hub", theirs)
     plan = Plan(client, hub, tls=tls, client_certificates=tls, ships=False, profile=profile)
     initialize(plan, now=datetime.now(UTC))

@@ -41,7 +41,7 @@ class Outcome:
     seconds: float
 
 
-def large_pair(folder: Path, fragment: str) -> Pair:
+def large_pair(folder: Path, fragment: str, algorithm: str | None = None) -> Pair:
     """A buyer and a seller who agreed on fragments; nothing runs yet."""
     pair = make_pair(folder)
     there, back = (_port(one) for one in (pair.seller, pair.buyer))
@@ -49,14 +49,17 @@ def large_pair(folder: Path, fragment: str) -> Pair:
     agree(folders, f"http://{there}/msh", f"http://{back}/msh", fragment)
     for one in (pair.buyer, pair.seller):
         one.config.write_text(f"{one.config.read_text()}\n{_SETTINGS}\n")
-        _never_give_up(one.folder / f"pmodes/{DRAWINGS}.yaml")
+        _never_give_up(one.folder / f"pmodes/{DRAWINGS}.yaml", algorithm)
     return pair
 
 
-def _never_give_up(file: Path) -> None:
+def _never_give_up(file: Path, algorithm: str | None) -> None:
     """However long a node takes to start again: retries used up meanwhile would be in doubt."""
     pmode = yaml.safe_load(file.read_text())
-    pmode["legs"][0]["reception_awareness"]["retry"]["parameters"]["max_retries"] = "unlimited"
+    [leg] = pmode["legs"]
+    leg["reception_awareness"]["retry"]["parameters"]["max_retries"] = "unlimited"
+    if algorithm is not None:
+        leg["splitting"]["compression"] = {"algorithm": algorithm}
     file.write_text(yaml.safe_dump(pmode))
 
 
@@ -84,10 +87,12 @@ def transfer(node: Served) -> Transfer | None:
         return None
 
 
-def kill_through(folder: Path, mib: int, kills: int, fragment: str, seed: int) -> Outcome:
+def kill_through(
+    folder: Path, mib: int, kills: int, fragment: str, seed: int, algorithm: str | None = None
+) -> Outcome:
     """Send a large message, and kill a node whenever some more of it arrived."""
     began, dice = time.monotonic(), random.Random(seed)
-    pair = large_pair(folder, fragment)
+    pair = large_pair(folder, fragment, algorithm)
     file = folder / "drawings"
     digest = write_file(file, mib, dice)
     killed: list[str] = []
@@ -140,11 +145,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--fragment", default="16 MiB")
+    parser.add_argument("--compressed", choices=("gzip", "deflate", "compress", "identity"))
     parser.add_argument("--seed", type=int)
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(2**32) if given.seed is None else given.seed
     folder = Path(tempfile.mkdtemp(prefix="postroad-large-"))
-    outcome = kill_through(folder, given.mib, given.kills, given.fragment, seed)
+    outcome = kill_through(folder, given.mib, given.kills, given.fragment, seed, given.compressed)
     print(
         f"{given.mib} MiB, killed: {', '.join(outcome.kills)}; delivered {outcome.deliveries} "
         f"time(s), {outcome.seconds:.0f} s, seed {seed}"

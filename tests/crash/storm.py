@@ -9,7 +9,6 @@ and within a bounded time everything must come to rest.
 import os
 import random
 import signal
-import socket
 import threading
 import time
 from collections import Counter
@@ -31,6 +30,7 @@ from tests.crash.letters import TERMS, Letter, write_letters
 from tests.crash.proxy import Fault, Proxy, in_a_thread
 from tests.e2e.nodes import PATIENCE, Pair, Served, make_pair, until
 from tests.e2e.test_signals import children
+from tests.ports import free_port
 
 CLIENTS: Final = 4
 RATES: Final = {
@@ -114,7 +114,7 @@ def run_storm(
 ) -> Outcome:
     """Let the storm rage in a folder of its own, and look at what it left."""
     began = time.monotonic()
-    buyer, seller, there, back = free_low_ports(4)
+    buyer, seller, there, back = (free_port() for _ in range(4))
     # The ports that are given last count.
     pair = make_pair(folder, "--port", str(buyer), "--partner-port", str(seller))
     proxies = (
@@ -157,25 +157,6 @@ def _agree(node: Served, to: str, back: str) -> None:
         (node.folder / "pmodes" / f"{terms.pmode_id}.yaml").write_text(yaml.safe_dump(pmode))
     config = yaml.safe_load(node.config.read_text())
     node.config.write_text(yaml.safe_dump(config | SETTINGS))
-
-
-def free_low_ports(count: int) -> list[int]:
-    """Free ports below those that the system gives to who connects.
-
-    Among those, a port whose owner is dead could be taken by a connection before it is back, and
-    who connects to it could even meet himself.
-    """
-    found: set[int] = set()
-    dice = random.SystemRandom()
-    while len(found) < count:
-        port = dice.randrange(15_000, 30_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.add(port)
-    return list(found)
 
 
 @dataclass

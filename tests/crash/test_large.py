@@ -17,8 +17,11 @@ ENVELOPES = 16 * 1024
 
 
 @pytest.mark.timeout(180)
-def test_a_large_message_arrives_once_though_both_nodes_are_killed(tmp_path: Path) -> None:
-    outcome = kill_through(tmp_path, mib=64, kills=4, fragment="2 MiB", seed=SEED)
+@pytest.mark.parametrize("algorithm", [None, "gzip"])
+def test_a_large_message_arrives_once_though_both_nodes_are_killed(
+    tmp_path: Path, algorithm: str | None
+) -> None:
+    outcome = kill_through(tmp_path, 64, kills=4, fragment="2 MiB", seed=SEED, algorithm=algorithm)
     assert outcome.findings == []
     assert outcome.kills == ["buyer", "seller", "buyer", "buyer", "seller"]
     assert outcome.deliveries == 1

@@ -12,7 +12,8 @@ import pytest
 from postroad.transport.http_client import HttpClient
 from postroad.transport.http_outgoing import Outgoing, Pieces, Reply, TransportFailure
 from tests.crash.proxy import Fault, Message, Proxy, Times, in_a_thread
-from tests.transport.wires import free_port, in_loop, read_request, run, talking, until
+from tests.ports import free_port
+from tests.transport.wires import in_loop, read_request, run, talking, until
 
 BODY = bytes(range(256)) * 40
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nContent-Length: 1000\r\n\r\n" + b"r" * 1000

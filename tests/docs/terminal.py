@@ -24,7 +24,8 @@ from typer.testing import CliRunner
 from postroad.cli.main import app
 from tests.conftest import PROJECT
 from tests.docs.pages import Command
-from tests.e2e.nodes import ENVIRONMENT, Pair, Served, free_ports
+from tests.e2e.nodes import ENVIRONMENT, Pair, Served
+from tests.ports import free_port
 
 _ASSIGNMENT: Final = re.compile(r"([A-Z_]+)=(.*)", re.DOTALL)
 _TOOLS: Final = Path(sys.executable).parent
@@ -111,7 +112,7 @@ class Terminal:
     def _init(self, words: list[str]) -> Output:
         """Make other folders than those of the nodes that run."""
         elsewhere = Path(tempfile.mkdtemp(dir=self.folder))
-        ports = dict(zip(("--port", "--partner-port"), map(str, free_ports()), strict=True))
+        ports = {option: str(free_port()) for option in ("--port", "--partner-port")}
         options = [word for pair in ports.items() for word in pair]
         if "--port" in words:
             # A node of its own, which the page goes on to serve.

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ from postroad.api.client_values import Event, Message
 from postroad.api.running import RunningNode
 from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.settings.config import load_config
+from tests.ports import free_port
 
 HOST: Final = "127.0.0.1"
 _LOOK_AGAIN: Final = 0.05
@@ -36,12 +36,6 @@ _LAST: Final = b"\r\n.\r\n"
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(scenario, PATIENCE))
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @dataclass

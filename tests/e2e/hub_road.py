@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import yaml
 
-from tests.e2e.nodes import Pair, Served, free_ports, make_pair
+from tests.e2e.nodes import Pair, Served, make_pair
 from tests.e2e.taps import Tap
+from tests.ports import free_port
 
 BUYER, SELLER = "urn:example:buyer", "urn:example:seller"
 OFFERED, RELAYED = "http://buyer.example/offered", "http://buyer.example/relayed"
@@ -70,7 +71,7 @@ def make_road(folder: Path) -> Road:
         yaml.safe_load(one.config.read_text())["listen"][0]["address"]
         for one in (pair.buyer, pair.seller)
     ]
-    ports = free_ports()
+    ports = free_port(), free_port()
     places = dict(zip(("buyer", "seller"), (f"http://{one}/msh" for one in doors), strict=True))
     places |= {
         name: f"http://127.0.0.1:{port}/msh"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from typer.testing import CliRunner, Result
 from postroad.api.client import Client
 from postroad.api.serving import Serving, read_serving
 from postroad.cli.main import app
+from tests.ports import free_port
 
 PATIENCE: Final = 60.0
 """Seconds after which a test is taken to hang; nothing waits for it when all is well."""
@@ -32,27 +32,6 @@ def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) 
             return
         pause.wait(0.05)
     raise AssertionError(f"{what}: not within {patience:g} s")
-
-
-def free_ports() -> tuple[int, int]:
-    """Ports for two parties; those ten above are free too."""
-    for _ in range(100):
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            second.bind(("127.0.0.1", 0))
-            ports = first.getsockname()[1], second.getsockname()[1]
-        if all(_is_free(port + 10) for port in ports) and abs(ports[0] - ports[1]) != 10:
-            return ports
-    raise AssertionError("there are no free ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
-            return False
-    return True
 
 
 def postroad(*arguments: str | Path, stdin: bytes | None = None) -> Result:
@@ -160,16 +139,15 @@ class Pair:
 
 def make_pair(folder: Path, *options: str) -> Pair:
     """Folders of a buyer and a seller; nothing runs yet."""
-    port, partner_port = free_ports()
     made = postroad(
         "init",
         folder / "buyer",
         "--partner",
         "seller",
         "--port",
-        str(port),
+        str(free_port()),
         "--partner-port",
-        str(partner_port),
+        str(free_port()),
         *options,
     )
     assert made.exit_code == 0, made.output

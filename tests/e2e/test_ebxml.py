@@ -26,12 +26,12 @@ from tests.e2e.ebxml_nodes import (
     Line,
     Running,
     Talk,
-    free_port,
     make_keys,
     run,
     running,
     speaks,
 )
+from tests.ports import free_port
 
 ORDER = b"<order>paper</order>"
 RELIABLY: Final[dict[str, Any]] = {

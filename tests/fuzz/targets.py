@@ -23,7 +23,7 @@ from postroad.security.keys import KeyStoreError, load_certificates, load_key_pa
 from postroad.wire import xml
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
 from postroad.wire.ebxml import DIALECTS, TraceHeader
-from postroad.wire.ebxml_errors import from_wire, to_wire
+from postroad.wire.ebxml_errors import to_wire
 from postroad.wire.ebxml_hops import add_trace, renew_via
 from postroad.wire.ebxml_packaging import packaging_problems
 from postroad.wire.ebxml_reader import dialect_of, must_understand_problems, read_ebxml
@@ -115,7 +115,7 @@ def ebxml(data: bytes) -> None:
         found = read_ebxml(read, dialect)
         packaging_problems(None, _OUTER, data, (), found.message and found.message.manifest)
         if found.problems:
-            from_wire(to_wire(found.problems, dialect))
+            to_wire(found.problems, dialect)
         if found.message is not None and not found.failures and dialect.has_trace:
             trace = TraceHeader("urn:a", "urn:b", NOW)
             relayed = renew_via(add_trace(data, dialect, trace), dialect, None)

@@ -1,9 +1,6 @@
 """Bundles between the parties of `exchange`, for tests: made by hand, taken in by a real node."""
 
-import functools
 import hashlib
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,18 +28,6 @@ BUNDLING: dict[str, Any] = {
 }
 
 
-@functools.cache
-def _template() -> tempfile.TemporaryDirectory[str]:
-    folder = tempfile.TemporaryDirectory(prefix="postroad-bundles-")
-    make_parties(Path(folder.name))
-    return folder
-
-
-def copy_parties(folder: Path) -> None:
-    """The folders of both parties; their keys are made once."""
-    shutil.copytree(_template().name, folder, dirs_exist_ok=True)
-
-
 def agree(folder: Path, name: str, **leg: Any) -> None:
     """Both parties have a P-Mode whose units are bundled, with these changes to its leg."""
     for party in (BUYER, SELLER):
@@ -53,7 +38,7 @@ def agree(folder: Path, name: str, **leg: Any) -> None:
 
 
 async def parties(folder: Path, ordering: Mapping[str, Any] | None = None) -> "Bundles":
-    copy_parties(folder)
+    make_parties(folder)
     bundling = BUNDLING | ({"ordering": dict(ordering)} if ordering else {})
     agree(folder, SIGNED, bundling=bundling)
     return await opened(folder)

@@ -15,7 +15,6 @@ from postroad.msh.capture import Incoming
 from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_form
 from postroad.node.base.context import Context
 from postroad.node.evidence.making import evidence_zip
-from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.settings.config import Config, load_config
 from postroad.node.settings.in_force import InForce
 from postroad.node.steps.hearing import Hearing, hear
@@ -27,12 +26,12 @@ from postroad.store.records import Message, Side, State
 from postroad.wire.content import BytesContent
 from postroad.wire.limits import DEFAULT
 from postroad.wire.soap import SoapVersion
+from tests.node.founding import BUYER, SELLER, found
 
 T = TypeVar("T")
 
 BEGIN = datetime(2024, 6, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 """Long ago: the certificates of that day are no longer valid."""
-BUYER, SELLER = "buyer", "seller"
 
 
 @dataclass
@@ -50,10 +49,7 @@ class Clock:
 
 def make_parties(folder: Path, now: datetime = BEGIN) -> None:
     """The folders of buyer and seller, with keys, configuration, and P-Modes for one direction."""
-    initialize(
-        Plan(Station(BUYER, folder / BUYER, 18080), Station(SELLER, folder / SELLER, 18081)),
-        now=now,
-    )
+    found(folder, now)
     for party in (BUYER, SELLER):
         for unused in (folder / party / "pmodes").glob(f"{SELLER}-to-*"):
             unused.unlink()

@@ -1,8 +1,7 @@
 """A road with hubs: what a station on the way has for rules, and letters that pass it."""
 
+import json
 from typing import Any, Final
-
-import yaml
 
 from tests.node.reliable import BUYER, SELLER, Station, World, address, party
 
@@ -23,8 +22,7 @@ def hub(world: World, name: str, *rules: Any, **more: Any) -> None:
     """The rules of a hub."""
     folder = world.folder / name
     folder.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump({"routes": list(rules)} | more, sort_keys=False)
-    (folder / "routes.yaml").write_text(text)
+    (folder / "routes.yaml").write_text(json.dumps({"routes": list(rules)} | more))
 
 
 def by_way_of(world: World, first: str) -> None:

@@ -8,7 +8,7 @@ from postroad.msh.capture import Capture, Incoming
 from postroad.msh.fragment_group import Arrival, Group, Terms
 from postroad.msh.inspection import Look
 from postroad.msh.joined import arrival_of, capture_joined
-from postroad.msh.joined_receipts import joined_receipt
+from postroad.msh.joined_receipts import part_references
 from postroad.msh.joining import Decision, receive
 from postroad.msh.lens import Inspection, Lens
 from postroad.security.attachments import Attachment
@@ -19,6 +19,7 @@ from postroad.wire.content import BytesContent, BytesSink, Joined, read_all
 from postroad.wire.ebms3 import MessageInfo, SignalMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime_headers import content_id_of
+from postroad.wire.receipts import nonrepudiation_receipt
 from postroad.wire.soap import SoapVersion, read_envelope
 from tests.node.reliable import BEGIN, BUYER, ORDERS, SOAP, Posted, Station, World
 
@@ -108,7 +109,8 @@ class Partner:
             for one in capture.attachments
         ]
         envelope = read_envelope(xml.parse(capture.envelope))
-        await tell(world.stations[BUYER], joined_receipt(envelope, attachments, info))
+        given = part_references(envelope, attachments)
+        await tell(world.stations[BUYER], nonrepudiation_receipt(given, message_info=info))
 
     async def refuse(self, world: World, number: int, code: str = "EBMS:0046") -> None:
         message_id = self.data[number][0]

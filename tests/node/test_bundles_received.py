@@ -15,13 +15,12 @@ from tests.node.bundling import (
     PLAIN,
     SIGNED,
     agree,
-    copy_parties,
     opened,
     parties,
     said,
     signal_ids,
 )
-from tests.node.exchange import BUYER, SELLER, run
+from tests.node.exchange import BUYER, SELLER, make_parties, run
 
 CONVERSATIONS: Final = {
     "policy": "documentorder",
@@ -156,7 +155,7 @@ def test_receipts_that_are_not_the_response_call_back_where_the_primary_says(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
-        copy_parties(tmp_path)
+        make_parties(tmp_path)
         agree(
             tmp_path,
             PLAIN,
@@ -206,7 +205,7 @@ def test_signals_are_heard_wherever_they_stand_among_user_messages(
     tmp_path: Path, place: int
 ) -> None:
     async def scenario() -> None:
-        copy_parties(tmp_path)
+        make_parties(tmp_path)
         agree(tmp_path, PLAIN, bundling=BUNDLING | {"compatibility": {"pmode_list": [PLAIN]}})
         bundles = await opened(tmp_path)
         exchange = bundles.exchange

@@ -5,6 +5,7 @@ from typing import Any, Final
 import pytest
 
 from postroad.store.records import Side, State
+from postroad.transport.http_outgoing import Reply
 from postroad.wire import xml
 from postroad.wire.ebxml import EbxmlMessage
 from postroad.wire.ebxml_reader import dialect_of, read_ebxml
@@ -18,6 +19,7 @@ from tests.node.reliable import (
     World,
     address,
     lost,
+    passed,
     played,
     refused,
     reply_lost,
@@ -69,7 +71,7 @@ def read(posted: Posted) -> EbxmlMessage:
 async def test_each_hop_adds_its_trace_renews_via_and_changes_nothing_else(
     world: World, version: str
 ) -> None:
-    agree(world, version)
+    agree(world, version, via_cpa_id="urn:example:second-hop")
     await started(world)
     await world.stations[BUYER].send(M)
     await world.wait(2)
@@ -82,7 +84,9 @@ async def test_each_hop_adds_its_trace_renews_via_and_changes_nothing_else(
     ]
     assert second.header == first.header
     assert second.manifest == first.manifest
+    assert first.via is not None
     assert second.via is not None
+    assert (first.via.cpa_id, second.via.cpa_id) == (None, "urn:example:second-hop")
 
 
 @pytest.mark.parametrize("version", ["0.98b", "1.0"])
@@ -220,12 +224,21 @@ async def test_over_a_link_one_message_is_under_way_and_each_has_its_number(worl
         reply_to=address(BUYER),
     )
     buyer, seller = await world.both()
+    bodies = []
+
+    async def noted(world: World, posted: Posted) -> Reply:
+        reply = await passed(world, posted)
+        bodies.append(reply.body)
+        return reply
+
+    world.wire.usual[SELLER] = noted
     world.wire.will(lost, reply_lost)
     ids = [f"{number}@buyer.example" for number in range(3)]
     for one in ids:
         await buyer.send(one, conversation=one)
     await world.wait(100)
     assert await seller.inbox() == ids
+    assert set(bodies) == {b""}, "acknowledgements are posts of their own"
     sent = [read(one) for one in world.wire.to(SELLER)]
     numbers = [one.trace[-1].sequence_number for one in sent]
     assert numbers[0] == 1

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from postroad.node.steps.attempts import Outcome, attempt
-from postroad.node.steps.good_end import Ending, GoodEnd, is_good
+from postroad.node.steps.attempts import AfterAttempt, Attempt, Outcome
+from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, State, Work
+from postroad.store.records import Side, State, Work
 from postroad.store.sqlite import open_sqlite
 from tests.node.exchange import BUYER, SELLER, Exchange, make_parties, run
 
@@ -37,7 +37,7 @@ def test_messages_that_end_well_together_leave_what_each_would_leave(
         exchange = Exchange(tmp_path, stores)
         context = exchange.contexts[BUYER]
         began = exchange.clock()
-        both: list[tuple[Message, Work, Outcome]] = []
+        both: list[Attempt] = []
         for name in ("a@x", "b@x"):
             message = await exchange.send(name, ("text/plain", b"1"), kind=kind)
             work = Work("send", name, began, owner=context.owner)
@@ -45,20 +45,19 @@ def test_messages_that_end_well_together_leave_what_each_would_leave(
             exchange.clock.wait(1)
             hearing = await exchange.judge(message, await exchange.receive(message))
             outcome = Outcome(Input.ACKNOWLEDGED, hearing, None, None, "http://x", 700)
-            assert is_good(context, message, outcome)
             work = Work("send", name, began, owner=context.owner, id=number)
-            both.append((message, work, outcome))
-        names, works = ["a@x", "b@x"], [work.id for _, work, _ in both]
-        sending = context.in_force.sending_of(both[0][0])
+            sending = context.in_force.sending_of(message)
+            both.append(Attempt(message, work, sending, outcome, began))
+            assert is_good(context, both[-1])
+        names, works = ["a@x", "b@x"], [one.work.id for one in both]
         left: list[list[Any]] = []
 
         def each(tx: Transaction) -> None:
-            for message, work, outcome in both:
-                attempt(context, message, work, sending, outcome, began, hope=False)(tx)
+            for one in both:
+                AfterAttempt(context, one)(tx)
 
         def together(tx: Transaction) -> None:
-            endings = [Ending(message, outcome, began) for message, _, outcome in both]
-            assert GoodEnd(context, endings, exchange.clock()).write(tx)
+            assert GoodEnd(context, both, exchange.clock()).write(tx)
             tx.finish_works(works, context.owner)
 
         for write in (each, together):

@@ -27,7 +27,8 @@ from postroad.transport.http_body import Receive, Scope, Send, body_chunks
 from postroad.transport.http_client import HttpClient
 from postroad.transport.http_server import HttpServer
 from tests.node.exchange import BEGIN, BUYER, SELLER, Clock, context_of, make_parties
-from tests.transport.wires import answer, free_port, in_loop
+from tests.ports import free_port
+from tests.transport.wires import answer, in_loop
 
 SECRET = b"a secret of the node and its application"
 PMODE = "buyer-to-seller-plain"

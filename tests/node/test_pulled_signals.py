@@ -103,7 +103,6 @@ def routed(response: Response) -> RoutingInput:
     return value
 
 
-@pytest.mark.req("P2-6.7.1-01", "P2-6.7.1-03", "P2-2.7.1.2-02")
 @pytest.mark.parametrize("kept_in", STORES)
 @played
 async def test_a_receipt_waits_until_the_sender_pulls_it(world: World, kept_in: str) -> None:

@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from postroad.node.base import reading_ahead
 from postroad.node.walks import joining
@@ -30,6 +31,10 @@ async def at_the_seller(world: World, algorithm: str | None, *numbers: int) -> t
     return seller, given
 
 
+def read_again(*_: Any, **__: Any) -> None:
+    raise AssertionError("it was read again")
+
+
 async def is_delivered(world: World, seller: Any) -> None:
     """All fragments came, so their reader ends soon; the made-up clock would not wait for it."""
     for thread in threading.enumerate():
@@ -47,11 +52,23 @@ async def is_delivered(world: World, seller: Any) -> None:
 async def test_a_message_whose_fragments_were_read_as_they_came_is_not_read_again(
     world: World, algorithm: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def again(*_: Any, **__: Any) -> None:
-        raise AssertionError("it was read again")
-
-    monkeypatch.setattr(joining, "capture_joined", again)
+    monkeypatch.setattr(joining, "capture_joined", read_again)
     seller, _ = await at_the_seller(world, algorithm, 2, 1, 4, 3)
+    await is_delivered(world, seller)
+
+
+@played
+async def test_it_is_read_as_it_comes_though_the_last_fragment_tells_that_it_is_compressed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "capture_joined", read_again)
+    world.kept_in = "sqlite"
+    agree_on_splitting(world, fragment_size="1 MiB", compression={"algorithm": "gzip"})
+    buyer, seller = await world.both()
+    given = large(buyer, NOISE, size=MIB, algorithm="gzip", streamed=True)
+    size = given.whole.message_size
+    given = replace(given, splitting=replace(given.splitting, message_size=size))
+    await bring(seller, given, 1, 2, 3, 4)
     await is_delivered(world, seller)
 
 

@@ -1,5 +1,6 @@
 """A partner that cannot be reached is left alone, and the others are not touched."""
 
+import logging
 from datetime import timedelta
 from typing import Any, Final
 
@@ -428,3 +429,21 @@ async def test_a_partner_who_hangs_does_not_hold_up_the_others(world: World) -> 
     await buyer.send("c@buyer", FREIGHT)
     await world.until(10)
     assert await carrier.inbox() == ["c@buyer"]
+
+
+@played
+async def test_the_log_tells_trouble_as_trouble_and_names_the_partner(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "postroad")
+    buyer = await down(world)
+    await world.until(31)
+    world.wire.usual.pop(SELLER)
+    await world.start(SELLER)
+    await world.until(100)
+    assert await buyer.state("0@buyer") is State.ACKNOWLEDGED
+    told = [(one.levelname, one.message, getattr(one, "partner", None)) for one in caplog.records]
+    assert told.count(("WARNING", "not sent, tried again", None)) >= 3
+    of_seller = [one[:2] for one in told if one[2] == party(SELLER)]
+    assert of_seller == [("WARNING", "paused"), ("INFO", "served again")]
+    assert ("INFO", "acknowledged", None) in told

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from postroad.node.settings import reloading
 from postroad.node.settings.agreements import load_expectation
 from postroad.node.settings.config import load_config
+from postroad.node.settings.in_force import InForce
 from postroad.node.settings.reloading import (
     RELOADED,
     UNCHANGED,
@@ -22,6 +24,7 @@ from postroad.node.settings.reloading import (
     watch_tls,
 )
 from postroad.node.settings.routes import watch_routes
+from postroad.wire.limits import DEFAULT
 from tests import pki
 
 CA = pki.authority("Reload CA")
@@ -413,3 +416,24 @@ def test_rules_with_an_error_leave_the_old_ones_in_force(tmp_path: Path) -> None
     assert outcome.change is Change.FAILED
     assert "routes[0].to: it leads nowhere" in outcome.problems[0]
     assert "a" in routes.current.table
+
+
+def test_an_operator_is_told_what_is_not_in_force_and_what_expired(
+    tmp_path: Path, pmodes: Path
+) -> None:
+    config = tmp_path / "postroad.yaml"
+    config.write_text(f"node: a\nparty: urn:a:b\nkeys: {{signing: k.p12}}\npmodes: {pmodes}\n")
+    pair = pki.issue(CA, "signer")
+    (tmp_path / "k.p12").write_bytes(pki.p12(pair))
+    in_force = InForce(load_config(config), DEFAULT)
+    ends = pair.certificate.not_valid_after_utc
+    assert in_force.expires() == ends
+    assert in_force.standing(ends) == ()
+    (pmodes / "wrong.yaml").write_text("id: [\n")
+    age(pmodes / "wrong.yaml")
+    assert not in_force.refresh().ok
+    old, expired = in_force.standing(ends + timedelta(days=1))
+    assert old.startswith("the P-Modes on disk are not in force, the old ones are: ")
+    assert "wrong.yaml" in old
+    assert "CN=signer" in expired
+    assert "expired on" in expired

@@ -1,11 +1,14 @@
 """Messages that go out in fragments: cut, written, sent, answered."""
 
 import hashlib
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from postroad.msh import splitting as msh_splitting
+from postroad.node.large import fragmenting
+from postroad.node.large.fragmenting import SecuredFragment, secured
 from postroad.node.service import Refused, Submission, SubmittedPayload
 from postroad.node.steps.split_outcome import AT_ONCE
 from postroad.store.records import State
@@ -82,6 +85,33 @@ async def test_a_fragment_is_sent_again_alone_and_with_the_same_bytes(world: Wor
     assert await buyer.state(BIG) is State.ACKNOWLEDGED
     assert [one.attempts for one in await fragments(buyer)] == [1, 2, 1, 1]
     assert (await buyer.message(BIG)).attempts == 1
+
+
+@played
+async def test_the_next_fragments_are_signed_while_others_are_on_their_way(world: World) -> None:
+    agree(world, size="5000 B")
+    world.configure(BUYER, send={"parallel": 1})
+    buyer, partner = await world.start(BUYER), Partner()
+    hold, signed = Held(partner), []
+    world.wire.usual[SELLER] = partner
+    world.wire.will(hold)
+
+    def signing(*given: Any) -> SecuredFragment:
+        signed.append(given[2].fragment)
+        return secured(*given)
+
+    with patch.object(fragmenting, "secured", signing):
+        await buyer.send(BIG, payload=PAYLOAD)
+        await world.until(2)
+        assert (partner.numbers, signed) == ([], [1, 2, 3])
+        kept = [one.fragment for one in await fragments(buyer) if one.envelope is not None]
+        assert kept == [1], "what is not on its way yet never left"
+        hold.release()
+        await world.until(4)
+    assert partner.numbers == signed == list(range(1, 22))
+    await partner.acknowledge(world)
+    await partner.acknowledge_whole(world)
+    assert await buyer.state(BIG) is State.ACKNOWLEDGED
 
 
 @in_every_store

@@ -14,7 +14,7 @@ ASIDE = "aside"
 """Another hub beside the one on the usual road."""
 
 
-@pytest.mark.req("P2-4.4.2-03", "P2-4.3.1-14")
+@pytest.mark.req("P2-4.4.2-03")
 @pytest.mark.parametrize("kept_in", STORES)
 @pytest.mark.parametrize("algorithm", ["gzip", "identity"])
 @played

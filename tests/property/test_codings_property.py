@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from postroad.msh.compression import begun, next_portion
 from postroad.wire.codings import CODINGS, Damaged, decoded, encoded
+from postroad.wire.content import BytesContent, BytesSink, read_all
 
 WORDS = st.sampled_from([b"a", b"ab", b"\0", b"\xff", b"order", b"order line 1\r\n"])
 CHUNKS = st.lists(
@@ -22,6 +24,21 @@ def test_what_is_encoded_is_decoded_to_the_same(
     coded = b"".join(encoded(coding, chunks))
     pieces = [coded[at : at + size] for at in range(0, len(coded), size)]
     assert b"".join(decoded(coding, pieces)) == b"".join(chunks)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+@given(chunks=CHUNKS, sizes=st.lists(st.integers(1, 300), min_size=1))
+def test_what_is_encoded_in_portions_is_decoded_to_the_same(
+    coding: str, chunks: list[bytes], sizes: list[int]
+) -> None:
+    whole = BytesContent(b"".join(chunks))
+    coded, pieces, last = begun(coding), [], False
+    while not last:
+        size = sizes[len(pieces) % len(sizes)]
+        portion = next_portion(coding, whole, coded, size=size, new_sink=BytesSink)
+        pieces.append(read_all(portion.content, 1 << 20))
+        coded, last = portion.coded, portion.last
+    assert b"".join(decoded(coding, pieces)) == whole.data
 
 
 @pytest.mark.parametrize("coding", CODINGS)

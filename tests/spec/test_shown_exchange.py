@@ -30,7 +30,7 @@ from tests.as4.bench import (
 )
 from tests.as4.foreign import Letter
 from tests.as4.reading import EB3, read, references
-from tests.transport.wires import free_port
+from tests.ports import free_port
 
 ORDER: Final = b"<order>paper</order>"
 NEXT_MSH: Final = "http://docs.oasis-open.org/ebxml-msg/ebms/v3.0/ns/part2/200811/nextmsh"

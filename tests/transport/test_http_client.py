@@ -13,8 +13,9 @@ from postroad.store.spool import SpoolSink
 from postroad.transport.http_client import HttpClient, parse_address
 from postroad.transport.http_outgoing import Pieces, Reply
 from postroad.wire.limits import MIB
+from tests.ports import free_port
 from tests.transport.posting import OK, answering, failure, outgoing, ports, reply_to
-from tests.transport.wires import Seen, free_port, in_loop, run, serving, talking, until
+from tests.transport.wires import Seen, in_loop, run, serving, talking, until
 
 
 @in_loop

@@ -10,10 +10,10 @@ import pytest
 from postroad.transport.http_client import HttpClient, parse_address
 from postroad.transport.http_outgoing import Pieces, Timeouts, TransportFailure
 from postroad.wire.limits import MIB
+from tests.ports import free_port
 from tests.transport.posting import OK, answering, failure, failure_of, outgoing
 from tests.transport.wires import (
     Seen,
-    free_port,
     in_loop,
     read_request,
     run,

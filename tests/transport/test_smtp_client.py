@@ -23,9 +23,10 @@ from postroad.wire.limits import MIB
 from postroad.wire.mail import Mail
 from postroad.wire.soap import SoapVersion
 from tests import pki
+from tests.ports import free_port
 from tests.transport.handshakes import Files
 from tests.transport.mail_office import HERE, Office, door_of, server_tls
-from tests.transport.wires import free_port, in_loop, run, talking
+from tests.transport.wires import in_loop, run, talking
 
 US = "msh@buyer.example"
 SHORT = b"Subject: x\r\n\r\nhello\r\n"
@@ -186,7 +187,7 @@ def test_a_no_is_told_with_its_words_and_nothing_was_transmitted(step: str, code
             failure = await failure_of(MailClient(plain(port)), outgoing())
         assert isinstance(failure, MailRefused)
         assert failure.transmitted is False
-        assert (failure.code, failure.permanent) == (code, code == 550)
+        assert failure.code == code
         assert f"{code} not today" in failure.reason
         assert f"127.0.0.1:{port}" in failure.reason
 
@@ -305,7 +306,7 @@ async def test_a_mail_larger_than_the_server_takes_is_not_even_read() -> None:
         mail = OutgoingMail(US, HERE, Pieces(50 * MIB, never))
         failure = await failure_of(MailClient(plain(door.port)), mail)
     assert isinstance(failure, MailRefused)
-    assert failure.permanent
+    assert failure.code == 552
     assert f"up to {MIB} bytes, and this one has {50 * MIB}" in failure.reason
     assert office.mails == []
 
@@ -317,7 +318,7 @@ async def test_a_recipient_that_the_server_does_not_know_is_refused_for_good() -
         mail = OutgoingMail(US, "other@seller.example", content)
         failure = await failure_of(MailClient(plain(door.port)), mail)
     assert isinstance(failure, MailRefused)
-    assert (failure.code, failure.permanent, failure.transmitted) == (550, True, False)
+    assert (failure.code, failure.transmitted) == (550, False)
 
 
 @in_loop

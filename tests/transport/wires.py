@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -175,14 +174,6 @@ def post(body: bytes, *headers: str, path: str = "/msh") -> bytes:
     """The bytes of a POST."""
     lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -50,7 +50,9 @@ def read(inner: str, attributes: str = 'e:mustUnderstand="true" id="m"') -> Read
     """What is read of an eb:Messaging around what is given."""
     element = find_messaging(envelope(inner, attributes))
     assert element is not None
-    return read_messaging(element, V12)
+    reading = read_messaging(element, V12)
+    assert all(one.detail and one.location for one in reading.problems), "each says what and where"
+    return reading
 
 
 def sole(reading: Reading) -> EbmsError:

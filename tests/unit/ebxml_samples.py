@@ -116,7 +116,9 @@ def read(data, **options) -> Reading:
     envelope = read_envelope(xml.parse(data))
     dialect = dialect_of(envelope)
     assert dialect is not None
-    return read_ebxml(envelope, dialect, **options)
+    reading = read_ebxml(envelope, dialect, **options)
+    assert all(one.detail and one.location for one in reading.problems), "each says what and where"
+    return reading
 
 
 def spoiled(old, new, value=None, *, count=1):

@@ -146,6 +146,7 @@ def check(
         unseen=unseen,
         limits=limits or Limits(),
     )
+    assert all(one.detail for one in verification.problems), "each says what is wrong"
     return Checked(envelope, verification)
 
 

@@ -413,6 +413,13 @@ def test_after_the_last_retry_the_partner_is_suspended(life: Life, result: Input
     assert decision.due is None
 
 
+def test_what_is_suspended_is_looked_at_again_when_its_time_is_over() -> None:
+    policy = changed(POLICY, suspend=True, time_to_live=HOUR)
+    decision = tried(changed(READY, tries=POLICY.retries), Input.NOT_SENT, policy)
+    assert decision.life.stage is Stage.SUSPENDED
+    assert (decision.due, decision.decided_by, decision.ends_at) == (T0 + HOUR,) * 3
+
+
 @pytest.mark.req("RM001-2.6.8-03")
 def test_resuming_sends_it_again_with_all_its_retries() -> None:
     stopped = Life(Stage.SUSPENDED, T0, 3, 0)

@@ -330,3 +330,12 @@ def test_a_user_message_under_another_name_can_be_read_alone():
     message, problems = read_user_message(xml.parse(text.encode()))
     assert message == user(read(USER))
     assert problems == ()
+
+
+def test_what_is_too_much_to_be_listed_is_counted_behind_the_last_that_is():
+    *listed, more = read(
+        USER.replace("<eb:Action>", "<eb:Property/>" * 70 + "<eb:Action>")
+    ).problems
+    assert len(listed) == 50
+    assert more.detail == "there are 20 further deviations, not listed"
+    assert (more.location, more.severity) == (listed[-1].location, F)

@@ -250,20 +250,23 @@ def test_part_identifiers_are_kept_to_be_reported():
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "says"),
     [
-        ("AQID", "AQ=ID"),
-        ("AQID", "Ä"),
-        ("AQID", ""),
-        (' URI="#b"', ""),
-        (f'<ds:DigestMethod Algorithm="{XENC}sha256"/>', ""),
-        (f'<ds:Transform Algorithm="{EXC_C14N}">', "<ds:Transform>"),
-        ("</ds:DigestValue>", "</ds:DigestValue><ds:Extra/>"),
+        ("AQID", "AQ=ID", "base64"),
+        ("AQID", "Ä", "base64"),
+        ("AQID", "", "ds:Reference has no digest value"),
+        (' URI="#b"', "", "ds:Reference has no URI"),
+        (f' Algorithm="{XENC}sha256"', "", "ds:Reference names no digest method"),
+        (f'<ds:DigestMethod Algorithm="{XENC}sha256"/>', "", "one ds:DigestMethod"),
+        (f'<ds:Transform Algorithm="{EXC_C14N}">', "<ds:Transform>", "with an Algorithm"),
+        ("</ds:DigestValue>", "</ds:DigestValue><ds:Extra/>", "one ds:DigestValue"),
     ],
 )
-def test_a_broken_reference_is_refused(old, new):
+def test_a_broken_reference_is_refused(old, new, says):
     assert old in REFERENCE
-    assert sole(_receipt(_nri(REFERENCE.replace(old, new)))).code == "EBMS:0009"
+    problem = sole(_receipt(_nri(REFERENCE.replace(old, new))))
+    assert problem.code == "EBMS:0009"
+    assert says in problem.detail
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,7 @@ def test_a_value_that_would_not_arrive_is_refused(message, says):
     [
         (SignalMessage(INFO), "either a pull request"),
         (replace(PULL, errors=(Error("EBMS:0004", "failure"),)), "either a pull request"),
+        (SignalMessage(INFO, pull_request=PullRequest("")), "@mpc is empty"),
         (SignalMessage(INFO, pull_request=PullRequest(None, Selection())), "at least one item"),
         (
             SignalMessage(INFO, pull_request=PullRequest(None, Selection(to_party=Party((), "")))),

@@ -167,7 +167,8 @@ def test_a_draft_that_breaks_its_payload_profile_is_told_before_it_is_packaged()
 
 
 @every_version
-@pytest.mark.req("MS098-10.3.1.3-04", "MS098-8.13.6-01", "MS098-8.13.5-01", "MS098-11.5-01")
+@pytest.mark.req("RM000-1.3.1.3-01", "MS098-10.3.1.3-04", "MS098-8.13.6-01")
+@pytest.mark.req("MS098-8.13.5-01", "MS098-11.5-01")
 def test_acknowledgment_and_warnings_ride_on_a_message_of_the_application(version: str) -> None:
     world = World(version)
     draft = world.draft(ORDER, ref_to_message_id="request-1@seller.example")
@@ -182,6 +183,7 @@ def test_acknowledgment_and_warnings_ride_on_a_message_of_the_application(versio
     assert message.error_list is not None
     assert message.error_list.highest_severity == "Warning"
     assert message.header.service.value == "urn:example:orders"
+    assert message.header.action == "NewOrder"
 
 
 @pytest.mark.parametrize("version", OLDER)

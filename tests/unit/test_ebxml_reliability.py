@@ -27,7 +27,6 @@ from postroad.reliability.ebxml import (
     Signal,
     Step,
     acknowledge,
-    acknowledge_with,
     receive,
 )
 from postroad.reliability.ebxml_terms import (
@@ -523,19 +522,6 @@ def test_the_type_tells_who_acknowledges(receiver: Receiver, kind: AckType) -> N
     found = acknowledge(ORDER, reliable(ackRequested="Signed"), receiver, NOW)
     assert found.acknowledgment is not None
     assert found.acknowledgment.type is kind
-
-
-@pytest.mark.req("RM000-1.3.1.3-01", "MS098-10.3.1.3-04")
-def test_a_response_that_acknowledges_keeps_its_service_and_action() -> None:
-    response = replace(
-        ORDER, message_id="reply-1", from_party="seller", to_party="buyer", action="OrderResponse"
-    )
-    found = acknowledge_with(response, ORDER, reliable(ackRequested="Signed"), SELLER, NOW)
-    assert found == replace(
-        response,
-        ref_to_message_id="order-1",
-        acknowledgment=Acknowledgment(NOW, AckType.DELIVERY_RECEIPT, signed=True),
-    )
 
 
 # Errors

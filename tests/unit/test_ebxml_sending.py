@@ -445,16 +445,6 @@ def test_what_was_not_acknowledged_is_a_delivery_failure_of_severity_warning() -
     assert (found.service, found.action) == (None, None)
 
 
-@pytest.mark.req("OV004-1-14")
-def test_the_notice_of_the_sender_itself_stays_at_home() -> None:
-    own = notice(ORDER, reliable(), Stage.FAILED, "buyer")
-    other = notice(ORDER, reliable(), Stage.FAILED, "relay")
-    assert own is not None
-    assert own.is_local
-    assert other is not None
-    assert not other.is_local
-
-
 @pytest.mark.parametrize("action", ["Acknowledgment", "MessageError"])
 def test_nothing_is_said_about_the_loss_of_an_acknowledgment_or_an_error(action: str) -> None:
     assert notice(answer(action), reliable(), Stage.FAILED, "relay") is None

@@ -178,7 +178,7 @@ def test_the_certificate_can_be_named_in_every_way(form: TokenReference) -> None
 
 
 def test_a_certificate_cannot_be_named_by_thumbprint() -> None:
-    with pytest.raises(ValueError, match="issuer_serial"):
+    with pytest.raises(ValueError, match=r"an ebXML signature .* by thumbprint; use issuer_serial"):
         signed(form=TokenReference.THUMBPRINT)
 
 
@@ -293,6 +293,11 @@ def test_an_xpath_that_takes_out_less_covers_more() -> None:
     message = with_xpath(MS098, "not(ancestor-or-self::eb:Via)")
     assert check(message.added("<eb:Via/>")).holds
     assert check(message.added(trace(1))).failures[0].endswith("its content was changed")
+
+
+def test_a_very_long_xpath_is_not_read() -> None:
+    [said] = check(with_xpath(MS098, f"{MS098.hop_xpath}{' ' * 4096}")).failures
+    assert "is not the one of ebXML 0.98b" in said
 
 
 # What is covered

@@ -127,17 +127,27 @@ def test_errors_are_read_in_the_spellings_of_the_text(old, new, expected):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "code"),
+    ("old", "new", "code", "place"),
     [
-        (' eb:highestSeverity="Error"', "", "OtherXml"),
-        ('highestSeverity="Error"', 'highestSeverity="Warning"', "Inconsistent"),
-        ('xml:lang="en"', 'xml:lang="us en"', "OtherXml"),
-        (f'codeContext="{MS098.error_code_context}"', 'codeContext="mine"', "OtherXml"),
+        (' eb:highestSeverity="Error"', "", "OtherXml", ""),
+        (
+            'highestSeverity="Error"',
+            'highestSeverity="Warning"',
+            "Inconsistent",
+            "/@eb:highestSeverity",
+        ),
+        ('xml:lang="en"', 'xml:lang="us en"', "OtherXml", "/eb:Error/@xml:lang"),
+        (
+            f'codeContext="{MS098.error_code_context}"',
+            'codeContext="mine"',
+            "OtherXml",
+            "/eb:Error/@eb:codeContext",
+        ),
     ],
 )
-def test_an_error_list_that_is_not_quite_right_is_heard_all_the_same(old, new, code):
+def test_an_error_list_that_is_not_quite_right_is_heard_all_the_same(old, new, code, place):
     reading = read(spoiled(old, new, errors()))
-    assert [(one.code, one.severity.value) for one in reading.problems] == [(code, "warning")]
+    assert told(reading) == [(code, "warning", f"{HEADER}/eb:ErrorList{place}")]
     assert reading.message.error_list.errors[0].text == "so"
 
 
@@ -250,6 +260,7 @@ def test_a_crowd_of_deviations_is_bounded_and_its_end_is_told():
     reading = read(spoiled("<eb:Action>", "<eb:x/>" * 5000 + "<eb:Action>"))
     assert len(reading.problems) == 51
     assert reading.problems[-1].detail.startswith("there are 4950 further")
+    assert reading.problems[-1].location == reading.problems[-2].location
     assert len(reading.failures) == 51
 
 

@@ -19,7 +19,6 @@ from postroad.msh.joined import (
     capture_joined,
     header_mismatch,
     joined_content_type,
-    joined_headers,
     joined_pieces,
 )
 from postroad.msh.joining import Decision
@@ -102,17 +101,6 @@ def test_the_mime_header_is_made_from_the_group(version: SoapVersion, mtom: bool
         params["action"] = "leasing"
     assert kind.media_type == "multipart/related"
     assert dict(kind.params) == params
-    headers = joined_headers(group)
-    assert headers.get("soapaction") == ('"leasing"' if version is SoapVersion.SOAP_11 else None)
-
-
-def test_a_description_comes_back_and_no_action_is_the_empty_one() -> None:
-    group, _ = joined(cut(source(version=SoapVersion.SOAP_11)))
-    assert group.message_header is not None
-    described = replace(group.message_header, content_description="a car")
-    headers = joined_headers(replace(group, action=None, message_header=described))
-    assert headers["soapaction"] == '""'
-    assert headers["content-description"] == "a car"
 
 
 @pytest.mark.req("P2-4.2.4-01", "P2-4.2.4-02", "P2-4.3.2-13")

@@ -7,13 +7,13 @@ import pytest
 
 from postroad.msh.fragment_group import Terms
 from postroad.msh.joined import capture_joined
-from postroad.msh.joined_receipts import joined_receipt, part_references
+from postroad.msh.joined_receipts import part_references
 from postroad.security.attachments import Attachment
 from postroad.wire import xml
 from postroad.wire.content import BytesContent, BytesSink
 from postroad.wire.ebms3 import MessageInfo, Reference
 from postroad.wire.errors import EbmsError
-from postroad.wire.receipts import check_receipt
+from postroad.wire.receipts import check_receipt, nonrepudiation_receipt
 from postroad.wire.soap import Envelope, SoapVersion, read_envelope
 from tests.unit.splits import MADE, MESSAGE, ROUTING, Receiver, Source, arrival, cut, source
 
@@ -44,7 +44,7 @@ def joined(given: Source) -> tuple[Envelope, list[Attachment]]:
 @pytest.mark.parametrize("version", list(SoapVersion))
 def test_the_receipt_names_every_part_with_its_digest(version: SoapVersion) -> None:
     given = source(PHOTO, version=version)
-    receipt = joined_receipt(*joined(given), INFO)
+    receipt = nonrepudiation_receipt(part_references(*joined(given)), message_info=INFO)
     references = sent(given)
     assert [one.uri for one in references] == ["#_messaging", "cid:photo@buyer.example"]
     check_receipt(receipt, sent_message_id=ID, sent_references=references)
@@ -52,7 +52,8 @@ def test_the_receipt_names_every_part_with_its_digest(version: SoapVersion) -> N
 
 @pytest.mark.parametrize("changed", [PHOTO + b" ", PHOTO.replace(b"\r\n", b"\n")])
 def test_another_message_has_another_receipt(changed: bytes) -> None:
-    receipt = joined_receipt(*joined(source(changed)), INFO)
+    given = part_references(*joined(source(changed)))
+    receipt = nonrepudiation_receipt(given, message_info=INFO)
     with pytest.raises(EbmsError) as caught:
         check_receipt(receipt, sent_message_id=ID, sent_references=sent(source(PHOTO)))
     assert caught.value.code == "EBMS:0302"

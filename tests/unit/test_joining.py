@@ -384,6 +384,10 @@ def test_room_is_reserved_by_what_is_known() -> None:
     packed = replace(group, message_size=650, algorithm="gzip", compressed_size=65)
     assert expected(packed, TERMS) == 65 + 650
     assert expected(replace(packed, algorithm="identity", compressed_size=650), TERMS) == 650
+    # What comes with the count comes late: it is presumed that it is compressed as agreed.
+    agreed = replace(TERMS, algorithm="gzip")
+    assert expected(replace(group, message_size=650), agreed) == 10 + 650
+    assert expected(replace(group, message_size=650, count=7), agreed) == 650
 
 
 def test_with_an_agreed_size_every_number_has_its_place() -> None:

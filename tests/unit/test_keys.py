@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from cryptography import x509
@@ -243,6 +244,27 @@ def test_a_pkcs12_key_has_the_alias_of_its_store() -> None:
 
 def test_a_pkcs12_key_without_alias_is_named_by_its_common_name() -> None:
     assert load_key_pairs(p12(ALICE, SECRET), SECRET)[0].alias == "alice"
+
+
+def test_a_pkcs12_store_is_opened_once_however_often_it_is_asked() -> None:
+    """Whether an RSA key is sound takes long to find out."""
+    data = p12(ALICE, SECRET, "asked twice")
+    with (
+        patch.object(pkcs12, "load_pkcs12", wraps=pkcs12.load_pkcs12) as opened,
+        patch("postroad.security.keys.load_der_private_key") as opened_again,
+    ):
+        first, second = (load_key_pair(data, SECRET) for _ in range(2))
+    assert opened.call_count == 1
+    assert not opened_again.called
+    assert _same(first, second)
+
+
+def test_a_pkcs12_store_that_was_opened_stays_shut_for_other_passwords() -> None:
+    data = p12(ALICE, SECRET, "guarded")
+    load_key_pair(data, SECRET)
+    for password in (b"another", None):
+        with pytest.raises(KeyStoreError, match="password"):
+            load_key_pair(data, password)
 
 
 def test_a_pkcs12_trust_store_gives_its_certificates() -> None:

@@ -130,6 +130,18 @@ def test_a_transient_error_suspends_for_what_it_says_or_else_the_retry_interval(
     assert sender.sent == [(0, "a", 1), (when, "a", 1)]
 
 
+def test_only_a_transient_error_is_reported_with_its_end() -> None:
+    sender = Sender()
+    sender.submit("a")
+    sender.submit("b", SMTP)
+    sender.hear(transient_error("a", 60))
+    sender.hear(messaging_error("b"))
+    assert [(one.news, one.until) for one in sender.reports] == [
+        (News.SUSPENDED_TRANSIENT, START + timedelta(seconds=60)),
+        (News.MESSAGING_ERROR, None),
+    ]
+
+
 @pytest.mark.req("RM001-2.6.6-01")
 def test_a_transient_error_suspends_all_that_goes_to_the_receiver() -> None:
     sender = Sender()

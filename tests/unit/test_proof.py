@@ -10,7 +10,7 @@ import pytest
 from postroad.msh import proof as proofs
 from postroad.msh.answers import sent_message, write_answer
 from postroad.msh.proof import Proof, Prover, trust_in
-from postroad.msh.usual_proof import usual_receipt
+from postroad.msh.usual_proof import UsualReceipts
 from postroad.security.algorithms import RSA_SHA256
 from postroad.security.keys import load_certificates, load_key_pair
 from postroad.security.sign import Signing
@@ -47,7 +47,7 @@ def whole(by: Prover, one: Receipt) -> Proof:
 
 def is_usual(one: Receipt) -> bool:
     ids = one.message_id.encode(), one.receipt_id.encode()
-    return usual_receipt(one.receipt, one.sent, *ids) is not None
+    return UsualReceipts().take(one.receipt, one.sent, *ids) is not None
 
 
 @pytest.mark.parametrize("message_id", [SIGNED, SEALED])
@@ -209,10 +209,15 @@ def test_bytes_that_are_no_receipt_get_an_answer(books: Books, receipt: bytes) -
 def test_no_byte_can_be_changed_without_being_looked_at_as_a_whole(books: Books, name: str) -> None:
     one, by = books.receipts[SIGNED], prover(books)
     data = one.receipt if name == "receipt" else one.sent
+    ids = one.message_id.encode(), one.receipt_id.encode()
+    knowing = UsualReceipts()
     for place in range(len(data)):
+        assert knowing.take(one.receipt, one.sent, *ids) is not None
         other = data[:place] + bytes((data[place] ^ 1,)) + data[place + 1 :]
         pair = (other, one.sent) if name == "receipt" else (one.receipt, other)
-        if usual_receipt(*pair, one.message_id.encode(), one.receipt_id.encode()) is None:
+        found = knowing.take(*pair, *ids)
+        assert found == UsualReceipts().take(*pair, *ids)
+        if found is None:
             continue
         before = data[:place].rpartition(b">")[0].rpartition(b"<")[2]
         if name == "sent":
@@ -221,6 +226,19 @@ def test_no_byte_can_be_changed_without_being_looked_at_as_a_whole(books: Books,
             changed_one = replace(one, receipt=other)
             assert before.startswith((b"ds:SignatureValue", b"wsse:BinarySecurityToken"))
             assert not proven(by, changed_one).valid
+
+
+@pytest.mark.parametrize("message_id", [SIGNED, SEALED])
+@pytest.mark.parametrize("name", ["receipt", "sent"])
+def test_a_token_larger_than_any_certificate_is_not_usual(
+    books: Books, name: str, message_id: str
+) -> None:
+    """What is remembered of each party is small, whoever wrote it."""
+    one = books.receipts[message_id]
+    end = b"</wsse:BinarySecurityToken>"
+    larger = getattr(one, name).replace(end, b"A" * 16 * 1024 + end, 1)
+    assert is_usual(one)
+    assert not is_usual(replace(one, **{name: larger}))
 
 
 @pytest.mark.parametrize("seed", range(4))

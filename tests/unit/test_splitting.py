@@ -124,6 +124,18 @@ def test_a_stream_tells_count_and_sizes_with_its_last_fragment() -> None:
     assert last.compressed_message_size == made.data.size
 
 
+def test_the_first_fragment_of_a_stream_tells_the_size_where_that_is_known() -> None:
+    made = cut(size=300, streamed=True, algorithm="gzip")
+    splitting = replace(made.splitting, message_size=made.whole.message_size)
+    first = fragment(splitting, 1, "one@x", made.data, None).message_fragment
+    assert (first.message_size, first.fragment_count) == (made.whole.message_size, None)
+    last = fragment(splitting, made.count, "last@x", made.data, made.whole).message_fragment
+    assert (last.message_size, last.fragment_count) == (None, made.count)
+    alone = replace(splitting, fragment_size=MIB)
+    only = fragment(alone, 1, "only@x", made.data, made.whole).message_fragment
+    assert (only.message_size, only.fragment_count) == (made.whole.message_size, 1)
+
+
 def test_a_fragment_of_a_stream_is_the_same_when_the_end_is_known() -> None:
     made = cut(size=100, streamed=True)
     early = fragment(made.splitting, 2, "two@x", made.data, None)

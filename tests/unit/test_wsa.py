@@ -242,6 +242,15 @@ def test_routing_input_that_an_endpoint_would_refuse_is_no_reason_to_refuse_the_
     assert [p.severity for p in problems] == [Severity.WARNING]
 
 
+def test_routing_input_does_not_hide_what_else_is_wrong_with_a_reference() -> None:
+    holder = "</wsa:ReferenceParameters>"
+    twice = write_endpoint_reference(I_CLOUD_EPR, SOAP_12).replace(
+        holder, f"{holder}<wsa:ReferenceParameters/>"
+    )
+    _, problems = read_endpoint_reference(parse(twice.encode()), SOAP_12)
+    assert [p.detail for p in problems] == ["this element is there more than once"]
+
+
 def test_an_endpoint_reference_can_have_another_name() -> None:
     written = write_endpoint_reference(
         I_CLOUD_EPR, SOAP_12, name="AcksTo", prefix="wsrm", namespace="urn:wsrm", id="x"

@@ -154,6 +154,12 @@ def test_a_closed_sequence_takes_nothing_and_says_what_it_has() -> None:
     assert not wsrm.closed(end.destination, 4, in_order=True).passed
 
 
+def test_where_the_last_number_is_not_told_holes_are_those_before_what_came() -> None:
+    destination, _, _ = taken([1, 3])
+    assert wsrm.closed(destination, None, in_order=False).holes == ((2, 2),)
+    assert wsrm.closed(Destination("urn:s"), None, in_order=False).holes == ()
+
+
 def test_there_is_room_for_so_much_and_no_more() -> None:
     destination = Destination("urn:s")
     few = Limits(held=2, holes=10)

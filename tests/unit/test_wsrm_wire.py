@@ -2,8 +2,12 @@
 
 import pytest
 
-from postroad.wire.names import S12, WSRM, WSRM10
+from postroad.wire.ebms3 import CollaborationInfo, Party, PartyId, Service
+from postroad.wire.errors import Severity
+from postroad.wire.multihop import RoutingInput, RoutingUserMessage
+from postroad.wire.names import I_CLOUD, NEXT_MSH, S12, WSRM, WSRM10
 from postroad.wire.soap import Envelope, SoapVersion, read_envelope
+from postroad.wire.wsa import EndpointReference
 from postroad.wire.wsrm import (
     MOST_HEADERS,
     MOST_RANGES,
@@ -11,6 +15,7 @@ from postroad.wire.wsrm import (
     SequenceAcknowledgement,
     action_of,
     write_acknowledgement,
+    write_lifecycle,
 )
 from postroad.wire.wsrm_faults import ESCALATED, Code
 from postroad.wire.wsrm_reader import read_lifecycle, read_rm_headers
@@ -134,3 +139,18 @@ def test_a_protocol_message_keeps_the_action_that_is_required_of_it() -> None:
     found, _ = read_lifecycle(_envelope("", body))
     assert found is not None
     assert action_of(found) == WSRM + "/CreateSequence"
+
+
+def test_acknowledgments_may_go_where_an_endpoint_would_not_be_reached() -> None:
+    """What routing input says that only an endpoint would refuse is a warning, no more."""
+    message = RoutingUserMessage(
+        Party((PartyId("urn:b"),), "Seller"),
+        Party((PartyId("urn:a"),), "Buyer"),
+        CollaborationInfo(Service("Sales"), "a", "1"),
+    )
+    routed = EndpointReference(I_CLOUD, (RoutingInput(message),), NEXT_MSH)
+    body = write_lifecycle(CreateSequence(routed), SoapVersion.SOAP_12)
+    found, problems = read_lifecycle(_envelope("", body))
+    assert [one.severity for one in problems] == [Severity.WARNING]
+    assert isinstance(found, CreateSequence)
+    assert found.acks_to == routed

@@ -12,7 +12,7 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema
 
-from postroad.agreement.groups import Group, Switch, parameter
+from postroad.agreement.groups import Group, Switch, or_alone, parameter
 from postroad.agreement.values import Factor, Retries, Share, Size, Span, Wait
 
 Field = tuple[str, Callable[[str], str]]
@@ -69,13 +69,7 @@ class As4String(Group):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        reference = handler(schema)
-        full = handler.resolve_ref_schema(reference)
-        if "anyOf" not in full:
-            group = dict(full)
-            full.clear()
-            full["anyOf"] = [{"type": "string"}, group]
-        return reference
+        return or_alone(schema, handler, lambda _: {"type": "string"})
 
 
 class RetryParameters(As4String):

@@ -1,5 +1,6 @@
 """What all groups of P-Mode parameters share: how a field gets its name, and values alone."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
@@ -23,6 +24,21 @@ class Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def or_alone(
+    schema: CoreSchema,
+    handler: GetJsonSchemaHandler,
+    alone: Callable[[JsonSchemaValue], JsonSchemaValue],
+) -> JsonSchemaValue:
+    """The JSON Schema of a group in whose place something else may stand alone."""
+    reference = handler(schema)
+    full = handler.resolve_ref_schema(reference)
+    if "anyOf" not in full:
+        group = dict(full)
+        full.clear()
+        full["anyOf"] = [alone(group), group]
+    return reference
+
+
 class Valued(Group):
     """A group with a value of its own, which may stand alone where no other field is set."""
 
@@ -37,13 +53,7 @@ class Valued(Group):
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        reference = handler(schema)
-        full = handler.resolve_ref_schema(reference)
-        if "anyOf" not in full:
-            group = dict(full)
-            full.clear()
-            full["anyOf"] = [group["properties"][cls.own], group]
-        return reference
+        return or_alone(schema, handler, lambda group: group["properties"][cls.own])
 
 
 class Switch(Valued):

@@ -70,6 +70,8 @@ class LoadResult:
     pmodes: tuple[PMode, ...] = ()
     """All that are well-formed, also those that break a rule."""
     problems: tuple[Problem, ...] = ()
+    files: tuple[str, ...] = ()
+    """The file of each P-Mode."""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -133,7 +135,7 @@ class _Reading:
             for index, breach in rule(pmodes):
                 self._breach(self._found[index].file, self._found[index].node, breach)
         in_order = sorted(self._problems, key=lambda p: (self._files[p.file], p.line, p.column))
-        return LoadResult(pmodes, tuple(in_order))
+        return LoadResult(pmodes, tuple(in_order), tuple(found.file for found in self._found))
 
     def file(self, name: str, text: str | bytes) -> None:
         """Read one file."""

@@ -4,7 +4,7 @@ Dotted names, the supported table, messages about files and the page for readers
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
@@ -29,8 +29,15 @@ class Parameter:
     path: str
     """The YAML keys, lists open: `legs[].business_info.properties[].name`."""
     meaning: str
-    values: str
-    """What may be written, for readers."""
+    info: FieldInfo = field(repr=False, compare=False)
+
+    @property
+    def values(self) -> str:
+        """What may be written, for readers; told by a JSON Schema, which only they wait for."""
+        annotation: Any = self.info.annotation
+        for item in self.info.metadata:
+            annotation = Annotated[annotation, item]
+        return _told(TypeAdapter(annotation).json_schema())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +73,20 @@ def group_of(annotation: Any) -> tuple[type[Group] | None, bool]:
 
 
 def _steps(group: type[Group]) -> Iterator[tuple[type[Group], str, Step]]:
-    for field, info in group.model_fields.items():
+    for key, info in group.model_fields.items():
         child, many = group_of(info.annotation)
         name = f".{info.title}" if info.title else ""
-        yield group, field, Step(name, child, many and child is not None)
+        yield group, key, Step(name, child, many and child is not None)
         if child is not None:
             yield from _steps(child)
 
 
-_STEPS: Final = {(group, field): into for group, field, into in _steps(PMode)}
+_STEPS: Final = {(group, key): into for group, key, into in _steps(PMode)}
 
 
-def step(group: type[Group], field: str) -> Step | None:
+def step(group: type[Group], key: str) -> Step | None:
     """Where a YAML key leads; None where the group has no such key."""
-    return _STEPS.get((group, field))
+    return _STEPS.get((group, key))
 
 
 def name_of(path: Sequence[str | int]) -> str:
@@ -101,26 +108,18 @@ def name_of(path: Sequence[str | int]) -> str:
 
 
 def _parameters(group: type[Group], name: str, path: str, about: str = "") -> Iterator[Parameter]:
-    for field, info in group.model_fields.items():
-        found = step(group, field)
+    for key, info in group.model_fields.items():
+        found = step(group, key)
         assert found is not None
         tail = MANY if found.many else ""
         child_name = name + found.name + tail
-        child_path = f"{path}.{field}{tail}".removeprefix(".")
+        child_path = f"{path}.{key}{tail}".removeprefix(".")
         if found.group is None:
-            switch = issubclass(group, Switch) and field == group.own
+            switch = issubclass(group, Switch) and key == group.own
             meaning = about if switch else info.description or ""
-            yield Parameter(child_name, child_path, meaning, _values(info))
+            yield Parameter(child_name, child_path, meaning, info)
         else:
             yield from _parameters(found.group, child_name, child_path, info.description or "")
-
-
-def _values(info: FieldInfo) -> str:
-    """What a field takes, told from its JSON Schema."""
-    annotation: Any = info.annotation
-    for item in info.metadata:
-        annotation = Annotated[annotation, item]
-    return _told(TypeAdapter(annotation).json_schema())
 
 
 def _told(schema: dict[str, Any]) -> str:
@@ -149,10 +148,10 @@ PARAMETERS: Final = tuple(_parameters(PMode, ROOT, ""))
 
 
 def _settings(group: type[Group], data: dict[str, Any], name: str, path: Path) -> Iterator[Setting]:
-    for field, value in data.items():
-        found = step(group, field)
+    for key, value in data.items():
+        found = step(group, key)
         assert found is not None
-        child_name, child_path = name + found.name, (*path, field)
+        child_name, child_path = name + found.name, (*path, key)
         if found.group is None:
             if value not in (None, []):
                 yield Setting(child_name, child_path, _text(value))

@@ -107,7 +107,8 @@ class Part:
 class Transfer:
     """How far a message is that goes in fragments."""
 
-    fragments: int
+    fragments: int | None
+    """None while it is still being compressed."""
     sent: int
     """Those that left, at least once."""
     arrived: int

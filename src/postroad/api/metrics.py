@@ -13,6 +13,8 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HELP: Final = {
     "postroad_build_info": "The version that runs.",
     "postroad_ready": "Whether the node is ready: 1 or 0.",
+    "postroad_problems": "What an operator should see to; /readyz says what.",
+    "postroad_certificate_expires_timestamp_seconds": "When the node's certificate expires.",
     "postroad_stored_messages": "Messages that are kept, by side and state.",
     "postroad_work": "What is still to be done, by kind.",
     "postroad_oldest_work_timestamp_seconds": "When the oldest open work is or was due.",
@@ -61,6 +63,7 @@ def _figures(health: Health, version: str) -> dict[str, float]:
     samples: dict[str, float] = {
         f'postroad_build_info{{version="{_escaped(version)}"}}': 1,
         "postroad_ready": health.ready,
+        "postroad_problems": len(health.problems),
         "postroad_journal_last_seq": figures.last_seq,
         "postroad_store_bytes": figures.bytes,
     }
@@ -69,6 +72,9 @@ def _figures(health: Health, version: str) -> dict[str, float]:
         samples[f'postroad_stored_messages{{side="{side}",state="{state}"}}'] = count
     for kind, count in figures.work.items():
         samples[f'postroad_work{{kind="{_escaped(kind)}"}}'] = count
+    if health.expires:
+        name = "postroad_certificate_expires_timestamp_seconds"
+        samples[name] = health.expires.timestamp()
     if figures.oldest_work:
         samples["postroad_oldest_work_timestamp_seconds"] = figures.oldest_work.timestamp()
     return samples

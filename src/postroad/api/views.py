@@ -86,7 +86,9 @@ class PartView(BaseModel):
 class TransferView(BaseModel):
     """How far a message is that goes in fragments."""
 
-    fragments: int = Field(description="How many there are.")
+    fragments: int | None = Field(
+        description="How many there are; null while it is still being compressed."
+    )
     sent: int = Field(description="Those that left, at least once.")
     arrived: int = Field(
         description="Those that were acknowledged, or sent where no receipts are agreed on."
@@ -442,7 +444,7 @@ def _shown(message: Message) -> dict[str, Any]:
         "severity": _SEVERITIES.get(message.state),
         "properties": properties_view(message.properties),
         "parts": [part_view(number, part) for number, part in enumerate(message.parts, 1)],
-        "fragments": message.fragments if message.split is None else message.split.count,
+        "fragments": message.fragments if message.split is None else message.split.count or None,
         "transfer": None,
         "cursor": str(message.key),
     }

@@ -161,7 +161,7 @@ def _fragments(message: Message) -> str:
     done = message.transfer
     if done is None:
         return ""
-    said = f"{done.arrived} of {done.fragments} arrived, {done.sent} sent"
+    said = f"{done.arrived} of {done.fragments or '?'} arrived, {done.sent} sent"
     return f"{said}; {size(done.arrived_bytes)} of {size(done.bytes)}"
 
 

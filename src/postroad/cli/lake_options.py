@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from postroad.cli.problems import fail
 
@@ -42,3 +43,14 @@ def opened_lake(
         yield Lake(spark, url, format)
     except (NoSpark, LakeError) as error:
         fail(str(error))
+
+
+@contextmanager
+def busy(doing: str, quiet: bool) -> "Iterator[None]":
+    """Shows on a terminal that something is being done."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(doing):
+        yield

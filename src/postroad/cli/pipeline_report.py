@@ -1,16 +1,13 @@
 """`postroad pipeline report`: one page about all messages of a lake."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from postroad.cli.lake_options import Format, Master, Memory, Remote, opened_lake
+from postroad.cli.lake_options import Format, Master, Memory, Remote, busy, opened_lake
 from postroad.cli.node_options import Json
 from postroad.cli.problems import fail
 from postroad.cli.showing import plain, print_json
@@ -46,7 +43,7 @@ def report(
         fail(f"the report needs more packages ({missing}): pip install 'postroad[spark]'")
     if not out.parent.is_dir():
         fail(f"{plain(str(out))} cannot be written: there is no folder {plain(str(out.parent))}")
-    with opened_lake(lake, format, master, remote, memory) as opened, _busy(as_json):
+    with opened_lake(lake, format, master, remote, memory) as opened, busy("counting", as_json):
         found = of_lake(opened, days)
     _write(out, page(found, datetime.now(UTC)))
     if as_json:
@@ -66,13 +63,3 @@ def _write(out: Path, content: str) -> None:
     except OSError as error:
         scratch.unlink(missing_ok=True)
         fail(f"{plain(str(out))} cannot be written: {error.strerror}", code=1)
-
-
-@contextmanager
-def _busy(as_json: bool) -> Iterator[None]:
-    console = Console(stderr=True)
-    if as_json or not console.is_terminal:
-        yield
-        return
-    with console.status("counting"):
-        yield

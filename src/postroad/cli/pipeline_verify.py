@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 from cryptography.hazmat.primitives.serialization import Encoding
-from rich.console import Console
 
-from postroad.cli.lake_options import Format, LakeUrl, Master, Memory, Remote, opened_lake
+from postroad.cli.lake_options import Format, LakeUrl, Master, Memory, Remote, busy, opened_lake
 from postroad.cli.problems import fail
 from postroad.security.keys import KeyPair, KeyStoreError, load_certificates, load_key_pair
 
@@ -104,7 +101,10 @@ def verify(
     from postroad.pipeline.evidence_summary import summary as summarize
 
     now = datetime.now(UTC)
-    with opened_lake(lake, format, master, remote, memory) as opened, _busy(as_json):
+    with (
+        opened_lake(lake, format, master, remote, memory) as opened,
+        busy("verifying receipts", as_json),
+    ):
         if not opened.days("events"):
             fail(f"there are no events in {lake} yet: run postroad pipeline run first")
         outcome = run(opened, folders, believing, now, again=again)
@@ -113,16 +113,6 @@ def verify(
         _write(summary, made, pair)
     _tell(outcome, summary, as_json)
     raise typer.Exit(DOES_NOT_HOLD if outcome.run.invalid or outcome.run.gone else HOLDS)
-
-
-@contextmanager
-def _busy(as_json: bool) -> Iterator[None]:
-    console = Console(stderr=True)
-    if as_json or not console.is_terminal:
-        yield
-        return
-    with console.status("verifying receipts"):
-        yield
 
 
 def _pair(text: str, form: str) -> tuple[str, str]:

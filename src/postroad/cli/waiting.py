@@ -90,7 +90,7 @@ def _bar() -> Iterator[Callable[[Transfer], None] | None]:
                 visible=True,
                 completed=transfer.arrived_bytes,
                 total=transfer.bytes,
-                fragments=f"{transfer.arrived} of {transfer.fragments} fragments",
+                fragments=f"{transfer.arrived} of {transfer.fragments or '?'} fragments",
             )
 
         yield show

@@ -5,12 +5,22 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from postroad.wire.codings import Damaged, decoded, decoded_at_most, encoded
-from postroad.wire.content import Content, NewSink
+from postroad.wire.codings import (
+    Coded,
+    Damaged,
+    decoded,
+    decoded_at_most,
+    encoded,
+    gathered,
+    interruptible,
+)
+from postroad.wire.content import Content, NewSink, span
 from postroad.wire.errors import EbmsError
-from postroad.wire.limits import DEFAULT, Limits
+from postroad.wire.limits import DEFAULT, MIB, Limits
 
 _GZIP = "gzip"
+_STRETCH = MIB
+"""So much is compressed between two looks at how much came of it."""
 
 
 class Zipped(Struct, frozen=True):
@@ -35,6 +45,42 @@ def compressed(coding: str, content: Content, *, new_sink: NewSink) -> Content:
         sink.discard()
         raise
     return sink.finish()
+
+
+class Portion(Struct, frozen=True):
+    """Some of the compressed form of a content."""
+
+    content: Content
+    coded: Coded
+    """How far it is after that."""
+    last: bool
+
+
+def begun(coding: str) -> Coded | None:
+    """How far compressing is that begins; None: this coding has to be done in one go."""
+    stream = interruptible(coding)
+    return None if stream is None else stream.coded
+
+
+def next_portion(
+    coding: str, content: Content, coded: Coded | None, *, size: int, new_sink: NewSink
+) -> Portion:
+    """Compress on from where it was left, until there are so many bytes more or it is done."""
+    stream, sink, written = interruptible(coding, coded), new_sink(), 0
+    if stream is None:
+        raise ValueError(f"{coding} has to be done in one go")
+    try:
+        while written < size and (left := content.size - stream.coded.size):
+            for chunk in gathered(span(content, stream.coded.size, min(left, _STRETCH))):
+                for piece in stream.of(chunk):
+                    sink.write(piece)
+                    written += len(piece)
+        last = stream.coded.size == content.size
+        sink.write(stream.end() if last else stream.interrupted())
+    except BaseException:
+        sink.discard()
+        raise
+    return Portion(sink.finish(), stream.coded, last)
 
 
 def gunzip(

@@ -161,18 +161,26 @@ def header_of(message: UserMessage) -> UserMessage:
     return replace(message, message_info=info, part_infos=())
 
 
+def presumed_coding(group: Group, terms: Terms) -> str | None:
+    """The coding of its data. Where the count comes late so does that, and it is as was agreed."""
+    return group.algorithm or (terms.algorithm if group.count is None else None)
+
+
 def expected(group: Group, terms: Terms) -> int:
     """How much room the group will need, as far as that is known. [P2-4.3.2-09]
 
     What is compressed is there twice when it is opened.
     """
+    compressed = presumed_coding(group, terms) not in (None, IDENTITY)
     if group.compressed_size is not None:
         stored = group.compressed_size
+    elif compressed:
+        stored = group.size
     elif group.message_size is not None:
         stored = group.message_size
     elif group.count is not None and terms.fragment_size is not None:
         stored = group.count * terms.fragment_size
     else:
         stored = group.size
-    opened = (group.message_size or 0) if group.compressed else 0
+    opened = (group.message_size or 0) if compressed else 0
     return max(stored, group.size) + opened

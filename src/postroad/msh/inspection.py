@@ -7,6 +7,7 @@ walk; only the lens is stricter for the node.
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from enum import Enum, auto
 
 from lxml import etree
 
@@ -99,6 +100,19 @@ def _told_once(problems: Iterable[EbmsError]) -> list[EbmsError]:
     return [*told[:_MOST_PROBLEMS], more]
 
 
+class Kind(Enum):
+    """What a message is, so who takes it."""
+
+    MESSAGE = auto()
+    """It has user messages, or cannot be told apart: who takes it says what is wrong."""
+    SIGNALS = auto()
+    EBXML = auto()
+    SEQUENCES = auto()
+    """About sequences of WS-ReliableMessaging, without eb:Messaging."""
+    RELIABILITY = auto()
+    """Of WS-Reliability, without eb:Messaging."""
+
+
 class Look:
     """One message under the lens: `read` it, find its terms, then `judge` it by these."""
 
@@ -154,20 +168,19 @@ class Look:
         return self._ebxml is None and messaging is not None and bool(messaging.user_messages)
 
     @property
-    def is_rm_message(self) -> bool:
-        """Whether it is a message of WS-ReliableMessaging alone; not what cannot be read."""
-        envelope, headless = self._found.envelope, self._messaging_element is None
-        if envelope is None or not headless or self._ebxml is not None:
-            return False
-        return _protocol(envelope) == "wsrm" or read_rm_fault(envelope) is not None
-
-    @property
-    def is_wsr_message(self) -> bool:
-        """Whether it is a message of WS-Reliability alone, once it was read."""
-        if self._found.envelope is None:
-            return False
-        headless = self._found.messaging is None and self._messaging_element is None
-        return headless and self._ebxml is None and _protocol(self._envelope) == "wsreliability"
+    def kind(self) -> Kind:
+        """What it is, once it was read; what cannot be read is a message."""
+        if self._ebxml is not None:
+            return Kind.EBXML
+        envelope, messaging = self._found.envelope, self._found.messaging
+        if messaging is not None:
+            return Kind.MESSAGE if messaging.user_messages else Kind.SIGNALS
+        if envelope is None or self._messaging_element is not None:
+            return Kind.MESSAGE
+        protocol = _protocol(envelope)
+        if protocol == "wsrm" or read_rm_fault(envelope) is not None:
+            return Kind.SEQUENCES
+        return Kind.RELIABILITY if protocol == "wsreliability" else Kind.MESSAGE
 
     def terms(self) -> Terms | None:
         """The terms of the message's P-Mode, where P-Modes were given."""

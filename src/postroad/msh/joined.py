@@ -103,17 +103,6 @@ def joined_content_type(group: Group) -> str:
     return str(ContentType("multipart/related", tuple(params)))
 
 
-def joined_headers(group: Group) -> dict[str, str]:
-    """All that the MIME header of the source said, by name in lower case."""
-    headers = {"content-type": joined_content_type(group)}
-    if group.soap == SoapVersion.SOAP_11.number:
-        headers["soapaction"] = f'"{group.action or ""}"'
-    header = group.message_header
-    if header is not None and header.content_description:
-        headers["content-description"] = header.content_description
-    return headers
-
-
 def joined_pieces(group: Group, data: Content, limits: Limits = DEFAULT) -> Iterator[bytes]:
     """The source message in pieces; EBMS:0055 when it cannot be decompressed, or is a bomb.
 

@@ -14,11 +14,10 @@ from lxml import etree
 from postroad.msh.lens import Inspection
 from postroad.security.algorithms import SHA256
 from postroad.security.attachments import Attachment
-from postroad.wire.ebms3 import MessageInfo, Reference, SignalMessage, Transform
+from postroad.wire.ebms3 import Reference, SignalMessage, Transform
 from postroad.wire.ebms3_reader import find_messaging
 from postroad.wire.mime_headers import cid_url
 from postroad.wire.names import EXC_C14N, WSU
-from postroad.wire.receipts import nonrepudiation_receipt
 from postroad.wire.soap import Envelope
 from postroad.wire.xml import canonical
 
@@ -48,13 +47,6 @@ def received_references(found: Inspection, signal: SignalMessage) -> tuple[Refer
     if proof is None or found.envelope is None:
         return ()
     return part_references(found.envelope, found.attachments.values())
-
-
-def joined_receipt(
-    envelope: Envelope, attachments: Iterable[Attachment], message_info: MessageInfo
-) -> SignalMessage:
-    """The receipt for non-repudiation; it proves something once it is signed."""
-    return nonrepudiation_receipt(part_references(envelope, attachments), message_info=message_info)
 
 
 def _id(element: etree._Element) -> str | None:

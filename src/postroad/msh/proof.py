@@ -24,7 +24,7 @@ from postroad.msh.evidence import GivenSignal, about, rides, signer_problems
 from postroad.msh.inspection import Look
 from postroad.msh.joined_receipts import received_references
 from postroad.msh.lens import Inspection, Lens
-from postroad.msh.usual_proof import UsualReceipt, usual_receipt
+from postroad.msh.usual_proof import UsualReceipt, UsualReceipts
 from postroad.security.algorithms import RSA_SHA256, SIGNATURES
 from postroad.security.rawsign import verify_bytes
 from postroad.security.tokens import certificate_of
@@ -182,7 +182,9 @@ class Prover:
         self._limits = limits
         self._by_token: dict[bytes, _Standing | None] = {}
         self._others: dict[tuple[x509.Certificate, ...], _Standing] = {}
-        self._last: tuple[bytes, bytes, _Standing] | None = None
+        self._receipts = UsualReceipts()
+        self._usual_signers: dict[tuple[bytes, bytes], _Standing] = {}
+        """By the tokens of receipt and message; they have different keys."""
         self._seen: list[_Seen] = []
 
     def prove(
@@ -194,7 +196,7 @@ class Prover:
         is not the time that the receipt says of itself, which who signs may choose.
         """
         if sent is not None:
-            usual = usual_receipt(receipt, sent, message_id.encode(), receipt_id.encode())
+            usual = self._receipts.take(receipt, sent, message_id.encode(), receipt_id.encode())
             proof = self._usual(usual, at) if usual is not None else None
             if proof is not None:
                 return proof
@@ -202,17 +204,14 @@ class Prover:
 
     def _usual(self, found: UsualReceipt, at: int) -> Proof | None:
         """That all holds; None when it does not, or is better looked at as a whole."""
-        last = self._last
-        if last is not None and last[0] == found.token and last[1] == found.sent_token:
-            standing = last[2]
-        else:
-            ours, known = self._by(found.sent_token), self._by(found.token)
-            if known is None or ours is None:
+        standing = self._usual_signers.get((found.token, found.sent_token))
+        if standing is None:
+            ours, standing = self._by(found.sent_token), self._by(found.token)
+            if standing is None or ours is None or ours.key == standing.key:
                 return None
-            if ours.key == known.key:
-                return None
-            standing = known
-            self._last = found.token, found.sent_token, known
+            if len(self._usual_signers) >= _REMEMBERED:
+                self._usual_signers.clear()
+            self._usual_signers[found.token, found.sent_token] = standing
         if found.time.timestamp() * 1e6 - at > _TOMORROW:
             return None
         if self._signers and standing.certificate not in self._trust.pinned:

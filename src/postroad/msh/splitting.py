@@ -5,7 +5,7 @@ fragment's data is a slice of the source, or of its compressed form, which someb
 So a fragment can be made again at any time, byte for byte, from the `Splitting` and its number.
 
 What a group must say once (its count, its sizes, the MIME header of the source) is said by the
-first fragment; where the end is not known when that leaves, the last one tells the count and sizes.
+first fragment; where the end is not known when that leaves, the last one tells what it could not.
 """
 
 import dataclasses
@@ -92,6 +92,8 @@ class Splitting(Struct, frozen=True):
     routing: RoutingInput | None = None
     streamed: bool = False
     """The first fragments leave before the end is known: the last one tells count and sizes."""
+    message_size: int | None = None
+    """Before compression, where that is known sooner: then the first one tells it."""
 
     @property
     def mtom(self) -> bool:
@@ -137,6 +139,7 @@ def split(
     addressing: Addressing | None = None,
     routing: RoutingInput | None = None,
     streamed: bool = False,
+    message_size: int | None = None,
 ) -> Splitting:
     """How a message is split; `Unsplittable` when it holds a PullRequest, or no user message.
 
@@ -164,6 +167,7 @@ def split(
         addressing,
         routing,
         streamed,
+        message_size,
     )
 
 
@@ -245,6 +249,7 @@ def message_fragment(
         href=cid_url(data_id),
         group_id=splitting.group_id,
         fragment_num=number,
+        message_size=splitting.message_size if number == 1 else None,
         message_header=splitting.head.header if number == 1 else None,
         action=splitting.head.action if number == 1 else None,
         id=FRAGMENT_ID,
@@ -258,7 +263,7 @@ def message_fragment(
     return dataclasses.replace(
         said,
         fragment_count=count,
-        message_size=whole.message_size,
+        message_size=whole.message_size if splitting.message_size is None else said.message_size,
         compression_algorithm=splitting.algorithm,
         compressed_message_size=whole.size if splitting.algorithm is not None else None,
     )

@@ -11,6 +11,7 @@ sees: what stands in the Security header of the sent message beside the signatur
 signed, its encryption. That is no part of what a receipt is about.
 """
 
+import re
 import string
 from binascii import a2b_base64, b2a_base64
 from datetime import datetime
@@ -28,6 +29,9 @@ from postroad.wire.soap import SoapVersion, write_body
 _LARGEST: Final = 256 * 1024
 _DIGEST: Final = 44
 """Characters of a SHA-256 digest in base64."""
+_LARGEST_TOKEN: Final = 16 * 1024
+_REMEMBERED: Final = 1024
+"""So many parties, each with a token no larger than that."""
 _LETTERS: Final = string.ascii_letters.encode()
 _BASE64: Final = _LETTERS + b"0123456789+/"
 _IN_IDS: Final = bytes(set(range(0x21, 0x7F)) - set(b'"&<>@'))
@@ -86,7 +90,20 @@ _REFERENCE_END: Final = b"</ds:DigestValue></ds:Reference>"
 _REFERENCE: Final = b'<ds:Reference URI="'
 _PROOF: Final = f'<ebbp:MessagePartNRInformation><ds:Reference xmlns:ds="{DS}" URI="'.encode()
 _PROOF_END: Final = _REFERENCE_END + b"</ebbp:MessagePartNRInformation>"
-_TO_ATTACHMENT: Final = _REFERENCE + b"cid:"
+_REFERENCES_END: Final = _REFERENCE_END + _INFO_END_VALUE
+_TOKEN_SIZE: Final = len(_TOKEN)
+_TOLD_APART: Final = _TOKEN_SIZE + 64
+"""The serial number of a certificate stands in the first 48 bytes."""
+_STAMP_SIZE: Final = len(_STAMP)
+_STAMP_END_SIZE: Final = len(_STAMP_END)
+_CREATED_END_SIZE: Final = len(_CREATED_END)
+_VALUE_SIZE: Final = len(_VALUE)
+_INFO_END_VALUE_SIZE: Final = len(_INFO_END_VALUE)
+_SIGNATURE_END_SIZE: Final = len(_SIGNATURE_END)
+_to_attachment: Final = re.compile(
+    b"%bcid:([%b]*)%b([%b]{43}=)%b"
+    % tuple(map(re.escape, (_REFERENCE, _IN_NAMES, _HOW_ATTACHMENT, _BASE64, _REFERENCE_END)))
+).match
 _PROOF_ATTACHMENT: Final = _PROOF + b"cid:"
 
 
@@ -95,7 +112,6 @@ class _References(NamedTuple):
 
     to_messaging: bytes
     to_body_and_stamp: bytes
-    end: bytes
 
 
 def _references(start: bytes, end: bytes, body: bytes) -> _References:
@@ -103,7 +119,6 @@ def _references(start: bytes, end: bytes, body: bytes) -> _References:
         b"%b#%b%b" % (start, MESSAGING_ID.encode(), _HOW_ELEMENT),
         b"%b%b#%b%b%b%b%b#_timestamp%b"
         % (end, start, BODY_ID.encode(), _HOW_ELEMENT, body, end, start, _HOW_ELEMENT),
-        end,
     )
 
 
@@ -117,8 +132,12 @@ class _Form(NamedTuple):
     closing: bytes
     signed: _References
     proven: _References
-    size_of_signed: int
-    """Characters of the references in the signature of a receipt."""
+    start: int
+    """Where the opening ends."""
+    closing_size: int
+    receipt_size: int
+    digests_size: int
+    """Characters of the references in a signature, from the first digest on."""
 
 
 def _form(version: SoapVersion) -> _Form:
@@ -130,16 +149,24 @@ def _form(version: SoapVersion) -> _Form:
         f' {soap}:mustUnderstand="{version.must_understand}">'
     ).encode()
     signed = _references(_REFERENCE, _REFERENCE_END, digest)
-    return _Form(
+    opening = (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<{soap}:Envelope xmlns:{soap}="{namespace}">'
         f'<{soap}:Header><wsse:Security xmlns:wsse="{WSSE}" xmlns:{soap}="{namespace}"'
-        f' {soap}:mustUnderstand="{version.must_understand}">'.encode(),
+        f' {soap}:mustUnderstand="{version.must_understand}">'
+    ).encode()
+    receipt = messaging + b"<eb:SignalMessage>" + _INFO
+    closing = b"</%b:Header>%b</%b:Envelope>" % (soap.encode(), body, soap.encode())
+    return _Form(
+        opening,
         messaging + b"<eb:UserMessage",
-        messaging + b"<eb:SignalMessage>" + _INFO,
-        b"</%b:Header>%b</%b:Envelope>" % (soap.encode(), body, soap.encode()),
+        receipt,
+        closing,
         signed,
         _references(_PROOF, _PROOF_END, digest),
-        sum(map(len, signed)) + 2 * _DIGEST,
+        len(opening),
+        len(closing),
+        len(receipt),
+        2 * _DIGEST + len(signed.to_body_and_stamp) + len(_REFERENCE_END),
     )
 
 
@@ -161,74 +188,190 @@ class UsualReceipt(NamedTuple):
     """The certificate of who sent the message, in base64."""
 
 
-def usual_receipt(
-    receipt: bytes, sent: bytes, message_id: bytes, receipt_id: bytes
-) -> UsualReceipt | None:
-    """Hold a receipt against what was sent; None when anything about them is unusual."""
-    for form in _FORMS:
-        if sent.startswith(form.opening):
-            break
-    else:
-        return None
-    if len(receipt) + len(sent) > _LARGEST or not _is_id(message_id) or not _is_id(receipt_id):
-        return None
-    found = _sent(form, sent, message_id)
-    return None if found is None else _receipt(form, receipt, found, message_id, receipt_id)
-
-
-def _is_id(value: bytes) -> bool:
-    """Whether it is left@right, and stands in XML as it is."""
-    return value.translate(None, _IN_IDS) == b"@" and value[:1] != b"@" != value[-1:]
-
-
 class _Sent(NamedTuple):
     token: bytes
     proofs: bytes
     """What a receipt must say of it."""
 
 
-def _sent(form: _Form, sent: bytes, message_id: bytes) -> _Sent | None:
-    """The signed parts of a message, each held against its digest."""
-    start = len(form.opening)
-    end = sent.find(_STAMP_END, start) + len(_STAMP_END)
-    stamp = sent[start:end]
-    if not stamp.startswith(_STAMP) or not sent.startswith(_TOKEN, end):
+class _Signer(NamedTuple):
+    """What stands before the first digest in all that one party signs."""
+
+    heading: bytes
+    """From the token on."""
+    info: int
+    """Where in it the SignedInfo begins."""
+    token: bytes
+    method: SignatureAlgorithm
+
+
+class UsualReceipts:
+    """Receipts one after the other. How a party signs is remembered, so it is only compared."""
+
+    __slots__ = ("_signers",)
+
+    def __init__(self) -> None:
+        self._signers: dict[bytes, _Signer] = {}
+        """By how their tokens begin. Two that begin alike take turns."""
+
+    def take(
+        self, receipt: bytes, sent: bytes, message_id: bytes, receipt_id: bytes
+    ) -> UsualReceipt | None:
+        """Hold a receipt against what was sent; None when anything about them is unusual."""
+        for form in _FORMS:
+            if sent.startswith(form.opening):
+                break
+        else:
+            return None
+        if len(receipt) + len(sent) > _LARGEST or not _is_id(message_id) or not _is_id(receipt_id):
+            return None
+        found = self._sent(form, sent, message_id)
+        if found is None:
+            return None
+        return self._receipt(form, receipt, found, message_id, receipt_id)
+
+    def _signer(self, envelope: bytes, start: int, form: _Form) -> _Signer | None:
+        """Whose token stands there, with the beginning of the signature right behind it."""
+        key = envelope[start + _TOKEN_SIZE : start + _TOLD_APART]
+        known = self._signers.get(key)
+        if known is not None and envelope.startswith(known.heading, start):
+            return known
+        read = _read_signer(envelope, start, form)
+        if read is not None:
+            if len(self._signers) >= _REMEMBERED:
+                self._signers.clear()
+            self._signers[key] = read
+        return read
+
+    def _sent(self, form: _Form, sent: bytes, message_id: bytes) -> _Sent | None:
+        """The signed parts of a message, each held against its digest."""
+        start = form.start
+        end = sent.find(_STAMP_END, start) + _STAMP_END_SIZE
+        stamp = sent[start:end]
+        if not stamp.startswith(_STAMP):
+            return None
+        signer = self._signer(sent, end, form)
+        if signer is not None:
+            token, elements = signer.token, end + len(signer.heading)
+        elif (read := _read_encrypted(sent, end, form)) is not None:
+            token, elements = read
+        else:
+            return None
+        attached: list[bytes] = []
+        start = _attachments(sent, elements + form.digests_size, attached)
+        if not sent.startswith(_INFO_END_VALUE, start):
+            return None
+        start += _INFO_END_VALUE_SIZE
+        end = sent.find(b"<", start)
+        if not sent.startswith(_SIGNATURE_END, end) or not _is_base64(sent[start:end]):
+            return None
+        messaging = sent[end + _SIGNATURE_END_SIZE : -form.closing_size]
+        if not sent.endswith(form.closing) or not _names(form, messaging, message_id):
+            return None
+        of_messaging = b2a_base64(sha256(messaging).digest(), newline=False)
+        of_stamp = b2a_base64(sha256(stamp).digest(), newline=False)
+        said = b"".join((of_messaging, form.signed.to_body_and_stamp, of_stamp, _REFERENCE_END))
+        if not sent.startswith(said, elements):
+            return None
+        proven = form.proven
+        proofs = proven.to_messaging, of_messaging, proven.to_body_and_stamp, of_stamp, _PROOF_END
+        return _Sent(token, b"".join((*proofs, *attached)))
+
+    def _receipt(
+        self, form: _Form, receipt: bytes, sent: _Sent, message_id: bytes, receipt_id: bytes
+    ) -> UsualReceipt | None:
+        """The values of a receipt; all between them is as to be expected, to the last byte."""
+        start = form.start + _STAMP_SIZE
+        end = receipt.find(b"<", start)
+        created = receipt[start:end]
+        heading = end + _CREATED_END_SIZE
+        signer = self._signer(receipt, heading, form)
+        if signer is None:
+            return None
+        start = heading + len(signer.heading) + form.digests_size + _INFO_END_VALUE_SIZE
+        signed = receipt[heading + signer.info : start - _VALUE_SIZE]
+        end = receipt.find(b"<", start)
+        value = receipt[start:end]
+        begin = end + _SIGNATURE_END_SIZE
+        messaging = receipt[begin : -form.closing_size]
+        start = begin + form.receipt_size
+        time = receipt[start : receipt.find(b"<", start)]
+        if created.translate(_AS_ZERO) not in _TIMES or time.translate(_AS_ZERO) not in _TIMES:
+            return None
+        stamp = b"".join((_STAMP, created, _CREATED_END))
+        written = (
+            form.opening,
+            stamp,
+            signer.heading,
+            b2a_base64(sha256(messaging).digest(), newline=False),
+            form.signed.to_body_and_stamp,
+            b2a_base64(sha256(stamp).digest(), newline=False),
+            _REFERENCES_END,
+            value,
+            _SIGNATURE_END,
+            form.receipt,
+            time,
+            _INFO_ID,
+            receipt_id,
+            _REF,
+            message_id,
+            _RECEIPT,
+            sent.proofs,
+            _RECEIPT_END,
+            form.closing,
+        )
+        if b"".join(written) != receipt:
+            return None
+        try:
+            made = datetime.fromisoformat(time.decode())
+            if created[:19] != time[:19]:
+                datetime.fromisoformat(created.decode())
+            octets = a2b_base64(value, strict_mode=True)
+        except ValueError:
+            return None
+        return UsualReceipt(signer.token, signer.method, octets, signed, made, sent.token)
+
+
+def _read_signer(envelope: bytes, start: int, form: _Form) -> _Signer | None:
+    token_at = start + len(_TOKEN)
+    end = envelope.find(b"<", token_at)
+    token = envelope[token_at:end]
+    info = len(_TOKEN) + len(token) + len(_TOKEN_END) + len(_SIGNATURE)
+    method_at = start + info + len(_SIGNED_INFO)
+    method = envelope[method_at : envelope.find(b'"', method_at)]
+    algorithm = _METHODS.get(method)
+    if algorithm is None or len(token) > _LARGEST_TOKEN:
         return None
-    start = end + len(_TOKEN)
+    signing = _SIGNING, method, _METHOD_END, form.signed.to_messaging
+    heading = b"".join((_TOKEN, token, _TOKEN_END, *signing))
+    if not envelope.startswith(heading, start):
+        return None
+    return _Signer(heading, info, token, algorithm)
+
+
+def _read_encrypted(sent: bytes, start: int, form: _Form) -> tuple[bytes, int] | None:
+    """The token of a message with encryption behind it, and where its first digest begins."""
+    if not sent.startswith(_TOKEN, start):
+        return None
+    start += len(_TOKEN)
     end = sent.find(b"<", start)
     token = sent[start:end]
-    if not sent.startswith(_TOKEN_END, end):
+    if not sent.startswith(_TOKEN_END, end) or len(token) > _LARGEST_TOKEN:
         return None
-    start = end + len(_TOKEN_END)
+    start = _after_encryption(sent, end + len(_TOKEN_END))
     if not sent.startswith(_SIGNING, start):
-        start = _after_encryption(sent, start)
-        if not sent.startswith(_SIGNING, start):
-            return None
+        return None
     start += len(_SIGNING)
     end = sent.find(b'"', start)
-    if sent[start:end] not in _METHODS or not sent.startswith(_METHOD_END, end):
+    rest = _METHOD_END + form.signed.to_messaging
+    if sent[start:end] not in _METHODS or not sent.startswith(rest, end):
         return None
-    elements = end + len(_METHOD_END)
-    attached: list[bytes] = []
-    start = _attachments(sent, elements + form.size_of_signed, attached)
-    if not sent.startswith(_INFO_END_VALUE, start):
-        return None
-    start += len(_INFO_END_VALUE)
-    end = sent.find(b"<", start)
-    value = sent[start:end]
-    if not sent.startswith(_SIGNATURE_END, end) or not _is_base64(value):
-        return None
-    messaging = sent[end + len(_SIGNATURE_END) : -len(form.closing)]
-    if not sent.endswith(form.closing) or not _names(form, messaging, message_id):
-        return None
-    of_messaging = b2a_base64(sha256(messaging).digest(), newline=False)
-    of_stamp = b2a_base64(sha256(stamp).digest(), newline=False)
-    signed, proven = form.signed, form.proven
-    expected = signed.to_messaging, of_messaging, signed.to_body_and_stamp, of_stamp, signed.end
-    if not sent.startswith(b"".join(expected), elements):
-        return None
-    proofs = proven.to_messaging, of_messaging, proven.to_body_and_stamp, of_stamp, proven.end
-    return _Sent(token, b"".join((*proofs, *attached)))
+    return token, end + len(rest)
+
+
+def _is_id(value: bytes) -> bool:
+    """Whether it is left@right, and stands in XML as it is."""
+    return value.translate(None, _IN_IDS) == b"@" and value[:1] != b"@" != value[-1:]
 
 
 def _after_encryption(sent: bytes, start: int) -> int:
@@ -256,87 +399,11 @@ def _is_base64(value: bytes) -> bool:
 def _attachments(sent: bytes, start: int, proofs: list[bytes]) -> int:
     """Where the references to attachments end, each to another; `proofs`: what a receipt says."""
     seen: list[bytes] = []
-    while sent.startswith(_TO_ATTACHMENT, start):
-        start += len(_TO_ATTACHMENT)
-        end = sent.find(b'"', start)
-        name = sent[start:end]
-        start = end + len(_HOW_ATTACHMENT)
-        digest = sent[start : start + _DIGEST]
-        start += _DIGEST
-        if (
-            name.translate(None, _IN_NAMES)
-            or digest.translate(None, _BASE64) != b"="
-            or digest[-1:] != b"="
-            or name in seen
-            or not sent.startswith(_HOW_ATTACHMENT, end)
-            or not sent.startswith(_REFERENCE_END, start)
-        ):
+    while (found := _to_attachment(sent, start)) is not None:
+        name, digest = found.groups()
+        if name in seen:
             return -1
         seen.append(name)
         proofs += (_PROOF_ATTACHMENT, name, _HOW_ATTACHMENT, digest, _PROOF_END)
-        start += len(_REFERENCE_END)
+        start = found.end()
     return start
-
-
-def _receipt(
-    form: _Form, receipt: bytes, sent: _Sent, message_id: bytes, receipt_id: bytes
-) -> UsualReceipt | None:
-    """The values of a receipt; all between them is as it is to be expected, to the last byte."""
-    start = len(form.opening) + len(_STAMP)
-    end = receipt.find(b"<", start)
-    created = receipt[start:end]
-    start = end + len(_CREATED_END) + len(_TOKEN)
-    end = receipt.find(b"<", start)
-    token = receipt[start:end]
-    begin = end + len(_TOKEN_END) + len(_SIGNATURE)
-    start = begin + len(_SIGNED_INFO)
-    end = receipt.find(b'"', start)
-    method = receipt[start:end]
-    start = end + len(_METHOD_END) + form.size_of_signed + len(_INFO_END_VALUE)
-    signed = receipt[begin : start - len(_VALUE)]
-    end = receipt.find(b"<", start)
-    value = receipt[start:end]
-    begin = end + len(_SIGNATURE_END)
-    messaging = receipt[begin : -len(form.closing)]
-    start = begin + len(form.receipt)
-    end = receipt.find(b"<", start)
-    time = receipt[start:end]
-    algorithm = _METHODS.get(method)
-    if (
-        algorithm is None
-        or created.translate(_AS_ZERO) not in _TIMES
-        or time.translate(_AS_ZERO) not in _TIMES
-    ):
-        return None
-    stamp = _STAMP + created + _CREATED_END
-    said = _INFO_ID, receipt_id, _REF, message_id, _RECEIPT, sent.proofs, _RECEIPT_END
-    references = form.signed
-    signing = (
-        _TOKEN,
-        token,
-        _TOKEN_END,
-        _SIGNING,
-        method,
-        _METHOD_END,
-        references.to_messaging,
-        b2a_base64(sha256(messaging).digest(), newline=False),
-        references.to_body_and_stamp,
-        b2a_base64(sha256(stamp).digest(), newline=False),
-        references.end,
-        _INFO_END_VALUE,
-        value,
-        _SIGNATURE_END,
-        form.receipt,
-        time,
-    )
-    written = b"".join((form.opening, stamp, *signing, *said, form.closing))
-    if written != receipt:
-        return None
-    try:
-        made = datetime.fromisoformat(time.decode())
-        if created[:19] != time[:19]:
-            datetime.fromisoformat(created.decode())
-        octets = a2b_base64(value, strict_mode=True)
-    except ValueError:
-        return None
-    return UsualReceipt(token, algorithm, octets, signed, made, sent.token)

@@ -571,8 +571,10 @@ class Node:
         except StoreError as error:
             problems.append(str(error))
         figures = await self.context.store.look(lambda reader: reader.figures())
-        left = stranded(self.context.in_force, figures)
-        return Health(not problems, (*problems, *left.values()), figures)
+        in_force = self.context.in_force
+        ready, left = not problems, stranded(in_force, figures)
+        problems += (*in_force.standing(self.context.clock()), *left.values())
+        return Health(ready, tuple(problems), figures, in_force.expires())
 
     def metrics(self) -> Mapping[str, float]:
         return dict(self.context.counters)

@@ -92,7 +92,10 @@ class Submitted(Struct, frozen=True, gc=False):
 class Health:
     ready: bool
     problems: tuple[str, ...]
+    """What to see to; a node may be ready all the same."""
     figures: Figures
+    expires: datetime | None = None
+    """When the certificate of the key that signs expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,8 @@ class Collected:
 class Transfer:
     """How far a message is that goes in fragments."""
 
-    fragments: int
+    fragments: int | None
+    """None while it is still being compressed."""
     sent: int
     """Those that left, at least once."""
     arrived: int

@@ -20,7 +20,6 @@ from postroad.pipeline.report_markup import (
 
 _WIDTH, _HEIGHT = 480.0, 230.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 440.0, 14.0, 198.0
-_Place = tuple[float, float]
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 _MARKS: Final = (
     1.0, 10.0, 100.0, 1e3, 10e3, 60e3, 600e3, 3600e3, 21600e3, 86400e3, 864000e3, 8640000e3

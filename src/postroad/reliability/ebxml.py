@@ -24,7 +24,6 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace as changed
 
 from postroad.reliability import order
 from postroad.reliability.ebxml_terms import (
@@ -130,11 +129,6 @@ class Signal(Struct, frozen=True, kw_only=True):
     delivery_semantics: DeliverySemantics = DeliverySemantics.BEST_EFFORT
     acknowledgment: Acknowledgment | None = None
     error: Error | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it stays inside the MSH: who found out is who is to be told. [OV004-1-14]"""
-        return self.from_party == self.to_party
 
 
 class Case(StrEnum):
@@ -434,20 +428,6 @@ def _element(
         received_at,
         AckType.DELIVERY_RECEIPT if final else AckType.ACKNOWLEDGMENT,
         terms.ack_requested is AckRequested.SIGNED,
-    )
-
-
-def acknowledge_with(
-    response: Message, message: Message, terms: Terms, receiver: Receiver, received_at: datetime
-) -> Message:
-    """The response of an application, acknowledging too; it keeps its Service and Action.
-
-    [RM000-1.3.1.3-01] [MS098-10.3.1.3-04]
-    """
-    return changed(
-        response,
-        ref_to_message_id=message.message_id,
-        acknowledgment=_element(message, terms, receiver, received_at),
     )
 
 

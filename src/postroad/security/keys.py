@@ -9,7 +9,7 @@ import binascii
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, NoReturn, SupportsIndex, TypeVar
 
 from cryptography import x509
@@ -30,6 +30,7 @@ from postroad.security.jks import KeyStoreError as KeyStoreError
 
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_PARENTS: Final = 16
+_MOST_REMEMBERED: Final = 8
 _CONVERT: Final = (
     "convert it with keytool -importkeystore -srcstoretype {} -deststoretype PKCS12 "
     "-srckeystore FILE -destkeystore FILE.p12"
@@ -219,8 +220,7 @@ def _key_slots(data: bytes, password: bytes | None, key_password: bytes | None) 
     if kind == "JKS":
         return _jks_slots(data, password, key_password)
     if kind == "PKCS#12":
-        keys, certificates = _pkcs12(data, password)
-        return _paired(keys, certificates)
+        return _paired(*_pkcs12(data, password))
     if kind == "PEM":
         return _paired(*_pem(data, password, with_keys=True))
     if kind == "key":
@@ -289,13 +289,13 @@ def _der_certificate(data: bytes) -> x509.Certificate:
         return x509.load_der_x509_certificate(data)
 
 
-_Keys = list[tuple[str, PrivateKeyTypes]]
+_Key = tuple[str, PrivateKeyTypes]
 
 
 def _pem(
     data: bytes, password: bytes | None, *, with_keys: bool
-) -> tuple[_Keys, list[x509.Certificate]]:
-    keys: _Keys = []
+) -> tuple[list[_Key], list[x509.Certificate]]:
+    keys: list[_Key] = []
     certificates: list[x509.Certificate] = []
     for label, block in _pem_blocks(data):
         if label in _CERTIFICATE_LABELS:
@@ -370,26 +370,42 @@ def _load_pkcs12(data: bytes, password: bytes | None) -> pkcs12.PKCS12KeyAndCert
     )
 
 
-def _pkcs12(data: bytes, password: bytes | None) -> tuple[_Keys, list[x509.Certificate]]:
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _pkcs12(
+    data: bytes, password: bytes | None
+) -> tuple[tuple[_Key, ...], tuple[x509.Certificate, ...]]:
+    """Keys and certificates of a PKCS#12 store.
+
+    Remembered: a node opens the same store for itself, its P-Modes and its doors, and whether
+    an RSA key is sound takes longer to find out than all else of its start.
+    """
     store = _load_pkcs12(data, password)
     held = [*([store.cert] if store.cert else []), *store.additional_certs]
-    certificates = [item.certificate for item in held]
     try:
-        keys = list(_bagged_keys(data, password))
+        bags = list(_key_bags(data))
+        keys = (
+            # The library has opened and checked the first key; twice would be no better.
+            [(name, store.key) for name, *_ in bags]
+            if len(bags) == 1 and store.key is not None
+            else [(name, _unshrouded(value, password, shrouded)) for name, value, shrouded in bags]
+        )
     except (ValueError, IndexError, TypeError):
         keys = []
     if not keys and store.key is not None:
         keys = [("", store.key)]
     named = {_certified_bytes(item.certificate): _bag_name(item.friendly_name) for item in held}
-    return [(alias or named.get(_public_bytes(key), ""), key) for alias, key in keys], certificates
+    return (
+        tuple((alias or named.get(_public_bytes(key), ""), key) for alias, key in keys),
+        tuple(item.certificate for item in held),
+    )
 
 
 def _bag_name(name: bytes | None) -> str:
     return (name or b"").decode("utf-8", "replace").rstrip("\0")
 
 
-def _bagged_keys(data: bytes, password: bytes | None) -> Iterator[tuple[str, PrivateKeyTypes]]:
-    """Every key of a PKCS#12 store: the library tells of the first one only."""
+def _key_bags(data: bytes) -> Iterator[tuple[str, bytes, bool]]:
+    """Every key of a PKCS#12 store, with whether it is shrouded: the library tells of one only."""
     [(_, pfx, _)] = der_elements(data)
     safe = _content(der_elements(pfx)[1][1])
     for _, info, _ in der_elements(der_elements(safe or b"")[0][1]):
@@ -399,9 +415,11 @@ def _bagged_keys(data: bytes, password: bytes | None) -> Iterator[tuple[str, Pri
         for _, bag, _ in der_elements(der_elements(content)[0][1]):
             (_, kind, _), (_, value, _), *attributes = der_elements(bag)
             if kind in (_KEY_BAG, _SHROUDED_KEY_BAG):
-                shrouded = kind == _SHROUDED_KEY_BAG
-                key = load_der_private_key(value, (password or b"") if shrouded else None)
-                yield _friendly_name(attributes), key
+                yield _friendly_name(attributes), value, kind == _SHROUDED_KEY_BAG
+
+
+def _unshrouded(value: bytes, password: bytes | None, shrouded: bool) -> PrivateKeyTypes:
+    return load_der_private_key(value, (password or b"") if shrouded else None)
 
 
 def _content(info: bytes) -> bytes | None:
@@ -418,7 +436,7 @@ def _friendly_name(attributes: Sequence[tuple[int, bytes, bytes]]) -> str:
     return ""
 
 
-def _paired(keys: _Keys, certificates: list[x509.Certificate]) -> list[_Slot]:
+def _paired(keys: Sequence[_Key], certificates: Sequence[x509.Certificate]) -> list[_Slot]:
     """Each key with the certificate of its public key and the certificates above that."""
     by_key = {_certified_bytes(item): item for item in reversed(certificates)}
     slots: list[_Slot] = []
@@ -435,7 +453,7 @@ def _given(pair: KeyPair) -> KeyPair:
     return pair
 
 
-def _without_certificate(certificates: list[x509.Certificate]) -> KeyStoreError:
+def _without_certificate(certificates: Sequence[x509.Certificate]) -> KeyStoreError:
     if not certificates:
         return KeyStoreError(
             "there is a private key but no certificate; add the certificate to the same file"
@@ -448,7 +466,7 @@ def _without_certificate(certificates: list[x509.Certificate]) -> KeyStoreError:
 
 
 def _above(
-    own: x509.Certificate, certificates: list[x509.Certificate]
+    own: x509.Certificate, certificates: Sequence[x509.Certificate]
 ) -> tuple[x509.Certificate, ...]:
     by_subject = {item.subject: item for item in reversed(certificates)}
     chain: list[x509.Certificate] = []

@@ -7,7 +7,6 @@ every refusal reads the same; why it was is the cause of the error, for the jour
 
 import base64
 import hashlib
-import heapq
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -136,34 +135,6 @@ def check_username_token(
             reason = "its nonce was used before"
     if reason is not None:
         raise EbmsError("EBMS:0101", _REFUSAL) from UsernameTokenRefused(reason)
-
-
-class NonceWindow:
-    """The nonces of the last minutes, in memory, at most `size`; when full, all are refused."""
-
-    __slots__ = ("_by_end", "_ends", "_size")
-
-    def __init__(self, size: int = 100_000) -> None:
-        self._size = size
-        self._ends: dict[bytes, datetime] = {}
-        self._by_end: list[tuple[datetime, bytes]] = []
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def at(self, now: datetime) -> Callable[[bytes, datetime], bool]:
-        """The `seen` of a check at this time."""
-
-        def seen(nonce: bytes, until: datetime) -> bool:
-            while self._by_end and self._by_end[0][0] < now:
-                del self._ends[heapq.heappop(self._by_end)[1]]
-            if nonce in self._ends or len(self._ends) >= self._size:
-                return True
-            self._ends[nonce] = until
-            heapq.heappush(self._by_end, (until, nonce))
-            return False
-
-        return seen
 
 
 def _wrong(token: UsernameToken, username: str, password: str, *, allow_text: bool) -> str | None:

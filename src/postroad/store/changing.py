@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
 from postroad.store import fragment_rows, offer_rows, transfer_rows
-from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
+from postroad.store.fragments import StoredFragment, StoredGroup, compressed_form, with_fragments
 from postroad.store.group import Group
 from postroad.store.interface import Place
 from postroad.store.queries import query
@@ -562,8 +562,7 @@ class SqliteTransaction(SqliteReader):
                 self.remove_offer(signal.signal_id)
         if message.envelope is not None:
             contents.append(message.envelope)
-        if message.split is not None and message.split.stored is not None:
-            contents.append(message.split.stored)
+        contents += compressed_form(message)
         self._group.changed = True
         self._group.flush(self._cursor)
         self._cursor.execute(_REMOVE_SIGNALS, about)

@@ -101,6 +101,14 @@ class FragmentSteps(Protocol):
         ...
 
 
+def compressed_form(message: Message) -> tuple[Stored, ...]:
+    """Where the compressed form of a message lies that goes in fragments."""
+    cut = message.split
+    if cut is None:
+        return ()
+    return cut.pieces if cut.stored is None else (cut.stored,)
+
+
 def with_fragments(reader: FragmentReader, message: Message, limit: int) -> list[Message]:
     """What of a message goes next: so many of its fragments, and itself when no other is left."""
     if message.split is None:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace as changed
 
 from postroad.store.failures import lost
-from postroad.store.fragments import StoredFragment, StoredGroup, with_fragments
+from postroad.store.fragments import StoredFragment, StoredGroup, compressed_form, with_fragments
 from postroad.store.interface import Place, Reader, StoreError, Transaction
 from postroad.store.memory_reading import MemoryReader, Tables
 from postroad.store.records import (
@@ -479,8 +479,7 @@ class _MemoryTransaction(MemoryReader):
             if not signal.incoming:
                 self.remove_offer(signal.signal_id)
         contents += [message.envelope] if message.envelope else []
-        if message.split is not None and message.split.stored is not None:
-            contents.append(message.split.stored)
+        contents += compressed_form(message)
         for stored in dict.fromkeys(contents):
             self.drop(stored)
         self._pop(self._tables.signals, key)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from postroad.reliability.breaker import Partner as Partner
 from postroad.security.encrypt import Seal
+from postroad.wire.codings import Coded
 from postroad.wire.ebms3 import Reference
 
 
@@ -92,13 +93,14 @@ class Split(Struct, frozen=True, gc=False, omit_defaults=True):
     group_id: str
     fragment_size: int
     count: int
+    """0 as long as nobody knows, because it is still being compressed."""
     size: int
-    """Of what is cut: compressed, if it is."""
+    """Of what is cut: compressed, if it is, and as far as it is."""
     message_size: int
     """Before compression."""
     algorithm: str | None = None
     stored: Stored | None = None
-    """The compressed form; None: the message is cut as it is."""
+    """The compressed form; None: it is in pieces, or the message is cut as it is."""
     written: int = 0
     """How many fragments are messages of their own by now; the others are still to be written."""
     left: bool = False
@@ -107,6 +109,17 @@ class Split(Struct, frozen=True, gc=False, omit_defaults=True):
     """The digests that a receipt has to name; of the primary unit of a bundle, those of all."""
     units: tuple[str, ...] = ()
     """Of the primary unit of a bundle that was cut: the other units, in their order."""
+    streamed: bool = False
+    """Fragments leave while it is compressed: the last one tells how many there are."""
+    pieces: tuple[Stored, ...] = ()
+    """The compressed form, as far as it is."""
+    coded: Coded | None = None
+    """How far the message is compressed; None: that is done, or is not to be."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all fragments are messages of their own."""
+        return self.coded is None and self.written >= self.count
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -51,11 +51,6 @@ class MailRefused(TransportFailure):
         super().__init__("protocol", reason, transmitted=False)
         self.code = code
 
-    @property
-    def permanent(self) -> bool:
-        """The relay would say the same again."""
-        return self.code >= 500
-
 
 class Relay(Struct, frozen=True):
     """The mail server that takes our mail: a relay of one's own, or that of the recipient."""

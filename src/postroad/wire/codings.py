@@ -20,7 +20,18 @@ from postroad.wire import lzw
 from postroad.wire.limits import Limits
 from postroad.wire.lzw import Damaged
 
-__all__ = ["CODINGS", "Coding", "Damaged", "decoded", "decoded_at_most", "encoded"]
+__all__ = [
+    "CODINGS",
+    "Coded",
+    "Coding",
+    "Damaged",
+    "Interruptible",
+    "decoded",
+    "decoded_at_most",
+    "encoded",
+    "gathered",
+    "interruptible",
+]
 
 _PIECE: Final = 256 * 1024
 _MEMBERS: Final = 1000
@@ -40,8 +51,7 @@ _LAST: Final = b"\x03\x00"
 """A last block with nothing in it."""
 _LAST_BYTES: Final = 16
 """Checksum and size at the end of a member, and what may follow them unseen."""
-_GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-_ZLIB_HEAD: Final = b"\x78\x01"
+_GZIP_MARK: Final = b"\x1f"
 _GZIP: Final = 31
 _ZLIB: Final = 15
 _RAW: Final = -15
@@ -84,13 +94,13 @@ class _Deflating:
         for begin in range(0, len(chunk), _UNIT):
             end = begin + _UNIT
             if _is_noise(chunk, begin, end):
-                yield self._ended()
+                yield self.ended()
                 yield b"".join(_stored(memoryview(chunk)[begin:end]))
             else:
                 self._deflate = self._deflate or isal_zlib.compressobj(_LEVEL, wbits=_RAW)
                 yield self._deflate.compress(memoryview(chunk)[begin:end])
 
-    def _ended(self) -> bytes:
+    def ended(self) -> bytes:
         """What was compressed ends with a whole byte."""
         deflate, self._deflate = self._deflate, None
         return deflate.flush(isal_zlib.Z_SYNC_FLUSH) if deflate is not None else b""
@@ -115,7 +125,7 @@ def _stored(data: memoryview) -> Iterator[bytes | memoryview]:
         yield piece
 
 
-def _gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Small chunks together: ISA-L hardly compresses what begins with a few bytes."""
     held: list[bytes] = []
     size = 0
@@ -128,24 +138,79 @@ def _gathered(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(held)
 
 
-def _gzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The format of RFC 1952."""
-    deflating, crc, size = _Deflating(), 0, 0
-    yield _GZIP_HEAD
-    for chunk in _gathered(chunks):
-        crc, size = isal_zlib.crc32(chunk, crc), size + len(chunk)
-        yield from filter(None, deflating.of(chunk))
-    yield deflating.end() + pack("<II", crc, size & 0xFFFFFFFF)
+class Coded(NamedTuple):
+    """How far a coding is: all that it takes to go on with it."""
+
+    size: int = 0
+    """Bytes that were coded."""
+    check: int = 0
+    """Their checksum."""
 
 
-def _deflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The format of RFC 1950."""
-    deflating, adler = _Deflating(), 1
-    yield _ZLIB_HEAD
-    for chunk in _gathered(chunks):
-        adler = isal_zlib.adler32(chunk, adler)
-        yield from filter(None, deflating.of(chunk))
-    yield deflating.end() + pack(">I", adler)
+class Interruptible:
+    """A coding that can be gone on with later, by who knows how far it is.
+
+    `of` each chunk come some bytes; they are whole after `interrupted`, and the last after `end`.
+    """
+
+    def __init__(self, format: "_Format", coded: Coded) -> None:
+        self._format = format
+        self._head = b"" if coded.size else format.head
+        self._deflating = _Deflating()
+        self.coded = coded
+
+    def of(self, chunk: bytes) -> Iterator[bytes]:
+        size, check = self.coded
+        self.coded = Coded(size + len(chunk), self._format.checked(chunk, check))
+        head, self._head = self._head, b""
+        yield from filter(None, (head, *self._deflating.of(chunk)))
+
+    def interrupted(self) -> bytes:
+        return self._deflating.ended()
+
+    def end(self) -> bytes:
+        return self._head + self._deflating.end() + self._format.tail(self.coded)
+
+
+class _Format(NamedTuple):
+    """What stands around the compressed bytes."""
+
+    head: bytes
+    begin: int
+    """The checksum of nothing."""
+    checked: Callable[[bytes, int], int]
+    tail: Callable[[Coded], bytes]
+
+    def encode(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        coding = Interruptible(self, Coded(0, self.begin))
+        for chunk in gathered(chunks):
+            yield from coding.of(chunk)
+        yield coding.end()
+
+
+_FORMATS: Final = MappingProxyType(
+    {
+        # RFC 1952
+        "gzip": _Format(
+            b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff",
+            0,
+            isal_zlib.crc32,
+            lambda coded: pack("<II", coded.check, coded.size & 0xFFFFFFFF),
+        ),
+        # RFC 1950
+        "deflate": _Format(
+            b"\x78\x01", 1, isal_zlib.adler32, lambda coded: pack(">I", coded.check)
+        ),
+    }
+)
+
+
+def interruptible(name: str, coded: Coded | None = None) -> Interruptible | None:
+    """A coding to go on with, or to begin; None: this one has to be done in one go."""
+    format = _FORMATS.get(name)
+    if format is None:
+        return None
+    return Interruptible(format, coded or Coded(0, format.begin))
 
 
 def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -183,7 +248,7 @@ class _Member:
         return self._inflate.eof
 
     def decompress(self, data: bytes, most: int) -> bytes:
-        if data and not self._begun and not data.startswith(_GZIP_HEAD[:1]):
+        if data and not self._begun and not data.startswith(_GZIP_MARK):
             raise Damaged(_NEVER)
         self._begun = True
         piece = self._inflate.decompress(data, most)
@@ -248,8 +313,8 @@ def _same(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 CODINGS: Final[Mapping[str, Coding]] = MappingProxyType(
     {
-        "gzip": Coding(_gzip, _gunzip),
-        "deflate": Coding(_deflate, _inflate),
+        "gzip": Coding(_FORMATS["gzip"].encode, _gunzip),
+        "deflate": Coding(_FORMATS["deflate"].encode, _inflate),
         "compress": Coding(lzw.compress, lzw.decompress),
         "identity": Coding(_same, _same),
     }

@@ -65,6 +65,19 @@ class BytesContent:
         return f"BytesContent({self.size} bytes)"
 
 
+class NoSink:
+    """A sink for what nobody is going to read."""
+
+    def write(self, _: bytes | memoryview, /) -> None:
+        pass
+
+    def finish(self) -> Content:
+        return BytesContent(b"")
+
+    def discard(self) -> None:
+        pass
+
+
 class BytesSink:
     """A sink that keeps everything in memory: for small content whose size is bounded elsewhere."""
 

@@ -81,7 +81,7 @@ class Findings:
         if not self._hidden:
             return tuple(self.errors)
         detail = f"there are {self._hidden} further deviations, not listed"
-        place = self.errors[-1].location if self.errors else None
+        place = self.errors[-1].location
         more = EbmsError("EBMS:0009", detail, location=place, severity=self._hidden_severity)
         return (*self.errors, more)
 

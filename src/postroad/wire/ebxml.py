@@ -264,21 +264,6 @@ class Via(Struct, frozen=True, kw_only=True):
     service: Service | None = None
     action: str | None = None
 
-    @property
-    def effective_sync_reply(self) -> bool:
-        """[MS098-8.6.4-02]"""
-        return bool(self.sync_reply)
-
-    @property
-    def effective_method(self) -> str:
-        """[MS098-8.6.5-02]"""
-        return self.reliable_messaging_method or METHODS[0]
-
-    @property
-    def effective_ack_requested(self) -> str:
-        """[MS098-8.6.6-02]"""
-        return self.ack_requested or NONE
-
 
 class AckRequested(Struct, frozen=True):
     """2.0 only: an acknowledgment is wanted, of the MSH that the actor names."""
@@ -398,12 +383,6 @@ class EbxmlMessage(Struct, frozen=True, kw_only=True):
         if self.acknowledgment is not None or kind_of(self) == "acknowledgment":
             return self.header.ref_to_message_id
         return None
-
-    @property
-    def acknowledged_by(self) -> Party:
-        """Who acknowledges, in a message that does. [MS098-8.12.2-01]"""
-        named = None if self.acknowledgment is None else self.acknowledgment.from_party
-        return self.header.from_party if named is None else named
 
 
 class Reading(Struct):

@@ -85,30 +85,3 @@ def _location(place: str | None, code: str) -> str | None:
     if "…" in place or ":" not in place or not _path(place):
         return None
     return f"#xpointer(/{_soap('SOAP-ENV:', place.removeprefix('/'))})"
-
-
-def from_wire(error_list: ErrorList, *, ref: str | None = None) -> tuple[EbmsError, ...]:
-    """What a partner says as problems; a code that is not known is Unknown, and told in the text.
-
-    `ref`: the id of the message in error.
-    """
-    return tuple(_problem(one, ref) for one in error_list.errors)
-
-
-def _problem(error: Error, ref: str | None) -> EbmsError:
-    known = error.error_code in EBXML_CODES
-    text = error.text or (ERRORS[error.error_code].meaning if known else "no reason was given")
-    return EbmsError(
-        error.error_code if known else "Unknown",
-        text if known else f"{error.error_code} of {error.code_context}: {text}",
-        location=_place(error.location),
-        ref=ref,
-        severity=Severity.FAILURE if error.severity == ERROR else Severity.WARNING,
-    )
-
-
-def _place(location: str | None) -> str | None:
-    """The XPath in an XPointer; any other location as it stands."""
-    if location is not None and location.startswith("#xpointer(") and location.endswith(")"):
-        return location[len("#xpointer(") : -1]
-    return location

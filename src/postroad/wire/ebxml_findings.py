@@ -88,7 +88,8 @@ class Findings:
         if not self._hidden:
             return tuple(self._errors)
         detail = f"there are {self._hidden} further deviations, not listed"
-        more = EbmsError("OtherXml", detail, severity=self._hidden_severity)
+        place = self._errors[-1].location
+        more = EbmsError("OtherXml", detail, location=place, severity=self._hidden_severity)
         return (*self._errors, more)
 
 

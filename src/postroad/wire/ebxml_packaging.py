@@ -15,8 +15,6 @@ from postroad.wire.mime_headers import ContentType, canonical_content_id, cid_ur
 from postroad.wire.mime_parts import Part
 
 MEDIA_TYPE: Final = "text/xml"
-SOAP_ACTION: Final = '"ebXML"'
-"""The SOAPAction of an ebXML message over HTTP, with its quotes."""
 _ENCODING: Final = re.compile(
     rb"""(?:\xef\xbb\xbf)?<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][A-Za-z0-9._\-]*)["']"""
 )

@@ -140,7 +140,6 @@ Lifecycle = (
 """What stands in a Body."""
 
 ACK_ACTION: Final = WSRM + "/SequenceAcknowledgement"
-ACK_REQUESTED_ACTION: Final = WSRM + "/AckRequested"
 
 
 def action_of(message: Lifecycle) -> str:

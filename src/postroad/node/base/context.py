@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -28,8 +29,13 @@ from postroad.wire.limits import Limits
 TakeReply = Callable[[Capture, int, Match, str, str], Awaitable[tuple[Inspection, bool] | None]]
 """What was found, and whether it is taken; None: it is no reply."""
 T = TypeVar("T")
+ON_LOOP: Final = 1 << 20
+"""Messages up to this size are looked at, or packaged, on the loop; larger ones beside it."""
 _LOOK_AGAIN: Final = 0.5
 """Seconds: another process may be told, and cannot tell this one."""
+
+
+_log = logging.getLogger("postroad.partners")
 
 
 def utc_now() -> datetime:
@@ -121,7 +127,11 @@ class Context:
     async def look_at_partners(self) -> None:
         """Learn how it stands with partners; other processes change it too."""
         known = await self.store.look(lambda reader: reader.partners())
-        self.unwell = {one.name: one for one in known}
+        before, self.unwell = self.unwell, {one.name: one for one in known}
+        for name in before.keys() | self.unwell.keys():
+            was, now = before.get(name), self.unwell.get(name)
+            if _gate(was) is not _gate(now):
+                _tell_partner(name, now)
 
     def told(self) -> None:
         """Something happened that the application may want to know: its call is due now."""
@@ -131,6 +141,23 @@ class Context:
     def count(self, name: str, /, times: int = 1, **labels: str) -> None:
         """One more of something, or several, under its Prometheus name."""
         self.counters[_counter(name, *labels.items())] += times
+
+
+def _gate(partner: Partner | None) -> Gate:
+    """How it stands with a partner, whether or not one message is trying just now."""
+    if partner is None:
+        return Gate.FLOWING
+    return Gate.PAUSED if partner.gate is Gate.PROBING else partner.gate
+
+
+def _tell_partner(name: str, partner: Partner | None) -> None:
+    """That a partner is left alone from now on, or served again, for who reads the log."""
+    if partner is None or partner.gate is Gate.FLOWING:
+        _log.info("served again", extra={"partner": name})
+        return
+    until = f"{partner.until:%Y-%m-%dT%H:%M:%SZ}" if partner.until is not None else None
+    extra = {"partner": name, "detail": partner.detail, "until": until}
+    _log.warning(partner.gate.value, extra=extra)
 
 
 @lru_cache(maxsize=1024)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from postroad.msh.capture import Capture
-from postroad.msh.fragment_group import Group
+from postroad.msh.fragment_group import Group, Terms, presumed_coding
 from postroad.msh.joined import capture_joined
 from postroad.node.base.beside import beside
 from postroad.store.fragments import StoredFragment
@@ -131,11 +133,12 @@ class ReadingAhead:
         self._limits = limits
         self._under_way: dict[tuple[str, str], _Ahead] = {}
 
-    async def came(self, group: Group, fragment: StoredFragment) -> None:
+    async def came(self, group: Group, fragment: StoredFragment, terms: Terms) -> None:
         """A fragment is stored; the message is read on, or begun."""
         ahead = self._under_way.get(group.key)
         if ahead is None and self._may_begin(group, fragment):
-            ahead = self._under_way[group.key] = _Ahead(self._store, self._limits, group)
+            presumed = replace(group, algorithm=presumed_coding(group, terms))
+            ahead = self._under_way[group.key] = _Ahead(self._store, self._limits, presumed)
             there = await self._store.look(lambda reader: reader.fragments(*group.key))
             ahead.data.came(there, group.count)
         if ahead is not None:
@@ -167,5 +170,5 @@ class ReadingAhead:
 
 def _facts(group: Group) -> tuple[Any, ...]:
     """What the reading of a group's message depends on, beside its data."""
-    sizes = group.message_size, group.compressed_size
-    return group.message_header, group.action, group.soap, group.algorithm, *sizes
+    said = group.message_header, group.action, group.soap
+    return *said, group.algorithm, group.message_size

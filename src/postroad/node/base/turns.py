@@ -1,6 +1,7 @@
 """Whose turn it is: places on the wire, shared so that one who hangs keeps nobody else out."""
 
 from collections import Counter, deque
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -38,6 +39,10 @@ class Turns(Generic[T]):
         self._sending[partner] += 1
         self._on_the_wire += 1
         return item
+
+    def following(self, partner: str, count: int) -> list[T]:
+        """The first of those that wait for a place with a partner."""
+        return list(islice(self._queues.get(partner, ()), count))
 
     def done(self, partner: str) -> None:
         """A place is free again."""

@@ -179,7 +179,7 @@ def cut_bundle(context: Context, tx: Transaction, drained: Drained, now: datetim
             tx.finish_work(unit.timer)
         units.append(one)
     tx.record([about(one, "bundled", now) for one in units])
-    tx.record([about(one, "split", now, fragments=cut.split.count) for one in units])
+    tx.record([about(one, "split", now, fragments=cut.count) for one in units])
     return changed(work, id=row)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from postroad.agreement.matching import Match
 from postroad.msh.payloads import Payload
 from postroad.node.base.context import Context
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.exchanging import is_reply
-from postroad.node.steps.keeping import Answering, Arrival, Given, Keep, arrived, kept_message
+from postroad.node.steps.keeping import Answering, Given, Keep, arrived, kept_message
 from postroad.node.steps.notifying import notification
 from postroad.store.interface import Transaction
 from postroad.store.records import Event, Message, Side, State, Work

@@ -11,8 +11,16 @@ from postroad.msh.answers import sent_messages
 from postroad.msh.bundle_rules import BUNDLING_ERROR
 from postroad.node.base.context import Context
 from postroad.node.settings.in_force import Sending
-from postroad.node.steps.attempts import Outcome, Step, attempted_unit, due, give_up, left_behind
-from postroad.node.steps.good_end import Ending, GoodEnd, is_good
+from postroad.node.steps.attempts import (
+    AfterAttempt,
+    Attempt,
+    Outcome,
+    Step,
+    due,
+    give_up,
+    left_behind,
+)
+from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.hearing import Said
 from postroad.node.steps.outcome import Done, ended
 from postroad.node.steps.sharing import Shared
@@ -52,20 +60,22 @@ def attempt_all(
 ) -> Step:
     """The step after an attempt with a bundle, which counts for each of its units."""
     now = context.clock()
-    both = list(zip(units, outcomes, strict=True))
+    tried = [
+        Attempt(unit, work, sending, outcome, began, hope, probe)
+        for unit, outcome in zip(units, outcomes, strict=True)
+    ]
 
     def step(tx: Transaction) -> Done | None:
-        if all(is_good(context, *one) for one in both):
-            endings = [Ending(unit, outcome, began) for unit, outcome in both]
-            if GoodEnd(context, endings, now).write(tx):
-                tx.finish_work(work.id, work.owner)
-                return Done(State.ACKNOWLEDGED, outcomes[0].peer)
+        all_good = all(is_good(context, one) for one in tried)
+        if all_good and GoodEnd(context, tried, now).write(tx):
+            tx.finish_work(work.id, work.owner)
+            return Done(State.ACKNOWLEDGED, outcomes[0].peer)
         keep = Shared(tx).keep
         done = []
-        for unit, one in both:
-            args = (context, unit, work, sending, one, began, hope, probe)
+        for one in tried:
             # Whether the partner was there counts once.
-            became = attempted_unit(*args, alone=False, counts=unit is units[0])(tx, keep)
+            counts = one is tried[0]
+            became = AfterAttempt(context, one, alone=False, counts=counts)(tx, keep)
             if became is not None:
                 done.append(became)
         if len(done) == len(units) and all(one.state in _AT_REST for one in done):

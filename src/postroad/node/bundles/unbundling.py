@@ -25,10 +25,10 @@ from postroad.msh.securing import answer_signing
 from postroad.msh.unbundling import ReceivedUnit, Unbundled, related_failed, unit_failures
 from postroad.node.base.context import Context
 from postroad.node.bundles.newcomers import Newcomers
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import way_back
 from postroad.node.steps.keeping import (
     Answering,
-    Arrival,
     Given,
     first_answer,
     receipt_left,

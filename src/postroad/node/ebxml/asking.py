@@ -18,7 +18,7 @@ from postroad.node.ebxml.sending import transmitted
 from postroad.node.ebxml.services import Asked, Services, asked_name
 from postroad.node.service import Asking, Refused
 from postroad.node.settings.in_force import Sending
-from postroad.node.steps.keeping import Arrival
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.mailing import Mailing
 from postroad.security.sign import Signing
 from postroad.store.records import Message

@@ -15,9 +15,10 @@ from postroad.msh.answers import Answer
 from postroad.msh.payloads import Payload
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.handing import deliver
 from postroad.node.steps.hearing import Hearing
-from postroad.node.steps.keeping import Arrival, fields_of, is_copy, kept_message, sent_signal
+from postroad.node.steps.keeping import add_instead, is_copy, kept_message, sent_signal
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.outcome import answered
 from postroad.reliability import order
@@ -200,12 +201,7 @@ def _taken(
         kept = kept_message(
             context, tx, arrival, arrived.user_message, arrived.match, state, payloads
         )
-        if before is None:
-            tx.add_message(kept)
-        else:
-            tx.change_message(Side.RECEIVING, own, (State.REJECTED,), **fields_of(kept))
-            if before.envelope is not None:
-                tx.drop(before.envelope)
+        add_instead(tx, kept, before)
         events.append(
             about(
                 kept,

@@ -19,11 +19,11 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, signed
 from postroad.node.base.requests import NO_CONTENT, Response
 from postroad.node.ebxml.answering import answer_route, call
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.keeping import (
-    Arrival,
     Contradiction,
     about_nothing,
-    fields_of,
+    add_instead,
     is_copy,
     kept_message,
     sent_signal,
@@ -186,12 +186,7 @@ class Linking:
         kept = kept_message(context, tx, arrival, user_message, match, State.DELIVERED, payloads)
         number = arrival.found.ebxml.trace[-1].sequence_number if arrival.found.ebxml else None
         kept = msgspec.structs.replace(kept, sequence_number=number)
-        if before is None:
-            tx.add_message(kept)
-        else:
-            tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
-            if before.envelope is not None:
-                tx.drop(before.envelope)
+        add_instead(tx, kept, before)
         tx.record(
             (
                 about(

@@ -8,7 +8,7 @@ answer. Whatever is wrong is reported as sections 8.7 and 11 say, never about an
 import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,8 +33,9 @@ from postroad.node.ebxml.refusing import PLACES, Refusing, failures, too_long, u
 from postroad.node.ebxml.relaying import Relaying, contradiction
 from postroad.node.ebxml.services import Services
 from postroad.node.ebxml.signals import Signals, first_said
+from postroad.node.steps.arrival import Arrival, is_too_old
 from postroad.node.steps.hearing import Hearing
-from postroad.node.steps.keeping import Arrival, Contradiction, user_message_of
+from postroad.node.steps.keeping import Contradiction, user_message_of
 from postroad.node.steps.outcome import answered
 from postroad.reliability import ebxml, order
 from postroad.reliability.ebxml_terms import AckRequested, Terms
@@ -49,9 +50,6 @@ from postroad.wire.soap import SoapVersion
 
 _SIGNALS: Final = ("acknowledgment", "error")
 _REPLIES: Final = ("pong", "status_response")
-AT_ONCE: Final = 1 << 20
-"""Messages up to this size need no waiting for the disk before their step."""
-_LEAST_MEMORY: Final = timedelta(days=1)
 _log = logging.getLogger("postroad.receive")
 
 
@@ -159,7 +157,7 @@ class EbxmlReceiver:
             return await self._refusing.refuse(
                 arrival, request, message, [EbmsError("NotSupported", str(wrong))]
             )
-        arrival = await self._persisted(arrival)
+        await arrival.persist(self._context.store)
         kept = await self._context.store.run(keep_ebxml(self._context, arrived))
         return await self._kept(arrival, request, message, arrived, kept)
 
@@ -172,9 +170,9 @@ class EbxmlReceiver:
         return context.in_force.expectation.check_client(match, shown, arrival.now)
 
     async def _too_old(self, arrival: Arrival, message: EbxmlMessage) -> list[EbmsError]:
-        """What is older than our memory may be a copy of a message that was removed since."""
-        memory, made = self._context.config.retention.messages, message.header.timestamp
-        if memory is None or arrival.now - made <= max(memory, _LEAST_MEMORY):
+        """Too old to tell whether it came before; one that is known is a copy."""
+        made = message.header.timestamp
+        if not is_too_old(self._context, made, arrival.now):
             return []
         wanted = message.message_id
         known = await self._context.store.look(lambda one: one.message(Side.RECEIVING, wanted))
@@ -280,16 +278,6 @@ class EbxmlReceiver:
         match = context.in_force.match(sent.pmode, sent.leg)
         await context.judge((look, context.in_force.answer_terms(match)))
         return sent, self._signals.heard(_looked_at(arrival, look.found), sent)
-
-    async def _persisted(self, arrival: Arrival) -> Arrival:
-        """Large parts are flushed before the step, so that the step need not wait for the disk."""
-        if arrival.size > AT_ONCE:
-            store = self._context.store
-            arrival.found.attachments = {
-                name: replace(one, content=await store.persist(one.content))
-                for name, one in arrival.found.attachments.items()
-            }
-        return arrival
 
     async def _kept(
         self,

@@ -16,7 +16,8 @@ from postroad.msh.securing import Unsecurable, answer_signing, signs
 from postroad.node.base.context import Context
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.ebxml.answering import answer_route, call
-from postroad.node.steps.keeping import LONGEST_ID, Arrival, about_nothing, reject, user_message_of
+from postroad.node.steps.arrival import Arrival
+from postroad.node.steps.keeping import LONGEST_ID, about_nothing, reject, user_message_of
 from postroad.reliability import ebxml
 from postroad.store.interface import Transaction
 from postroad.store.records import Work

@@ -24,9 +24,9 @@ from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.ebxml.answering import Route, answer_route, call
 from postroad.node.ebxml.hearing import terms_of
 from postroad.node.ebxml.linking import Linking
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.ebxml_order import link_of, next_over_link
 from postroad.node.steps.keeping import (
-    Arrival,
     Contradiction,
     is_copy,
     kept_message,

@@ -17,7 +17,7 @@ from postroad.msh.ebxml_services import pong, status_response
 from postroad.msh.inspection import Look
 from postroad.msh.securing import Unsecurable, answer_signing, signs
 from postroad.node.base.context import Context
-from postroad.node.steps.keeping import Arrival
+from postroad.node.steps.arrival import Arrival
 from postroad.security.sign import Signing
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, State

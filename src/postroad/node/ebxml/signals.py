@@ -12,8 +12,8 @@ from postroad.node.base.own_address import own_addresses
 from postroad.node.ebxml.answering import answer_route, call
 from postroad.node.ebxml.hearing import heard_ebxml
 from postroad.node.ebxml.relaying import notice_name
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.hearing import Hearing
-from postroad.node.steps.keeping import Arrival
 from postroad.reliability import ebxml
 from postroad.reliability.ebxml_terms import DeliverySemantics, Terms
 from postroad.store.interface import Reader, Transaction

@@ -20,7 +20,7 @@ from postroad.node.hub.forwarding import Forwarding
 from postroad.node.hub.reporting import ForwardingReports
 from postroad.node.service import Refused
 from postroad.node.settings.routes import Road
-from postroad.node.steps.attempts import Outcome, Step, attempt, due, give_up
+from postroad.node.steps.attempts import AfterAttempt, Attempt, Outcome, Step, due, give_up
 from postroad.node.steps.hearing import Heard, Hearing, Reported, told_by
 from postroad.reliability.awareness import ANSWERS, Answer, error_said, fault_said, status_said
 from postroad.reliability.delivery import Input
@@ -63,7 +63,7 @@ class Carrying:
             road = self._road(message)
         except Refused as refused:
             never = _never(refused.detail, message.peer)
-            return attempt(context, message, work, None, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, None, never, began))
         policy = _until_expiry(message, road.policy)
         over = due(message, policy, began)
         if over is not None:
@@ -75,7 +75,7 @@ class Carrying:
             body = self._body(message)
         except StoreError as lost:
             never = _never(f"it cannot be read: {lost}", message.peer)
-            return attempt(context, message, work, None, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, None, never, began))
         outcome = await self._attempt(message, road, body)
         return self.after(message, work, outcome, began, probes=probes)
 
@@ -95,17 +95,8 @@ class Carrying:
         except Refused:
             _log.warning("its rule is gone", extra={"message_id": message.message_id})
         outcome = changed(outcome, wire_bytes=message.parts[0].size)
-        return attempt(
-            self._context,
-            message,
-            work,
-            None,
-            outcome,
-            began,
-            hope=False,
-            probe=probes,
-            policy=policy,
-        )
+        tried = Attempt(message, work, None, outcome, began, probe=probes, policy=policy)
+        return AfterAttempt(self._context, tried)
 
     def _road(self, message: Message) -> Road:
         """By the rule that it matched; where that is gone, by what it matches now."""

@@ -27,7 +27,7 @@ from postroad.reliability.delivery import Input
 from postroad.transport.http_client import Client, HttpClient
 from postroad.transport.http_outgoing import Flow, Outgoing, Reply, Timeouts, TransportFailure
 from postroad.transport.http_passage import Passage
-from postroad.wire.content import BytesContent, Content
+from postroad.wire.content import NoSink
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime_headers import parse_content_type
 from postroad.wire.multihop import RoutingUserMessage
@@ -36,19 +36,6 @@ _AT_ONCE: Final = 256
 """Messages that are passed on at the same time; each has a connection of its own."""
 _PASSED_BACK: Final = ("content-encoding", "retry-after")
 """What matters of an answer beside status, Content-Type and length."""
-
-
-class _Nothing:
-    """A sink for parts before the envelope: they are held whole, and need not be cut out."""
-
-    def write(self, _: bytes | memoryview, /) -> None:
-        pass
-
-    def finish(self) -> Content:
-        return BytesContent(b"")
-
-    def discard(self) -> None:
-        pass
 
 
 class Streaming:
@@ -109,7 +96,7 @@ class Streaming:
         held = context.store.new_sink()
         envelope: bytes | None = None
         try:
-            incoming = Incoming(request.content_type, new_sink=_Nothing, limits=context.limits)
+            incoming = Incoming(request.content_type, new_sink=NoSink, limits=context.limits)
             try:
                 async for piece in request.body:
                     held.write(piece)

@@ -20,10 +20,13 @@ from postroad.node.settings.in_force import Sending
 from postroad.node.steps.split_units import are_all, at_work, split_units
 from postroad.security.encrypt import Seal
 from postroad.security.secure import secure
-from postroad.store.interface import StoreDamaged, Transaction
+from postroad.store.fragments import compressed_form
+from postroad.store.gathered import Unopened
+from postroad.store.interface import Store, StoreDamaged, Transaction
 from postroad.store.records import Message, Side
 from postroad.wire import xml
-from postroad.wire.content import Content, read_all
+from postroad.wire.codings import Coded
+from postroad.wire.content import Content, Joined, read_all
 from postroad.wire.ebms3 import Messaging
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
 from postroad.wire.limits import Limits
@@ -44,7 +47,8 @@ class Source(Struct, frozen=True):
     splitting: Splitting
     data: Content
     """What is cut."""
-    whole: Whole
+    whole: Whole | None
+    """None as long as more of it comes."""
 
     def piece(self, message: Message) -> Fragment:
         """A fragment, always the same for the same message."""
@@ -58,7 +62,35 @@ class Fragmenting:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._known: OrderedDict[tuple[str, str], Source] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, Coded | None], Source] = OrderedDict()
+        self._begun: dict[str, asyncio.Task[SecuredFragment | None]] = {}
+        """Fragments that are made before their turn comes."""
+
+    def begin(self, message: Message, sending: Sending) -> "asyncio.Task[Any] | None":
+        """Sign a fragment before there is a place for it; None: that was done, or begun.
+
+        Nothing of it is kept, so that what is durable is still what may have left.
+        """
+        if message.envelope is not None or message.message_id in self._begun:
+            return None
+        task = asyncio.create_task(self._made_ahead(message, sending))
+        self._begun[message.message_id] = task
+        return task
+
+    async def _made_ahead(self, message: Message, sending: Sending) -> "SecuredFragment | None":
+        """None where it cannot be made: its turn tells why."""
+        name = message.part_of or ""
+        try:
+            units = await self._context.store.look(lambda reader: split_units(reader, name))
+            if at_work(units):
+                return await self._made(self.source(units, sending), message, sending)
+        except Exception:
+            pass
+        return None
+
+    def forget(self, message_id: str) -> None:
+        """The turn of a fragment is over."""
+        self._begun.pop(message_id, None)
 
     async def ready(self, message: Message, sending: Sending) -> tuple[Units, Message] | None:
         """The source and the fragment, its envelope durable; None: it is not to be sent any more.
@@ -72,7 +104,9 @@ class Fragmenting:
         source = self.source(units, sending)
         if message.envelope is not None:
             return units, message
-        made = await asyncio.to_thread(secured, context, source, message, sending, context.clock())
+        begun = self._begun.get(message.message_id)
+        ahead = await begun if begun is not None else None
+        made = ahead or await self._made(source, message, sending)
 
         def step(tx: Transaction) -> Message | None:
             if not tx.change_message(
@@ -84,11 +118,16 @@ class Fragmenting:
         made_ready = await context.store.run(step)
         return None if made_ready is None else (units, made_ready)
 
+    async def _made(self, source: Source, message: Message, sending: Sending) -> "SecuredFragment":
+        context = self._context
+        return await asyncio.to_thread(secured, context, source, message, sending, context.clock())
+
     def source(self, units: Units, sending: Sending) -> Source:
         """What the fragments of a message, or of the units of a bundle, are made of."""
         whole = units[0]
         assert whole.split is not None
-        key = (whole.message_id, whole.split.group_id)
+        # What is still compressed grows, and is known anew each time.
+        key = (whole.message_id, whole.split.group_id, whole.split.coded)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = source_of(self._context, units, sending)
@@ -122,18 +161,10 @@ def source_of(context: Context, units: Units, sending: Sending) -> Source:
     if not are_all(units):
         raise StoreDamaged("a message of its bundle was removed since")
     whole = units[0]
-    cut, stored = whole.split, whole.envelope
+    cut = whole.split
     assert cut is not None
-    assert stored is not None
-    store, version = context.store, _VERSIONS[whole.soap]
-    envelope = read_all(store.content(stored), stored.size)
-    parts = [
-        WirePart(one.content_id or "", one.wire_type, store.content(one.stored), one.file_name)
-        for unit in units
-        for one in unit.parts
-    ]
-    form = wire_form(version, envelope, parts, whole.boundary)
-    parsed = read_envelope(xml.parse(envelope, context.limits))
+    form = whole_form(context, units)
+    parsed = read_envelope(xml.parse(form.envelope, context.limits))
     # Of a reply these may be what its request asked for: they are copied. [P2-4.4.1-01]
     addressing, _ = read_addressing(parsed)
     routed = find_routing_input(parsed)
@@ -142,17 +173,36 @@ def source_of(context: Context, units: Units, sending: Sending) -> Source:
         split(
             messaging_of(parsed, context.limits),
             mime_head({"content-type": form.content_type}),
-            version,
+            _VERSIONS[whole.soap],
             group_id=cut.group_id,
             fragment_size=cut.fragment_size,
             routing_properties=terms.routing_properties if terms is not None else frozenset(),
             algorithm=cut.algorithm,
             addressing=addressing,
             routing=None if routed is None else read_routing_input(routed)[0],
+            streamed=cut.streamed,
+            message_size=cut.message_size if cut.streamed else None,
         ),
-        form.content() if cut.stored is None else store.content(cut.stored),
-        Whole(cut.size, cut.message_size),
+        form.content() if cut.algorithm is None else _compressed(context.store, whole),
+        Whole(cut.size, cut.message_size) if cut.coded is None else None,
     )
+
+
+def _compressed(store: Store, whole: Message) -> Content:
+    return Joined([Unopened(store.content, one) for one in compressed_form(whole)])
+
+
+def whole_form(context: Context, units: Units) -> WireForm:
+    """A message as it would go whole: what is cut, or compressed first."""
+    whole, store = units[0], context.store
+    assert whole.envelope is not None
+    envelope = read_all(store.content(whole.envelope), whole.envelope.size)
+    parts = [
+        WirePart(one.content_id or "", one.wire_type, store.content(one.stored), one.file_name)
+        for unit in units
+        for one in unit.parts
+    ]
+    return wire_form(_VERSIONS[whole.soap], envelope, parts, whole.boundary)
 
 
 def messaging_of(envelope: Envelope, limits: Limits) -> Messaging:

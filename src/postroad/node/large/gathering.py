@@ -24,6 +24,7 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.steps import keeping
 from postroad.node.steps.answering import written
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import way_back
 from postroad.node.steps.fragment_groups import (
     KeptGroup,
@@ -33,15 +34,7 @@ from postroad.node.steps.fragment_groups import (
     new_group,
     room_for,
 )
-from postroad.node.steps.keeping import (
-    Answering,
-    Arrival,
-    Given,
-    kept_message,
-    put,
-    take_over,
-    told,
-)
+from postroad.node.steps.keeping import Answering, Given, kept_message, put, take_over, told
 from postroad.security.attachments import Attachment
 from postroad.store.fragments import StoredFragment
 from postroad.store.interface import Transaction

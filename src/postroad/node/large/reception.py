@@ -23,7 +23,7 @@ from postroad.reliability.restart import Room, has_room
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.transfers import StoredTransfer
 from postroad.transport.http_body import Truncated
-from postroad.wire.content import BytesContent, Content, Sink
+from postroad.wire.content import Content, NoSink, Sink
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import MIB
 
@@ -52,19 +52,6 @@ class Details(msgspec.Struct, frozen=True):
     """Of the answer, where it is done."""
     answer_type: str | None = None
     answer: bytes = b""
-
-
-class _Nothing:
-    """A sink for parts before the envelope: nobody asks for them here."""
-
-    def write(self, _: bytes | memoryview, /) -> None:
-        pass
-
-    def finish(self) -> Content:
-        return BytesContent(b"")
-
-    def discard(self) -> None:
-        pass
 
 
 class Reception:
@@ -104,7 +91,7 @@ class Reception:
     def _begin(self) -> None:
         try:
             kind, limits = self._request.content_type, self._context.limits
-            self._incoming = Incoming(kind, new_sink=_Nothing, limits=limits)
+            self._incoming = Incoming(kind, new_sink=NoSink, limits=limits)
             self._beginning = bytearray()
         except EbmsError:
             # Who reads it says what is wrong.

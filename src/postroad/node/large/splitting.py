@@ -2,18 +2,21 @@
 
 Packaging cuts nothing off: it decides where, and the message becomes a source (`Message.split`).
 The work `split` then writes a message for each fragment, a few in a step; the source remembers how
-far that came, so that who takes it up goes on there. Afterwards the same work is the timer of the
-source, and ends what is left of its fragments when that is at rest.
+far that came, so that who takes it up goes on there. A large message is compressed by the same
+work, in portions that are kept one by one, and its first fragments leave meanwhile. Afterwards the
+work is the timer of the source, and ends what is left of its fragments when that is at rest.
 """
 
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.msh.compression import compressed
+from postroad.agreement.splitting import SplittingTerms
+from postroad.msh.compression import Portion, begun, compressed, next_portion
 from postroad.msh.joined_receipts import part_references
 from postroad.msh.outbound import (
     Draft,
@@ -26,9 +29,9 @@ from postroad.msh.outbound import (
     package_units,
     wire_form,
 )
-from postroad.msh.splitting import fragment_count, group_id, stretch
+from postroad.msh.splitting import fragment_count, group_id, ready, stretch
 from postroad.node.base.context import Context
-from postroad.node.large.fragmenting import Fragmenting, SecuredFragment, Units, secured
+from postroad.node.large.fragmenting import Fragmenting, SecuredFragment, Units, secured, whole_form
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.offers import offer, offer_work
@@ -38,15 +41,21 @@ from postroad.node.steps.split_units import AT_WORK, are_all, at_work, source_id
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.reliability.delivery import Input, begun_anew, heard
 from postroad.reliability.schedule import ends_at
-from postroad.store.interface import Store, Transaction
+from postroad.store.interface import Store, StoreDamaged, Transaction
 from postroad.store.records import Message, Side, Split, State, Work
 from postroad.wire import xml
+from postroad.wire.codings import Coded
 from postroad.wire.content import Content
+from postroad.wire.limits import MIB
 from postroad.wire.receipts import unit_references
 from postroad.wire.soap import read_envelope
 
 _LOST = "all fragments arrived, and no receipt for the message came in time"
-HEADERS = 64 * 1024
+_IN_PORTIONS: Final = 64 * MIB
+"""A message from this size on leaves while it is compressed; others take but a moment."""
+_PORTION: Final = 8 * MIB
+"""At least so much is compressed in a step, or two fragments: one that can leave."""
+HEADERS: Final = 64 * 1024
 """So much may be around the payloads of a message: with it, it may be larger than a fragment."""
 
 
@@ -58,6 +67,11 @@ class Cut(Struct, frozen=True):
     split: Split
     data: Content | None
     """The compressed form."""
+
+    @property
+    def count(self) -> int | None:
+        """How many fragments there are; None: that turns out when it is compressed."""
+        return self.split.count or None
 
     async def persisted(self, store: Store) -> "Cut":
         """With the compressed form on the disk."""
@@ -128,8 +142,10 @@ def cut_units(
     form = _form(made, boundary)
     if not made.parts or form.length <= terms.cut:
         return None
-    data, size = None, form.length
+    data, size, coded = None, form.length, None
     if terms.algorithm is not None:
+        coded = _in_portions(form, terms, made)
+    if terms.algorithm is not None and coded is None:
         data = compressed(terms.algorithm, form.content(), new_sink=context.store.new_sink)
         size = data.size
     count = fragment_count(size, terms.cut)
@@ -141,14 +157,26 @@ def cut_units(
     split = Split(
         group_id(name, context.entropy, made_here=made_here),
         terms.cut,
-        count,
-        size,
+        count if coded is None else 0,
+        size if coded is None else 0,
         form.length,
         terms.algorithm,
         references=references,
         units=tuple([one.message_info.message_id for one in made.secondaries]),
+        streamed=coded is not None,
+        coded=coded,
     )
     return Cut(made, boundary, split, data)
+
+
+def _in_portions(form: WireForm, terms: SplittingTerms, made: Package) -> Coded | None:
+    """How compressing begins that goes on while fragments leave; None: it is done before.
+
+    The other units of a bundle would not know how far it is.
+    """
+    if form.length < _IN_PORTIONS or made.secondaries or terms.algorithm is None:
+        return None
+    return begun(terms.algorithm)
 
 
 def _form(made: Package, boundary: str) -> WireForm:
@@ -175,7 +203,7 @@ class Splitting:
             await store.run(lambda tx: tx.finish_work(work.id, work.owner))
         elif work.data or not at_work(units):
             await store.run(lambda tx: _closed(tx, work, context.clock()))
-        elif cut.written < cut.count:
+        elif not cut.is_written:
             await self._write(units, work)
         else:
             await store.run(lambda tx: _look(context, tx, work, context.clock()))
@@ -188,19 +216,29 @@ class Splitting:
         context, whole = self._context, units[0]
         try:
             sending = context.in_force.sending_of(whole)
+            if whole.split is not None and not whole.split.written:
+                await self._forget(whole)
+            await self._write_all(units, sending, work)
+            return
         except Refused as refused:
             detail = refused.detail
-            await context.store.run(lambda tx: _given_up(context, tx, work, detail))
-            return
-        going: Message | None = whole
-        if whole.split is not None and not whole.split.written:
-            await self._forget(whole)
+        except StoreDamaged as lost:
+            detail = f"it cannot be read: {lost}"
+        await context.store.run(lambda tx: _given_up(context, tx, work, detail))
+        context.settled.tell(whole.message_id)
+
+    async def _write_all(self, units: Units, sending: Sending, work: Work) -> None:
+        context = self._context
+        going: Message | None = units[0]
         while going is not None and going.split is not None:
-            if going.split.written >= going.split.count:
+            if going.split.is_written:
                 await context.store.run(lambda tx: _look(context, tx, work, context.clock()))
                 return
-            going = await self._write_some((going, *units[1:]), sending)
-            context.work_came.set()
+            if _to_write(going.split):
+                going = await self._write_some((going, *units[1:]), sending)
+                context.work_came.set()
+            else:
+                going = await self._compress_some(going)
         await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
 
     async def _forget(self, whole: Message) -> None:
@@ -217,13 +255,36 @@ class Splitting:
         while await self._context.store.run(step) == AT_ONCE:
             pass
 
+    async def _compress_some(self, whole: Message) -> Message | None:
+        """Some more of it is compressed, and durable; the source after that, as below."""
+        context, cut = self._context, whole.split
+        assert cut is not None
+        portion = await asyncio.to_thread(_next_portion, context, whole, cut)
+        content = await context.store.persist(portion.content)
+
+        def step(tx: Transaction) -> Message | None:
+            found = _as_it_was(tx, whole)
+            if found is None or found.split is None:
+                return None
+            size = cut.size + content.size
+            split = changed(
+                found.split,
+                size=size,
+                pieces=(*cut.pieces, tx.keep(content)),
+                coded=None if portion.last else portion.coded,
+                count=fragment_count(size, cut.fragment_size) if portion.last else 0,
+            )
+            tx.change_message(Side.SENDING, found.message_id, (found.state,), split=split)
+            return changed(found, split=split)
+
+        return await context.store.run(step)
+
     async def _write_some(self, units: Units, sending: Sending) -> Message | None:
         """Some fragments more; the source after that, or None when it is at rest by now."""
         context, whole, now = self._context, units[0], self._context.clock()
         assert whole.split is not None
         cut = whole.split
-        begin = cut.written + 1
-        numbers = range(begin, min(begin + AT_ONCE, cut.count + 1))
+        numbers = _to_write(cut)
         oldest = min(one.created_at for one in units)
         fragments = [_fragment(context, whole, oldest, number, now) for number in numbers]
         made: list[SecuredFragment | None] = [None] * len(fragments)
@@ -237,19 +298,16 @@ class Splitting:
             header = source.splitting.messaging.user_messages[0]
 
         def step(tx: Transaction) -> Message | None:
-            there = split_units(tx, whole.message_id)
-            found = there[0] if at_work(there) else None
+            found = _as_it_was(tx, whole)
             if found is None or found.split is None:
                 return None
-            if (found.split.group_id, found.split.written) != (cut.group_id, cut.written):
-                return None
-            for one, ready in zip(fragments, made, strict=True):
-                if ready is None:
+            for one, signed in zip(fragments, made, strict=True):
+                if signed is None:
                     timer: int | None = tx.add_work(_send_work(one, sending, now))
                 else:
                     ends = offer_work(one, sending)
                     timer = None if ends is None else tx.add_work(ends)
-                fields = {} if ready is None else ready.fields(tx)
+                fields = {} if signed is None else signed.fields(tx)
                 kept = changed(one, timer=timer, **fields)
                 tx.add_message(kept)
                 if kept.channel is not None:
@@ -259,6 +317,30 @@ class Splitting:
             return changed(found, split=split)
 
         return await context.store.run(step)
+
+
+def _to_write(cut: Split) -> range:
+    """The fragments that can be written now, or the first of them."""
+    there = cut.count if cut.coded is None else ready(cut.size, cut.fragment_size)
+    begin = cut.written + 1
+    return range(begin, min(begin + AT_ONCE, there + 1))
+
+
+def _next_portion(context: Context, whole: Message, cut: Split) -> Portion:
+    assert cut.algorithm is not None
+    content, new_sink = whole_form(context, (whole,)).content(), context.store.new_sink
+    size = max(_PORTION, 2 * cut.fragment_size)
+    return next_portion(cut.algorithm, content, cut.coded, size=size, new_sink=new_sink)
+
+
+def _as_it_was(tx: Transaction, whole: Message) -> Message | None:
+    """The source, if its fragments are still sent and nobody else went on with it."""
+    units = split_units(tx, whole.message_id)
+    found = units[0] if at_work(units) else None
+    if found is None or found.split is None or whole.split is None:
+        return None
+    same = changed(found.split, left=whole.split.left) == whole.split
+    return found if same else None
 
 
 def _fragment(
@@ -295,7 +377,7 @@ def _fragment(
         late=whole.late,
         part_of=whole.message_id,
         fragment=number,
-        fragments=cut.count,
+        fragments=cut.count or None,
     )
 
 
@@ -373,7 +455,9 @@ def cut_anew(context: Context, tx: Transaction, message: Message, now: datetime)
     timer = next((one.timer for one in units if one.timer is not None), None)
     if timer is None or not tx.wake_work(timer, now):
         timer = tx.add_work(Work("split", source.message_id, now))
-    cut = changed(source.split, group_id=context.entropy(16).hex(), written=0, left=False)
+    cut = source.split
+    streamed = cut.coded is not None
+    cut = changed(cut, group_id=context.entropy(16).hex(), written=0, left=False, streamed=streamed)
     tx.change_message(Side.SENDING, source.message_id, (source.state,), split=cut)
     return tx.change_message(
         Side.SENDING,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cryptography import x509
 
-from postroad.agreement.loading import load_pmodes, load_sources
+from postroad.agreement.loading import load_sources
 from postroad.agreement.matching import PModes
 from postroad.agreement.pmode import Leg, TransportIdentity
 from postroad.agreement.pmode_security import X509, Security
@@ -61,9 +61,7 @@ def load_agreements(path: Path, *, password: bytes | None = None) -> Agreements:
     result = load_sources(sources)
     if not result.ok:
         raise AgreementError("\n".join(map(str, result.errors)))
-    loaded = [
-        (Path(name), pmode) for name, data in sources for pmode in load_pmodes(data, name).pmodes
-    ]
+    loaded = [(Path(name), pmode) for name, pmode in zip(result.files, result.pmodes, strict=True)]
     read = _Reading(password)
     materials: dict[tuple[str, int], Material] = {}
     for file, pmode in loaded:
@@ -134,9 +132,6 @@ class _Reading:
     def keys(self, folder: Path, names: Iterable[str]) -> list[NamedKeyPair]:
         files = [folder / name for name in names]
         return [one for file in files for one in _once(file, self._keys, self._load_keys)]
-
-    def _load_certificates(self, data: bytes) -> tuple[x509.Certificate, ...]:
-        return load_certificates(data, self._password)
 
     def _load_keys(self, data: bytes) -> tuple[NamedKeyPair, ...]:
         return load_key_pairs(data, self._password)

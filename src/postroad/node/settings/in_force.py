@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -38,7 +38,7 @@ from postroad.msh.pulling import Channel, Channels, message_channel
 from postroad.node.service import PModeSummary, Refused, Reloaded
 from postroad.node.settings.agreements import Agreements, load_agreements
 from postroad.node.settings.config import Config
-from postroad.node.settings.keyring import Keyring
+from postroad.node.settings.keyring import Keyring, stale
 from postroad.node.settings.reloading import Change, Watched, watch_keyring, watch_pmodes
 from postroad.node.settings.routes import Road, Routing, road, watch_routes
 from postroad.node.settings.taking import Taking, taking_of
@@ -218,11 +218,7 @@ class InForce:
         """
         problems: list[str] = []
         with self._refreshing:
-            for watched, what in (
-                (self._keyring, "keys"),
-                (self._agreements, "P-Modes"),
-                (self._routes, "routes"),
-            ):
+            for what, watched in self._watched():
                 outcome = watched.refresh()
                 problems += outcome.problems
                 if outcome.change is Change.RELOADED:
@@ -230,8 +226,26 @@ class InForce:
                     _log.info("reloaded", extra={"what": what})
         for problem in problems:
             _log.error("not reloaded, the old stays in force", extra={"detail": problem})
-        standing = self._keyring.problems + self._agreements.problems + self._routes.problems
+        standing = tuple(one for _, watched in self._watched() for one in watched.problems)
         return Reloaded(not standing, len(self._by_id), standing)
+
+    def _watched(self) -> tuple[tuple[str, Watched[Any]], ...]:
+        return ("keys", self._keyring), ("P-Modes", self._agreements), ("routes", self._routes)
+
+    def standing(self, now: datetime) -> tuple[str, ...]:
+        """What an operator should see to, though the node goes on: a sentence each."""
+        old = [
+            f"the {what} on disk are not in force, the old ones are: {watched.problems[0]}"
+            for what, watched in self._watched()
+            if watched.problems
+        ]
+        signing = self.keyring.signing
+        return (*old, *(stale(signing, "keys.signing", now) if signing else ()))
+
+    def expires(self) -> datetime | None:
+        """When the certificate of the key that signs expires."""
+        signing = self.keyring.signing
+        return signing.certificate.not_valid_after_utc if signing is not None else None
 
     def lens(self, now: datetime, new_sink: NewSink) -> Lens:
         """With what incoming messages are looked at."""

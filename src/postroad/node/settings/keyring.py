@@ -64,7 +64,7 @@ def load_keyring(config: Config) -> Keyring:
         )
         opening += found or ()
         reading.private(("keys", "decryption", index), file)
-    reading.warnings += _stale(signing, "keys.signing") if signing else ()
+    reading.warnings += stale(signing, "keys.signing") if signing else ()
     keyring = Keyring(
         signing,
         tuple(opening),
@@ -106,13 +106,13 @@ def tls_warnings(config: Config) -> tuple[str, ...]:
         warning
         for (place, _), identity in named
         if identity is not None
-        for warning in _stale(identity.pair, config.problem(place, "", "").message.rstrip(": "))
+        for warning in stale(identity.pair, config.problem(place, "", "").message.rstrip(": "))
     )
 
 
-def _stale(pair: KeyPair, name: str) -> tuple[str, ...]:
-    """A certificate that holds no more, or not yet."""
-    certificate, now = pair.certificate, datetime.now(UTC)
+def stale(pair: KeyPair, name: str, now: datetime | None = None) -> tuple[str, ...]:
+    """What is to be said of a certificate that holds no more, or not yet."""
+    certificate, now = pair.certificate, now or datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if begin <= now <= end:
         return ()

@@ -8,7 +8,7 @@ from postroad.msh.routing_headers import came_routed, error_routing, receipt_rou
 from postroad.msh.securing import answer_signing
 from postroad.msh.wsrm import ack_blocks
 from postroad.node.base.context import Context
-from postroad.node.steps.keeping import Arrival
+from postroad.node.steps.arrival import Arrival
 from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.soap import SoapVersion
 from postroad.wire.wsrm import SequenceAcknowledgement

@@ -62,116 +62,110 @@ class Outcome(Struct, frozen=True):
     """Whether somebody was at the other end."""
 
 
-def attempt(
-    context: Context,
-    message: Message,
-    work: Work,
-    sending: Sending | None,
-    outcome: Outcome,
-    began: datetime,
-    hope: bool,
-    probe: bool = False,
-    policy: Policy | None = None,
-) -> Step:
-    """The step after an attempt; `hope`: a receipt is not the response, and may come later.
+class Attempt(Struct, frozen=True):
+    """One attempt to send a message, and what became of it."""
 
-    `policy` is for what is sent without a P-Mode.
+    message: Message
+    work: Work
+    sending: Sending | None
+    """None: it is sent without a P-Mode, or its P-Mode is gone."""
+    outcome: Outcome
+    began: datetime
+    hope: bool = False
+    """A receipt is not the response, and may come later."""
+    probe: bool = False
+    policy: Policy | None = None
+    """For what is sent without a P-Mode."""
+
+
+class AfterAttempt:
+    """The step after an attempt.
+
+    For a unit of a bundle, not `alone`, the work is not touched. It `counts` whether the partner
+    was reached.
     """
-    args = (context, message, work, sending, outcome, began, hope, probe, policy)
-    step = attempted_unit(*args)
-    return lambda tx: step(tx, None)
 
+    def __init__(
+        self, context: Context, tried: Attempt, *, alone: bool = True, counts: bool = True
+    ) -> None:
+        self._context = context
+        self._tried = tried
+        self._alone = alone
+        self._counts = counts
+        self._now, self._dice = context.clock(), context.dice()
 
-def attempted_unit(
-    context: Context,
-    message: Message,
-    work: Work,
-    sending: Sending | None,
-    outcome: Outcome,
-    began: datetime,
-    hope: bool,
-    probe: bool = False,
-    policy: Policy | None = None,
-    *,
-    alone: bool = True,
-    counts: bool = True,
-) -> Callable[[Transaction, Keep | None], Done | None]:
-    """The same for a unit of a bundle, if not `alone`: then the work is not touched.
+    def __call__(self, tx: Transaction, keep: Keep | None = None) -> Done | None:
+        """`keep` keeps the answer, which units of a bundle have in common."""
+        context, tried = self._context, self._tried
+        message, outcome = tried.message, tried.outcome
+        changed_partner = self._counts and _partner(context, tx, message, outcome, self._now)
+        result = _believed(tx, message, outcome)
+        done = self._done(tx, message, result, keep)
+        if done is None:
+            fresh = tx.message(message.side, message.message_id)
+            if fresh is None:
+                if self._alone:
+                    tx.finish_work(tried.work.id, tried.work.owner)
+                return None
+            done = self._done(tx, on_next_way(fresh, tried.sending), result, keep)
+            assert done is not None
+        return changed(done, partners_changed=True) if changed_partner else done
 
-    It `counts` whether the partner was reached. The step is given what keeps the answer that units
-    have in common.
-    """
-    now, dice = context.clock(), context.dice()
-    policy = policy or (sending.policy if sending is not None else ONCE)
-    reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
-
-    def decide(found: Message, result: Input) -> Decision | None:
-        life = life_of(found)
-        if life.stage in AT_WORK:
-            out = result is Input.UNANSWERED or life.unanswered > 0
-            return attempted(
-                life,
-                result,
-                policy,
-                began=began,
-                now=now,
-                dice=dice,
-                hope=(hope and out) or _ways_left(found, sending) > 0,
-                probe=probe,
-            )
-        # It came to rest while this copy was under way.
-        return heard(life, result)
-
-    def done(tx: Transaction, found: Message, result: Input, keep: Keep | None) -> Done | None:
+    def _done(
+        self, tx: Transaction, found: Message, result: Input, keep: Keep | None
+    ) -> Done | None:
         """What follows if the message is still as it was found."""
+        context, tried, now = self._context, self._tried, self._now
+        outcome, work = tried.outcome, tried.work
         number = found.attempts + 1
-        decision = decide(found, result)
+        decision = self._decide(found, result)
 
         def note() -> None:
-            tx.record((attempt_event(message, outcome, began, number),))
+            tx.record((attempt_event(tried, number),))
             if outcome.hearing is not None:
-                noted(tx, message, outcome.hearing, now, outcome.peer, keep)
-                moved(context, tx, message, outcome.hearing, now)
+                noted(tx, tried.message, outcome.hearing, now, outcome.peer, keep)
+                moved(context, tx, tried.message, outcome.hearing, now)
 
-        tried: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "attempts_were": found.attempts,
             "attempts": number,
             "wire_bytes": outcome.wire_bytes,
             "transport": found.transport,
         }
         if decision is None:
-            if not tx.change_message(found.side, found.message_id, (found.state,), **tried):
+            if not tx.change_message(found.side, found.message_id, (found.state,), **fields):
                 return None
             note()
-            if alone:
+            if self._alone:
                 _leave(tx, found, work)
             return Done(found.state, outcome.peer, outcome.detail)
+        reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
         args = (context, tx, found, decision, now, reason, work.id, note, work.owner)
-        if not apply(*args, alone=alone, **tried):
+        if not apply(*args, alone=self._alone, **fields):
             return None
         return Done(STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
 
-    def step(tx: Transaction, keep: Keep | None) -> Done | None:
-        changed_partner = counts and _partner(context, tx, message, outcome, now)
-        result = _believed(tx, message, outcome)
-        outcome_of = done(tx, message, result, keep)
-        if outcome_of is None:
-            fresh = tx.message(message.side, message.message_id)
-            if fresh is None:
-                if alone:
-                    tx.finish_work(work.id, work.owner)
-                return None
-            outcome_of = done(tx, on_next_way(fresh, sending), result, keep)
-            assert outcome_of is not None
-        if changed_partner:
-            return changed(outcome_of, partners_changed=True)
-        return outcome_of
+    def _decide(self, found: Message, result: Input) -> Decision | None:
+        tried, life = self._tried, life_of(found)
+        if life.stage not in AT_WORK:
+            # It came to rest while this copy was under way.
+            return heard(life, result)
+        out = result is Input.UNANSWERED or life.unanswered > 0
+        return attempted(
+            life,
+            result,
+            tried.policy or (tried.sending.policy if tried.sending is not None else ONCE),
+            began=tried.began,
+            now=self._now,
+            dice=self._dice,
+            hope=(tried.hope and out) or _ways_left(found, tried.sending) > 0,
+            probe=tried.probe,
+        )
 
-    return step
 
-
-def attempt_event(message: Message, outcome: Outcome, began: datetime, number: int) -> Event:
+def attempt_event(tried: Attempt, number: int) -> Event:
     """What the journal says of an attempt."""
+    message, outcome, began = tried.message, tried.outcome, tried.began
     if outcome.result is Input.NOT_SENT:
         more = {"peer": outcome.peer, "detail": outcome.detail}
         return about(message, "send_failed", began, attempt=number, **more)

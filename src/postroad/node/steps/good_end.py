@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.node.base.context import Context
-from postroad.node.steps.attempts import Outcome, attempt_event
+from postroad.node.steps.attempts import Attempt, attempt_event
 from postroad.node.steps.hearing import Hearing, heard_events, heard_signal
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.outcome import life_of
@@ -25,18 +24,9 @@ from postroad.store.records import Event, Message, Side, State, Stored
 _AT_WORK: Final = (State.READY, State.WAITING)
 
 
-class Ending(Struct, frozen=True):
-    """A message, and the receipt that came back for it."""
-
-    message: Message
-    outcome: Outcome
-    began: datetime
-    """When it was sent."""
-
-
-def is_good(context: Context, message: Message, outcome: Outcome) -> bool:
+def is_good(context: Context, tried: Attempt) -> bool:
     """Whether a message was at work, and got one receipt that is believed; and no more."""
-    hearing = outcome.hearing
+    message, outcome, hearing = tried.message, tried.outcome, tried.outcome.hearing
     return (
         outcome.result is Input.ACKNOWLEDGED
         and outcome.reached
@@ -58,7 +48,7 @@ def is_good(context: Context, message: Message, outcome: Outcome) -> bool:
 class GoodEnd:
     """Messages that all came to a good end."""
 
-    def __init__(self, context: Context, endings: Sequence[Ending], now: datetime) -> None:
+    def __init__(self, context: Context, endings: Sequence[Attempt], now: datetime) -> None:
         self._context = context
         self._endings = endings
         self._now = now
@@ -77,7 +67,7 @@ class GoodEnd:
             stored = answers[hearing.envelope]
             (heard,) = hearing.heard
             tx.add_signal(heard_signal(message, heard, hearing, stored, now))
-            events.append(attempt_event(message, outcome, one.began, message.attempts + 1))
+            events.append(attempt_event(one, message.attempts + 1))
             events += heard_events(message, heard, stored, now, outcome.peer)
             for work in notification(self._context, message, State.ACKNOWLEDGED, now):
                 tx.add_work(work)
@@ -93,7 +83,7 @@ class GoodEnd:
                 tx.share(kept[envelope], owners - 1)
         return kept
 
-    def _ended(self, one: Ending) -> Message:
+    def _ended(self, one: Attempt) -> Message:
         life, message = self._life(one), one.message
         return changed(
             message,
@@ -112,7 +102,7 @@ class GoodEnd:
             wire_bytes=one.outcome.wire_bytes,
         )
 
-    def _life(self, one: Ending) -> Life:
+    def _life(self, one: Attempt) -> Life:
         """What the machine says; the same for messages that had the same life."""
         message = one.message
         before = (
@@ -132,6 +122,6 @@ class GoodEnd:
         return known
 
 
-def _hearing(one: Ending) -> Hearing:
+def _hearing(one: Attempt) -> Hearing:
     assert one.outcome.hearing is not None
     return one.outcome.hearing

@@ -1,9 +1,8 @@
 """How what came in is kept: the steps that take a message over, or refuse it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -11,19 +10,17 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
-from postroad.msh.capture import Capture
 from postroad.msh.joined import is_fragment
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed, then
-from postroad.node.steps.calling import Riding
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.exchanging import is_reply, replied, uncorrelated
-from postroad.node.steps.joined_group import JoinedGroup
 from postroad.node.steps.notifying import notification
 from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.awareness import Known, Reception, received
-from postroad.store.interface import Reader, Store, Transaction
+from postroad.store.interface import Reader, Transaction
 from postroad.store.records import (
     Event,
     Message,
@@ -48,51 +45,8 @@ LONGEST_ID: Final = 1000
 """Characters of a message id, and of what is remembered of a header that was refused."""
 
 
-def _always(_: object) -> bool:
-    return True
-
-
 class Contradiction(Exception):
     """Another message has the same id."""
-
-
-@dataclass
-class Arrival:
-    """A message that came in, and what was found."""
-
-    found: Inspection
-    capture: Capture
-    peer: str | None
-    size: int
-    now: datetime
-    client_certificate: bytes | None = None
-    by_mail: bool = False
-    pulled: Match | None = None
-    """The P-Mode by which it was pulled, or asked for; None: it was pushed."""
-    responds: str | None = None
-    """The request of ours whose response it is."""
-    ride: Callable[[Riding], None] | None = None
-    """Takes its receipt along with the next PullRequest."""
-    bundle: str | None = None
-    """The primary unit, where there are several."""
-    joined: JoinedGroup | None = None
-    """The fragments that it was joined of."""
-
-    @property
-    def on_connection(self) -> bool:
-        """Whether who sent it waits for a response."""
-        return self.pulled is None and self.joined is None
-
-    @cached_property
-    def attached(self) -> dict[str | None, Part]:
-        """The attachments as they came, by Content-ID; the first where several have one."""
-        return {one.content_id: one for one in reversed(self.capture.attachments)}
-
-    async def run(
-        self, store: Store, step: Callable[[Transaction], T], done: Callable[[T], bool] = _always
-    ) -> T:
-        """Run a step about it: with the end of its group, where it was joined and that is all."""
-        return await store.run(step if self.joined is None else self.joined.around(step, done))
 
 
 class Given(Struct, frozen=True):
@@ -253,12 +207,7 @@ def put(
     """Take a message over, in the place of what was rejected before if there is something."""
     now, checked = arrival.now, context.clock()
     message_id, state = kept.message_id, kept.state
-    if before is None:
-        tx.add_message(kept)
-    else:
-        tx.change_message(Side.RECEIVING, message_id, (State.REJECTED,), **fields_of(kept))
-        if before.envelope is not None:
-            tx.drop(before.envelope)
+    add_instead(tx, kept, before)
     received, events = arrived(arrival, kept, how, checked)
     given = None
     if how.answer is not None:
@@ -275,6 +224,16 @@ def put(
     held_by = _held(context, tx, message_id) if strictly else None
     answer = given if how.as_response else None
     return Given(state, answer, held_by=held_by, back=back, kept=kept, received=received)
+
+
+def add_instead(tx: Transaction, kept: Message, before: Message | None) -> None:
+    """Add a message, in the place of what was rejected under its id if there is something."""
+    if before is None:
+        tx.add_message(kept)
+        return
+    tx.change_message(Side.RECEIVING, kept.message_id, (State.REJECTED,), **_fields_of(kept))
+    if before.envelope is not None:
+        tx.drop(before.envelope)
 
 
 def arrived(
@@ -514,7 +473,7 @@ _CHANGED: Final = (
 )
 
 
-def fields_of(message: Message) -> dict[str, Any]:
+def _fields_of(message: Message) -> dict[str, Any]:
     """What a good copy puts in the place of one that was rejected."""
     return {name: getattr(message, name) for name in _CHANGED}
 

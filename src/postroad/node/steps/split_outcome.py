@@ -92,7 +92,8 @@ def following(
     if source is None or cut is None:
         return []
     if stage in _FOLLOWS:
-        said = f"fragment {fragment.fragment} of {fragment.fragments}: {detail or stage.value}"
+        of = f" of {cut.count}" if cut.count else ""
+        said = f"fragment {fragment.fragment}{of}: {detail or stage.value}"
         never_left = stage is Stage.EXPIRED and not cut.left
         given = Input.OUT_OF_TIME if never_left else _FOLLOWS[stage]
         return [Following(one, given, said) for one in _open(with_others(tx, source))]
@@ -146,7 +147,7 @@ def settle_row(tx: Transaction, row: int, owner: str | None = None) -> None:
     cut = units[0].split if units else None
     if cut is None or not staying:
         tx.finish_work(row)
-    elif work.owner == owner and (cut.written == cut.count or not at_work(units)):
+    elif work.owner == owner and (cut.is_written or not at_work(units)):
         times = [one.due_at for one in staying if one.due_at is not None]
         tx.postpone_work(row, min(times, default=None), owner=owner)
         # From now on it is the fragments that expire.
@@ -199,11 +200,12 @@ def transfer_of(cut: Split, states: Mapping[State, int]) -> Transfer:
     never = sum(states.get(one, 0) for one in _NEVER_LEFT)
     arrived = sum(states.get(one, 0) for one in ARRIVED)
     return Transfer(
-        cut.count,
+        cut.count or None,
         sum(states.values()) - never,
         arrived,
-        cut.size,
-        cut.size if arrived == cut.count else arrived * cut.fragment_size,
+        # While it is compressed nobody knows; it hardly becomes more than it was.
+        cut.size if cut.coded is None else cut.message_size,
+        cut.size if arrived == cut.count > 0 else arrived * cut.fragment_size,
     )
 
 
@@ -218,7 +220,7 @@ def _open(units: Iterable[Message]) -> list[Message]:
 
 def _all_arrived(tx: Transaction, source: Message) -> bool:
     cut = source.split
-    if cut is None or cut.written < cut.count:
+    if cut is None or not cut.is_written:
         return False
     return not tx.any_fragment(Side.SENDING, source.message_id, _UNFINISHED)
 

@@ -5,7 +5,7 @@ What is taken over is committed together with its receipt; a bundle is, with tho
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -35,13 +35,13 @@ from postroad.node.bundles.unbundling import (
 )
 from postroad.node.large.gathering import Gathering
 from postroad.node.steps.answering import written
+from postroad.node.steps.arrival import Arrival, is_too_old
 from postroad.node.steps.calling import SOON, Riding, way_back
 from postroad.node.steps.fragment_groups import new_group, terms_of
 from postroad.node.steps.handing import Handing
 from postroad.node.steps.keeping import (
     LONGEST_ID,
     Answering,
-    Arrival,
     Given,
     about_nothing,
     keep,
@@ -62,9 +62,6 @@ from postroad.wire.names import PUSH_AND_PUSH
 from postroad.wire.soap import SoapVersion
 from postroad.wire.wsreliability import ESCALATED
 
-AT_ONCE: Final = 1 << 20
-"""Bodies up to this size are looked at on the loop, larger ones beside it."""
-_LEAST_MEMORY: Final = timedelta(days=1)
 _SECURITY: Final = ("EBMS:0101", "EBMS:0103")
 _log = logging.getLogger("postroad.receive")
 
@@ -161,10 +158,8 @@ class Accepting:
         return len(messages) == 1 and known is not None and known.state is not State.REJECTED
 
     def _too_old(self, message: UserMessage, now: datetime) -> list[EbmsError]:
-        """What is older than our memory may be a copy of a message that was removed since."""
-        memory = self._context.config.retention.messages
         made = message.message_info.timestamp
-        if memory is None or now - made <= max(memory, _LEAST_MEMORY):
+        if not is_too_old(self._context, made, now):
             return []
         said = f"the message was made at {made:%Y-%m-%d}, longer ago than messages are kept here"
         return [EbmsError("EBMS:0003", said, location="eb:MessageInfo/eb:Timestamp")]
@@ -252,8 +247,7 @@ class Accepting:
             named = self._context.new_id(now)
             signal = receipt(arrival.found, message, match, signal_id=named, now=now)
             answer = written(self._context, arrival, signal, match)
-        if arrival.size > AT_ONCE:
-            await self._persist(arrival)
+        await arrival.persist(self._context.store)
         return self._answering(answer, arrival, message, match), signal
 
     async def _fragment(
@@ -280,8 +274,7 @@ class Accepting:
             if problems:
                 outcome = await gathering.refuse(problems)
             else:
-                if arrival.size > AT_ONCE:
-                    await self._persist(arrival)
+                await arrival.persist(context.store)
                 outcome = await gathering.take()
         except StoreFull:
             outcome = await gathering.no_room()
@@ -289,7 +282,7 @@ class Accepting:
             return await self._refuse(arrival, match, [CONTRADICTS])
         if outcome.given is not None:
             if outcome.group is not None and outcome.stored is not None:
-                await context.ahead.came(outcome.group, outcome.stored)
+                await context.ahead.came(outcome.group, outcome.stored, terms)
             await self._settled(arrival, message, match, how, outcome.given, signal)
         else:
             for group_id in group_ids(arrival.found):
@@ -344,8 +337,7 @@ class Accepting:
     async def _accept_bundle(self, arrival: Arrival, bundle: Unbundled, primary: Match) -> Response:
         """The units of a bundle: each taken over, known or refused; all answered together."""
         context = self._context
-        if arrival.size > AT_ONCE:
-            await self._persist(arrival)
+        await arrival.persist(self._context.store)
         arrival.bundle = bundle.units[0].message.message_info.message_id
         later: dict[int, EbmsError] = {}
         hows: list[Answering | None] = []
@@ -489,17 +481,6 @@ class Accepting:
             tx.change_message(Side.RECEIVING, message_id, (known.state,), timer=number)
 
         await context.store.run(step)
-
-    async def _persist(self, arrival: Arrival) -> None:
-        """Large parts are flushed before the step, so that the step need not wait for the disk."""
-        store, joined = self._context.store, arrival.joined
-        kept = {
-            name: one
-            if joined is not None and joined.holds(one.content)
-            else replace(one, content=await store.persist(one.content))
-            for name, one in arrival.found.attachments.items()
-        }
-        arrival.found.attachments = kept
 
     async def _refuse(
         self, arrival: Arrival, match: Match | None, problems: Sequence[EbmsError]

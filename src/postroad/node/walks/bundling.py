@@ -482,7 +482,7 @@ def _made_of(messages: Sequence[Message], made: Package | Cut, now: datetime) ->
     """What the journal says of units that are packaged."""
     events = [about(one, "bundled", now) for one in messages] if len(messages) > 1 else []
     if isinstance(made, Cut):
-        count = made.split.count
+        count = made.count
         events += [about(one, "split", now, fragments=count) for one in messages]
     return events
 

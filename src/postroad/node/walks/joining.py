@@ -27,10 +27,11 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.large.gathering import A_MOMENT, GroupKey, end_group, raised
 from postroad.node.steps.answering import written
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import way_back
 from postroad.node.steps.fragment_groups import KeptGroup, group_there
 from postroad.node.steps.joined_group import Ended, JoinedGroup
-from postroad.node.steps.keeping import LONGEST_ID, Arrival, sent_signal, told, user_message_of
+from postroad.node.steps.keeping import LONGEST_ID, sent_signal, told, user_message_of
 from postroad.node.walks.accepting import Accepting
 from postroad.store.gathered import Unopened
 from postroad.store.interface import StoreDamaged, StoreFull, Transaction

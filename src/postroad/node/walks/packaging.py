@@ -342,7 +342,7 @@ class Packaging:
                 "updated_at": now,
             }
             if tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), **fields):
-                tx.record((about(message, "split", now, fragments=cut.split.count),))
+                tx.record((about(message, "split", now, fragments=cut.count),))
                 tx.turn_work(work.id, "split", now)
             else:
                 tx.finish_work(work.id, work.owner)

@@ -23,7 +23,7 @@ from postroad.agreement.pmode_pulling import Pulling
 from postroad.agreement.reliable import wsrm_of
 from postroad.msh.answers import wants_receipt
 from postroad.msh.capture import Capture
-from postroad.msh.inspection import Look
+from postroad.msh.inspection import Kind, Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import Channel, message_channel, pull_request
 from postroad.msh.securing import Unsecurable
@@ -450,7 +450,8 @@ class Puller:
     async def _signal(self, look: Look, capture: Capture, asked: str, url: str) -> Got:
         """What is said about a message of ours; or that nothing is there, or what is wrong."""
         found = look.found
-        if found.envelope is not None and look.is_rm_message and _is_for_us(found.envelope):
+        envelope = found.envelope
+        if envelope is not None and look.kind is Kind.SEQUENCES and _is_for_us(envelope):
             acked = await self._receiver.reliable.pulled(look, url, self._context.clock())
             return Got(answered=acked[0] if acked else asked)
         refs = [one.message_info.ref_to_message_id for one in _signals(found)]

@@ -21,10 +21,10 @@ from postroad.msh.answers import (
 )
 from postroad.msh.capture import Capture, Incoming
 from postroad.msh.ebxml_faults import client_fault, fault
-from postroad.msh.inspection import Look
+from postroad.msh.inspection import Kind, Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import riding_on
-from postroad.node.base.context import Context
+from postroad.node.base.context import ON_LOOP, Context
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.base.together import Together
 from postroad.node.ebxml.receiving import EbxmlReceiver
@@ -32,12 +32,10 @@ from postroad.node.hub.collecting import Collecting
 from postroad.node.hub.forwarding import Body, Forwarding, Recording, body_of
 from postroad.node.hub.streaming import Streaming
 from postroad.node.steps.answering import written
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import Riding
-from postroad.node.steps.keeping import (
-    Arrival,
-)
 from postroad.node.steps.noting import note
-from postroad.node.walks.accepting import AT_ONCE, Accepting
+from postroad.node.walks.accepting import Accepting
 from postroad.node.walks.listening import listen
 from postroad.node.walks.offering import Offering, Withheld, nothing
 from postroad.node.walks.replying import Replying
@@ -71,6 +69,7 @@ class _Coming:
         "capture",
         "content_type",
         "judged",
+        "kind",
         "look",
         "readable",
         "size",
@@ -89,6 +88,7 @@ class _Coming:
         """When it was looked at."""
         self.readable: bool | None = None
         """None: nobody has read it yet."""
+        self.kind: Kind | None = None
         self.judged = False
 
 
@@ -155,9 +155,7 @@ class Receiver:
                 if passed_on is not None:
                     return passed_on
                 coming.whole = body = None
-            if size <= AT_ONCE:
-                return await self._look(look, coming, request, now)
-            return await self._look_aside(look, capture, request, size, now)
+            return await self._look(look, coming, request, now)
         except StoreError as full:
             # What a traceback holds on to, the parts of the message too, would outlive it.
             return await self._not_stored(look, full.with_traceback(None), now, request)
@@ -236,30 +234,36 @@ class Receiver:
         assert coming.capture is not None
         if coming.readable and look.has_user_message and not _may_grow(coming.capture):
             look.judge(look.terms())
-            coming.judged = True
+            coming.kind, coming.judged = Kind.MESSAGE, True
 
     async def _look(
         self, look: Look, coming: "_Coming", request: Request, now: datetime
     ) -> Response:
+        """Look at a message, if nobody has, and give it to who takes its kind."""
         readable = coming.readable
-        if readable is None:
+        if coming.size > ON_LOOP:
+            # Digests and decryption take their time, so elsewhere.
+            readable = await asyncio.to_thread(_looked, look)
+            coming.judged = True
+        elif readable is None:
             readable = await self._context.read(look)
         if not readable:
             return await self._unreadable(look.found.problems[0], now, request, 400)
         assert coming.capture is not None
         found, capture, size = look.found, coming.capture, coming.size
+        kind = coming.kind or look.kind
+        if kind is Kind.EBXML:
+            judged = coming.judged
+            return await self.ebxml.receive(look, capture, request, size, now, judged=judged)
+        if request.speaks_ebxml and found.messaging is None:
+            return await self._headless(found, now, request)
+        if kind is Kind.SEQUENCES:
+            return await self.reliable.receive(look, request.peer, request.client_certificate, now)
+        if kind is Kind.RELIABILITY:
+            return await self._accepting.reliably.receive(look, request.peer, now)
+        if kind is Kind.SIGNALS:
+            return await self._signals(look, capture, request, now)
         if not coming.judged:
-            if found.is_ebxml:
-                return await self.ebxml.receive(look, capture, request, size, now)
-            if request.speaks_ebxml and found.messaging is None:
-                return await self._headless(found, now, request)
-            if look.is_rm_message:
-                given = look, request.peer, request.client_certificate, now
-                return await self.reliable.receive(*given)
-            if look.is_wsr_message:
-                return await self._accepting.reliably.receive(look, request.peer, now)
-            if not _is_message(found):
-                return await self._signals(look, capture, request, now)
             if _may_grow(capture):
                 await asyncio.to_thread(look.judge, look.terms())
             else:
@@ -268,35 +272,12 @@ class Receiver:
             Arrival(found, capture, request.peer, size, now, request.client_certificate)
         )
 
-    async def _look_aside(
-        self, look: Look, capture: Capture, request: Request, size: int, now: datetime
-    ) -> Response:
-        """The same for a large message: digests and decryption take their time elsewhere."""
-        if not await asyncio.to_thread(_looked, look):
-            return await self._unreadable(look.found.problems[0], now, request, 400)
-        if look.found.is_ebxml:
-            return await self.ebxml.receive(look, capture, request, size, now, judged=True)
-        if request.speaks_ebxml and look.found.messaging is None:
-            return await self._headless(look.found, now, request)
-        if look.is_rm_message:
-            return await self.reliable.receive(look, request.peer, request.client_certificate, now)
-        if look.is_wsr_message:
-            return await self._accepting.reliably.receive(look, request.peer, now)
-        if not _is_message(look.found):
-            return await self._signals(look, capture, request, now)
-        return await self._accepting.take(
-            Arrival(look.found, capture, request.peer, size, now, request.client_certificate)
-        )
-
     async def read_pulled(self, capture: Capture, size: int) -> Look:
         """What a partner answered to a PullRequest, looked at as if it had been pushed."""
         now = self._context.clock()
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
-        if size <= AT_ONCE and not _may_grow(capture):
-            readable = await self._context.read(look)
-            found = look.found
-            message = _is_message(found) and not look.is_rm_message
-            if readable and not found.is_ebxml and message:
+        if size <= ON_LOOP and not _may_grow(capture):
+            if await self._context.read(look) and look.kind is Kind.MESSAGE:
                 await self._context.judge((look, look.terms()))
         else:
             await asyncio.to_thread(_looked, look)
@@ -485,7 +466,7 @@ class Receiver:
 def _parsed(request: Request, size: int) -> etree._Element | None:
     """The envelope, where it was read for the rules; a large one is looked at in another thread."""
     envelope = request.found.envelope if request.found is not None else None
-    return envelope.root if envelope is not None and size <= AT_ONCE else None
+    return envelope.root if envelope is not None and size <= ON_LOOP else None
 
 
 def not_stored(why: StoreError, ref: str | None = None) -> tuple[int, EbmsError]:
@@ -533,13 +514,6 @@ def _spoken(content_type: str | None) -> SoapVersion:
 def _looked(look: Look) -> bool:
     """Read and judge in one go: a tree is best used in the thread that read it."""
     readable = look.read()
-    if readable and (look.is_rm_message or look.is_wsr_message):
-        return readable
-    if readable and (look.found.is_ebxml or _is_message(look.found)):
+    if readable and look.kind in (Kind.MESSAGE, Kind.EBXML):
         look.judge(look.terms())
     return readable
-
-
-def _is_message(found: Inspection) -> bool:
-    """Whether it is to be taken for a user message: whatever is not signals alone."""
-    return found.messaging is None or bool(found.messaging.user_messages)

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
@@ -26,8 +26,16 @@ from postroad.node.hub.forwarding import station_of
 from postroad.node.large.fragmenting import Fragmenting
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
-from postroad.node.steps.attempts import Outcome, Step, attempt, due, give_up, on_next_way
-from postroad.node.steps.good_end import Ending, GoodEnd, is_good
+from postroad.node.steps.attempts import (
+    AfterAttempt,
+    Attempt,
+    Outcome,
+    Step,
+    due,
+    give_up,
+    on_next_way,
+)
+from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.mailing import Mailing
 from postroad.node.steps.outcome import Done
 from postroad.node.steps.wsrm_states import is_ready
@@ -45,13 +53,12 @@ from postroad.transport.http_outgoing import Timeouts
 
 _FRAGMENTS: Final = 4
 """Fragments on their way to a partner at once: each fills the line by itself."""
+_AHEAD: Final = 2
+"""Fragments that are signed before there is a place for them: the line waits for none."""
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
+_AGAIN: Final = {State.READY: "not sent, tried again", State.WAITING: "unanswered, sent again"}
+"""What the log says of a message that stays in these states after an attempt."""
 _log = logging.getLogger("postroad.send")
-
-
-Good = tuple[Message, Work, Sending, Outcome, datetime, bool]
-"""A message that came to a good end, its work, how it was sent, its receipt, when it was sent, and
-whether that was a probe."""
 
 
 class Sender:
@@ -69,8 +76,8 @@ class Sender:
         self._prepare: Together[tuple[Outgoing, Sending, str, datetime], WireForm] = Together(
             lambda given: self._posting.form(*given)
         )
-        self._end_well: InOneStep[Good, Done | None] = InOneStep(
-            context.store, self._attempts_ended, lambda tx, one: self._after(*one)(tx)
+        self._end_well: InOneStep[Attempt, Done | None] = InOneStep(
+            context.store, self._attempts_ended, lambda tx, one: AfterAttempt(context, one)(tx)
         )
         self._carrying = Carrying(context, client, timeouts, station_of(context))
         self.sequences = Sequences(context, client)
@@ -117,9 +124,20 @@ class Sender:
 
     def _begin(self, turns: Turns[Outgoing], partner: str) -> None:
         while self._open and (outgoing := turns.next(partner)) is not None:
-            task = asyncio.create_task(self._send(outgoing))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._has_begun(asyncio.create_task(self._send(outgoing)))
+        if self._open and turns is self._fragments:
+            for following in turns.following(partner, _AHEAD):
+                self._make_ahead(following.message)
+
+    def _make_ahead(self, fragment: Message) -> None:
+        with contextlib.suppress(Refused):
+            begun = self._fragmenting.begin(fragment, self._sending(fragment))
+            if begun is not None:
+                self._has_begun(begun)
+
+    def _has_begun(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _end(self, outgoing: Outgoing) -> None:
         """A place is free: for the same partner, or whoever waits for one."""
@@ -149,6 +167,7 @@ class Sender:
             )
             self._context.let_go[outgoing.work.id] = True
         finally:
+            self._fragmenting.forget(outgoing.message.message_id)
             self._context.in_hand.discard(outgoing.work.id)
 
     def _unexpected(self, outgoing: Outgoing) -> Step:
@@ -166,9 +185,10 @@ class Sender:
             return attempt_all(
                 context, outgoing.units, outgoing.work, sending, outcomes, context.clock(), False
             )
-        return attempt(context, message, outgoing.work, sending, outcome, context.clock(), False)
+        tried = Attempt(message, outgoing.work, sending, outcome, context.clock())
+        return AfterAttempt(context, tried)
 
-    async def _step(self, outgoing: Outgoing) -> Step | Good:
+    async def _step(self, outgoing: Outgoing) -> Step | Attempt:
         """What is to be committed: after an attempt, or because none is due."""
         context, message, work = self._context, outgoing.message, outgoing.work
         began = context.clock()
@@ -182,7 +202,7 @@ class Sender:
             sending = self._sending(message)
         except Refused as refused:
             never = not_sent(refused.detail, message.peer, reached=True)
-            return attempt(context, message, work, None, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, None, never, began))
         return await self._one_step(outgoing, sending, began)
 
     async def _bundle_step(self, outgoing: Outgoing) -> Step:
@@ -244,7 +264,9 @@ class Sender:
         units = await context.store.look(lambda reader: units_of(reader, ids))
         return changed(outgoing, units=units, lacks_units=len(units) < len(ids))
 
-    async def _one_step(self, outgoing: Outgoing, sending: Sending, began: datetime) -> Step | Good:
+    async def _one_step(
+        self, outgoing: Outgoing, sending: Sending, began: datetime
+    ) -> Step | Attempt:
         context, message, work = self._context, outgoing.message, outgoing.work
         message = on_next_way(message, sending)
         if message is not outgoing.message:
@@ -259,7 +281,7 @@ class Sender:
             if not sending.policy.fail_fast:
                 return _not_now(work, began)
             never = not_sent(f"{message.to_party} cannot be reached", address, reached=True)
-            return attempt(context, message, work, sending, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, sending, never, began))
         try:
             if sending.reliable is not None:
                 outgoing = await self._in_sequence(outgoing, sending)
@@ -271,38 +293,25 @@ class Sender:
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
-            return attempt(context, message, work, sending, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, sending, never, began))
         except NoSequence as none:
             never = changed(not_sent(none.detail, address, reached=True), error_code=none.code)
-            return attempt(context, message, work, sending, never, began, hope=False)
+            return AfterAttempt(context, Attempt(message, work, sending, never, began))
         outcome = await self._posting.attempt(outgoing, sending, form, address)
         if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
             outcome = changed(outcome, result=Input.LEFT)
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
-        good = (message, work, sending, outcome, began, outgoing.probes)
-        return good if is_good(context, message, outcome) else self._after(*good)
+        probe, hope = outgoing.probes, sending.later
+        tried = Attempt(message, work, sending, outcome, began, hope, probe)
+        return tried if is_good(context, tried) else AfterAttempt(context, tried)
 
-    def _after(
-        self,
-        message: Message,
-        work: Work,
-        sending: Sending,
-        outcome: Outcome,
-        began: datetime,
-        probes: bool,
-    ) -> Step:
-        """The step after an attempt."""
-        args = (message, work, sending, outcome, began, sending.later, probes)
-        return attempt(self._context, *args)
-
-    def _attempts_ended(self, tx: Transaction, ended: Sequence[Good]) -> list[Done | None]:
-        """What `_after` writes for each of those that came to a good end."""
+    def _attempts_ended(self, tx: Transaction, ended: Sequence[Attempt]) -> list[Done | None]:
+        """What `AfterAttempt` writes for each of those that came to a good end."""
         context = self._context
-        endings = [Ending(message, outcome, began) for message, _, _, outcome, began, _ in ended]
-        if not GoodEnd(context, endings, context.clock()).write(tx):
-            return [self._after(*one)(tx) for one in ended]
-        tx.finish_works([work.id for _, work, *_ in ended], context.owner)
-        return [Done(State.ACKNOWLEDGED, one.outcome.peer) for one in endings]
+        if not GoodEnd(context, ended, context.clock()).write(tx):
+            return [AfterAttempt(context, one)(tx) for one in ended]
+        tx.finish_works([one.work.id for one in ended], context.owner)
+        return [Done(State.ACKNOWLEDGED, one.outcome.peer) for one in ended]
 
     async def _in_sequence(self, outgoing: Outgoing, sending: Sending) -> Outgoing:
         """A message whose sequence is gone goes into the next one, under another number."""
@@ -349,10 +358,10 @@ class Sender:
         policy = SIGNALS if message.signal else ONCE
         return dataclasses.replace(sending, policy=policy, awaits=False, later=False)
 
-    async def _settle(self, outgoing: Outgoing, step: Step | Good) -> None:
+    async def _settle(self, outgoing: Outgoing, step: Step | Attempt) -> None:
         """Make the outcome durable, and tell those who wait for it."""
         context, message = self._context, outgoing.message
-        if isinstance(step, tuple):
+        if isinstance(step, Attempt):
             done = await self._end_well(step)
         else:
             done = await context.store.run(step)
@@ -368,10 +377,16 @@ class Sender:
         for one in outgoing.units or (message,):
             context.settled.tell(one.part_of or one.message_id)
         context.told()
-        _log.info(
-            done.state.value,
-            extra={"message_id": message.message_id, "peer": done.peer, "detail": done.detail},
-        )
+        tell_outcome(message.message_id, done)
+
+
+def tell_outcome(message_id: str, done: Done) -> None:
+    """What became of an attempt, for who reads the log: trouble is told as trouble."""
+    said = _AGAIN.get(done.state, done.state.value) if done.detail else done.state.value
+    well = not done.detail or done.state in (State.ACKNOWLEDGED, State.SENT)
+    level = logging.INFO if well else logging.WARNING
+    extra = {"message_id": message_id, "peer": done.peer, "detail": done.detail}
+    _log.log(level, said, extra=extra)
 
 
 def _is_best_effort(message: Message, sending: Sending) -> bool:

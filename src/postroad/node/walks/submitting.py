@@ -24,7 +24,7 @@ from postroad.msh.outbound import (
     user_message,
 )
 from postroad.msh.securing import Unsecurable
-from postroad.node.base.context import Context
+from postroad.node.base.context import ON_LOOP, Context
 from postroad.node.base.in_one_step import InOneStep
 from postroad.node.base.journaling import about, signed
 from postroad.node.base.together import Together
@@ -58,8 +58,6 @@ from postroad.store.records import Event, Message, Side, Work
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.mime_headers import parse_content_type
 
-AT_ONCE: Final = 1 << 20
-"""Messages up to this size are packaged while the application waits; larger ones afterwards."""
 _MOST_PROPERTIES: Final = 256
 _MOST_PROPERTY: Final = 64 * 1024
 _MOST_ID: Final = 255
@@ -207,7 +205,7 @@ class Submitting:
         alone = sending.channel is not None or sending.asks or _goes_alone(message, sending)
         if sending.bundling is not None and not alone:
             return await self._keep_waiting(message, draft, sending, now)
-        later = message.bytes > AT_ONCE or may_be_cut(sending, message.bytes)
+        later = message.bytes > ON_LOOP or may_be_cut(sending, message.bytes)
         if later or sending.numbered or sending.linked or _is_numbered_here(sending):
             # What has a number gets it when its turn comes.
             self._check(draft, sending, now)
@@ -502,7 +500,7 @@ def _goes_alone(message: Message, sending: Sending) -> bool:
     terms, bundling = sending.splitting, sending.bundling
     if terms is None or bundling is None or bundling.in_order:
         return False
-    most = bundling.max_size or max(terms.cut, AT_ONCE)
+    most = bundling.max_size or max(terms.cut, ON_LOOP)
     return bundling.policy == "optional" and message.bytes > most
 
 

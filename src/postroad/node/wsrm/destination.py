@@ -24,9 +24,10 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.base.requests import NO_CONTENT, Response
 from postroad.node.steps import wsrm_states as states
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import Call
 from postroad.node.steps.handing import deliver
-from postroad.node.steps.keeping import Answering, Arrival, Given, take_over
+from postroad.node.steps.keeping import Answering, Given, take_over
 from postroad.node.steps.wsrm_states import DestinationRecord
 from postroad.reliability import order, wsrm
 from postroad.reliability.wsrm import Destination, Verdict

@@ -23,9 +23,10 @@ from postroad.msh.wsrm import Written, rm_problems, signer_of
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.base.requests import NO_CONTENT, Response
+from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import Call
 from postroad.node.steps.hearing import Heard, Hearing, Reported, judged
-from postroad.node.steps.keeping import Answering, Arrival, Given, keep
+from postroad.node.steps.keeping import Answering, Given, keep
 from postroad.node.steps.noting import note
 from postroad.node.steps.outcome import answered
 from postroad.node.steps.wsrm_states import read_state, write_state
