@@ -28,12 +28,16 @@ from postroad.node.base.context import ON_LOOP, Context
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.base.together import Together
 from postroad.node.ebxml.receiving import EbxmlReceiver
+from postroad.node.feeding import Feeder
 from postroad.node.hub.collecting import Collecting
 from postroad.node.hub.forwarding import Body, Forwarding, Recording, body_of
 from postroad.node.hub.streaming import Streaming
 from postroad.node.steps.answering import written
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import Riding
+from postroad.node.steps.keeping import (
+    Arrival,
+)
 from postroad.node.steps.noting import note
 from postroad.node.walks.accepting import Accepting
 from postroad.node.walks.listening import listen
@@ -92,6 +96,28 @@ class _Coming:
         self.judged = False
 
 
+class _Large:
+    """A body that is cut as it comes, and kept whole where it may be for others."""
+
+    def __init__(self, incoming: Incoming, recording: Recording | None) -> None:
+        self._incoming = incoming
+        self._recording = recording
+
+    def take(self, piece: bytes) -> None:
+        self._incoming.feed(piece)
+        if self._recording is not None:
+            self._recording.write(piece)
+
+    def close(self) -> tuple[Capture, Body | None]:
+        whole = self._recording
+        return self._incoming.close(), None if whole is None else whole.finish()
+
+    def abort(self) -> None:
+        self._incoming.abort()
+        if self._recording is not None:
+            self._recording.discard()
+
+
 class Receiver:
     """The protocol endpoint."""
 
@@ -107,6 +133,7 @@ class Receiver:
         self._forwarding = Forwarding(context)
         self._collecting = Collecting(context)
         self.streaming: Streaming | None = None
+        self._feeder = Feeder()
         self._cut: Together[_Coming, None] = Together(self._capture)
         self._walk: Together[_Coming, None] = Together(self._judge, self._capture, self._look_at)
 
@@ -162,8 +189,7 @@ class Receiver:
 
     async def _read(self, request: Request) -> "_Coming":
         """The body cut into its parts as it comes, and kept whole where it may be for others."""
-        incoming: Incoming | None = None
-        recording: Recording | None = None
+        large: _Large | None = None
         may_pass = self._forwarding.is_on
         size = 0
         pieces: list[bytes] = []
@@ -174,29 +200,22 @@ class Receiver:
                     # Most messages are cut quickest in one piece, together with others.
                     pieces.append(chunk)
                     continue
-                if incoming is None:
+                if large is None:
                     incoming = self._incoming(request.content_type)
-                    if may_pass:
-                        recording = Recording(self._context.store.new_sink())
+                    sink = self._context.store.new_sink() if may_pass else None
+                    large = _Large(incoming, None if sink is None else Recording(sink))
                     for piece in pieces:
-                        incoming.feed(piece)
-                        if recording is not None:
-                            recording.write(piece)
+                        large.take(piece)
                     pieces.clear()
-                incoming.feed(chunk)
-                if recording is not None:
-                    recording.write(chunk)
+                await self._feeder.feed(large.take, chunk)
         except BaseException:
-            if incoming is not None:
-                incoming.abort()
-            if recording is not None:
-                recording.discard()
+            if large is not None:
+                large.abort()
             raise
         small = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         coming = _Coming(request.content_type, small, size)
-        if incoming is not None:
-            coming.capture = incoming.close()
-            coming.whole = recording.finish() if recording is not None else None
+        if large is not None:
+            coming.capture, coming.whole = large.close()
         elif may_pass or size > _TOGETHER:
             coming.whole = body_of(small) if may_pass else None
             await self._cut(coming)
