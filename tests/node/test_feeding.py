@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from postroad.node.feeding import Feeder
+from postroad.node.base.feeding import Feeder
 from postroad.store.interface import StoreFull
 from postroad.wire.limits import MIB
 

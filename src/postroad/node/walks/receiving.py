@@ -25,19 +25,16 @@ from postroad.msh.inspection import Kind, Look
 from postroad.msh.lens import Inspection
 from postroad.msh.pulling import riding_on
 from postroad.node.base.context import ON_LOOP, Context
+from postroad.node.base.feeding import Feeder
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.base.together import Together
 from postroad.node.ebxml.receiving import EbxmlReceiver
-from postroad.node.feeding import Feeder
 from postroad.node.hub.collecting import Collecting
 from postroad.node.hub.forwarding import Body, Forwarding, Recording, body_of
 from postroad.node.hub.streaming import Streaming
 from postroad.node.steps.answering import written
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import Riding
-from postroad.node.steps.keeping import (
-    Arrival,
-)
 from postroad.node.steps.noting import note
 from postroad.node.walks.accepting import Accepting
 from postroad.node.walks.listening import listen
