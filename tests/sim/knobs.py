@@ -11,9 +11,8 @@ from unittest.mock import patch
 
 from postroad.agreement.waiting import Policy
 from postroad.node import node, upkeep, working
-from postroad.node.ebxml import receiving as ebxml_receiving
-from postroad.node.steps import calling
-from postroad.node.walks import accepting, offering, posting, receiving, sending, submitting
+from postroad.node.steps import arrival, calling
+from postroad.node.walks import offering, posting, receiving, sending, submitting
 from postroad.reliability import agreed
 from tests.sim.agreements import Party
 from tests.sim.faults import SHORT_MEMORY, Faults, dice
@@ -51,12 +50,11 @@ def turned(
         turn(calling, "_FIRST_WAIT", timedelta(seconds=draw.choice((1, 5))))
         if faults.forgetful:
             turn(upkeep, "PURGE", SHORT_MEMORY / 4)
-            turn(accepting, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
-            turn(ebxml_receiving, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
+            turn(arrival, "_LEAST_MEMORY", timedelta(seconds=SHORT_MEMORY))
         if large:
-            turn(submitting, "AT_ONCE", _TINY)
-            turn(accepting, "AT_ONCE", _TINY)
-            turn(receiving, "AT_ONCE", _TINY)
+            turn(submitting, "ON_LOOP", _TINY)
+            turn(arrival, "ON_LOOP", _TINY)
+            turn(receiving, "ON_LOOP", _TINY)
             turn(receiving, "_IN_ONE_PIECE", _TINY)
             turn(offering, "_IN_ONE_PIECE", _TINY)
             turn(posting, "IN_ONE_PIECE", _TINY)
