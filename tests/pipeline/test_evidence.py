@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from postroad.pipeline.evidence import proven, receipts
-from postroad.pipeline.evidence_bytes import GONE
+from postroad.pipeline import evidence
+from postroad.pipeline.evidence import prove, prove_some, proven, receipts
+from postroad.pipeline.evidence_bytes import GONE, Gone, Kept
 from postroad.pipeline.evidence_run import Counts, counted, verify
 from postroad.pipeline.lake import Lake
 from postroad.pipeline.schema import EVIDENCE
@@ -212,3 +213,49 @@ def test_who_comes_after_a_process_that_died_completes_what_it_had_begun(
     assert world.table()[GOOD].valid
     left = {path.name for path in Path(world.lake.url).iterdir()}
     assert left.isdisjoint({"_evidence", "_evidence.json"})
+
+
+class Shelf(Kept):
+    """What lies at places that are named by what lies there."""
+
+    def __init__(self, books: Books, forged: str) -> None:
+        super().__init__({})
+        self._books, self._forged = books, forged
+
+    def read(self, node: str, place: str | None) -> bytes:
+        name, _, message_id = str(place).partition(" ")
+        if message_id not in self._books.receipts:
+            raise Gone(f"{place} is not there")
+        found = self._books.receipts[message_id]
+        data = found.receipt if name == "receipt" else found.sent
+        if place == f"receipt {self._forged}":
+            return data.replace(signature_of(data), signature_of(found.sent))
+        return data
+
+
+@pytest.mark.parametrize("gone", [(), (LOST,)])
+def test_many_at_once_are_proven_as_one_by_one(
+    books: Books, gone: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is not usual is looked at by itself; all are when one of them cannot be read."""
+    shelf, prover = Shelf(books, FORGED), books.believing().prover()
+    some = []
+    for message_id in (GOOD, PLAIN, FORGED, SEALED, LATE, *gone):
+        one = books.receipts[message_id]
+        late = timedelta(days=500) if message_id == LATE else timedelta()
+        at = one.micros + late // timedelta(microseconds=1)
+        receipt = "nowhere" if message_id in gone else f"receipt {message_id}"
+        some.append((message_id, one.receipt_id, at, BUYER, receipt, f"sent {message_id}"))
+    expected = [prove(prover, shelf, *row) for row in some]
+    assert [one.valid for one in expected] == [
+        True,
+        None,
+        False,
+        True,
+        False,
+        *(False for _ in gone),
+    ]
+    alone: list[str] = []
+    monkeypatch.setattr(evidence, "prove", lambda *given: alone.append(given[2]) or prove(*given))
+    assert prove_some(prover, shelf, some) == expected
+    assert alone == ([row[0] for row in some] if gone else [PLAIN, FORGED, LATE])

@@ -8,9 +8,10 @@ from random import Random
 from typing import Any, Final
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from postroad.pipeline import lake_formats, tables
+from postroad.pipeline import update as updates
 from postroad.pipeline.covering import Covering, retirements, stretches
 from postroad.pipeline.facts import facts
 from postroad.pipeline.intake import take
@@ -34,9 +35,11 @@ def test_a_lake_that_grew_equals_one_that_was_made_at_once(
     """New events come in any order; some again, some with other content, which retracts them.
 
     One file of a day is many here: each run puts it together with its own. Then another grace
-    judges all days anew.
+    judges all days anew. What is folded at a time is little: no share has all.
     """
     monkeypatch.setattr(lake_formats, "CROWD", 1)
+    monkeypatch.setattr(updates, "_ROWS", 150)
+    shares = _noted_shares(monkeypatch)
     random = Random(seed)
     some = range(1000 * seed, 1000 * seed + JOURNALS)
     events = side_by_side({str(one): nasty(one) for one in some})
@@ -49,6 +52,8 @@ def test_a_lake_that_grew_equals_one_that_was_made_at_once(
         assert stayed < before or not before
         assert _days(stayed).isdisjoint(_days(_files(lake) - before))
 
+    assert len(shares) == 2
+    assert min(shares) > 2
     kept = lake.read("events").drop(DATE).cache()
     assert 0 < kept.count() < len(events)
     known = facts(kept).cache()
@@ -71,6 +76,19 @@ def test_a_lake_that_grew_equals_one_that_was_made_at_once(
     assert _told(lake.read("reconciliation").drop(DATE)) == _told(again)
     known.unpersist()
     kept.unpersist()
+
+
+def _noted_shares(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Into how many parts conversations are cut, each time that they are made for the lake."""
+    made, noted = tables.conversations, list[int]()
+
+    def noting(facts: DataFrame, shares: int | None = None) -> DataFrame:
+        if shares is not None:
+            noted.append(shares)
+        return made(facts, shares)
+
+    monkeypatch.setattr(tables, "conversations", noting)
+    return noted
 
 
 def _batches(random: Random, events: Sequence[Event]) -> list[list[Event]]:

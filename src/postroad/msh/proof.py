@@ -196,13 +196,19 @@ class Prover:
         is not the time that the receipt says of itself, which who signs may choose.
         """
         if sent is not None:
-            usual = self._receipts.take(receipt, sent, message_id.encode(), receipt_id.encode())
-            proof = self._usual(usual, at) if usual is not None else None
+            usual = self.usual(receipt, sent, message_id, receipt_id)
+            proof = self.prove_usual(usual, at) if usual is not None else None
             if proof is not None:
                 return proof
         return self._whole(receipt, sent, message_id, receipt_id, at)
 
-    def _usual(self, found: UsualReceipt, at: int) -> Proof | None:
+    def usual(
+        self, receipt: bytes, sent: bytes, message_id: str, receipt_id: str
+    ) -> UsualReceipt | None:
+        """A receipt as Postroad writes it, for exactly what was sent; None when it is unusual."""
+        return self._receipts.take(receipt, sent, message_id.encode(), receipt_id.encode())
+
+    def prove_usual(self, found: UsualReceipt, at: int) -> Proof | None:
         """That all holds; None when it does not, or is better looked at as a whole."""
         standing = self._usual_signers.get((found.token, found.sent_token))
         if standing is None:

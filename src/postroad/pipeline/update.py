@@ -23,6 +23,7 @@ from postroad.pipeline import facts as fact
 from postroad.pipeline.covering import AROUND, Covering
 from postroad.pipeline.intake import UNDATED, Batch
 from postroad.pipeline.lake import Change, Lake
+from postroad.pipeline.parcels import shares_of
 from postroad.pipeline.schema import DATE, RECONCILIATION
 from postroad.pipeline.watching import microseconds
 
@@ -137,7 +138,7 @@ class _Update:
         return self.change.read(FACTS, days, _facts_schema())
 
     def _add_facts(self, touched: "_Touched | None") -> None:
-        shares = 1 + self.batch.totals.kept // _ROWS
+        shares = self._shares()
         files = self.change.added_files("events")
         parcels = [fact_files.parcels(self.spark, files, shares)] if files else []
         steps: list[Step] = []
@@ -153,6 +154,10 @@ class _Update:
             writing = partial(fact_files.write, every, shares)
             steps.append(partial(self.change.add_files, FACTS, writing))
         self._at_once(steps)
+
+    def _shares(self) -> int:
+        """Into so many parts a fold is cut, so that what each holds does not grow with the run."""
+        return 1 + self.batch.totals.kept // _ROWS
 
     def _replacing_days(self, days: list[str]) -> list[Step]:
         """The tables whose rows lie under the day of their message."""
@@ -180,7 +185,7 @@ class _Update:
         """Those of the changed messages, and of the requests that these answer."""
         added = self.change.added(FACTS, _facts_schema())
         if touched is None and not self.lake.days(FACTS):
-            rows = _dated(tables.conversations(added), "started_at")
+            rows = _dated(self._conversations(added), "started_at")
             self.change.add("conversations", rows)
             return
         changed = added.select(*_INDEX)
@@ -211,7 +216,7 @@ class _Update:
         )
         days = _days(_dated(starts, "started_at"))
         everything = self._changed({*said_on, *_days(answers), *self.change.days(FACTS)})
-        rows = _dated(tables.conversations(_concerned(everything, wanted)), "started_at")
+        rows = _dated(self._conversations(_concerned(everything, wanted)), "started_at")
         if days:
             stay = self.lake.read("conversations", days).join(
                 wanted, fact.key("conversation_id") == F.col("conversation_key"), "left_anti"
@@ -219,6 +224,9 @@ class _Update:
             self.change.replace("conversations", stay, days)
         self.change.add("conversations", rows)
         wanted.unpersist()
+
+    def _conversations(self, facts: DataFrame) -> DataFrame:
+        return tables.conversations(facts, max(shares_of(facts), self._shares()))
 
     def _replace_reconciliation(self, days: list[str]) -> None:
         """Of the changed days, and of those where a journal that went on may decide something."""
