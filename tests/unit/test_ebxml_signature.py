@@ -170,6 +170,9 @@ def test_a_payload_can_be_named_by_an_escaped_cid() -> None:
 @pytest.mark.parametrize("form", [f for f in TokenReference if f is not TokenReference.THUMBPRINT])
 def test_the_certificate_can_be_named_in_every_way(form: TokenReference) -> None:
     message = signed(form=form)
+    data = next(parse(message.envelope).iter(f"{{{DS}}}X509Data"))
+    assert all(one.text is None or not len(one) for one in data.iter())
+    assert all(one.tail is None for one in data.iterdescendants())
     checked = check(message, known=(MALLORY.certificate, ALICE.certificate))
     assert checked.holds
     assert checked.verification.certificate == ALICE.certificate
