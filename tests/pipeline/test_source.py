@@ -1,21 +1,13 @@
 """The data source as Spark runs it: found by its name, exactly once, with a checkpoint."""
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.e2e.nodes import Pair, Served, make_pair, started
 from tests.pipeline.inboxes import PMODE, Inbox
 
 
@@ -119,84 +111,3 @@ def test_filters_are_left_to_the_node_when_asked_to(spark: SparkSession, inbox: 
     plan = messages._jdf.queryExecution().executedPlan().toString()
     assert "= seller" not in plan
     assert [row.cursor for row in messages.select("cursor").collect()] == [2]
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = make_pair(tmp_path)
-    try:
-        yield started(pair)
-    finally:
-        pair.end()
-
-
-CLUSTER = """
-import json, pathlib, sys
-from pyspark import TaskContext
-from postroad.api.client import Client
-from postroad.pipeline.session import BRIEF, session
-
-given = json.loads(sys.argv[1])
-brief = BRIEF["spark.driver.defaultJavaOptions"]
-spark = session(
-    master="local-cluster[2,1,1024]", memory="512m",
-    settings=BRIEF
-    | {"spark.executor.memory": "512m", "spark.executor.defaultJavaOptions": brief},
-)
-
-def dying(batches):
-    yield from batches
-    task = TaskContext.get()
-    if task.partitionId() == 0 and task.attemptNumber() == 0:
-        pathlib.Path(given["died"]).touch()
-        raise RuntimeError("dies after it sent everything")
-
-orders = spark.range(0, 6, 1, 2).selectExpr("id AS number", "'order ' || id AS payload")
-write = orders.mapInArrow(dying, orders.schema).write.format("postroad").options(**given["buyer"])
-write = write.option("pmode", "buyer-to-seller-order").option("contentType", "text/plain")
-write.option("keyColumns", "number").option("concurrency", 1).mode("append").save()
-with Client(given["buyer"]["url"], token=given["token"]) as buyer:
-    states = {buyer.wait(one.message_id, 60).state for one in buyer.messages(side="sending")}
-read = spark.read.format("postroad").options(**given["seller"]).option("payload", "text")
-rows = read.option("minPartitions", 2).load().selectExpr("parts[0].payload").collect()
-executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
-print(json.dumps([list(states), sorted(row[0] for row in rows), executors]))
-spark.stop()
-"""
-
-
-@pytest.mark.timeout(400)
-def test_a_cluster_sends_and_reads_each_message_once_though_a_task_dies(
-    pair: Pair, tmp_path: Path
-) -> None:
-    def told(node: Served) -> dict[str, str | None]:
-        token = node.folder / "keys" / "api.token"
-        return {"url": node.serving.api_url, "tokenFile": str(token)}
-
-    given: dict[str, Any] = {
-        "buyer": told(pair.buyer),
-        "seller": told(pair.seller),
-        "token": (pair.buyer.folder / "keys" / "api.token").read_text().strip(),
-        "died": str(tmp_path / "died"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", CLUSTER, json.dumps(given)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "SPARK_HOME": str(home_of_spark(tmp_path / "spark"))},
-    )
-    assert done.returncode == 0, done.stderr
-    states, payloads, executors = json.loads(done.stdout)
-    assert payloads == [f"order {number}" for number in range(6)]
-    assert states == ["acknowledged"]
-    assert executors == 2
-    assert (tmp_path / "died").exists()
-
-
-def home_of_spark(folder: Path) -> Path:
-    """Spark as it is installed; executors leave their logs here and not there."""
-    folder.mkdir()
-    for part in Path(pyspark.__file__).parent.iterdir():
-        (folder / part.name).symlink_to(part)
-    return folder
