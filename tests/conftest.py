@@ -118,7 +118,7 @@ LONG: Final = (
     "tests/docs/",
     "tests/pipeline/",
     "tests/crash/",
-    "tests/cli/test_bench",
+    "tests/cli/test_commands",
     "tests/sim/",
 )
 """Where tests take long: they are begun first, so that none is left alone at the end.
