@@ -1,6 +1,7 @@
 """Every command and every piece of Python that the documentation shows does what it shows."""
 
 import re
+from typing import Final
 from urllib.parse import unquote
 
 import pytest
@@ -123,3 +124,27 @@ def test_an_output_without_a_shown_line_is_told(line: str) -> None:
 def test_commands_are_told_from_their_output() -> None:
     text = "$ one \\\n    two\nshown\n\n$ three   # why\n"
     assert list(commands(text)) == [Command("one two", ("shown",)), Command("three   # why", ())]
+
+
+ROOMS: Final = "agreement|api|cli|msh|node|pipeline|reliability|security|store|transport|wire"
+
+
+def _is_there(dotted: str) -> bool:
+    """Whether a module or a name in one is there; what a class has is not looked for."""
+    here, names = PROJECT / "src" / "postroad", dotted.split(".")
+    while names and (here / names[0]).is_dir():
+        here /= names.pop(0)
+    if not names:
+        return True
+    module = here / f"{names.pop(0)}.py"
+    return module.is_file() and (not names or names[0] in module.read_text(encoding="utf-8"))
+
+
+def test_the_house_names_modules_that_are_there() -> None:
+    page = (PROJECT / "docs" / "house.md").read_text(encoding="utf-8")
+    files = re.findall(rf"`((?:{ROOMS})/[\w/]+\.py)`", page)
+    named = re.findall(rf"`((?:{ROOMS})(?:\.\w+)+)`", page)
+    assert len(files) > 50
+    assert len(named) > 50
+    assert not [one for one in files if not (PROJECT / "src" / "postroad" / one).is_file()]
+    assert not [one for one in named if not _is_there(one)]
