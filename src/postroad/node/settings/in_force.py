@@ -233,9 +233,12 @@ class InForce:
         return ("keys", self._keyring), ("P-Modes", self._agreements), ("routes", self._routes)
 
     def standing(self, now: datetime) -> tuple[str, ...]:
-        """What an operator should see to, though the node goes on: a sentence each."""
+        """What an operator should see to, though the node goes on: a sentence each.
+
+        Whoever asks for the node's health reads it, so nothing of the files is in it.
+        """
         old = [
-            f"the {what} on disk are not in force, the old ones are: {watched.problems[0]}"
+            f"the {what} on disk are not in force, the old ones are; the log says what is wrong"
             for what, watched in self._watched()
             if watched.problems
         ]

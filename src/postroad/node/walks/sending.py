@@ -56,8 +56,8 @@ _FRAGMENTS: Final = 4
 _AHEAD: Final = 2
 """Fragments that are signed before there is a place for them: the line waits for none."""
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
-_AGAIN: Final = {State.READY: "not sent, tried again", State.WAITING: "unanswered, sent again"}
-"""What the log says of a message that stays in these states after an attempt."""
+_YET: Final = {State.READY: "not sent yet", State.WAITING: "not answered yet"}
+"""What the log says of a message that is in these states after trouble: its outlook is open."""
 _log = logging.getLogger("postroad.send")
 
 
@@ -377,12 +377,12 @@ class Sender:
         for one in outgoing.units or (message,):
             context.settled.tell(one.part_of or one.message_id)
         context.told()
-        tell_outcome(message.message_id, done)
+        _tell_outcome(message.message_id, done)
 
 
-def tell_outcome(message_id: str, done: Done) -> None:
+def _tell_outcome(message_id: str, done: Done) -> None:
     """What became of an attempt, for who reads the log: trouble is told as trouble."""
-    said = _AGAIN.get(done.state, done.state.value) if done.detail else done.state.value
+    said = _YET.get(done.state, done.state.value) if done.detail else done.state.value
     well = not done.detail or done.state in (State.ACKNOWLEDGED, State.SENT)
     level = logging.INFO if well else logging.WARNING
     extra = {"message_id": message_id, "peer": done.peer, "detail": done.detail}
