@@ -297,15 +297,20 @@ async def test_questions_and_answers_pass_a_carrier_too(world: World, version: s
     assert asked.answer == "Received"
 
 
-@played
-async def test_through_a_carrier_a_message_waits_until_the_one_before_has_arrived(
-    world: World,
-) -> None:
+def agree_on_order(world: World) -> None:
+    """A further P-Mode between buyer and seller, `steps`, whose messages come in order."""
     agree(world)
     ordered = TERMS | {"version": "0.98b", "delivery_receipt": "UnSigned"}
     ordered |= {"message_order": "Guaranteed"}
     world.speak("steps", at=(BUYER,), url=address(CARRIER), hops=1, **ordered)
     world.speak("steps", at=(SELLER,), **ordered)
+
+
+@played
+async def test_through_a_carrier_a_message_waits_until_the_one_before_has_arrived(
+    world: World,
+) -> None:
+    agree_on_order(world)
     buyer, _, seller = await started(world)
     world.wire.will(lost, at=SELLER)
     ids = [f"{number}@buyer.example" for number in range(3)]
@@ -317,3 +322,35 @@ async def test_through_a_carrier_a_message_waits_until_the_one_before_has_arrive
     await world.wait(60)
     assert await seller.inbox() == ids
     assert {await buyer.state(one) for one in ids} == {State.ACKNOWLEDGED}
+
+
+async def answered_late(world: World, posted: Posted) -> Reply:
+    """The partner gets it, and what it calls back is here before its response."""
+    reply = await passed(world, posted)
+    await world.wait(2)
+    return reply
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@played
+async def test_it_waits_too_where_the_hop_was_acknowledged_before_the_response_came(
+    world: World, dies: bool
+) -> None:
+    agree_on_order(world)
+    buyer, _, seller = await started(world)
+    world.wire.will(answered_late, at=CARRIER)
+    world.wire.will(lost, lost, at=SELLER)
+    first, second = "0@buyer.example", "1@buyer.example"
+    for one in (first, second):
+        await buyer.send(one, "steps", conversation="c")
+    await world.wait(1)
+    assert await buyer.story(first) == ["submitted", "hop_acked"], "no response yet"
+    if dies:
+        buyer.kill()
+        buyer = await start(world, BUYER)
+    await world.wait(3)
+    assert "sent" in await buyer.story(first)
+    assert await buyer.story(second) == ["submitted"], "the first has not arrived yet"
+    await world.wait(120)
+    assert await seller.inbox() == [first, second]
+    assert {await buyer.state(one) for one in (first, second)} == {State.ACKNOWLEDGED}

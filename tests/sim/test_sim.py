@@ -119,7 +119,7 @@ def test_a_sender_that_takes_trouble_for_a_refusal_is_found(
 def test_attempts_that_a_crash_hides_are_found(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "left_behind", lambda tx, message, *_: message)
+    monkeypatch.setattr(node, "left_behind", lambda context, tx, message, *_: message)
     assert "it left" in str(_found(parties, likely=9).broken)
 
 

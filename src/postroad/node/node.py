@@ -228,7 +228,7 @@ class Node:
                 if message is not None and message.bundle is not None:
                     bundle_left_behind(self.context, tx, message, work, now, STOPPED)
                 elif message is not None:
-                    left_behind(tx, message, work, now)
+                    left_behind(self.context, tx, message, work, now)
 
         await self.context.store.run(step)
         await self.context.look_at_partners()

@@ -226,7 +226,7 @@ class WorkLoop:
         self, tx: Transaction, message: Message, work: Work, now: datetime, why: str
     ) -> Message | None:
         if message.bundle is None:
-            return left_behind(tx, message, work, now, why)
+            return left_behind(self._context, tx, message, work, now, why)
         return bundle_left_behind(self._context, tx, message, work, now, why)
 
     def claimed(self, work: Work) -> Work:

@@ -159,7 +159,8 @@ def bundle_left_behind(
 ) -> Message | None:
     """Nobody knows what came of an attempt with a bundle; None when all its units are at rest."""
     units = units_of(tx, unit_ids(context, message))
-    left = [one for unit in units if (one := left_behind(tx, unit, work, now, why)) is not None]
+    found = [left_behind(context, tx, unit, work, now, why) for unit in units]
+    left = [one for one in found if one is not None]
     if not left:
         tx.finish_work(work.id, work.owner)
         return None

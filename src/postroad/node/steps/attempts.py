@@ -137,7 +137,7 @@ class AfterAttempt:
                 return None
             note()
             if self._alone:
-                _leave(tx, found, work)
+                _leave(context, tx, found, work)
             return Done(found.state, outcome.peer, outcome.detail)
         reason = Reason(outcome.error_code, outcome.detail, outcome.peer)
         args = (context, tx, found, decision, now, reason, work.id, note, work.owner)
@@ -214,9 +214,9 @@ def _believed(tx: Transaction, message: Message, outcome: Outcome) -> Input:
     return Input.UNANSWERED if again else outcome.result
 
 
-def _leave(tx: Transaction, message: Message, work: Work) -> None:
+def _leave(context: Context, tx: Transaction, message: Message, work: Work) -> None:
     """The work of a message at rest: done, unless it keeps others in its lane from passing."""
-    if work.lane is None or not keeps_lane(message, STAGES[message.state]):
+    if work.lane is None or not keeps_lane(context, message, STAGES[message.state]):
         tx.finish_work(work.id, work.owner)
         return
     tx.postpone_work(work.id, None, owner=work.owner)
@@ -261,8 +261,10 @@ def give_up(
                 return None
             # A receipt came meanwhile, or somebody began anew.
             fresh = tx.message(message.side, message.message_id)
-            if fresh is None or life_of(fresh).stage not in AT_WORK:
+            if fresh is None:
                 tx.finish_work(work.id, work.owner)
+            elif life_of(fresh).stage not in AT_WORK:
+                _leave(context, tx, fresh, work)
             else:
                 tx.postpone_work(work.id, now, owner=work.owner)
             return None
@@ -273,6 +275,7 @@ def give_up(
 
 
 def left_behind(
+    context: Context,
     tx: Transaction,
     message: Message,
     work: Work,
@@ -304,7 +307,7 @@ def left_behind(
     if message.state not in (State.READY, State.WAITING):
         tx.change_message(message.side, message.message_id, (message.state,), attempts=number)
         if message.bundle is None:
-            _leave(tx, message, work)
+            _leave(context, tx, message, work)
         return None
     life = interrupted(life_of(message), min(work.due_at, now))
     tx.change_message(

@@ -106,13 +106,16 @@ def life_of(message: Message) -> Life:
     )
 
 
-def keeps_lane(message: Message, stage: Stage) -> bool:
+def keeps_lane(context: Context, message: Message, stage: Stage) -> bool:
     """Whether what is to follow waits for a message: until somebody resends, settles or resumes.
 
-    Nobody does that for what is carried for others.
+    Nobody does that for what is carried for others. What the next MSH took over keeps its place
+    too, where a receipt of the To Party is to come.
     """
     if stage is Stage.SUSPENDED:
         return True
+    if stage is Stage.SENT:
+        return _waits(context, message)
     return stage is Stage.IN_DOUBT and message.side is Side.SENDING
 
 
@@ -152,8 +155,7 @@ def apply(
     state = STATES[stage]
     code, detail = _why(stage, reason)
     lane = None
-    keeps = keeps_lane(message, stage) or (stage is Stage.SENT and _waits(context, message))
-    if keeps and timer is not None:
+    if timer is not None and keeps_lane(context, message, stage):
         waiting = tx.work(timer)
         lane = waiting.lane if waiting is not None else None
     if lane is not None and stage is Stage.IN_DOUBT:
