@@ -8,6 +8,7 @@ from postroad.store.records import Side, State
 from tests.node.ebxml_letters import (
     CID,
     RELIABLY,
+    TIME,
     M,
     Said,
     envelope,
@@ -17,6 +18,7 @@ from tests.node.ebxml_letters import (
     order,
     pack,
     packed,
+    spoiled,
     trace,
     via,
 )
@@ -254,24 +256,57 @@ async def test_a_relay_passes_a_payload_on_as_it_says_of_itself(world: World) ->
     assert b"charset=iso-8859-1" in passed_on.body
 
 
+def sent_at(time: str) -> tuple[str, bytes]:
+    """An order to the carrier as it left the buyer then."""
+    hop = spoiled(trace(address(BUYER), address(CARRIER)), TIME, time)
+    asks = via(' eb:ackRequested="UnSigned"')
+    return packed(envelope(header(inside=RELIABLY), hop, asks, body=manifest()))
+
+
+@pytest.mark.req("MS098-10.3.1.5-01")
 @pytest.mark.parametrize("trouble", [lost, refused])
+@pytest.mark.parametrize(
+    "later", ["2024-06-01T12:05:00Z", "2024-06-01T11:05:00Z"], ids=["later", "clock set back"]
+)
 @played
-async def test_what_a_relay_gave_up_is_passed_on_when_it_comes_again(
-    world: World, trouble: Any
+async def test_what_a_relay_gave_up_is_passed_on_when_it_is_sent_again(
+    world: World, trouble: Any, later: str
 ) -> None:
     world.speak("there", at=(CARRIER,), relay=True, ack_requested="UnSigned", **RELIABLE)
     carrier = await listening(world, CARRIER)
     world.wire.usual[SELLER] = trouble
-    asks = via(' eb:ackRequested="UnSigned"')
-    to_carrier = trace(address(BUYER), address(CARRIER))
-    letter = packed(envelope(header(inside=RELIABLY), to_carrier, asks, body=manifest()))
-    await carrier.receive(*letter, EBXML)
+    await carrier.receive(*sent_at("2024-06-01T12:00:00Z"), EBXML)
     await world.wait(300)
     world.wire.usual[SELLER] = status(204)
     before = len(world.wire.to(SELLER))
-    await carrier.receive(*letter, EBXML)
+    await carrier.receive(*sent_at(later), EBXML)
     await world.wait(300)
     assert len(world.wire.to(SELLER)) > before
+
+
+@pytest.mark.parametrize("trouble", [lost, refused])
+@played
+async def test_what_comes_late_of_an_old_transmission_is_acknowledged_and_not_passed_on(
+    world: World, trouble: Any
+) -> None:
+    world.speak("there", at=(CARRIER,), relay=True, ack_requested="UnSigned", **RELIABLE)
+    world.configure(CARRIER, send={"breaker": {"failures": 0}})
+    carrier = await listening(world, CARRIER)
+    world.wire.usual[SELLER] = trouble
+    transmissions = [sent_at(f"2024-06-01T12:0{minute}:00Z") for minute in (0, 5)]
+    for one in transmissions:
+        await carrier.receive(*one, EBXML)
+        await world.wait(300)
+    assert (await carrier.story(M)).count("delivery_failed") == 2
+    world.wire.usual[SELLER] = status(204)
+    before = len(world.wire.to(SELLER))
+    acknowledged = len(world.wire.to(BUYER, "Acknowledgment"))
+    for one in transmissions:
+        await carrier.receive(*one, EBXML)
+        await world.wait(300)
+    assert len(world.wire.to(SELLER)) == before, "who sent it was told that it failed"
+    assert len(world.wire.to(BUYER, "Acknowledgment")) == acknowledged + 2
+    assert (await carrier.story(M)).count("duplicate") == 3
 
 
 @played

@@ -6,6 +6,7 @@ renewed when it leaves. What cannot be passed on is told to its From Party (10.4
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace as changed
@@ -55,6 +56,8 @@ class Taken(Struct, frozen=True):
 
 
 _GIVEN_UP = (State.FAILED, State.IN_DOUBT, State.EXPIRED)
+_TRANSMISSIONS: Final = 100
+"""So many further ones of a message are remembered, the last ones."""
 
 
 def notice_name(signal_id: str) -> str:
@@ -245,7 +248,10 @@ class Relaying:
         before: records.Message,
         back: Work | None,
     ) -> records.Signal | None:
-        """A copy: acknowledged as the first one was, unless that is still to be passed on."""
+        """A copy: acknowledged as the first one was, unless that is still to be passed on.
+
+        What was given up is passed on anew if somebody sends it again.
+        """
         payloads = [one for one in _payloads(arrival) if one.content is not None]
         number = message.header.sequence_number
         # Over a link what is kept is the number of the next hop.
@@ -255,8 +261,8 @@ class Relaying:
         tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
         given = tx.signals(Side.FORWARDING, message.message_id)
         signal = next((one for one in given if not one.incoming), None)
-        if before.state in _GIVEN_UP:
-            # Who sends it again wants it to arrive.
+        anew = self._is_sent_again(tx, message, match, before, arrival.now)
+        if before.state in _GIVEN_UP and anew:
             self._renumber(tx, match, before, arrival.now)
             work = self._work(message, match, before, arrival.now)
             begin_anew(tx, before, Input.RESENT, arrival.now, work)
@@ -267,6 +273,38 @@ class Relaying:
         if back is not None:
             _acknowledge(tx, message.message_id, back, arrival.now)
         return signal
+
+    def _is_sent_again(
+        self,
+        tx: Transaction,
+        message: EbxmlMessage,
+        match: Match,
+        before: records.Message,
+        now: datetime,
+    ) -> bool:
+        """Whether a copy is of a further transmission, or of one that was here already.
+
+        Each has a TraceHeader of its own. [MS098-10.3.1.5-01] Who was told that a message failed
+        relies on it: what comes late of an old transmission must not arrive after all. Over a link
+        copies are the same to the byte, and 2.0 has no TraceHeader: there every copy counts.
+        """
+        linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
+        if linked or not message.trace:
+            return True
+        name, sent = f"~traced:{before.message_id}", message.trace[-1].timestamp.isoformat()
+        known = (tx.state(name) or b"").decode().split()
+        if sent in known or sent == self._first_sent(before):
+            return False
+        tx.set_state(name, " ".join((*known[1 - _TRANSMISSIONS :], sent)).encode(), now)
+        return True
+
+    def _first_sent(self, kept: records.Message) -> str | None:
+        """When the copy that is kept left the MSH before us, by the clock of that."""
+        if kept.envelope is None:
+            return None
+        envelope = read_all(self._context.store.content(kept.envelope), kept.envelope.size)
+        trace = sent_ebxml(envelope, self._context.limits).message.trace
+        return trace[-1].timestamp.isoformat() if trace else None
 
 
 class Reporting:
