@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace as changed
 
 from postroad.msh.outbound import MESSAGING_ID
 from postroad.msh.restarting import begun
@@ -21,7 +23,7 @@ from postroad.node.upkeep import Upkeep
 from postroad.node.walks.receiving import Receiver
 from postroad.security.secure import secure
 from postroad.security.sign import Block
-from postroad.store.interface import Store
+from postroad.store.interface import Store, StoreError
 from postroad.store.memory import MemoryStore
 from postroad.store.records import Side, State
 from postroad.store.sqlite import open_sqlite
@@ -419,6 +421,106 @@ async def test_two_do_not_write_at_once(made: Path) -> None:
     assert await world.there() == HALF
     assert (await first).status == 409
     assert (await world.rest()).status == 200
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    """Nobody who asks waits long for what is decided, and others are told at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reception, "ENDED_WITHIN", 0.01)
+        patch.setattr(reception, "DECIDED_SOON", 0.0)
+        yield
+
+
+class Deciding:
+    """A walk in that has read a message and takes its time."""
+
+    def __init__(self, world: World) -> None:
+        self._receive = Receiver(world.exchange.contexts[SELLER]).receive
+        self.came, self.decided = asyncio.Event(), asyncio.Event()
+
+    async def receive(self, request: Request) -> Response:
+        body = b"".join([chunk async for chunk in request.body])
+        self.came.set()
+        await self.decided.wait()
+        return await self._receive(changed(request, body=pieces(body, False)))
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("begun", [0, HALF], ids=["at once", "gone on with"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same process", "another process"])
+@in_loop
+async def test_all_of_an_upload_is_there_while_it_is_decided(
+    made: Path, begun: int, elsewhere: bool
+) -> None:
+    world = await opened(made)
+    context, total = world.exchange.contexts[SELLER], len(world.body)
+    if begun:
+        await world.begin(begun)
+    walk = Deciding(world)
+    world.restarting = Restarting(context, walk.receive)
+    first = asyncio.create_task(world.rest(begun) if begun else world.ask(world.body))
+    await walk.came.wait()
+    if elsewhere:
+        world.restarting = Restarting(context, Receiver(context).receive)
+        key = (f"address {HOME}", "/msh", NAME)
+        known = None
+        while known is None or not msgspec.json.decode(known.details)["whole"]:
+            await asyncio.sleep(0)
+            known = await world.store.look(lambda reader: reader.transfer(*key))
+    assert await world.there() == total
+    assert (await world.ask(world.body)).status == 409, "it is being decided"
+    assert await world.there() == total
+    walk.decided.set()
+    answer = await first
+    assert answer.status == 200
+    again = await world.ask(b"")
+    assert (again.status, again.body) == (answer.status, answer.body)
+
+
+@pytest.mark.usefixtures("soon")
+@in_loop
+async def test_of_an_upload_that_is_refused_in_the_end_nothing_is_there(made: Path) -> None:
+    world = await opened(made)
+    walk = Deciding(world)
+    world.restarting = Restarting(world.exchange.contexts[SELLER], walk.receive)
+    damaged = bytearray(world.body)
+    damaged[HALF] ^= 1
+    first = asyncio.create_task(world.ask(bytes(damaged)))
+    await walk.came.wait()
+    assert await world.there() == len(world.body)
+    walk.decided.set()
+    await first
+    assert await world.state() is not State.DELIVERED
+    assert await world.there() == 0
+    assert await world.held() == 0
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("begun", [0, HALF], ids=["at once", "gone on with"])
+@in_loop
+async def test_what_could_not_be_decided_comes_again_at_once(made: Path, begun: int) -> None:
+    world = await opened(made)
+    context = world.exchange.contexts[SELLER]
+    if begun:
+        await world.begin(begun)
+    walk = Deciding(world)
+
+    async def fail(request: Request) -> Response:
+        await walk.receive(request)
+        raise StoreError("there is no room")
+
+    world.restarting = Restarting(context, fail)
+    first = asyncio.create_task(world.rest(begun) if begun else world.ask(world.body))
+    await walk.came.wait()
+    assert await world.there() == len(world.body)
+    walk.decided.set()
+    with pytest.raises(StoreError):
+        await first
+    world.restarting = Restarting(context, Receiver(context).receive)
+    assert await world.there() == begun
+    assert (await (world.rest(begun) if begun else world.ask(world.body))).status == 200
+    assert await world.state() is State.DELIVERED
 
 
 @pytest.fixture

@@ -33,7 +33,10 @@ CHECKPOINT: Final = timedelta(seconds=10)
 """What came in that time is kept at the latest."""
 _SILENCE: Final = 0.2
 """Seconds without a byte after which a line that was given up is at its end."""
-_ENDED_WITHIN: Final = 10.0
+ENDED_WITHIN: Final = 10.0
+DECIDED_SOON: Final = 0.25
+"""Seconds after which other processes are told of an upload that is here and not decided yet."""
+_RENEWED: Final = LEASE.total_seconds() / 3
 _BEGINNING: Final = MIB
 """The envelope is there before so many bytes."""
 
@@ -48,6 +51,8 @@ class Details(msgspec.Struct, frozen=True):
     message_ids: tuple[str, ...]
     interval: float
     """Seconds for which it is kept."""
+    whole: bool = False
+    """All of it came, more than what is kept, and what becomes of it is being decided."""
     status: int = 0
     """Of the answer, where it is done."""
     answer_type: str | None = None
@@ -67,10 +72,11 @@ class Reception:
         """The upload as the store has it, once something of it is kept."""
         self._owner = owner
         self.over = asyncio.Event()
-        self.whole = False
-        """All of it came."""
+        self._all_came = asyncio.Event()
         self.ended = False
         """Somebody else goes on with it."""
+        self.decided = False
+        """What becomes of it is known, and is being written down."""
         self._waiting: asyncio.Timeout | None = None
         self._sink: Sink | None = None
         self._beginning: bytearray | None = None
@@ -83,7 +89,7 @@ class Reception:
         self._partner = known.partner if known is not None else ""
         if known is not None:
             self._total = known.total if known.total is not None else self._total
-            self.details = msgspec.json.decode(known.details, type=Details)
+            self.details = changed(msgspec.json.decode(known.details, type=Details), whole=False)
             self._sink = context.store.new_sink()
         else:
             self._begin()
@@ -108,6 +114,16 @@ class Reception:
             length=self._total,
         )
 
+    @property
+    def whole(self) -> bool:
+        """All of it came."""
+        return self._all_came.is_set()
+
+    @property
+    def there(self) -> int:
+        """How much came of an upload that may go on, as long as nothing is decided about it."""
+        return self._received if self.whole and self.details is not None else 0
+
     async def end(self) -> None:
         """Nobody sends to it any more, though the line may seem to be open; wait for its end."""
         if not self.whole:
@@ -115,7 +131,7 @@ class Reception:
             if self._waiting is not None:
                 self._waiting.reschedule(asyncio.get_running_loop().time() + _SILENCE)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ENDED_WITHIN):
+            async with asyncio.timeout(ENDED_WITHIN):
                 await self.over.wait()
 
     async def _body(self) -> AsyncIterator[bytes]:
@@ -134,7 +150,7 @@ class Reception:
             yield chunk
         if self._total is not None and self._received < self._total:
             raise Truncated(self._received)
-        self.whole = True
+        self._all_came.set()
 
     async def _next(self, coming: AsyncIterator[bytes]) -> bytes | None:
         try:
@@ -251,6 +267,49 @@ class Reception:
         )
         tx.set_transfer(kept)
         return kept
+
+    async def await_decision(self) -> None:
+        """Until this is cancelled: other processes, too, are to know that all of it is here."""
+        await self._all_came.wait()
+        wait = DECIDED_SOON
+        while self.details is not None:
+            await asyncio.sleep(wait)
+            wait = _RENEWED
+            # Where it cannot be noted the sender is told less than there is.
+            with contextlib.suppress(StoreError):
+                await self._context.store.run(self._note_whole)
+
+    def undecided(self, tx: Transaction) -> None:
+        """Nothing was decided, and never will be: others may go on with what is kept."""
+        there = tx.transfer(*self._key)
+        if there is None or there.done or there.owner != self._owner:
+            return
+        if there.pieces:
+            tx.set_transfer(changed(there, owner=None, open_until=None))
+        else:
+            tx.remove_transfer(*self._key)
+
+    def _note_whole(self, tx: Transaction) -> None:
+        there = tx.transfer(*self._key)
+        if self.decided or self.details is None:
+            return
+        now = self._context.clock()
+        if there is None:
+            if not self._has_room(tx):
+                return
+            expires = now + timedelta(seconds=self.details.interval)
+            there = StoredTransfer(*self._key, self._partner, 0, self._total, now, expires)
+        elif there.done or (there.owner != self._owner and is_open(there, now)):
+            return
+        tx.set_transfer(
+            changed(
+                there,
+                owner=self._owner,
+                open_until=now + LEASE,
+                total=self._received,
+                details=msgspec.json.encode(changed(self.details, whole=True)),
+            )
+        )
 
     def finished(self, now: datetime) -> StoredTransfer:
         """The upload once all of it came and was taken: only its answer is remembered."""

@@ -5,6 +5,8 @@ that brings all of it: what is kept is read first, then what comes. So whoever w
 nothing of it.
 """
 
+import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -18,7 +20,7 @@ from postroad.node.base.context import Context
 from postroad.node.base.requests import Request, Response, Upload
 from postroad.node.large.reception import LEASE, Details, Key, Reception, is_open
 from postroad.reliability.restart import LEAST, Done, Transfer, decide
-from postroad.store.interface import StoreDamaged, Transaction
+from postroad.store.interface import StoreDamaged, StoreError, Transaction
 from postroad.store.records import Side, State
 from postroad.store.transfers import StoredTransfer
 from postroad.transport.http_body import TooLarge, Truncated
@@ -55,12 +57,23 @@ class Restarting:
             return await self._unknown(request, upload, 200)
         done, known, owner = await self._decided(key, upload)
         if done is Done.END:
-            if key in self._open:
-                await self._open[key].end()
-            done, known, owner = Done.SAY, await self._look(key), ""
+            return await self._end(key)
         if done in (Done.BEGIN, Done.GO_ON):
             return await self._take(key, request, upload, known, owner)
         return _said(done, known)
+
+    async def _end(self, key: Key) -> Response:
+        """Who asks has given up its line. What came is told, or all where only the answer lacks."""
+        if (reception := self._open.get(key)) is not None:
+            await reception.end()
+            if not reception.over.is_set() and reception.there:
+                return Response(200, length=reception.there)
+        known = await self._look(key)
+        if known is not None and is_open(known, self._context.clock()):
+            details = msgspec.json.decode(known.details, type=Details)
+            if details.whole and known.total is not None:
+                return Response(200, length=known.total)
+        return _said(Done.SAY, known)
 
     async def _unknown(self, request: Request, upload: Upload, probed: int) -> Response:
         """Who is not known, or all where nobody's uploads go on, has nothing here."""
@@ -111,8 +124,10 @@ class Restarting:
         if key in self._open:
             return _said(Done.WAIT, None)
         reception = self._open[key] = Reception(self._context, key, request, known, owner)
+        awaiting = asyncio.create_task(reception.await_decision())
         try:
             response = await self._receive(reception.request)
+            reception.decided = True
             await self._finish(key, reception, response)
             return response
         except Truncated:
@@ -123,7 +138,14 @@ class Restarting:
         except StoreDamaged:
             await self._context.store.run(lambda tx: tx.remove_transfer(*key))
             raise
+        except Exception:
+            reception.decided = True
+            with contextlib.suppress(StoreError):
+                await self._context.store.run(reception.undecided)
+            raise
         finally:
+            reception.decided = True
+            awaiting.cancel()
             del self._open[key]
             reception.over.set()
 
@@ -170,7 +192,7 @@ def _key(request: Request, upload: Upload) -> Key | None:
 
 
 def _transfer(key: Key, known: StoredTransfer | None, open: bool) -> Transfer | None:
-    if known is None:
+    if known is None or not (known.stored or open):
         return Transfer(*key, 0, None, _NEVER, open=True) if open else None
     there = (known.stored, known.total)
     return Transfer(*key, *there, known.expires_at, open=open, done=known.done)
