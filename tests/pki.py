@@ -316,6 +316,13 @@ def pem(pair: KeyPair, password: bytes | None = None) -> bytes:
     return pem_key(pair, password) + pem_certificates(pair.certificate, *pair.chain)
 
 
+def p12_trust(certificates: Iterable[x509.Certificate], password: bytes | None = None) -> bytes:
+    """A trust store as Java writes it."""
+    protection = BestAvailableEncryption(password) if password else NoEncryption()
+    listed = [pkcs12.PKCS12Certificate(one, b"%d" % n) for n, one in enumerate(certificates)]
+    return pkcs12.serialize_java_truststore(listed, protection)
+
+
 def p12(pair: KeyPair, password: bytes | None = None, alias: str | None = None) -> bytes:
     """Key, certificate and chain as PKCS#12."""
     protection = BestAvailableEncryption(password) if password else NoEncryption()

@@ -209,6 +209,31 @@ def a_certificate_that_is_not_there(node: Broken) -> None:
     node.pmode(change)
 
 
+def a_trust_store_without_its_password(node: Broken) -> None:
+    def change(data: Any) -> None:
+        del data["legs"][0]["security"]["x509"]["signature"]["certificate"]
+        data["legs"][0]["security"]["x509"]["signature"]["trust_anchors"] = ["../keys/roots.p12"]
+
+    node.write("keys/roots.p12", pki.p12_trust([pki.authority("root").certificate], b"a secret"))
+    node.pmode(change)
+
+
+def with_keys_behind(node: Broken, password: str) -> None:
+    node.write("keys/a.p12", pki.p12(pki.issue(None, "a"), password.encode()))
+    node.write("keys/password", f"{password}\n").chmod(0o600)
+    node.set("keys.password_file", "keys/password")
+
+
+def a_trust_store_with_another_password(node: Broken) -> None:
+    a_trust_store_without_its_password(node)
+    with_keys_behind(node, "another secret")
+
+
+def a_trust_store_of_the_node_without_its_password(node: Broken) -> None:
+    node.write("keys/roots.p12", pki.p12_trust([pki.authority("root").certificate], b"a secret"))
+    node.set("trust", ["keys/roots.p12"])
+
+
 def bad_rules(node: Broken) -> None:
     node.write("routes.yaml", "routes:\n  - id: a\n    to: {pull: https://x.example}\n")
 
@@ -277,6 +302,21 @@ CASES: list[tuple[Break, int, tuple[str, ...]]] = [
         1,
         ("the P-Mode a-to-a-order names", "keys/nobody.pem", "correct the name, or put it there"),
     ),
+    (
+        a_trust_store_without_its_password,
+        1,
+        ("P-Mode a-to-a-order names", "roots.p12", "it needs a password", "keys.password_file"),
+    ),
+    (
+        a_trust_store_with_another_password,
+        1,
+        ("P-Mode a-to-a-order names", "roots.p12", "the password is wrong", "keys.password_file"),
+    ),
+    (
+        a_trust_store_of_the_node_without_its_password,
+        2,
+        ("trust[0]", "roots.p12", "it needs a password", "keys.password_file"),
+    ),
     (bad_rules, 1, ("routes.yaml:3:10", "unknown key `pull`", "keys here: push, channel")),
     (equal_rules, 1, ("the same messages as the rule 'a'", "remove one of them")),
     (named_rules_that_are_not_there, 2, ("elsewhere.yaml is not there", "remove the setting")),
@@ -319,6 +359,16 @@ def test_one_sentence_is_enough_to_mend_it(
     assert told
     assert all(line.startswith("postroad: ") for line in told), result.stderr
     assert [word for word in words if word not in told[0]] == []
+
+
+def test_trust_stores_open_with_the_password_of_the_keys(run: Run, node: Broken) -> None:
+    a_trust_store_without_its_password(node)
+    a_trust_store_of_the_node_without_its_password(node)
+    with_keys_behind(node, "a secret")
+    node.set("listen.0.tls", {"certificate": "keys/a.p12", "client_certificates": "optional"})
+    node.set("listen.0.tls.client_authorities", ["keys/roots.p12"])
+    result = run("serve", "-c", node.file)
+    assert result.exit_code == 0, result.stderr
 
 
 def test_a_certificate_that_expired_is_warned_of_and_the_node_runs(run: Run, node: Broken) -> None:

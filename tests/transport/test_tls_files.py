@@ -36,6 +36,29 @@ async def test_keys_come_as_pem_or_pkcs12_with_or_without_password(files: Files)
             assert "secret" not in repr(profile)
 
 
+@in_loop
+async def test_authorities_and_pins_come_from_trust_stores_with_or_without_password(
+    files: Files,
+) -> None:
+    for password in (b"secret", None):
+        roots = files.write("roots.p12", pki.p12_trust([files.ca.certificate], password))
+        pinned = files.write("pinned.p12", pki.p12_trust([files.server.certificate], password))
+        settings = files.of_server(
+            key_password="secret", client_certificates="required", authorities=(roots,)
+        )
+        client = files.write("client.p12", pki.p12(files.client, b"secret"))
+        async with secured(settings, Seen()) as server:
+            profile = TlsProfile((roots,), (pinned,), client, "secret")
+            assert (await reply(server, profile)).status == 200
+
+
+def test_a_trust_store_that_does_not_open_is_told_with_its_name(files: Files) -> None:
+    roots = files.write("roots.p12", pki.p12_trust([files.ca.certificate], b"secret"))
+    for password, said in ((None, "it needs a password"), ("wrong", "the password is wrong")):
+        with pytest.raises(TlsError, match=rf"roots\.p12: .*{said}"):
+            client_context(TlsProfile((roots,), key_password=password))
+
+
 @pytest.mark.parametrize(
     ("name", "password", "reason"),
     [

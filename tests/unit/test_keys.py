@@ -32,8 +32,19 @@ from postroad.security.keys import (
     load_certificates,
     load_key_pair,
     load_key_pairs,
+    load_trusted,
 )
-from tests.pki import authority, der, issue, p12, pem, pem_certificates, pem_key, private_key
+from tests.pki import (
+    authority,
+    der,
+    issue,
+    p12,
+    p12_trust,
+    pem,
+    pem_certificates,
+    pem_key,
+    private_key,
+)
 
 ROOT = authority("Root")
 MIDDLE = authority("Middle", issuer=ROOT)
@@ -268,16 +279,29 @@ def test_a_pkcs12_store_that_was_opened_stays_shut_for_other_passwords() -> None
 
 
 def test_a_pkcs12_trust_store_gives_its_certificates() -> None:
-    data = pkcs12.serialize_java_truststore(
-        [
-            pkcs12.PKCS12Certificate(ROOT.certificate, b"root"),
-            pkcs12.PKCS12Certificate(BOB.certificate, b"bob"),
-        ],
-        BestAvailableEncryption(SECRET),
-    )
+    data = p12_trust([ROOT.certificate, BOB.certificate], SECRET)
     assert load_certificates(data, SECRET) == (ROOT.certificate, BOB.certificate)
     with pytest.raises(KeyStoreError, match="no private key"):
         load_key_pair(data, SECRET)
+
+
+def test_what_is_trusted_opens_with_the_password_of_the_keys_or_has_none() -> None:
+    roots = [ROOT.certificate]
+    for own in (SECRET, None):
+        assert load_trusted(p12_trust(roots, own), SECRET) == (ROOT.certificate,)
+    assert load_trusted(p12_trust(roots)) == (ROOT.certificate,)
+    assert load_trusted(pem_certificates(*roots), SECRET) == (ROOT.certificate,)
+    jks = _jks({}, {"root": ROOT.certificate})
+    for password in (SECRET, b"another", None):
+        assert load_trusted(jks, password) == (ROOT.certificate,)
+
+
+@pytest.mark.parametrize(
+    ("password", "sentence"), [(None, "it needs a password"), (b"another", "the password is wrong")]
+)
+def test_a_trust_store_that_does_not_open_says_why(password: bytes | None, sentence: str) -> None:
+    with pytest.raises(KeyStoreError, match=sentence):
+        load_trusted(p12_trust([ROOT.certificate], SECRET), password)
 
 
 def test_a_pkcs12_key_store_as_trust_store_gives_the_chain() -> None:

@@ -56,5 +56,6 @@ def _context(settings: Tls, identity: TlsIdentity) -> TlsContext:
                 settings.client_authorities,
                 settings.minimum,
                 settings.ciphers or (),
-            )
+            ),
+            authorities=identity.client_authorities,
         )

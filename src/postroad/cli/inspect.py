@@ -20,7 +20,7 @@ from postroad.msh.report import report
 from postroad.node.evidence.check import Evidence
 from postroad.node.evidence.inspecting import Tools, extract, facts_of, look_at, moment
 from postroad.node.settings.agreements import AgreementError, load_expectation
-from postroad.security.keys import KeyStoreError, load_certificates, load_opening_keys
+from postroad.security.keys import KeyStoreError, load_opening_keys, load_trusted
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import MIB
 
@@ -51,7 +51,7 @@ def inspect(
     ] = None,
     password_env: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The environment variable with the key's password."),
+        typer.Option(metavar="NAME", help="The environment variable with the password of stores."),
     ] = None,
     at: Annotated[
         str | None,
@@ -151,7 +151,7 @@ def _tools(
     try:
         trusted: list[x509.Certificate] = []
         for path in trust:
-            trusted += load_certificates(path.read_bytes(), password)
+            trusted += load_trusted(path.read_bytes(), password)
         path = key
         keys = load_opening_keys(key.read_bytes(), password) if key is not None else ()
         path = pmode

@@ -163,6 +163,22 @@ def load_certificates(data: bytes, password: bytes | None = None) -> tuple[x509.
     return tuple(dict.fromkeys(found))
 
 
+def load_trusted(data: bytes, password: bytes | None = None) -> tuple[x509.Certificate, ...]:
+    """The certificates of a file that has the password of the keys, or none of its own.
+
+    A JKS trust store is read whatever its password is: it hides nothing.
+    """
+    try:
+        return load_certificates(data, password)
+    except KeyStoreError as wrong:
+        if password is None:
+            raise
+        try:
+            return load_certificates(data)
+        except KeyStoreError:
+            raise wrong from None
+
+
 def der_elements(data: bytes) -> list[tuple[int, bytes, bytes]]:
     """The DER elements that stand one after the other: tag, content, and the whole of each."""
     found = []

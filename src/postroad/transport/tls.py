@@ -9,7 +9,7 @@ import re
 import secrets
 import ssl
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from postroad.agreement.pmode import TransportSecurity
-from postroad.security.keys import KeyPair, KeyStoreError, load_certificates, load_key_pair
+from postroad.security.keys import KeyPair, KeyStoreError, load_key_pair, load_trusted
 
 Version = Literal["1.2", "1.3"]
 ClientCertificates = Literal["none", "optional", "required"]
@@ -107,8 +107,12 @@ def profile_from_pmode(
     )
 
 
-def server_context(tls: ServerTls, pair: KeyPair | None = None) -> TlsContext:
-    """The context of a listener; `pair` where its key file was read already."""
+def server_context(
+    tls: ServerTls,
+    pair: KeyPair | None = None,
+    authorities: Sequence[x509.Certificate] | None = None,
+) -> TlsContext:
+    """The context of a listener; `pair` and `authorities` where their files were read already."""
     context = TlsContext(ssl.PROTOCOL_TLS_SERVER)
     _agree(context, tls.version, tls.suites, tls.minimum_key_size)
     _present(context, tls.key_file, pair or _key_pair(tls.key_file, tls.key_password))
@@ -119,7 +123,9 @@ def server_context(tls: ServerTls, pair: KeyPair | None = None) -> TlsContext:
             "client certificates are asked for, but no authority is given that vouches for them; "
             "name the file with its certificate"
         )
-    _trust(context, _certificates(tls.authorities))
+    if authorities is None:
+        authorities = _certificates(tls.authorities, tls.key_password)
+    _trust(context, authorities)
     context.verify_mode = (
         ssl.CERT_REQUIRED if tls.client_certificates == "required" else ssl.CERT_OPTIONAL
     )
@@ -151,9 +157,9 @@ def refusal(connection: ssl.SSLObject) -> str | None:
 def _client_context(profile: TlsProfile, stamps: tuple[tuple[int, int], ...]) -> TlsContext:
     context = TlsContext(ssl.PROTOCOL_TLS_CLIENT)
     _agree(context, profile.version, profile.suites, profile.minimum_key_size)
-    pins = _certificates(profile.pins)
+    pins = _certificates(profile.pins, profile.key_password)
     if profile.authorities:
-        _trust(context, _certificates(profile.authorities))
+        _trust(context, _certificates(profile.authorities, profile.key_password))
     elif pins:
         _trust(context, pins)
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -279,8 +285,11 @@ def _trust(context: ssl.SSLContext, certificates: Iterable[x509.Certificate]) ->
     context.load_verify_locations(cadata=_pem(certificates).decode())
 
 
-def _certificates(paths: Iterable[Path]) -> list[x509.Certificate]:
-    return [item for path in paths for item in _loaded(path, load_certificates)]
+def _certificates(paths: Iterable[Path], password: str | None) -> list[x509.Certificate]:
+    secret = password.encode() if password is not None else None
+    return [
+        item for path in paths for item in _loaded(path, lambda data: load_trusted(data, secret))
+    ]
 
 
 def _pem(certificates: Iterable[x509.Certificate]) -> bytes:

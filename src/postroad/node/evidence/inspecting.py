@@ -19,7 +19,7 @@ from postroad.msh.report import report
 from postroad.node.evidence.archive import SIGNATURES
 from postroad.node.evidence.check import Evidence, check_evidence, evidence_facts
 from postroad.node.settings.agreements import load_expectation
-from postroad.security.keys import BareKey, KeyPair, load_certificates, load_opening_keys
+from postroad.security.keys import BareKey, KeyPair, load_opening_keys, load_trusted
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import CHUNK, Content
 from postroad.wire.limits import DEFAULT, Limits
@@ -80,12 +80,13 @@ def inspect(
 
     `source` is the message as bytes, the path of a file, or an open binary file: an HTTP message
     with its headers, a MIME body, an envelope alone, or the zip of an evidence. `trust` are
-    certificates (PEM, DER, a path, or several), `key` opens what is encrypted, `at` is the time as
-    of which certificates are judged (a datetime or ISO 8601; UTC where it has no zone).
+    certificates (PEM, DER, a path, or several), `key` opens what is encrypted, `password` opens
+    key and trust stores, `at` is the time as of which certificates are judged (a datetime or ISO
+    8601; UTC where it has no zone).
     """
     given = [trust] if isinstance(trust, bytes | str | os.PathLike | x509.Certificate) else trust
     tools = Tools(
-        trust=tuple(one for item in given for one in _certificates(item)),
+        trust=tuple(one for item in given for one in _certificates(item, password)),
         keys=_key_pairs(key, password),
         at=moment(at) if at is not None else None,
         expectation=load_expectation(Path(pmode), password=_octets(password)) if pmode else None,
@@ -166,10 +167,10 @@ def _chunks(source: Source) -> Iterator[bytes]:
         yield from iter(lambda: source.read(CHUNK), b"")
 
 
-def _certificates(item: Trusted) -> tuple[x509.Certificate, ...]:
+def _certificates(item: Trusted, password: str | bytes | None) -> tuple[x509.Certificate, ...]:
     if isinstance(item, x509.Certificate):
         return (item,)
-    return load_certificates(_bytes(item))
+    return load_trusted(_bytes(item), _octets(password))
 
 
 def _key_pairs(

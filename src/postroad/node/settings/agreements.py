@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cryptography import x509
 
@@ -15,11 +15,15 @@ from postroad.msh.expectation import Expectation, Material
 from postroad.security.keys import (
     KeyStoreError,
     NamedKeyPair,
-    load_certificates,
     load_key_pairs,
+    load_trusted,
 )
 
 _T = TypeVar("_T")
+_OPENED: Final = (
+    "; what P-Modes name is opened with the password of the keys: keys.password_file or "
+    "keys.password_env of the node, --password-env of a command"
+)
 
 
 class AgreementError(Exception):
@@ -127,7 +131,7 @@ class _Reading:
 
     def certificates(self, folder: Path, names: Iterable[str]) -> list[x509.Certificate]:
         files = [folder / name for name in names]
-        return [one for file in files for one in _once(file, self._certificates, load_certificates)]
+        return [one for file in files for one in _once(file, self._certificates, self._trusted)]
 
     def keys(self, folder: Path, names: Iterable[str]) -> list[NamedKeyPair]:
         files = [folder / name for name in names]
@@ -135,6 +139,9 @@ class _Reading:
 
     def _load_keys(self, data: bytes) -> tuple[NamedKeyPair, ...]:
         return load_key_pairs(data, self._password)
+
+    def _trusted(self, data: bytes) -> tuple[x509.Certificate, ...]:
+        return load_trusted(data, self._password)
 
 
 def _once(
@@ -148,5 +155,6 @@ def _once(
             said = f"{file}, which cannot be read: {reason}; correct the name, or put it there"
             raise _Unusable(said) from None
         except KeyStoreError as error:
-            raise _Unusable(f"{file}, which cannot be used: {error}") from None
+            said = f"{file}, which cannot be used: {error}"
+            raise _Unusable(f"{said}{_OPENED}" if "password" in said else said) from None
     return known[file]

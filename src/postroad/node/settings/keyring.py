@@ -17,9 +17,9 @@ from postroad.security.keys import (
     BareKey,
     KeyPair,
     KeyStoreError,
-    load_certificates,
     load_key_pair,
     load_opening_keys,
+    load_trusted,
 )
 
 _T = TypeVar("_T")
@@ -68,7 +68,7 @@ def load_keyring(config: Config) -> Keyring:
     keyring = Keyring(
         signing,
         tuple(opening),
-        reading.certificates(("trust",), config.trust),
+        reading.certificates(("trust",), config.trust, password),
         reading.token(),
         reading.secret(),
         password,
@@ -201,11 +201,14 @@ class _Reading:
                 f"{file} ({name}) can be read by others on this machine; run: chmod 600 {file}"
             )
 
-    def certificates(self, place: Place, files: Iterable[Path]) -> tuple[x509.Certificate, ...]:
+    def certificates(
+        self, place: Place, files: Iterable[Path], password: bytes | None
+    ) -> tuple[x509.Certificate, ...]:
         """The certificates of several files, each once."""
         found: dict[x509.Certificate, None] = {}
         for index, file in enumerate(files):
-            found.update(dict.fromkeys(self.use((*place, index), file, load_certificates) or ()))
+            read = self.use((*place, index), file, lambda data: load_trusted(data, password))
+            found.update(dict.fromkeys(read or ()))
         return tuple(found)
 
     def password(self) -> bytes | None:
@@ -270,7 +273,8 @@ class _Reading:
 
     def tls(self, place: Place, tls: Tls, password: bytes | None) -> TlsIdentity | None:
         self.private((*place, "key" if tls.key else "certificate"), tls.key or tls.certificate)
-        authorities = self.certificates((*place, "client_authorities"), tls.client_authorities)
+        named = (*place, "client_authorities")
+        authorities = self.certificates(named, tls.client_authorities, password)
         if tls.key is None:
             pair = self.use(
                 (*place, "certificate"),
@@ -278,7 +282,9 @@ class _Reading:
                 lambda data: load_key_pair(data, password),
             )
             return TlsIdentity(pair, authorities) if pair else None
-        chain = self.use((*place, "certificate"), tls.certificate, load_certificates)
+        chain = self.use(
+            (*place, "certificate"), tls.certificate, lambda data: load_trusted(data, password)
+        )
         if chain is None:
             return None
         pair = self.use((*place, "key"), tls.key, lambda data: _pair(chain, data, password))
