@@ -7,10 +7,22 @@ import socket
 
 import pytest
 
+from postroad.transport import http_server
 from postroad.transport.http_body import Receive, Scope, Send, TooLarge, Truncated
 from postroad.transport.http_limits import ServerLimits
 from postroad.transport.http_server import HttpServer, listening_socket
-from tests.transport.wires import Seen, answer, in_loop, line_to, post, run, serving, until
+from tests.transport.wires import (
+    LOOPS,
+    PATIENCE,
+    Seen,
+    answer,
+    in_loop,
+    line_to,
+    post,
+    run,
+    serving,
+    until,
+)
 
 
 async def _is_served(server: HttpServer) -> None:
@@ -276,6 +288,61 @@ async def test_draining_finishes_what_is_under_way_and_accepts_nothing_new() -> 
         assert await busy.closed() == b""
         await draining
         assert server.connections == 0
+
+
+def connected(server: HttpServer, count: int = 1) -> list[socket.socket]:
+    """Clients that are connected, and that nobody has accepted: the loop gets no turn."""
+    return [socket.create_connection((server.host, server.port), PATIENCE) for _ in range(count)]
+
+
+def heard(client: socket.socket) -> bytes:
+    """All that a client hears until its connection is closed; ConnectionError when it is reset."""
+    with client:
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_waits_to_be_accepted_is_served_before_the_server_is_gone(loop: str) -> None:
+    async def scenario() -> None:
+        app = Seen()
+        async with serving(app) as server:
+            clients = connected(server, 60)
+            for client in clients:
+                client.sendall(post(b"hello"))
+            await server.drain(timeout=60)
+            for client in clients:
+                answer = heard(client)
+                assert answer.startswith(b"HTTP/1.1 200 ")
+                assert b"connection: close\r\n" in answer
+            assert len(app.bodies) == len(clients)
+
+    run(scenario(), loop)
+
+
+@in_loop
+async def test_who_was_connected_may_still_begin_a_request_while_draining() -> None:
+    async with serving(Seen()) as server, line_to(server) as accepted:
+        await until(lambda: server.connections == 1)
+        [waiting] = connected(server)
+        draining = asyncio.create_task(server.drain(timeout=60))
+        await asyncio.sleep(0)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(server.host, server.port)
+        accepted.say(post(b"hello"))
+        waiting.sendall(post(b"hello"))
+        assert (await accepted.hear())[0] == 200
+        assert (await asyncio.to_thread(heard, waiting)).startswith(b"HTTP/1.1 200 ")
+        await draining
+
+
+@in_loop
+async def test_who_asks_for_nothing_does_not_keep_a_server_from_its_end() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "LAST_CALL", 0.01)
+        async with serving(Seen()) as server:
+            [silent] = connected(server)
+            await server.drain(timeout=3600)
+            assert heard(silent) == b""
 
 
 @in_loop

@@ -1,6 +1,7 @@
 """TLS in real handshakes: versions and suites as they are asked for, and bad manners."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from postroad.transport.tls import TlsError, client_context, server_context
 from tests import pki
 from tests.transport.handshakes import AES128, FAR_AWAY, Files, refused, reply, secured
 from tests.transport.wires import (
+    LOOPS,
+    PATIENCE,
     Clock,
     Seen,
     in_loop,
@@ -362,3 +365,28 @@ async def test_a_request_over_tls_is_finished_while_draining(files: Files) -> No
             assert status == 200
             assert b"connection: close\r\n" in head
             await draining
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_waits_to_shake_hands_is_served_before_the_server_is_gone(
+    files: Files, loop: str
+) -> None:
+    async def scenario() -> None:
+        context = client_context(files.of_client())
+        async with secured(files.of_server(), Seen()) as server:
+            address = (server.host, server.port)
+            clients = [socket.create_connection(address, PATIENCE) for _ in range(5)]
+            draining = asyncio.create_task(server.drain(timeout=60))
+            asked = (asyncio.to_thread(_asked, context, one, server.host) for one in clients)
+            for answer in await asyncio.gather(*asked):
+                assert answer.startswith(b"HTTP/1.1 200 ")
+            await draining
+            assert server.connections == 0
+
+    run(scenario(), loop)
+
+
+def _asked(context: ssl.SSLContext, client: socket.socket, host: str) -> bytes:
+    with context.wrap_socket(client, server_hostname=host) as secret:
+        secret.sendall(post(b"hello"))
+        return b"".join(iter(lambda: secret.recv(65536), b""))

@@ -129,14 +129,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         state = self.state
-        crowded = state.draining or state.crowded
+        crowded = state.crowded
         super().connection_made(transport)
         state.open.add(self)
         self.extensions["connection"] = {"is_closing": transport.is_closing}
         connection = transport.get_extra_info("ssl_object")
         if connection is not None:
             # Whoever accepted this connection has counted it.
-            crowded = state.draining
+            crowded = False
             self.extensions["tls"] = tls_facts(connection)
             if problem := refusal(connection):
                 logger.info("no TLS connection with %s: %s", self.client, problem)
@@ -284,8 +284,10 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def shutdown(self) -> None:
-        """Finish what is under way, then close."""
+    def shutdown(self, *, patient: bool = False) -> None:
+        """Finish what is under way, then close; `patient`: who is new may still begin a request."""
+        if patient and self.requests == 0:
+            return
         if self.answering:
             self.cycle.default_headers = self.state.closing_headers
             self.cycle.keep_alive = False

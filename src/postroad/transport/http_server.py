@@ -33,6 +33,8 @@ BACKLOG: Final = 2048
 _SWEEP_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.2
 """After an accept that failed, most likely for want of file descriptors."""
+LAST_CALL: Final = 1.0
+"""Seconds for who was connected, and has asked for nothing yet, when the server begins to drain."""
 
 
 def listening_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
@@ -95,6 +97,7 @@ class HttpServer:
             server_header=False,
         )
         self._stop_accepting: Callable[[], object] | None = None
+        self._listening: socket.socket | None = None
         self._watchdog: asyncio.Task[None] | None = None
 
     @property
@@ -114,6 +117,7 @@ class HttpServer:
         sock = self._sock or listening_socket(self.host, self.port)
         name = sock.getsockname()
         self.host, self.port = name[0], name[1]
+        self._listening = sock
         self._state.date(formatdate(usegmt=True).encode())
         loop = asyncio.get_running_loop()
         if self._tls is None:
@@ -137,26 +141,47 @@ class HttpServer:
                 task.cancel()
 
     async def drain(self, timeout: float) -> None:
-        """Accept nothing more, finish what is under way, and close; after `timeout` the rest."""
+        """Accept nothing more, finish what is under way, and close; after `timeout` the rest.
+
+        Who waits to be accepted is connected already, and may have sent its request: it is served.
+        """
         if self._stop_accepting is None:
             return
-        self._stop_accepting()
+        with contextlib.ExitStack() as stack:
+            waiting = None
+            if timeout > 0 and self._listening is not None:
+                # Without a file descriptor for it nobody is waited on, and the end is the same.
+                with contextlib.suppress(OSError):
+                    waiting = stack.enter_context(self._listening.dup())
+            self._listening = None
+            self._stop_accepting()
+            if waiting is not None:
+                self._take_waiting(waiting)
         self._state.draining = True
         # What already lies in the sockets is read before their connections count as idle.
         for _ in range(2):
             await asyncio.sleep(0)
-        for task in tuple(self._state.greeting):
-            task.cancel()
         for connection in tuple(self._state.open):
-            connection.shutdown()
+            connection.shutdown(patient=True)
+        last_call = asyncio.get_running_loop().call_later(LAST_CALL, self._hang_up)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
+                while self._state.greeting:
+                    await asyncio.wait(tuple(self._state.greeting))
                 while self._state.open:
                     self._state.empty.clear()
                     await self._state.empty.wait()
                 while self._state.tasks:
                     await asyncio.wait(self._state.tasks)
+        last_call.cancel()
         await self._end()
+
+    def _hang_up(self) -> None:
+        """Who has not begun a request yet comes too late."""
+        for task in tuple(self._state.greeting):
+            task.cancel()
+        for connection in tuple(self._state.open):
+            connection.shutdown()
 
     async def close(self) -> None:
         """Stop at once, whatever is under way."""
@@ -169,7 +194,7 @@ class HttpServer:
         for connection in tuple(self._state.open):
             connection.transport.abort()
         await asyncio.sleep(0)
-        tasks = set(self._state.tasks)
+        tasks = {*self._state.tasks, *self._state.greeting}
         if self._watchdog is not None:
             tasks.add(self._watchdog)
         for task in tasks:
@@ -196,23 +221,44 @@ class HttpServer:
                 logger.error("a connection could not be accepted: %s", in_one_line(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            if self._state.crowded:
-                accepted.close()
+            self._welcome(accepted)
+
+    def _take_waiting(self, sock: socket.socket) -> None:
+        """Accept all who are connected, and nobody who comes after them."""
+        for _ in range(BACKLOG):
+            try:
+                accepted, _ = sock.accept()
+            except ConnectionAbortedError:
                 continue
-            task = loop.create_task(self._greet(accepted))
-            self._state.greeting[task] = self._clock()
-            task.add_done_callback(self._state.greeting.pop)
+            except OSError:
+                return
+            accepted.setblocking(False)
+            self._welcome(accepted)
+
+    def _welcome(self, accepted: socket.socket) -> None:
+        if self._tls is not None and self._state.crowded:
+            accepted.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._greet(accepted))
+        self._state.greeting[task] = self._clock()
+        task.add_done_callback(self._state.greeting.pop)
 
     async def _greet(self, accepted: socket.socket) -> None:
-        limits = self._state.limits
-        peer = accepted.getpeername()[0]
+        limits, secured = self._state.limits, self._tls is not None
+        try:
+            peer = accepted.getpeername()[0]
+        except OSError:
+            # It went away while it waited.
+            accepted.close()
+            return
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._connection,
                 accepted,
                 ssl=self._tls,
-                ssl_handshake_timeout=limits.header_seconds,
-                ssl_shutdown_timeout=limits.linger_seconds,
+                ssl_handshake_timeout=limits.header_seconds if secured else None,
+                ssl_shutdown_timeout=limits.linger_seconds if secured else None,
             )
         except OSError as error:
-            logger.info("no TLS connection with %s: %s", peer, in_one_line(error))
+            kind = "TLS " if secured else ""
+            logger.info("no %sconnection with %s: %s", kind, peer, in_one_line(error))
