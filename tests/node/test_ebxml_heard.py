@@ -217,7 +217,6 @@ async def test_an_error_that_rides_on_a_payload_is_neither_delivered_nor_answere
     assert {one.error_code for one in outcome.raised} == {"Inconsistent"}
 
 
-@pytest.mark.req("MS098-8.13.4-02", "MS098-8.13.5-03")
 @played
 async def test_an_error_with_a_status_is_not_answered(world: World) -> None:
     buyer = await sent(world)
