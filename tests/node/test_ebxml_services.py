@@ -171,7 +171,6 @@ async def test_a_service_of_the_msh_that_nobody_knows_gets_a_soap_fault(
     assert outcome.delivered == []
 
 
-@pytest.mark.req("MS098-9.2.1-01")
 @played
 async def test_a_ping_with_a_payload_is_inconsistent(world: World) -> None:
     agreed(world)
