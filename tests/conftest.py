@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import spark_classes
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -47,6 +49,9 @@ def _files_in_memory() -> None:
 
 
 _files_in_memory()
+
+if quick := spark_classes.options(PROJECT / "build" / "spark.jsa"):
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", quick)
 
 settings.register_profile(
     "steady",

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from tests.conftest import PROJECT
 from tests.docs.pictures import floors
+from tests.spark_classes import options
 
 ROOMS = (
     "cli",
@@ -195,3 +197,15 @@ def test_conformance_can_be_asked_for_again_when_its_file_is_there(tmp_path: Pat
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "P2" in json.loads(told.read_text())
+
+
+def test_spark_starts_with_an_archive_of_its_classes_only_where_there_is_one(
+    tmp_path: Path,
+) -> None:
+    archive = tmp_path / "a folder" / "spark.jsa"
+    archive.parent.mkdir()
+    assert options(archive) == ""
+    archive.touch()
+    assert options(archive) == "", "Java could not make it"
+    archive.write_bytes(b"classes")
+    assert shlex.split(options(archive)) == [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]

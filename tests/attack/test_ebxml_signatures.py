@@ -150,6 +150,7 @@ def test_a_signature_elsewhere_proves_nothing(before: str) -> None:
     [stray] = envelope.root.iter(f"{{{DS}}}Signature")
     found = verify_ebxml(stray, envelope, MS20, {}, ())
     assert found.valid is False
+    assert (found.certificate, found.companions, found.references) == (None, (), ())
     assert "this one proves nothing" in found.problems[0].detail
 
 

@@ -115,7 +115,6 @@ def test_a_supplier_collects_its_orders(collecting: Pair, pmode: str) -> None:
         assert story[:3] == ["pulled", "received", "delivered"]
 
 
-@pytest.mark.req("P2-6.7.1-01")
 def test_a_sender_pulls_the_receipt_of_what_it_pushed(collecting: Pair) -> None:
     pair = collecting
     sent = pair.seller.run(

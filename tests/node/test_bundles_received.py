@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from lxml import etree
 
 import postroad
 from postroad.msh.answers import error
 from postroad.store.records import Side, State
 from postroad.wire.errors import EbmsError
+from postroad.wire.names import EB3
 from tests.node.bundling import (
     BUNDLING,
     PLAIN,
@@ -29,7 +31,7 @@ CONVERSATIONS: Final = {
 DELIVERED, REJECTED = State.DELIVERED, State.REJECTED
 
 
-@pytest.mark.req("P2-3.1.3-01", "P2-3.1.3-02", "P2-3.2.2-04", "P2-3.8-03", "P2-3.8-04")
+@pytest.mark.req("P2-3.1.3-01", "P2-3.1.3-02", "P2-3.8-03", "P2-3.8-04")
 def test_units_are_received_as_if_each_had_come_alone(tmp_path: Path) -> None:
     async def scenario() -> None:
         bundles = await parties(tmp_path)
@@ -46,6 +48,22 @@ def test_units_are_received_as_if_each_had_come_alone(tmp_path: Path) -> None:
                 lambda reader, name=name: reader.events(name)  # type: ignore[misc]
             )
             assert rows[0].event.envelope == "a"
+
+    run(scenario())
+
+
+@pytest.mark.req("P2-3.2.2-04")
+def test_a_unit_gets_a_receipt_where_its_own_pmode_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        make_parties(tmp_path)
+        silent = {"security": {"send_receipt": {"enabled": False}}, "reception_awareness": False}
+        agree(tmp_path, PLAIN, **silent)
+        agree(tmp_path, SIGNED)
+        bundles = await opened(tmp_path)
+        units = [bundles.unit("a"), bundles.unit("b", pmode=PLAIN), bundles.unit("c")]
+        assert said(await bundles.bundle(*units)) == {"a": "receipt", "c": "receipt"}
+        assert await bundles.inbox() == ["a", "b", "c"]
+        assert await bundles.events("b") == ["received", "delivered"]
 
     run(scenario())
 
@@ -68,6 +86,11 @@ def test_the_example_of_the_specification_to_the_letter(tmp_path: Path) -> None:
             "4": "EBMS:0031",
             "5": "receipt",
         }
+        errors = etree.fromstring(response.body).iter(f"{{{EB3}}}Error")
+        [related] = (one for one in errors if one.get("errorCode") == "EBMS:0031")
+        assert related.get("severity") == "failure"
+        assert related.get("category") == "Processing"
+        assert related.get("shortDescription") == "RelatedMessageFailed"
         assert await bundles.states("1", "2", "4", "5") == [
             DELIVERED,
             DELIVERED,

@@ -93,7 +93,6 @@ async def test_units_that_waited_when_a_node_died_are_sent_by_the_next(
     assert await buyer.work() == {}
 
 
-@pytest.mark.req("P2-3.2.2-08")
 @in_every_store
 @played
 async def test_a_bundle_that_was_being_sent_when_a_node_died_is_sent_again_and_delivered_once(

@@ -206,7 +206,6 @@ async def test_over_a_link_answers_go_from_the_receiver_to_the_sender(world: Wor
         assert one.find("Manifest") == []
 
 
-@pytest.mark.req("RM001-2.2.3-05")
 @pytest.mark.parametrize("number", ["0", "4294967296", "first", "-1"])
 @played
 async def test_a_number_that_no_link_has_is_refused(world: World, number: str) -> None:

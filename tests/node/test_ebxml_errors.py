@@ -208,7 +208,6 @@ async def test_messages_are_delivered_by_their_numbers(world: World) -> None:
     ]
 
 
-@pytest.mark.req("MS098-8.4.8-02")
 @played
 async def test_each_conversation_has_numbers_of_its_own(world: World) -> None:
     world.speak(message_order="Guaranteed", **reliable_terms())
@@ -300,7 +299,6 @@ async def test_a_report_about_what_the_partner_signed_is_signed(world: World, ve
     assert outcome.said.signed
 
 
-@pytest.mark.req("MS098-8.8-04")
 @played
 async def test_a_missing_signature_is_a_security_failure(world: World) -> None:
     seller, (kind, body) = await signed_letter(world)
@@ -310,7 +308,6 @@ async def test_a_missing_signature_is_a_security_failure(world: World) -> None:
     assert ("SecurityFailure", "Error") in [one[:2] for one in outcome.said.errors]
 
 
-@pytest.mark.req("MS098-8.8-04")
 @played
 async def test_the_signature_of_somebody_else_is_a_security_failure(world: World) -> None:
     world.sign_as(BUYER, SELLER)

@@ -205,7 +205,6 @@ async def test_a_notice_that_was_sent_reliably_is_acknowledged(world: World) -> 
     assert (await buyer.story(M)).count("error_received") == 1
 
 
-@pytest.mark.req("MS098-8.13.5-02")
 @played
 async def test_an_error_that_rides_on_a_payload_is_neither_delivered_nor_answered(
     world: World,
@@ -217,7 +216,6 @@ async def test_an_error_that_rides_on_a_payload_is_neither_delivered_nor_answere
     assert {one.error_code for one in outcome.raised} == {"Inconsistent"}
 
 
-@pytest.mark.req("MS098-8.13.4-02", "MS098-8.13.5-03")
 @played
 async def test_an_error_with_a_status_is_not_answered(world: World) -> None:
     buyer = await sent(world)
@@ -290,7 +288,6 @@ async def test_a_message_is_not_its_own_acknowledgment(world: World) -> None:
     assert await buyer.state(M) is State.WAITING
 
 
-@pytest.mark.req("MS098-8.4.6.3-01")
 @played
 async def test_a_message_that_refers_to_itself_is_inconsistent(world: World) -> None:
     """RefToMessageId names an earlier message (8.4.6.3)."""

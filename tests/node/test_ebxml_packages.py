@@ -196,7 +196,7 @@ async def test_a_broken_package_gets_a_soap_fault(
     assert outcome.raised
 
 
-@pytest.mark.req("MS098-7.3.1.1-04", "MS098-8.1.2-04", "MS098-7.5-03")
+@pytest.mark.req("MS098-7.3.1.1-04", "MS098-7.5-03")
 @pytest.mark.parametrize(
     "letter",
     [

@@ -1,10 +1,12 @@
 """What leaves a node that speaks ebXML, read without the product; and what optional things mean."""
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
 
 from postroad.node.base.requests import Request
+from postroad.node.service import Refused
 from tests.node.ebxml_letters import (
     OLD_NS,
     RELIABLY,
@@ -92,6 +94,36 @@ async def test_each_hop_names_its_sender_and_its_receiver(world: World, semantic
     assert newer.text("TraceHeaderList/TraceHeader/Receiver/PartyId")
     assert newer.text("TraceHeaderList/TraceHeader/Sender/Location") == address(BUYER)
     assert newer.text("TraceHeaderList/TraceHeader/Receiver/Location") == address(SELLER)
+
+
+@pytest.mark.req("MS098-8.4.8-02", "MS098-8.4.8-03")
+@played
+async def test_each_conversation_has_numbers_of_its_own_from_zero(world: World) -> None:
+    world.speak(message_order="Guaranteed", **reliable_terms())
+    buyer, _ = await world.both()
+    for name, conversation in (("1", "a"), ("2", "a"), ("3", "b"), ("4", "a"), ("5", "b")):
+        await buyer.send(f"{name}@buyer.example", conversation=conversation)
+    await world.wait(1)
+    found = [read(one.body) for one in world.wire.to(SELLER)]
+    numbers = defaultdict(list)
+    for one in found:
+        place = one.text("MessageHeader/ConversationId")
+        numbers[place].append(one.text("MessageHeader/SequenceNumber"))
+    assert numbers == {"a": ["0", "1", "2"], "b": ["0", "1"]}
+
+
+@pytest.mark.req("MS098-8.4.6.3-01")
+@played
+async def test_a_message_about_an_earlier_one_names_it(world: World) -> None:
+    world.speak(version="0.98b")
+    buyer = await listening(world, BUYER)
+    await buyer.send("1@buyer.example")
+    await buyer.answer("2@buyer.example", ORDERS, to="1@buyer.example")
+    await world.wait(1)
+    found = [read(one.body) for one in world.wire.to(SELLER)]
+    assert [one.data("RefToMessageId") for one in found] == [None, "1@buyer.example"]
+    with pytest.raises(Refused, match="itself"):
+        await buyer.answer("3@buyer.example", ORDERS, to="3@buyer.example")
 
 
 @pytest.mark.req("MS098-8.4.3-02", "MS098-8.4.6.1-01", "MS098-8.4.6.3-02", "RM001-2.1-01")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from datetime import timedelta
+from hashlib import sha256
 from io import BytesIO
 from typing import Any
 
@@ -139,6 +140,11 @@ async def test_the_receipt_of_the_whole_has_the_digests_of_its_parts(
     references = part_references(read_envelope(parse(envelope)), parts)
     assert len(references) == 3
     check_receipt(receipt, sent_message_id=SOURCE, sent_references=references)
+    assert receipt.receipt is not None
+    assert receipt.receipt.non_repudiation is not None
+    told = {one.uri: one.digest_value for one in receipt.receipt.non_repudiation.references}
+    for name, data in zip(names, (DRAWING, b"small"), strict=True):
+        assert told[f"cid:{name}"] == sha256(data).digest()
 
 
 async def places(station: Station, message_id: str) -> list[str]:

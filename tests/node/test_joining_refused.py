@@ -485,7 +485,6 @@ async def test_two_pmodes_of_one_sender_may_use_one_group_id(world: World, kept_
     assert await seller.work() == {}
 
 
-@pytest.mark.req("P2-4.4.2-01")
 @played
 async def test_fragments_are_taken_only_where_splitting_is_agreed(world: World) -> None:
     world.agree()

@@ -75,7 +75,6 @@ async def test_what_came_first_is_pulled_first(world: World) -> None:
     assert {await buyer.state(name) for name in names} == {State.ACKNOWLEDGED}
 
 
-@pytest.mark.req("P2-5.1-07")
 @played
 async def test_an_empty_channel_is_answered_by_a_warning(world: World) -> None:
     collect(world)

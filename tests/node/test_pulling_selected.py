@@ -40,6 +40,7 @@ def party_of(name: str, role: str = "", type: str | None = None) -> Party:
         Selection(conversation_id="other"),
         Selection(properties=(Property("colour", "red"),)),
         Selection(properties=(Property("size", "4"),)),
+        Selection(properties=(Property("width", "7", "cm"),)),
         Selection(properties=(Property("size", "4", "cm"), Property("colour", "red"))),
         Selection(conversation_id="other", service=TRADE, action=ORDERS),
         Selection(
@@ -57,8 +58,9 @@ async def test_the_message_that_fits_is_pulled(
     world.kept_in = kept_in
     collect(world)
     buyer, seller = await world.both()
-    await send(buyer, A, properties=(("colour", "blue", None), ("size", "44", "cm")))
-    red = (("colour", "red", None), ("size", "4", "cm"))
+    blue = (("colour", "blue", None), ("size", "44", "cm"), ("width", "7", "inch"))
+    red = (("colour", "red", None), ("size", "4", "cm"), ("width", "7", "cm"))
+    await send(buyer, A, properties=blue)
     await send(buyer, B, conversation_id="other", ref_to_message_id="first@seller", properties=red)
     assert await selected(buyer, seller, selection) == B
     assert await selected(buyer, seller, selection) is None

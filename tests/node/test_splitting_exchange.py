@@ -58,6 +58,24 @@ def big(world: World) -> list[Posted]:
     return [one for one in world.wire.to(SELLER) if b"MessageFragment" in one.body]
 
 
+@pytest.mark.req("P2-4.4.2-01")
+@played
+async def test_a_message_of_the_same_size_is_split_only_where_its_pmode_says_so(
+    world: World,
+) -> None:
+    agree(world)
+    agree(world, "whole", splitting=splitting(enabled=False))
+    world.agree("unsaid", receipt="callback", retry=RETRY)
+    buyer, seller = await world.both()
+    for name, pmode in (("cut", ORDERS), ("whole", "whole"), ("unsaid", "unsaid")):
+        await buyer.send(f"{name}@buyer", pmode, PAYLOAD)
+    await world.until(5)
+    for name, count in (("cut", 4), ("whole", 0), ("unsaid", 0)):
+        assert len(await fragments(buyer, f"{name}@buyer")) == count
+        assert await payloads(seller, f"{name}@buyer") == [PAYLOAD]
+    assert len(world.wire.to(SELLER)) == 4 + 1 + 1
+
+
 @pytest.mark.req("P2-4.2.2-01", "P2-4.3.1-01", "P2-4.3.1-02", "P2-4.3.1-08", "P2-4.3.1-11")
 @pytest.mark.req("P2-4.3.1-10", "P2-4.3.1-13", "P2-4.4.2-02", "P2-4.4.2-06", "P2-7.4-03")
 @in_every_store

@@ -122,6 +122,7 @@ def headers(draw, dialect):
     numbers = st.builds(SequenceNumber, st.integers(0, 99_999_999)) | st.just(
         SequenceNumber(0, "Reset")
     )
+    own = draw(message_ids)
     return MessageHeader(
         from_party=draw(parties(dialect)),
         to_party=draw(parties(dialect)),
@@ -129,9 +130,9 @@ def headers(draw, dialect):
         conversation_id=draw(texts),
         service=draw(reals),
         action=draw(texts),
-        message_id=draw(message_ids),
+        message_id=own,
         timestamp=draw(times),
-        ref_to_message_id=draw(message_ids),
+        ref_to_message_id=draw(message_ids.filter(lambda other: other != own)),
         time_to_live=draw(_maybe(times)),
         delivery_semantics=delivery,
         message_order_semantics=draw(_maybe(st.sampled_from(orders))) if old else None,

@@ -250,6 +250,16 @@ def test_a_foreign_element_counts_only_if_it_must_be_understood(attribute, expec
     assert not understood.problems
 
 
+def test_a_trace_header_may_have_an_id_and_no_attribute_that_nobody_knows():
+    for attribute in ('id="t"', 'eb:id="t"'):
+        reading = read(spoiled("<eb:TraceHeader>", f"<eb:TraceHeader {attribute}>", whole()))
+        assert told(reading) == []
+    place = f"{HEADER}/eb:TraceHeaderList/eb:TraceHeader"
+    assert problems("<eb:TraceHeader>", '<eb:TraceHeader colour="red">', whole()) == [
+        ("OtherXml", "warning", place)
+    ]
+
+
 def test_foreign_elements_are_kept_as_they_are():
     text = '<x:a xmlns:x="urn:x"><x:b c="d"></x:b></x:a>'
     extension = Extension("{urn:x}a", text)

@@ -180,6 +180,12 @@ def test_a_service_without_a_type_is_a_uri():
     assert find(tree, "//eb:Service/@eb:type") == "example"
 
 
+@req("MS098-8.4.6.3-01")
+def test_a_message_does_not_refer_to_itself():
+    own = header().message_id
+    refused(message(header=header(ref_to_message_id=own)), "an earlier message")
+
+
 @req("MS098-8.4.4-02")
 @pytest.mark.parametrize("rest", ["", "Orders"])
 def test_services_of_the_specification_are_for_mshs_alone(rest):

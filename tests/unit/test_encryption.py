@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, x25519
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.keywrap import aes_key_unwrap
+from cryptography.hazmat.primitives.keywrap import aes_key_unwrap, aes_key_wrap
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 from lxml import etree
 
@@ -161,11 +161,11 @@ def _octets(root: etree._Element, *names: str) -> bytes:
     return base64.b64decode(find(root, *names).text or "")
 
 
-def _hkdf_sha256(secret: bytes, salt: bytes, size: int) -> bytes:
+def _hkdf_sha256(secret: bytes, salt: bytes, size: int, info: bytes = b"") -> bytes:
     """RFC 5869 in four lines; one block is enough for what is asked here."""
     assert size <= 32
     extracted = hmac.digest(salt, secret, "sha256")
-    return hmac.digest(extracted, b"\x01", "sha256")[:size]
+    return hmac.digest(extracted, info + b"\x01", "sha256")[:size]
 
 
 def _assert_plain(key: bytes, sent: Secured) -> None:
@@ -204,6 +204,23 @@ def test_x25519_with_hkdf_opens_by_hand() -> None:
     _assert_plain(aes_key_unwrap(wrapping, wrapped), sent)
 
 
+def test_the_info_of_an_hkdf_goes_into_the_key() -> None:
+    sent = sealed(to_x25519())
+    root, private = parse(sent.envelope), recipient("x25519").private_key
+    assert isinstance(private, x25519.X25519PrivateKey)
+    public = load_der_public_key(_octets(root, "OriginatorKeyInfo", "DEREncodedKeyValue"))
+    assert isinstance(public, x25519.X25519PublicKey)
+    secret, salt = private.exchange(public), _octets(root, "Salt")
+    value = find(root, "EncryptedKey", "CipherValue")
+    key = aes_key_unwrap(_hkdf_sha256(secret, salt, 16), base64.b64decode(value.text or ""))
+    info = etree.Element(f"{{{DSIG_MORE_2021}}}Info")
+    info.text = base64.b64encode(b"what it is for").decode()
+    find(root, "Salt").addnext(info)
+    other = _hkdf_sha256(secret, salt, 16, b"what it is for")
+    value.text = base64.b64encode(aes_key_wrap(other, key)).decode()
+    assert_open(opened(etree.tostring(root), [recipient("x25519")], attachments=sent.attachments))
+
+
 def test_ecdh_with_concat_kdf_opens_by_hand() -> None:
     pair = recipient("p256")
     sent = sealed(
@@ -229,6 +246,37 @@ def test_ecdh_with_concat_kdf_opens_by_hand() -> None:
     wrapping = hashlib.sha256((1).to_bytes(4) + secret + other).digest()
     wrapped = _octets(root, "EncryptedKey", "CipherValue")
     _assert_plain(aes_key_unwrap(wrapping, wrapped), sent)
+
+
+def test_all_that_a_sender_says_of_a_concat_kdf_goes_into_the_key_in_its_order() -> None:
+    pair = recipient("p256")
+    sent = sealed(
+        Encryption(
+            pair.certificate, key=alg.ECDH_ES, derivation=alg.CONCAT_KDF, wrap=XENC + "kw-aes256"
+        )
+    )
+    root, private = parse(sent.envelope), pair.private_key
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    public = ec.EllipticCurvePublicKey.from_encoded_point(
+        ec.SECP256R1(), _octets(root, "ECKeyValue", "PublicKey")
+    )
+    secret = private.exchange(ec.ECDH(), public)
+    usual = hashlib.sha256((1).to_bytes(4) + secret + bytes(3)).digest()
+    value = find(root, "EncryptedKey", "CipherValue")
+    key = aes_key_unwrap(usual, base64.b64decode(value.text or ""))
+    # XML Encryption 1.1, 5.4.1: OtherInfo is these five, one after the other.
+    info = {
+        "AlgorithmID": b"algorithm",
+        "PartyUInfo": b"sender",
+        "PartyVInfo": b"recipient",
+        "SuppPubInfo": b"public",
+        "SuppPrivInfo": b"private",
+    }
+    for name, said in reversed(info.items()):
+        find(root, "ConcatKDFParams").set(name, "00" + said.hex())
+    other = hashlib.sha256((1).to_bytes(4) + secret + b"".join(info.values())).digest()
+    value.text = base64.b64encode(aes_key_wrap(other, key)).decode()
+    assert_open(opened(etree.tostring(root), [pair], attachments=sent.attachments))
 
 
 def test_a_message_made_by_hand_with_an_oaep_label_and_listed_data_opens() -> None:

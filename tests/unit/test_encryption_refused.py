@@ -131,8 +131,15 @@ def test_a_message_for_somebody_else_is_told_with_the_name() -> None:
 
 
 def test_without_any_key_an_encrypted_message_is_no_failure() -> None:
-    for form in (TokenReference.BINARY_SECURITY_TOKEN, TokenReference.THUMBPRINT):
+    for form, said in (
+        (
+            TokenReference.BINARY_SECURITY_TOKEN,
+            "it is encrypted for CN=recipient rsa,O=Postroad Tests,C=NL, whose key was not given",
+        ),
+        (TokenReference.THUMBPRINT, "it is encrypted, and no key to open it was given"),
+    ):
         result = opened(sealed(replace(to_rsa(), reference=form)), [])
+        assert result.details == [said]
         assert result.decryption.present
         assert not result.decryption.decrypted
         assert {p.severity for p in result.decryption.problems} == {Severity.WARNING}
@@ -146,6 +153,7 @@ def _changed(change: Callable[[etree._Element], None], encryption: Encryption | 
     result = opened(etree.tostring(root), pairs, attachments=sent.attachments)
     assert result.decryption.decrypted is False
     assert result.codes == {"EBMS:0102"}
+    assert all(problem.location for problem in result.decryption.problems), "where it is"
     return "; ".join(result.details)
 
 
@@ -160,7 +168,7 @@ def _set(value: str, attribute: str, *names: str) -> Callable[[etree._Element], 
         (_set("file:///a", "URI", "CipherReference"), "no attachment of this message"),
         (_set("cid:other@a", "URI", "CipherReference"), "no attachment of this message"),
         (_set("", "URI", "CipherReference"), "no attachment of this message"),
-        (_set(COMPLETE, "Type", "EncryptedData"), "is not supported"),
+        (_set(COMPLETE, "Type", "EncryptedData"), f"encrypted as {COMPLETE!r} is not supported"),
         (_set(XENC + "Content", "Type", "EncryptedData"), "is not supported"),
         (_set("urn:x", "Algorithm", "Transforms", "Transform"), "transforms"),
         (_set("urn:x", "Algorithm", "EncryptedData", "EncryptionMethod"), "not supported"),
@@ -256,7 +264,7 @@ def test_encrypted_data_in_another_place_is_reported_and_left_closed() -> None:
     aside = etree.SubElement(body, "{urn:aside}aside")
     aside.append(body[0])
     result = opened(etree.tostring(root), [recipient()])
-    assert any("not expected here" in detail for detail in result.details)
+    assert "EncryptedData is not expected here and was not opened" in result.details
     assert not result.decryption.decrypted
     assert result.decryption.present
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs7,
     pkcs12,
 )
+from cryptography.x509.oid import NameOID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -109,6 +110,22 @@ def test_several_pem_keys_are_named_by_their_common_names() -> None:
     assert _same(load_key_pair(data, alias="Bob"), BOB)
 
 
+def test_keys_without_common_names_are_named_by_their_places() -> None:
+    nameless = [
+        issue(ROOT, "", label=label, subject=x509.Name([x509.NameAttribute(NameOID.TITLE, label)]))
+        for label in ("first", "second")
+    ]
+    data = b"".join(map(pem, nameless))
+    assert [named.alias for named in load_key_pairs(data)] == ["1", "2"]
+    assert _same(load_key_pair(data, alias="2"), nameless[1])
+
+
+def test_a_pem_block_of_a_kind_that_nobody_knows_is_passed_over() -> None:
+    other = "-----BEGIN SCHLÜSSEL-----\nAAAA\n-----END SCHLÜSSEL-----\n".encode()
+    assert _same(load_key_pair(other + pem(ALICE)), ALICE)
+    assert load_certificates(other + pem_certificates(BOB.certificate)) == (BOB.certificate,)
+
+
 def test_a_windows_file_with_its_line_ends_and_mark_is_read() -> None:
     data = b"\xef\xbb\xbf" + pem(ALICE).replace(b"\n", b"\r\n")
     assert _same(load_key_pair(data), ALICE)
@@ -138,7 +155,8 @@ def test_a_missing_password_is_said(data: bytes) -> None:
     ],
 )
 def test_a_file_without_a_key_is_said(data: bytes) -> None:
-    with pytest.raises(KeyStoreError, match="there is no private key inside"):
+    said = "^there is no private key inside; use the file that was made when the certificate was re"
+    with pytest.raises(KeyStoreError, match=said):
         load_key_pair(data)
 
 
@@ -495,7 +513,8 @@ def test_a_jks_with_keys_only_gives_their_certificates() -> None:
 
 
 def test_a_wrong_jks_password_is_said() -> None:
-    with pytest.raises(KeyStoreError, match="password is wrong or the file is damaged"):
+    said = "password is wrong or the file is damaged; check it with keytool -list -keystore FILE"
+    with pytest.raises(KeyStoreError, match=said):
         load_key_pair(STORE, b"wrong", "alice")
 
 

@@ -319,6 +319,9 @@ def test_what_the_next_one_refused_stays_refused() -> None:
     assert told.header.message_type is MessageType.ERROR
     _, actions = link_receiver.receive(state, came(5), FORWARDING, Onward.OPEN)
     assert [type(each) for each in actions] == [Discard, ErrorMessage]
+    [again] = answers(actions)
+    assert isinstance(again, ErrorMessage)
+    assert again.detail == "the next Receiver refused it"
 
 
 def test_refusals_are_forgotten_with_their_message_ids() -> None:

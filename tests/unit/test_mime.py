@@ -249,9 +249,10 @@ class TestFindingTheBoundary:
         assert package.content_type.get("boundary") == "b"
         assert package.problems == ()
 
-    def test_a_dump_may_be_indented(self) -> None:
-        body = b"--b\n   Content-Type: text/xml\n\n<e/>\n   --b\n   Content-ID: p\n\nx\n   --b--\n"
-        package = read(body, None)
+    @pytest.mark.parametrize("blanks", [b" ", b"\t", b"   "])
+    def test_a_dump_may_be_indented(self, blanks: bytes) -> None:
+        lines = b"--b\n>Content-Type: text/xml\n\n<e/>\n>--b\n>Content-ID: p\n\nx\n>--b--\n"
+        package = read(lines.replace(b"\n>", b"\n" + blanks), None)
         assert [data_of(part) for part in package.parts] == [b"<e/>", b"x"]
         assert only_problem(package).severity is Severity.WARNING
 

@@ -122,7 +122,6 @@ def test_a_number_is_not_given_again_when_another_followed_it() -> None:
     assert withdraw(Numbering(), given[0]) == Numbering()
 
 
-@pytest.mark.req("MS098-8.4.8-02")
 def test_each_conversation_and_each_sender_has_numbers_of_its_own() -> None:
     streams = [Stream(conversation, msh) for conversation in "ab" for msh in ("buyer", "seller")]
     numberings = dict.fromkeys(streams, Numbering())

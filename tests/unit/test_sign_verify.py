@@ -23,10 +23,13 @@ from postroad.security.algorithms import (
     Scheme,
 )
 from postroad.security.attachments import Attachment
+from postroad.security.secure import secure
+from postroad.security.sign import Signing, sign
 from postroad.security.tokens import TokenReference
 from postroad.security.verify import missing_coverage, security_headers, signatures
 from postroad.wire.content import BytesContent
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.limits import Limits
 from postroad.wire.names import DS, DSIG_MORE_2001, S12, WSSE
 from postroad.wire.soap import SoapVersion, read_envelope
 from postroad.wire.xml import parse
@@ -34,12 +37,14 @@ from tests import pki
 from tests.changing import replace
 from tests.naming import short
 from tests.unit.signing import (
+    ALICE,
     ATTACHMENTS,
     BRAINPOOL,
     CA,
     DRAWING,
     LIFETIME,
     NOTE,
+    ORDER_XML,
     certified,
     check,
     details,
@@ -394,6 +399,26 @@ def test_an_xml_attachment_that_is_not_well_formed_cannot_be_signed() -> None:
     with pytest.raises(EbmsError) as caught:
         signed(attachments=[bad])
     assert caught.value.location == "cid:bad@a"
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (Limits(canonical_xml_bytes=len(ORDER_XML) - 1), "too large to canonicalise"),
+        (Limits(canonical_xml_elements=1), "more than 1 elements and comments"),
+    ],
+    ids=["bytes", "elements"],
+)
+def test_an_xml_attachment_beyond_the_limits_is_not_signed(limits: Limits, said: str) -> None:
+    [order] = (one for one in ATTACHMENTS if one.content_id == "order@a")
+    how = Signing(ALICE, ECDSA_SHA256)
+    with pytest.raises(EbmsError, match=said) as caught:
+        sign([], [order], how, limits=limits)
+    assert caught.value.location == "cid:order@a"
+    with pytest.raises(EbmsError, match=said):
+        secure(SoapVersion.SOAP_12, [], [order], signing=how, limits=limits)
+    enough = Limits(canonical_xml_bytes=len(ORDER_XML), canonical_xml_elements=2)
+    assert sign([], [order], how, limits=enough).references == sign([], [order], how).references
 
 
 def test_an_xml_attachment_that_is_not_well_formed_holds_as_it_is_with_a_warning() -> None:

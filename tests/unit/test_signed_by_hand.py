@@ -211,7 +211,9 @@ def test_a_transform_that_could_hide_something_is_not_accepted(transforms: str) 
 @pytest.mark.parametrize("transform", [COMPLETE_TRANSFORM, EXC_C14N])
 def test_an_attachment_takes_the_content_transform_only(transform: str) -> None:
     sent = by_hand(_reference("cid:drawing@a", DRAWING, _transform(transform)))
-    assert check(sent, ATTACHMENTS).broken == {"cid:drawing@a"}
+    refused = check(sent, ATTACHMENTS)
+    assert refused.broken == {"cid:drawing@a"}
+    assert [one.content_id for one in refused.verification.references] == ["drawing@a"]
     good = by_hand(_reference("cid:drawing@a", DRAWING, _transform(CONTENT_TRANSFORM)))
     assert check(good, ATTACHMENTS).verification.covers_attachment("drawing@a")
 

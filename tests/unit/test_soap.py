@@ -183,6 +183,11 @@ def test_a_value_in_the_body_never_loses_the_namespace_of_its_prefix():
     assert xml.canonical(envelope.body) == body.encode()
 
 
+def test_comments_beside_such_a_value_do_not_matter():
+    content = '<!-- a --><doc xmlns:x="urn:x"><!-- b --><a>x:1</a><b t="x:2"/></doc>'
+    assert soap.value_namespaces(content) == {"x": "urn:x"}
+
+
 def test_a_prefix_with_two_meanings_in_values_cannot_be_sent_in_a_body():
     content = '<d><a xmlns:p="urn:1" t="p:x"/><a xmlns:p="urn:2" t="p:x"/></d>'
     with pytest.raises(ValueError, match="urn:1 and for urn:2"):

@@ -253,6 +253,7 @@ ALICE_TOKEN: Final = binary(der(ALICE.certificate))
         ("", key_identifier(b"\1" * 20, THUMBPRINT)),
         ("", key_identifier(b"\1" * 20, SUBJECT_KEY_IDENTIFIER)),
         ("", key_identifier(b"\1" * 20, "urn:x:unknown")),
+        ("", "<ds:X509Data><ds:X509SKI>*</ds:X509SKI></ds:X509Data>"),
         ("", "<ds:X509Data/>"),
         ("", "<ds:X509Data><ds:X509SubjectName>CN=alice</ds:X509SubjectName></ds:X509Data>"),
         ("", issuer_serial("", 5)),
@@ -286,6 +287,7 @@ ALICE_TOKEN: Final = binary(der(ALICE.certificate))
         "an unknown thumbprint",
         "an unknown key identifier",
         "a key identifier of an unknown type",
+        "a key identifier that is not base64",
         "empty X509Data",
         "a subject name",
         "an empty issuer",
@@ -299,6 +301,15 @@ def test_what_does_not_name_one_certificate_is_refused(token: str, key_info: str
     assert caught.value.code == "EBMS:0101"
     assert caught.value.detail
     assert caught.value.location
+
+
+def test_a_certificate_that_is_not_known_is_told_with_what_to_do() -> None:
+    with pytest.raises(EbmsError) as caught:
+        resolve("", issuer_serial("CN=nobody", 5))
+    assert caught.value.detail == (
+        "the certificate is not in the message and not known here (issuer CN=nobody, serial 5); "
+        "give it as a trusted certificate"
+    )
 
 
 def test_an_embedding_of_nothing_is_told_by_its_name() -> None:

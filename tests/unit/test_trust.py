@@ -243,6 +243,13 @@ def test_a_weak_digest_below_the_root_is_refused_by_name() -> None:
     assert "its issuer CN=Weak,O=Postroad Tests,C=NL: its signature is made with SHA-1" in sentence
 
 
+def test_a_digest_that_nobody_knows_is_refused() -> None:
+    known, unknown = bytes.fromhex("06082a8648ce3d040302"), bytes.fromhex("06082a8648ce3d04037f")
+    data = issue(ROOT, "odd").certificate.public_bytes(Encoding.DER).replace(known, unknown)
+    odd = KeyPair(issue(ROOT, "odd").private_key, x509.load_der_x509_certificate(data))
+    assert "its signature is made with an unknown digest" in refusal(TRUST, odd)
+
+
 def test_the_digest_of_a_root_does_not_matter() -> None:
     old = authority("Old Root", key="rsa", label="CA with rsa", digest="sha1")
     assert Trust((old.certificate,)).verify(issue(old, "new").certificate, (), NOW)

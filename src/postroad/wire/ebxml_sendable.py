@@ -152,9 +152,14 @@ def _check_languages(descriptions: Sequence[Description]) -> None:
 
 
 def _check_references(message: EbxmlMessage) -> None:
-    """A message about another one says which. [MS098-8.4.6.3-03] [MS098-8.4.6.3-04]"""
+    """A message about another one says which.
+
+    [MS098-8.4.6.3-01] [MS098-8.4.6.3-03] [MS098-8.4.6.3-04]
+    """
     dialect, kind = message.dialect, kind_of(message)
     receipt = message.acknowledgment
+    if message.header.ref_to_message_id == message.header.message_id:
+        raise ValueError("RefToMessageId names an earlier message, not the message itself")
     if message.header.ref_to_message_id is not None:
         return
     inside = receipt is not None and receipt.ref_to_message_id is not None
