@@ -4,11 +4,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from postroad.pipeline import lake as lakes
+from postroad.pipeline import lake_formats
+from postroad.pipeline.keys import KeySet, keys
 from postroad.pipeline.lake import Change, Lake, LakeError
+from postroad.pipeline.picking import ByKey
+from postroad.pipeline.schema import FINDINGS
 
 MONDAY, TUESDAY = "2026-03-02", "2026-03-03"
 
@@ -119,6 +124,79 @@ def test_another_query_counts_its_batches_anew(lake: Lake) -> None:
     assert lake.begin(0, query="another") is not None
 
 
+def three_files(lake: Lake) -> None:
+    """On Monday, one of each commit."""
+    for number, said in enumerate((["a", "b"], ["c"], ["d"])):
+        change = begun(lake, number)
+        change.add("findings", rows(lake.spark, *((MONDAY, subject) for subject in said)))
+        change.commit()
+
+
+def files(lake: Lake) -> set[str]:
+    return set(lake.format.files("findings", lake.days("findings")))
+
+
+def of(*subjects: str) -> KeySet:
+    return KeySet.of(pa.chunked_array([keys(pa.array(subjects))]))
+
+
+def test_rows_are_taken_out_of_their_files_and_other_files_stay(lake: Lake) -> None:
+    three_files(lake)
+    before = files(lake)
+    change = begun(lake, 3)
+    change.add("findings", rows(lake.spark, (MONDAY, "a")))
+    change.remove("findings", [MONDAY, TUESDAY], "subject", of("a", "c", "x"))
+    assert change.days("findings") == [MONDAY]
+    assert sorted(row.subject for row in change.kept("findings", [MONDAY]).collect()) == ["b", "d"]
+    found = change.find("findings", ByKey("subject", of("a", "b", "c", "d")), FINDINGS.schema)
+    assert sorted(row.subject for row in found.collect()) == ["b", "d"]
+    assert sorted(row.subject for row in change.read("findings", [MONDAY]).collect()) == [
+        *("a", "b", "d")
+    ]
+    assert content(lake) == ["a", "b", "c", "d"]
+    change.commit()
+    assert content(lake) == ["a", "b", "d"]
+    assert len(before & files(lake)) == 1
+    assert len(files(lake)) == 3
+
+
+def test_a_day_of_which_every_row_is_taken_is_empty(lake: Lake) -> None:
+    three_files(lake)
+    change = begun(lake, 3)
+    change.remove("findings", [MONDAY], "subject", of("a", "b", "c", "d"))
+    change.commit()
+    assert content(lake) == []
+    assert lake.days("findings") == []
+
+
+def test_days_of_many_small_files_are_put_together(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_files(lake)
+    monkeypatch.setattr(lake_formats, "CROWD", 3)
+    change = begun(lake, 3)
+    change.remove("findings", [MONDAY], "subject", of("a"))
+    assert change.days("findings") == [MONDAY]
+    assert all(not one.replaced for one in change._of("findings")), "none of them is small"
+    monkeypatch.setattr(lake_formats, "FEW", 1)
+    again = begun(lake, 3)
+    again.remove("findings", [MONDAY], "subject", of("a"))
+    again.commit()
+    assert content(lake) == ["b", "c", "d"]
+
+
+def test_found_are_the_rows_of_a_day_with_the_ids_that_are_asked_for_there(lake: Lake) -> None:
+    change = begun(lake, 0)
+    change.add("findings", rows(lake.spark, (MONDAY, "a"), (MONDAY, "b"), (TUESDAY, "a")))
+    change.commit()
+    asked = {MONDAY: of("b"), TUESDAY: of("a", "b")}
+    choice = ByKey("subject", asked)
+    change = begun(lake, 1)
+    found = change.find("findings", choice, FINDINGS.schema, "subject", dates=asked)
+    assert found.columns == ["subject", "date"]
+    assert sorted(map(tuple, found.collect())) == [("a", TUESDAY), ("b", MONDAY)]
+
+
 POINTS = (
     *("staged findings", "staged", "intended", "landed findings", "done", "intent removed"),
     "cleaned",
@@ -133,16 +211,22 @@ def breaking_at(point: str) -> Callable[[str], None]:
     return reached
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["replaced", "removed"])
 @pytest.mark.parametrize("point", POINTS)
 def test_broken_off_anywhere_and_begun_again_the_table_is_the_same(
-    lake: Lake, point: str, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, point: str, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = begun(lake, 0)
-    first.add("findings", rows(lake.spark, (MONDAY, "a"), (TUESDAY, "b")))
+    first.add("findings", rows(lake.spark, (MONDAY, "a"), (TUESDAY, "b"), (TUESDAY, "a")))
     first.commit()
 
     def second(change: Change) -> None:
-        change.replace("findings", rows(lake.spark, (MONDAY, "c")), [MONDAY])
+        if whole:
+            change.replace("findings", rows(lake.spark, (MONDAY, "c")), [MONDAY])
+            change.replace("findings", rows(lake.spark, (TUESDAY, "b")), [TUESDAY])
+        else:
+            change.add("findings", rows(lake.spark, (MONDAY, "c")))
+            change.remove("findings", [MONDAY, TUESDAY], "subject", of("a"))
         change.set("reach", 2)
         change.commit()
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from postroad.pipeline import parcels
 from postroad.pipeline.facts import key, packed
 from postroad.pipeline.folding import FEW, READ, fold
-from postroad.pipeline.keys import keys
+from postroad.pipeline.keys import KeySet, keys
 from postroad.store.journal_columns import COLUMNS
 from tests.pipeline.journals import side_by_side
 from tests.pipeline.nasty import nasty
@@ -28,6 +28,21 @@ def test_keys_of_a_slice_are_those_of_its_rows() -> None:
     texts = pa.array(TEXTS)
     assert keys(texts.slice(4, 4)).to_pylist() == keys(texts).to_pylist()[4:8]
     assert keys(texts.slice(0, 0)).to_pylist() == []
+
+
+def test_a_set_of_keys_holds_ids_as_texts_and_as_numbers() -> None:
+    ids = pa.array(["a", "b", None, "a", "c"])
+    some = KeySet.of(pa.chunked_array([keys(pa.array(["c", "a", None]))]))
+    held = [True, False, False, True, True]
+    assert list(some.holds(ids)) == held
+    assert list(some.holds(ids.dictionary_encode())) == held
+    assert list(some.holds(keys(ids))) == held
+    assert len(some) == 2
+    assert not KeySet().holds(ids).any()
+    assert not some.holds(ids.slice(0, 0)).any()
+    rest = some - KeySet.of(pa.chunked_array([keys(pa.array(["a", "b"]))]))
+    assert list(rest.holds(ids)) == [False, False, False, False, True]
+    assert list((rest | some).holds(ids)) == held
 
 
 @pytest.mark.parametrize("few", FEW)
@@ -56,8 +71,7 @@ def test_events_that_were_read_in_another_zone_travel_with_the_others() -> None:
     abroad = events.set_column(events.schema.get_field_index("at"), "at", elsewhere)
     batches = [*packed(events.slice(0, 50).to_batches(), shares=1)]
     batches += packed(abroad.slice(50).to_batches(), shares=1)
-    found = parcels.unpack(batches)
-    assert found is not None
+    (found,) = parcels.unpacked(batches)
     assert _facts(found) == _facts(events)
 
 
@@ -83,8 +97,7 @@ def _shares(events: pa.Table, shares: int = 3) -> list[pa.Table]:
     for batch in packed(events.to_batches(40), shares=shares):
         for place, share in enumerate(batch["share"].to_pylist()):
             sent.setdefault(share, []).append(batch.slice(place, 1))
-    opened = [parcels.unpack(batches) for batches in sent.values()]
-    return [share for share in opened if share is not None]
+    return [share for batches in sent.values() for share in parcels.unpacked(batches)]
 
 
 def _gathered(events: pa.Table) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from postroad.pipeline import lake as lakes
 from postroad.pipeline import lake_formats, tables
 from postroad.pipeline import update as updates
 from postroad.pipeline.covering import Covering, retirements, stretches
@@ -28,18 +29,28 @@ JOURNALS: Final = 60
 SEEDS: Final = range(20 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1)
 
 
+@pytest.mark.parametrize("crowded", [False, True], ids=["file by file", "day by day"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_lake_that_grew_equals_one_that_was_made_at_once(
-    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    tmp_path: Path,
+    seed: int,
+    crowded: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """New events come in any order; some again, some with other content, which retracts them.
 
-    One file of a day is many here: each run puts it together with its own. Then another grace
-    judges all days anew. What is folded at a time is little: no share has all.
+    Rows that change are taken out of their files; or these are not known, one file of a day is
+    many, and each run puts the day together. Then another grace judges all days anew. What is
+    folded at a time is little: no share has all.
     """
-    monkeypatch.setattr(lake_formats, "CROWD", 1)
+    if crowded:
+        monkeypatch.setattr(lake_formats, "CROWD", 1)
+        monkeypatch.setattr(lake_formats, "FEW", 1)
+        monkeypatch.setattr(lake_formats.Parquet, "paths", lambda *_: None)
     monkeypatch.setattr(updates, "_ROWS", 150)
     shares = _noted_shares(monkeypatch)
+    copied = _noted_copies(monkeypatch)
     random = Random(seed)
     some = range(1000 * seed, 1000 * seed + JOURNALS)
     events = side_by_side({str(one): nasty(one) for one in some})
@@ -54,6 +65,7 @@ def test_a_lake_that_grew_equals_one_that_was_made_at_once(
 
     assert len(shares) == 2
     assert min(shares) > 2
+    assert bool(copied) != crowded
     kept = lake.read("events").drop(DATE).cache()
     assert 0 < kept.count() < len(events)
     known = facts(kept).cache()
@@ -88,6 +100,19 @@ def _noted_shares(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return made(facts, shares)
 
     monkeypatch.setattr(tables, "conversations", noting)
+    return noted
+
+
+def _noted_copies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files out of which rows were taken."""
+    made, noted = lakes.copy_without, list[str]()
+
+    def noting(*given: Any) -> dict[str, str | None]:
+        copies = made(*given)
+        noted.extend(copies)
+        return copies
+
+    monkeypatch.setattr(lakes, "copy_without", noting)
     return noted
 
 

@@ -1,6 +1,6 @@
 """Rows on their way into Parquet files, one for each day."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +18,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _DAY: Final = 86_400_000_000
-_OPEN: Final = 40
+_OPEN: Final = 120
 """So many days are written side by side."""
 _WAITING: Final = 2 * ROW_GROUP
 """So many rows of all days wait at most."""
+MANY: Final = frozenset({"message_id", "conversation_id", "ref_to_message_id", "detail", "subject"})
+"""Texts that have many values where a row is one of a message."""
+
+
+def texts(schema: pa.Schema) -> Iterator[str]:
+    """The columns of texts, as Parquet names them."""
+    for one in schema:
+        yield from _texts(one.name, one.type)
+
+
+def _texts(name: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for one in kind:
+            yield from _texts(f"{name}.{one.name}", one.type)
+    elif pa.types.is_list(kind):
+        yield from _texts(f"{name}.list.element", kind.value_type)
+    elif pa.types.is_string(kind) or pa.types.is_dictionary(kind):
+        yield name
 
 
 def by_day(rows: Any, column: str) -> Iterator[tuple[str, Any]]:
@@ -51,6 +69,11 @@ def _written(
     yield files(days.names)
 
 
+def day_of(file: str) -> str:
+    """The day under which a file lies."""
+    return file.rsplit("/", 2)[-2].removeprefix(f"{DATE}=")
+
+
 def attempt() -> int:
     """The number of this attempt to do some task of Spark: no other has the same."""
     from pyspark import TaskContext
@@ -66,10 +89,13 @@ def files(names: list[str]) -> pa.RecordBatch:
 
 
 @contextmanager
-def writing(place: Place, mark: str) -> "Iterator[Days]":
-    """Files that are there when all is done, and after an error not; no other may have the mark."""
+def writing(place: Place, mark: str, *, many: Set[str] = MANY) -> "Iterator[Days]":
+    """Files that are there when all is done, and after an error not; no other may have the mark.
+
+    Texts other than `many` are written as numbers and a list of these.
+    """
     with ExitStack() as opened:
-        days = Days(place, mark, opened)
+        days = Days(place, mark, opened, many)
         yield days
         days.flush()
 
@@ -77,8 +103,9 @@ def writing(place: Place, mark: str) -> "Iterator[Days]":
 class Days:
     """The files of some days below a folder. What is added waits until it makes a row group."""
 
-    def __init__(self, place: Place, mark: str, opened: ExitStack) -> None:
+    def __init__(self, place: Place, mark: str, opened: ExitStack, many: Set[str] = MANY) -> None:
         self.names: list[str] = []
+        self._many = many
         self._place = place
         self._mark = mark
         self._opened = opened
@@ -105,7 +132,11 @@ class Days:
                 self._writers = {}
             name = f"{DATE}={date}/part-{self._mark}-{len(self.names)}.parquet"
             file = self._opened.enter_context(self._place.writing(name))
-            writer = pq.ParquetWriter(file, schema, compression="zstd")
+            # Texts are read back as such, also where they came as numbers and a list of these.
+            few = [name for name in texts(schema) if self._many.isdisjoint(name.split("."))]
+            writer = pq.ParquetWriter(
+                file, schema, compression="zstd", use_dictionary=few, store_schema=False
+            )
             self._writers[date] = self._opened.enter_context(writer)
             self.names.append(name)
         return self._writers[date]

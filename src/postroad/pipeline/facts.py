@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postroad.pipeline.folding import READ, TIME, fold
-from postroad.pipeline.parcels import PARCEL, gathered, pack, shares_of, unpack
+from postroad.pipeline.parcels import PARCEL, gathered, pack, shares_of, unpacked
 from postroad.store.journal_columns import RECEIVING, SENDING
 
 _SIDE: Final = """
@@ -52,7 +52,7 @@ SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 def facts(events: DataFrame) -> DataFrame:
     """One row for each message that the events name: `SCHEMA`."""
-    shares = shares_of(events)
+    shares = shares_of(events.sparkSession)
     return gathered(of_events(events, shares), shares).mapInArrow(_folded, SCHEMA)
 
 
@@ -87,7 +87,7 @@ def _slim(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _folded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if (events := unpack(batches)) is not None:
+    for events in unpacked(batches):
         yield from fold(events).to_batches()
 
 

@@ -58,16 +58,18 @@ _OURS: Final = {SENDING: (1 << 30) - 1, RECEIVING: (1 << 58) - (1 << 30)}
 _HOUR: Final = 3_600_000_000
 _FAR: Final = np.iinfo(np.int64).max
 
-_OF_A_SIDE: Final = (
+OF_A_SIDE: Final = (
     "kind", "party", "from_party", "to_party", "service", "action", "conversation_id", "pmode",
     "protocol", "bytes",
 )  # fmt: skip
-_OF_ALL: Final = (
+"""Of these a side has the first value that one of its events has."""
+OF_ALL: Final = (
     "kind", "conversation_id", "ref_to_message_id", "from_party", "to_party", "sequence_number"
 )  # fmt: skip
+"""Of these a message has the first value that any of its events has."""
 READ: Final = (
     "message_id", "at", "node", "epoch", "seq", "event", "side", "signal_id", "envelope",
-    "wire_bytes", "peer", "severity", "detail", *dict.fromkeys((*_OF_ALL, *_OF_A_SIDE)),
+    "wire_bytes", "peer", "severity", "detail", *dict.fromkeys((*OF_ALL, *OF_A_SIDE)),
 )  # fmt: skip
 """The columns of events that are needed."""
 FEW: Final = (
@@ -77,7 +79,7 @@ FEW: Final = (
 """Those of them that have few values."""
 
 TIME: Final = pa.timestamp("us", tz="UTC")
-_SIDE: Final = {name: pa.string() for name in _OF_A_SIDE} | {
+_SIDE: Final = {name: pa.string() for name in OF_A_SIDE} | {
     "bytes": pa.int64(),
     "several": pa.bool_(),
 }
@@ -124,7 +126,7 @@ _KEYS: Final = {
 SCHEMA: Final = pa.schema(
     {
         "message_id": pa.string(),
-        **{name: pa.string() for name in _OF_ALL},
+        **{name: pa.string() for name in OF_ALL},
         **_counts("sequence_number", "out_of_order"),
         **_times("noted_at", "until_at", "first_at", "last_at"),
         SENDING: pa.struct(_SENDING),
@@ -146,7 +148,7 @@ def fold(rows: pa.Table) -> pa.Table:
     alive = ~events.any(_bits(SENDING, "purged") | _bits(RECEIVING, "purged") | _PURGED_BY_RELAYS)
     columns = {
         "message_id": events.ids,
-        **{name: events.first(name) for name in _OF_ALL},
+        **{name: events.first(name) for name in OF_ALL},
         "out_of_order": events.count(_bits(RECEIVING, "out_of_order")),
         "noted_at": _time(events.at[events.starts]),
         "until_at": _time(events.at[events.ends]),
@@ -330,7 +332,7 @@ def _of_receiving(events: _Events) -> dict[str, pa.Array]:
 def _of_side(events: _Events, side: str, times: Mapping[str, int]) -> dict[str, pa.Array]:
     ours = events.any(_OURS[side])
     return {
-        **{name: events.first(name, ours) for name in _OF_A_SIDE},
+        **{name: events.first(name, ours) for name in OF_A_SIDE},
         "several": events.several(side),
         **{name: events.earliest(events.any(bits)) for name, bits in times.items()},
     }

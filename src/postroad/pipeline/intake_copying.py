@@ -52,7 +52,8 @@ def _shares(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 
 
 def _write(segments: Sequence[Segment], place: Place) -> list[str]:
-    with writing(place, uuid.uuid4().hex) as days:
+    # The events of a message all name it.
+    with writing(place, uuid.uuid4().hex, many=frozenset()) as days:
         for segment in segments:
             for batch in _batches(segment.path):
                 for date, rows in by_day(batch, "at"):

@@ -1,5 +1,8 @@
 """Ids as numbers: XXH64 as Spark's `xxhash64` has it, for whole columns of Arrow."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +29,62 @@ def keys(ids: pa.Array) -> pa.Array:
     numbers = hashed(ids).view(np.int64)
     missing = ids.is_null().to_numpy(zero_copy_only=False) if ids.null_count else None
     return pa.array(numbers, mask=missing)
+
+
+@dataclass(frozen=True)
+class KeySet:
+    """Some ids, each by its number. Ids of the same number are in it together, or none of them."""
+
+    numbers: Any = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Sorted, each once."""
+
+    @staticmethod
+    def of(*columns: pa.ChunkedArray) -> "KeySet":
+        """Of columns of numbers; what is null is none."""
+        return KeySet.union(np.asarray(column.drop_null()) for column in columns)
+
+    @staticmethod
+    def union(parts: Iterable[Any]) -> "KeySet":
+        found = [np.asarray(part, dtype=np.int64) for part in parts]
+        return KeySet(np.unique(np.concatenate(found))) if found else KeySet()
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __or__(self, other: "KeySet") -> "KeySet":
+        return KeySet(np.union1d(self.numbers, other.numbers))
+
+    def __and__(self, other: "KeySet") -> "KeySet":
+        return KeySet(np.intersect1d(self.numbers, other.numbers, assume_unique=True))
+
+    def __sub__(self, other: "KeySet") -> "KeySet":
+        return KeySet(np.setdiff1d(self.numbers, other.numbers, assume_unique=True))
+
+    def holds(self, ids: pa.Array) -> Any:
+        """Of each id, text or number, whether it is one of these."""
+        if pa.types.is_integer(ids.type):
+            return self._hold(ids)
+        # The events of a message all name it: each name is looked up once.
+        coded = ids.dictionary_encode()
+        among = np.append(self._hold(keys(coded.dictionary)), False)
+        return among[np.asarray(coded.indices.fill_null(len(coded.dictionary)))]
+
+    def _hold(self, numbers: pa.Array) -> Any:
+        if not len(self.numbers):
+            return np.zeros(len(numbers), dtype=bool)
+        wanted = np.asarray(numbers.fill_null(0))
+        held = self._ends[wanted & (len(self._ends) - 1)] & np.asarray(numbers.is_valid())
+        few = wanted[held]
+        place = np.searchsorted(self.numbers, few)
+        held[held] = self.numbers[np.minimum(place, len(self.numbers) - 1)] == few
+        return held
+
+    @cached_property
+    def _ends(self) -> Any:
+        """Whether one of these ends with such bits: most others are known by that at once."""
+        ends = np.zeros(1 << (8 * len(self.numbers)).bit_length(), dtype=bool)
+        ends[self.numbers & (len(ends) - 1)] = True
+        return ends
 
 
 def hashed(ids: pa.Array) -> Words:

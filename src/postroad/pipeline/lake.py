@@ -9,7 +9,7 @@ throws staging without an intent away. So a commit happened when, and only when,
 import itertools
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from postroad.pipeline import daily
+from postroad.pipeline.daily import day_of
+from postroad.pipeline.keys import KeySet
 from postroad.pipeline.lake_formats import FORMATS, Format, NoFormat, nothing
+from postroad.pipeline.picking import Choice, copy_without, left_rows, picked, picked_rows
 from postroad.pipeline.schema import DATE, FINDINGS, TABLES
 from postroad.store.places import Place
 
@@ -49,6 +52,11 @@ class Landing(msgspec.Struct, frozen=True):
     """The days that hold nothing else afterwards."""
     old: tuple[str, ...] = ()
     """What lies there now, below the lake, and goes."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether nothing of the table goes for it."""
+        return not self.replaced and not self.old
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -206,6 +214,28 @@ class Change:
         """The whole content of these days; a day without rows becomes empty."""
         self._stage(table, rows, tuple(sorted(set(dates))))
 
+    def remove(
+        self,
+        table: str,
+        dates: Collection[str],
+        by: str,
+        gone: KeySet,
+        schema: "StructType | None" = None,
+    ) -> None:
+        """The rows of these days whose id is among `gone` go; what is added stays.
+
+        Only files that have such rows are written anew, and days that lie in many small files.
+        """
+        days = set(self.lake.days(table)).intersection(dates)
+        whole = {day for day in days if self.lake.format.crowded(table, day)}
+        if (files := self.lake.format.paths(table, days - whole)) is None:
+            whole = days if gone else set()
+        elif files and gone:
+            self._copy_without(table, files, by, gone)
+        if whole:
+            rows = self.lake.read(table, whole, schema)
+            self.replace(table, left_rows(rows, by, gone), whole)
+
     def set(self, name: str, value: Any) -> None:
         """A small value of plain JSON, for `Lake.state`."""
         self._state[name] = value
@@ -214,29 +244,61 @@ class Change:
         """The days that this change touches: has rows for, or replaces."""
         touched: set[str] = set()
         for landing in self._of(table):
-            touched.update(landing.replaced, (_day_of(file) for file in landing.files))
+            files = (*landing.files, *landing.old)
+            touched.update(landing.replaced, (day_of(file) for file in files))
         return sorted(touched)
 
     def added(self, table: str, schema: "StructType | None" = None) -> "DataFrame":
         """The rows that were added so far, read from where they wait."""
-        added = [one for one in self._of(table) if not one.replaced]
-        return self._together(self._waiting(added, table, schema), table, schema)
+        return self._together(self._waiting(self._adding(table), table, schema), table, schema)
 
     def added_files(self, table: str) -> list[str]:
         """The Parquet files of these."""
-        added = [one for one in self._of(table) if not one.replaced]
-        return [f"{self.lake.url}/{one.staged}/{file}" for one in added for file in one.files]
+        return self._staged(self._adding(table))
+
+    def kept(
+        self, table: str, dates: Iterable[str], schema: "StructType | None" = None
+    ) -> "DataFrame":
+        """The rows of these days that were there before and stay."""
+        wanted = set(dates)
+        frames = self._waiting(self._changing(table), table, schema, wanted)
+        days = self._days_left(table, wanted)
+        if not self.lake.format.has(table, days):
+            return self._together(frames, table, schema)
+        files = self._files_left(table, days)
+        if files is None or not any(landing.old for landing in self._of(table)):
+            frames.append(self.lake.read(table, days, schema))
+        elif files:
+            frames.append(self._parquet(files, f"{self.lake.url}/{table}", table, schema))
+        return self._together(frames, table, schema)
+
+    def find(
+        self,
+        table: str,
+        choice: Choice,
+        schema: "StructType",
+        *columns: str,
+        dates: Iterable[str] | None = None,
+    ) -> "DataFrame":
+        """Some of the rows of these days, or of all, that were there before and stay.
+
+        They have all columns of `schema`, or those that are given, and their day.
+        """
+        wanted = set(self.lake.days(table) if dates is None else dates)
+        files = self._files_left(table, self._days_left(table, wanted))
+        names = [*(columns or schema.names), DATE]
+        if files is None:
+            return picked_rows(self.kept(table, wanted, schema), choice).select(*names)
+        files += self._staged(self._changing(table), wanted)
+        return picked(self.lake.spark, files, some_of(dated(schema), names), choice)
 
     def read(
         self, table: str, dates: Iterable[str], schema: "StructType | None" = None
     ) -> "DataFrame":
         """The rows of these days as they will be after the commit."""
         wanted = set(dates)
-        before = wanted.difference(*(landing.replaced for landing in self._of(table)))
-        frames = self._waiting(self._of(table), table, schema, wanted)
-        if self.lake.format.has(table, before):
-            frames.append(self.lake.read(table, before, schema))
-        return self._together(frames, table, schema)
+        added = self._waiting(self._adding(table), table, schema, wanted)
+        return reduce(lambda a, b: a.unionByName(b), added, self.kept(table, wanted, schema))
 
     def commit(self) -> None:
         """Make it all hold. After an error the next `begin` finds out whether it does."""
@@ -244,7 +306,8 @@ class Change:
         lake = self.lake
         landings = tuple(
             msgspec.structs.replace(
-                one, old=tuple(lake.format.files(one.table, one.replaced)) if one.replaced else ()
+                one,
+                old=tuple(lake.format.files(one.table, one.replaced)) if one.replaced else one.old,
             )
             # What is added stays, though its day is replaced.
             for one in sorted(self._landings, key=lambda one: not one.replaced)
@@ -261,6 +324,25 @@ class Change:
     def _of(self, table: str) -> list[Landing]:
         return [landing for landing in self._landings if landing.table == table]
 
+    def _adding(self, table: str) -> list[Landing]:
+        return [landing for landing in self._of(table) if landing.adds]
+
+    def _changing(self, table: str) -> list[Landing]:
+        """Those with what is left of rows that are there."""
+        return [landing for landing in self._of(table) if not landing.adds]
+
+    def _days_left(self, table: str, wanted: Collection[str]) -> Set[str]:
+        """Those that are not replaced as a whole."""
+        return set(wanted).difference(*(landing.replaced for landing in self._of(table)))
+
+    def _files_left(self, table: str, days: Collection[str]) -> list[str] | None:
+        """The files of these days that stay as they are; None: they are not ours to know."""
+        files = self.lake.format.paths(table, days)
+        if files is None:
+            return None
+        gone = {f"{self.lake.url}/{old}" for landing in self._of(table) for old in landing.old}
+        return [file for file in files if file not in gone]
+
     def _stage(self, table: str, rows: "DataFrame", dates: Sequence[str]) -> None:
         self._stage_files(table, lambda place: daily.write(rows, place, self._id), dates)
 
@@ -268,14 +350,30 @@ class Change:
         self, table: str, write: Callable[[Place], list[str]], dates: Sequence[str]
     ) -> None:
         """What a task of Spark wrote that failed lies there too, and is not among the files."""
-        staged = f"{_STAGING}/{self._id}/{next(self._count)}-{table}"
+        staged = self._folder(table)
         with told(self.lake.url):
-            files = tuple(sorted(write(Place(self.lake.place.fs, self.lake.place.path(staged)))))
-        strangers = {_day_of(file) for file in files} - set(dates) if dates else set()
+            files = write(Place(self.lake.place.fs, self.lake.place.path(staged)))
+        strangers = {day_of(file) for file in files} - set(dates) if dates else set()
         if strangers:
             raise ValueError(f"rows of {sorted(strangers)} among those to replace {dates}")
-        self._landings.append(Landing(table, staged, files, tuple(dates)))
-        reached(f"staged {table}")
+        self._land(Landing(table, staged, tuple(sorted(files)), tuple(dates)))
+
+    def _copy_without(self, table: str, files: list[str], by: str, gone: KeySet) -> None:
+        staged = self._folder(table)
+        place = Place(self.lake.place.fs, self.lake.place.path(staged))
+        with told(self.lake.url):
+            copies = copy_without(self.lake.spark, files, by, gone, place, self._id)
+        if copies:
+            made = sorted(copy for copy in copies.values() if copy is not None)
+            old = sorted(file.removeprefix(f"{self.lake.url}/") for file in copies)
+            self._land(Landing(table, staged, tuple(made), (), tuple(old)))
+
+    def _folder(self, table: str) -> str:
+        return f"{_STAGING}/{self._id}/{next(self._count)}-{table}"
+
+    def _land(self, landing: Landing) -> None:
+        self._landings.append(landing)
+        reached(f"staged {landing.table}")
 
     def _waiting(
         self,
@@ -287,16 +385,24 @@ class Change:
         """The staged rows of all days, or of those that are wanted."""
         frames = []
         for landing in landings:
-            folder = f"{self.lake.url}/{landing.staged}"
-            paths = [
-                f"{folder}/{file}"
-                for file in landing.files
-                if wanted is None or _day_of(file) in wanted
-            ]
-            if paths:
-                reader = self.lake.spark.read.schema(dated(schema or schema_of(table)))
-                frames.append(reader.option("basePath", folder).parquet(*paths))
+            if files := self._staged([landing], wanted):
+                folder = f"{self.lake.url}/{landing.staged}"
+                frames.append(self._parquet(files, folder, table, schema))
         return frames
+
+    def _staged(self, landings: list[Landing], wanted: Collection[str] | None = None) -> list[str]:
+        return [
+            f"{self.lake.url}/{landing.staged}/{file}"
+            for landing in landings
+            for file in landing.files
+            if wanted is None or day_of(file) in wanted
+        ]
+
+    def _parquet(
+        self, files: list[str], folder: str, table: str, schema: "StructType | None"
+    ) -> "DataFrame":
+        reader = self.lake.spark.read.schema(dated(schema or schema_of(table)))
+        return reader.option("basePath", folder).parquet(*files)
 
     def _together(
         self, frames: "list[DataFrame]", table: str, schema: "StructType | None"
@@ -344,13 +450,15 @@ def schema_of(table: str) -> "StructType":
     raise ValueError(f"the schema of {table} is not known here: give it")
 
 
+def some_of(schema: "StructType", names: Collection[str]) -> "StructType":
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in schema.fields if field.name in names])
+
+
 def dated(schema: "StructType") -> "StructType":
     from pyspark.sql.types import StringType, StructField, StructType
 
     if DATE in schema.names:
         return schema
     return StructType([*schema.fields, StructField(DATE, StringType())])
-
-
-def _day_of(file: str) -> str:
-    return file.split("/", 1)[0].removeprefix(f"{DATE}=")

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from postroad.pipeline.daily import day_of
 from postroad.pipeline.schema import DATE
 from postroad.store.places import Place
 
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SMALL: Final = 16 * 1024 * 1024
+FEW: Final = 64
+"""A file is small that has fewer bytes than that, and less than such a part of its day."""
 CROWD: Final = 32
-"""So many files of a day that are smaller than that are too many."""
+"""So many small files of a day are too many."""
 
 
 class NoFormat(Exception):
@@ -53,6 +56,10 @@ class Format(Protocol):
 
     def files(self, table: str, dates: Iterable[str]) -> list[str]:
         """What a replacement of these days has to remove, below the lake."""
+        ...
+
+    def paths(self, table: str, dates: Iterable[str]) -> list[str] | None:
+        """The files in which these days lie; None where the format alone knows that."""
         ...
 
     def crowded(self, table: str, date: str) -> bool:
@@ -97,19 +104,24 @@ class Parquet:
             for path in self._listed(f"{table}/{DATE}={day}")
         ]
 
+    def paths(self, table: str, dates: Iterable[str]) -> list[str] | None:
+        names = self.files(table, sorted(dates))
+        return [f"{self._url}/{name}" for name in names if "/." not in name]
+
     def crowded(self, table: str, date: str) -> bool:
         path = self._place.path(f"{table}/{DATE}={date}")
         if not self._place.fs.exists(path):
             return False
         sizes = [found["size"] for found in self._place.fs.ls(path, detail=True)]
-        return len([size for size in sizes if size < SMALL]) >= CROWD
+        small = min(SMALL, sum(sizes) // FEW)
+        return len([size for size in sizes if size <= small]) >= CROWD
 
     def land(self, commit: str, landing: Landing) -> None:
         for file in landing.files:
             self._move(f"{landing.staged}/{file}", f"{landing.table}/{file}")
         for name in landing.old:
             self._place.remove(name)
-        for day in landing.replaced:
+        for day in {*landing.replaced, *map(day_of, landing.old)}:
             if not self._listed(f"{landing.table}/{DATE}={day}"):
                 self._remove_folder(f"{landing.table}/{DATE}={day}")
 
@@ -172,6 +184,9 @@ class _Kept:
 
     def files(self, table: str, dates: Iterable[str]) -> list[str]:
         return []
+
+    def paths(self, table: str, dates: Iterable[str]) -> list[str] | None:
+        return None
 
     def crowded(self, table: str, date: str) -> bool:
         return False

@@ -6,6 +6,8 @@ ids, and many rows of that share in the form of Arrow.
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,12 +16,14 @@ import pyarrow as pa
 from postroad.pipeline.keys import hashed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 PARCEL: Final = "share int, rows binary"
 _PARCEL: Final = pa.schema({"share": pa.int32(), "rows": pa.binary()})
 _ROWS: Final = 1 << 17
 """About so many rows are sorted into shares at a time."""
+_AFTER_EACH_OTHER: Final = 10
+"""A task has at most about so many shares. It holds one at a time, and writes one file of all."""
 _FEW: Final = 1 << 10
 """A column of fewer values travels as a list of these, and numbers."""
 
@@ -30,15 +34,19 @@ def parcels(rows: "DataFrame", by: str, shares: int) -> "DataFrame":
 
 
 def gathered(parcels: "DataFrame", shares: int) -> "DataFrame":
-    """All parcels of a share in one partition."""
+    """All parcels of a share in one partition, share by share."""
     from pyspark.sql import functions as F
 
-    return parcels.repartitionById(shares, F.col("share"))
+    tasks = min(shares, max(shares_of(parcels.sparkSession), shares // _AFTER_EACH_OTHER))
+    if tasks == shares:
+        return parcels.repartitionById(tasks, F.col("share"))
+    apart = parcels.repartitionById(tasks, F.col("share") % tasks)
+    return apart.sortWithinPartitions("share")
 
 
-def shares_of(rows: "DataFrame") -> int:
-    """As many as the session has partitions of a shuffle. Each is held in memory as a whole."""
-    return int(str(rows.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+def shares_of(spark: "SparkSession") -> int:
+    """As many as the session has partitions of a shuffle."""
+    return int(str(spark.conf.get("spark.sql.shuffle.partitions")))
 
 
 def pack(batches: Iterable[pa.RecordBatch], by: str, shares: int) -> Iterator[pa.RecordBatch]:
@@ -55,11 +63,18 @@ def pack(batches: Iterable[pa.RecordBatch], by: str, shares: int) -> Iterator[pa
         yield _packed(pa.Table.from_batches(waiting), by, shares)
 
 
-def unpack(parcels: Iterable[pa.RecordBatch]) -> pa.Table | None:
-    """The rows of all these parcels; None where there is none."""
-    found = [_read(parcel) for batch in parcels for parcel in batch["rows"]]
-    if not found:
-        return None
+def unpacked(parcels: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of each share; the parcels of a share follow each other."""
+    for _, found in groupby(_each(parcels), key=itemgetter(0)):
+        yield _together([_read(parcel) for _, parcel in found])
+
+
+def _each(parcels: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.BinaryScalar]]:
+    for batch in parcels:
+        yield from zip(batch["share"].to_pylist(), batch["rows"], strict=True)
+
+
+def _together(found: list[pa.Table]) -> pa.Table:
     if any(table.schema != found[0].schema for table in found):
         found = [_plain(table, 0) for table in found]
     return pa.concat_tables(found).unify_dictionaries()

@@ -134,6 +134,8 @@ def _of_driver(master: str, memory: str | None) -> dict[str, str]:
     }
     if cores := _local_cores(master):
         settings["spark.sql.shuffle.partitions"] = str(4 * cores)
+        # Files of this machine are listed at once: a job for that takes longer.
+        settings["spark.sql.sources.parallelPartitionDiscovery.threshold"] = "100000"
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
     return settings

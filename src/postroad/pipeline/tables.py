@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from postroad.pipeline import conversing, schema
 from postroad.pipeline.covering import AROUND, Covering, Gap, covers, gaps, retirements, stretches
 from postroad.pipeline.facts import day, facts, hour
-from postroad.pipeline.parcels import gathered, parcels, shares_of, unpack
+from postroad.pipeline.parcels import gathered, parcels, shares_of, unpacked
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 
 GRACE: Final = timedelta(days=1)
@@ -131,7 +131,7 @@ def hops(facts: DataFrame) -> DataFrame:
 
 def conversations(facts: DataFrame, shares: int | None = None) -> DataFrame:
     """One row per conversation; `facts` has its messages and all that refer to them."""
-    count = shares or shares_of(facts)
+    count = shares or shares_of(facts.sparkSession)
     said = "kind = 'message' AND conversation_id IS NOT NULL"
     asked = facts.where(f"ref_to_message_id IS NOT NULL OR ({said})").selectExpr(
         "coalesce(ref_to_message_id, message_id) AS id",
@@ -158,12 +158,30 @@ def conversations(facts: DataFrame, shares: int | None = None) -> DataFrame:
 def _each_share(
     fold: Callable[[pa.Table], pa.Table], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    if (rows := unpack(batches)) is not None:
+    for rows in unpacked(batches):
         yield from fold(rows).to_batches()
 
 
 def partners(facts: DataFrame) -> DataFrame:
     """One row per partner and hour in which anything happened."""
+    of_hour = (
+        _with_partners(facts)
+        .groupBy("partner", "hour")
+        .agg(
+            F.count("outcome").alias("sent"),
+            F.count_if(F.expr("outcome = 'acknowledged'")).alias("acknowledged"),
+            F.count_if(F.expr("outcome IN ('failed', 'expired')")).alias("failed"),
+            F.count_if(F.expr("outcome = 'in_doubt'")).alias("in_doubt"),
+            *(F.sum(name).alias(name) for name in ("retries", "duplicates", "errors")),
+            F.percentile("ms", F.array(*map(F.lit, _PERCENTILES.values()))).alias("quantiles"),
+        )
+    )
+    quantiles = {name: F.col("quantiles")[place] for place, name in enumerate(_PERCENTILES)}
+    return of_hour.withColumns(quantiles).select(schema.PARTNERS.names)
+
+
+def _with_partners(facts: DataFrame) -> DataFrame:
+    """A row for each message that was sent, and for each hour in which something went wrong."""
     ours = facts.where("kind = 'message'")
     sent = ours.where("sending.first_sent_at IS NOT NULL").select(
         F.col("sending.to_party").alias("partner"),
@@ -183,21 +201,7 @@ def partners(facts: DataFrame) -> DataFrame:
         "trouble.duplicates",
         "trouble.errors",
     )
-    of_hour = (
-        sent.unionAll(troubled)
-        .where("partner IS NOT NULL")
-        .groupBy("partner", "hour")
-        .agg(
-            F.count("outcome").alias("sent"),
-            F.count_if(F.expr("outcome = 'acknowledged'")).alias("acknowledged"),
-            F.count_if(F.expr("outcome IN ('failed', 'expired')")).alias("failed"),
-            F.count_if(F.expr("outcome = 'in_doubt'")).alias("in_doubt"),
-            *(F.sum(name).alias(name) for name in ("retries", "duplicates", "errors")),
-            F.percentile("ms", F.array(*map(F.lit, _PERCENTILES.values()))).alias("quantiles"),
-        )
-    )
-    quantiles = {name: F.col("quantiles")[place] for place, name in enumerate(_PERCENTILES)}
-    return of_hour.withColumns(quantiles).select(schema.PARTNERS.names)
+    return sent.unionAll(troubled).where("partner IS NOT NULL")
 
 
 def packing(facts: DataFrame) -> DataFrame:
@@ -356,14 +360,23 @@ def fact_findings(facts: DataFrame) -> DataFrame:
     return several.unionByName(_clock_findings(facts))
 
 
+def troubled_days(facts: DataFrame) -> DataFrame:
+    """The days of those messages of which findings may tell."""
+    several = F.expr("coalesce(sending.several, false) OR coalesce(receiving.several, false)")
+    return facts.where(several | (_early() > CLOCK.total_seconds())).select(*_day(facts))
+
+
+def _early() -> Column:
+    """By how many seconds a message came before it was sent."""
+    sent, came = F.unix_micros("sending.first_sent_at"), F.unix_micros("receiving.received_at")
+    return (sent - came) / F.lit(1e6)
+
+
 def _clock_findings(facts: DataFrame) -> DataFrame:
     """Pairs of parties and days where messages came before they were sent."""
-    early = (
-        F.unix_micros("sending.first_sent_at") - F.unix_micros("receiving.received_at")
-    ) / F.lit(1e6)
     found = facts.select(
         F.col("sending.party").alias("party"), F.col("receiving.party").alias("other"),
-        "receiving.received_at", day(F.col("noted_at")).alias("day"), early.alias("early"),
+        "receiving.received_at", day(F.col("noted_at")).alias("day"), _early().alias("early"),
         *_day(facts),
     ).where(F.col("early") > CLOCK.total_seconds())  # fmt: skip
     pairs = found.groupBy("party", "other", "day", *_day(facts)).agg(
