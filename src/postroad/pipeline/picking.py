@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Task = Callable[[str], Iterator[pa.RecordBatch]]
 """What one file becomes."""
+_ALONE: Final = 1
+"""Arrow reads texts in structs as numbers and a list of these in one row group only."""
 _LONG: Final = 4
 """To begin a task takes longer than to look into a file: so many less than a shuffle has."""
 
@@ -172,13 +174,13 @@ class Stretch:
         return self.reader.read_row_groups(self.groups, names, use_threads=False)
 
 
-def stretches(reader: pq.ParquetFile) -> Iterator[Stretch]:
-    """The row groups of a file, some small ones together."""
+def stretches(reader: pq.ParquetFile, most: int = ROW_GROUP) -> Iterator[Stretch]:
+    """The row groups of a file, small ones together up to so many rows."""
     some: list[int] = []
     rows = 0
     for group in range(reader.num_row_groups):
         count = reader.metadata.row_group(group).num_rows
-        if some and rows + count > ROW_GROUP:
+        if some and rows + count > most:
             yield Stretch(reader, some)
             some, rows = [], 0
         some.append(group)
@@ -220,7 +222,7 @@ def _sorted_out(
 
 def _copied(file: str, *, choice: Choice, place: Place, mark: str) -> Iterator[pa.RecordBatch]:
     with opened(file) as reader:
-        masks = [_mask(stretch, file, choice) for stretch in stretches(reader)]
+        masks = [_mask(stretch, file, choice) for stretch in stretches(reader, _ALONE)]
         names = texts(reader.schema_arrow)
         few = [name for name in names if MANY.isdisjoint(name.split("."))]
     if not any(mask.any() for mask in masks):
@@ -228,7 +230,7 @@ def _copied(file: str, *, choice: Choice, place: Place, mark: str) -> Iterator[p
     with opened(file, few) as reader:
         name = f"{mark}-{attempt()}-{uuid.uuid4().hex[:8]}"
         with writing(place, name) as days:
-            for stretch, mask in zip(stretches(reader), masks, strict=True):
+            for stretch, mask in zip(stretches(reader, _ALONE), masks, strict=True):
                 for batch in stretch.read().filter(pa.array(~mask)).to_batches(ROW_GROUP):
                     days.add(day_of(file), batch)
     copy = days.names[0] if days.names else None
