@@ -27,7 +27,7 @@ def test_a_short_storm_loses_and_doubles_nothing(capsys: pytest.CaptureFixture[s
     assert tally["delivered"] >= tally["acknowledged"] + tally["settled"] > 100
     assert tally["kills"]["sender"] > 0
     assert tally["kills"]["receiver"] > 0
-    assert sum(tally["faults"].values()) > 20
+    assert sum(tally["faults"].values()) > 5, "how many depends on how often is sent again"
     assert tally["bundled"] > 10
     assert tally["resent"] > 0
     assert tally["duplicates_filtered"] > 0
