@@ -38,12 +38,12 @@ def write(
 ) -> tuple[list[str], list[str]]:
     """Write the facts of these events below a folder, in daily partitions; the files.
 
-    Those of messages that are to be kept `apart` lie in files of their own, told by their URL.
+    Those of messages that are to be kept `apart` lie in files of their own, told by themselves.
     """
     task = partial(_written, place=place, mark=uuid.uuid4().hex, apart=apart or KeySet())
     written = gathered(parcels, shares).mapInArrow(task, "file string, apart boolean").collect()
     return [name for name, other in written if not other], [
-        place.fs.unstrip_protocol(place.path(name)) for name, other in written if other
+        name for name, other in written if other
     ]
 
 

@@ -140,7 +140,8 @@ class _Update:
 
         def write(place: Place) -> list[str]:
             files, kept = fact_files.write(parcels, self._shares(), place, apart)
-            others.extend(kept)
+            folder = self.lake.url + place.root.removeprefix(self.lake.place.root)
+            others.extend(f"{folder}/{name}" for name in kept)
             return files
 
         self.change.add_files(FACTS, write)
