@@ -181,6 +181,7 @@ def test_days_of_many_small_files_are_put_together(
     monkeypatch.setattr(lake_formats, "FEW", 1)
     again = begun(lake, 3)
     again.remove("findings", [MONDAY], "subject", of("a"))
+    assert [one.replaced for one in again._of("findings")] == [(MONDAY,)]
     again.commit()
     assert content(lake) == ["b", "c", "d"]
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,8 +42,6 @@ class _Sent:
     columns = ("sending.party",)
 
     def mask(self, rows: Any, day: str | None) -> Any:
-        import numpy as np
-
         return np.asarray(rows["sending"].is_valid())
 
 

@@ -26,10 +26,10 @@ MANY: Final = frozenset({"message_id", "conversation_id", "ref_to_message_id", "
 """Texts that have many values where a row is one of a message."""
 
 
-def texts(schema: pa.Schema) -> Iterator[str]:
-    """The columns of texts, as Parquet names them."""
-    for one in schema:
-        yield from _texts(one.name, one.type)
+def of_few(schema: pa.Schema, many: Set[str] = MANY) -> list[str]:
+    """The columns of texts but for these, as Parquet names them."""
+    names = (name for one in schema for name in _texts(one.name, one.type))
+    return [name for name in names if many.isdisjoint(name.split("."))]
 
 
 def _texts(name: str, kind: pa.DataType) -> Iterator[str]:
@@ -133,7 +133,7 @@ class Days:
             name = f"{DATE}={date}/part-{self._mark}-{len(self.names)}.parquet"
             file = self._opened.enter_context(self._place.writing(name))
             # Texts are read back as such, also where they came as numbers and a list of these.
-            few = [name for name in texts(schema) if self._many.isdisjoint(name.split("."))]
+            few = of_few(schema, self._many)
             writer = pq.ParquetWriter(
                 file, schema, compression="zstd", use_dictionary=few, store_schema=False
             )

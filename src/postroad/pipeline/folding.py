@@ -55,7 +55,7 @@ _OWN: Final = 15
 """Added to sent and resent: in an envelope of its own."""
 _OURS: Final = {SENDING: (1 << 30) - 1, RECEIVING: (1 << 58) - (1 << 30)}
 """The bits of a side."""
-_HOUR: Final = 3_600_000_000
+HOUR: Final = 3_600_000_000
 _FAR: Final = np.iinfo(np.int64).max
 
 OF_A_SIDE: Final = (
@@ -358,7 +358,7 @@ def _troubles(events: _Events) -> pa.Array:
     places = np.flatnonzero(events.any(of[SENDING] | of[RECEIVING]))
     bits, code = events.bits[places], events.code[places]
     side = ((bits & of[SENDING]) != 0).astype(np.int64)
-    hour = events.at[places] // _HOUR * _HOUR
+    hour = events.at[places] // HOUR * HOUR
     order = np.lexsort((hour, side, code))
     group = _Groups.of(code[order], side[order], hour[order])
     copied = (bits[order] & copies) != 0

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from postroad.pipeline.daily import MANY, attempt, day_of, texts, writing
+from postroad.pipeline.daily import MANY, attempt, day_of, of_few, writing
 from postroad.pipeline.folding import Flags
 from postroad.pipeline.keys import KeySet
 from postroad.pipeline.parcels import shares_of
@@ -223,8 +223,7 @@ def _sorted_out(
 def _copied(file: str, *, choice: Choice, place: Place, mark: str) -> Iterator[pa.RecordBatch]:
     with opened(file) as reader:
         masks = [_mask(stretch, file, choice) for stretch in stretches(reader, _ALONE)]
-        names = texts(reader.schema_arrow)
-        few = [name for name in names if MANY.isdisjoint(name.split("."))]
+        few = of_few(reader.schema_arrow)
     if not any(mask.any() for mask in masks):
         return
     with opened(file, few) as reader:

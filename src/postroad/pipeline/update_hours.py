@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from postroad.pipeline import tables
 from postroad.pipeline.changed import FACTS, Changed, dated
 from postroad.pipeline.daily import day_of
-from postroad.pipeline.folding import Flags, numbers_of
+from postroad.pipeline.folding import HOUR, Flags, numbers_of
 from postroad.pipeline.keys import KeySet, keys
 from postroad.pipeline.picking import each_file, opened, stretches, whole
 from postroad.pipeline.schema import DATE
@@ -26,7 +26,6 @@ from postroad.store.journal_columns import RECEIVING, SENDING
 _SPREAD: Final = "spread"
 """For each day of facts the other days to whose hours they belong, or did."""
 _TABLES: Final = (("partners", tables.partners), ("packing", tables.packing))
-_HOUR: Final = 3_600_000_000
 _COLUMNS: Final = ("message_id", "kind", SENDING, RECEIVING, "envelopes", "troubles")
 _READ: Final = (
     "sending.to_party", "sending.pmode", "sending.first_sent_at", "receiving.from_party",
@@ -65,7 +64,7 @@ def replace_hours(changed: Changed) -> None:
 def _told_of(rows: DataFrame, some: DataFrame, how: str) -> DataFrame:
     """The rows of a table that tell of some of these, or of others."""
     whose = rows.columns[0]
-    hour = (F.unix_micros("hour") / F.lit(_HOUR)).cast("bigint")
+    hour = (F.unix_micros("hour") / F.lit(HOUR)).cast("bigint")
     key = F.xxhash64(whose).bitwiseXOR(F.shiftleft(hour, _SHIFT))
     keyed = rows.withColumn("hour_key", key)
     return keyed.join(F.broadcast(some), "hour_key", how).select(*rows.columns)
@@ -129,7 +128,7 @@ def _hashed(names: pa.Array) -> pa.Array:
 def _pairs(rows: pa.Array, whose: pa.Array, time: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     there = pc.and_(whose.is_valid(), time.is_valid())
     rows, whose, time = rows.filter(there), whose.filter(there), time.filter(there)
-    hours = numbers_of(time) // _HOUR
+    hours = numbers_of(time) // HOUR
     return rows, pa.array(hours), pa.array(numbers_of(whose) ^ (hours << _SHIFT))
 
 
@@ -154,7 +153,7 @@ def _spread(found: pa.Table) -> dict[str, list[str]]:
     pairs = found.group_by([DATE, "hour"]).aggregate([])
     spread: dict[str, set[str]] = {}
     for date, hour in zip(pairs[DATE].to_pylist(), pairs["hour"].to_pylist(), strict=True):
-        if (other := day(hour * _HOUR)) != date:
+        if (other := day(hour * HOUR)) != date:
             spread.setdefault(date, set()).add(other)
     return {date: sorted(others) for date, others in spread.items()}
 
