@@ -145,7 +145,7 @@ def test_rows_are_taken_out_of_their_files_and_other_files_stay(lake: Lake) -> N
     before = files(lake)
     change = begun(lake, 3)
     change.add("findings", rows(lake.spark, (MONDAY, "a")))
-    change.remove("findings", [MONDAY, TUESDAY], "subject", of("a", "c", "x"))
+    change.remove("findings", [MONDAY, TUESDAY], ByKey("subject", of("a", "c", "x")))
     assert change.days("findings") == [MONDAY]
     assert sorted(row.subject for row in change.kept("findings", [MONDAY]).collect()) == ["b", "d"]
     found = change.find("findings", ByKey("subject", of("a", "b", "c", "d")), FINDINGS.schema)
@@ -163,7 +163,7 @@ def test_rows_are_taken_out_of_their_files_and_other_files_stay(lake: Lake) -> N
 def test_a_day_of_which_every_row_is_taken_is_empty(lake: Lake) -> None:
     three_files(lake)
     change = begun(lake, 3)
-    change.remove("findings", [MONDAY], "subject", of("a", "b", "c", "d"))
+    change.remove("findings", [MONDAY], ByKey("subject", of("a", "b", "c", "d")))
     change.commit()
     assert content(lake) == []
     assert lake.days("findings") == []
@@ -175,12 +175,12 @@ def test_days_of_many_small_files_are_put_together(
     three_files(lake)
     monkeypatch.setattr(lake_formats, "CROWD", 3)
     change = begun(lake, 3)
-    change.remove("findings", [MONDAY], "subject", of("a"))
+    change.remove("findings", [MONDAY], ByKey("subject", of("a")))
     assert change.days("findings") == [MONDAY]
     assert all(not one.replaced for one in change._of("findings")), "none of them is small"
     monkeypatch.setattr(lake_formats, "FEW", 1)
     again = begun(lake, 3)
-    again.remove("findings", [MONDAY], "subject", of("a"))
+    again.remove("findings", [MONDAY], ByKey("subject", of("a")))
     assert [one.replaced for one in again._of("findings")] == [(MONDAY,)]
     again.commit()
     assert content(lake) == ["b", "c", "d"]
@@ -227,7 +227,7 @@ def test_broken_off_anywhere_and_begun_again_the_table_is_the_same(
             change.replace("findings", rows(lake.spark, (TUESDAY, "b")), [TUESDAY])
         else:
             change.add("findings", rows(lake.spark, (MONDAY, "c")))
-            change.remove("findings", [MONDAY, TUESDAY], "subject", of("a"))
+            change.remove("findings", [MONDAY, TUESDAY], ByKey("subject", of("a")))
         change.set("reach", 2)
         change.commit()
 

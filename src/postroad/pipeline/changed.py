@@ -11,16 +11,19 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from postroad.pipeline import facts as fact
 from postroad.pipeline.intake import UNDATED
 from postroad.pipeline.keys import KeySet
-from postroad.pipeline.lake import Change, Lake
+from postroad.pipeline.lake import Change, Lake, dated
+from postroad.pipeline.lake_formats import fitted
 from postroad.pipeline.picking import ByKey, Choice
 from postroad.pipeline.schema import DATE
+from postroad.pipeline.tables import READ
 
 FACTS: Final = "_facts"
+_KEYS: Final = ("key", "conversation_key", "ref_key")
 
 
 @dataclass(frozen=True)
@@ -66,21 +69,23 @@ class Changed:
         """On which facts came or went."""
         return self.change.days(FACTS)
 
-    def added(self) -> DataFrame:
-        """Those that are new, or other than before."""
-        return self.change.added(FACTS, facts_schema())
+    def added(self, table: str) -> DataFrame:
+        """Those that are new, or other than before, as they are read for a table."""
+        return self.change.added(FACTS, read_for(table))
 
-    def touched(self) -> DataFrame:
+    def touched(self, table: str) -> DataFrame:
         """The same, and these as they were before."""
-        return self.added().unionByName(self.before.rows) if self.before else self.added()
+        if self.before is None:
+            return self.added(table)
+        return self.added(table).unionByName(fitted(self.before.rows, dated(read_for(table))))
 
-    def find(self, by: str, among: KeySet, *columns: str) -> DataFrame:
+    def find(self, table: str, by: str, among: KeySet) -> DataFrame:
         """All others with such a key, of any day."""
-        return self.change.find(FACTS, ByKey(by, among), facts_schema(), *columns)
+        return self.change.find(FACTS, ByKey(by, among), read_for(table))
 
-    def choose(self, choice: Choice, days: Iterable[str], *columns: str) -> DataFrame:
-        """Some of the others of these days; of all columns, or of some."""
-        return self.change.find(FACTS, choice, facts_schema(), *columns, dates=days)
+    def choose(self, table: str, choice: Choice, days: Iterable[str]) -> DataFrame:
+        """Some of the others of these days, chosen by what is read for the table."""
+        return self.change.find(FACTS, choice, read_for(table), dates=days)
 
     def follow(
         self,
@@ -94,7 +99,8 @@ class Changed:
         """Add rows to a table; those of `gone` go, by default of all that changed."""
         self.change.add(table, rows)
         every = {*self.days(), *self.change.days(table), *days}
-        self.change.remove(table, every, by, self.gone if gone is None else gone)
+        keys = self.gone if gone is None else gone
+        self.change.remove(table, every, ByKey(by, keys) if keys else None)
 
 
 def facts_schema() -> StructType:
@@ -103,9 +109,21 @@ def facts_schema() -> StructType:
     return parsed
 
 
-def dated(rows: DataFrame, by: str) -> DataFrame:
+def read_for(table: str) -> StructType:
+    """What is read of facts for a table, and the keys."""
+    fields = []
+    for one in facts_schema().fields:
+        if one.name in (*READ[table], *_KEYS):
+            fields.append(one)
+        elif isinstance(one.dataType, StructType):
+            parts = [part for part in one.dataType if f"{one.name}.{part.name}" in READ[table]]
+            fields += [StructField(one.name, StructType(parts))] if parts else []
+    return StructType(fields)
+
+
+def under_day(rows: DataFrame, time: str) -> DataFrame:
     """Rows with the day of a time."""
-    day = fact.day(F.col(by)).cast("string")
+    day = fact.day(F.col(time)).cast("string")
     return rows.withColumn(DATE, F.coalesce(day, F.lit(UNDATED)))
 
 

@@ -96,11 +96,6 @@ def key(name: str) -> Column:
     return F.when(F.col(name).isNotNull(), F.xxhash64(name))
 
 
-def hour(time: Column) -> Column:
-    """The hour of a time, in UTC whatever the session's zone is."""
-    return F.timestamp_seconds(F.floor(F.unix_seconds(time) / 3600) * 3600)
-
-
 def day(time: Column) -> Column:
     """The day of a time, in UTC whatever the session's zone is."""
     return F.date_from_unix_date(F.floor(F.unix_seconds(time) / 86400).cast("int"))

@@ -18,7 +18,6 @@ import msgspec
 
 from postroad.pipeline import daily
 from postroad.pipeline.daily import day_of
-from postroad.pipeline.keys import KeySet
 from postroad.pipeline.lake_formats import FORMATS, Format, NoFormat, nothing
 from postroad.pipeline.picking import Choice, copy_without, left_rows, picked, picked_rows
 from postroad.pipeline.schema import DATE, FINDINGS, TABLES
@@ -218,23 +217,23 @@ class Change:
         self,
         table: str,
         dates: Collection[str],
-        by: str,
-        gone: KeySet,
+        choice: Choice | None,
         schema: "StructType | None" = None,
     ) -> None:
-        """The rows of these days whose id is among `gone` go; what is added stays.
+        """The rows of these days that are chosen go (None: no row does); what is added stays.
 
         Only files that have such rows are written anew, and days that lie in many small files.
         """
         days = set(self.lake.days(table)).intersection(dates)
         whole = {day for day in days if self.lake.format.crowded(table, day)}
-        if (files := self.lake.format.paths(table, days - whole)) is None:
-            whole = days if gone else set()
-        elif files and gone:
-            self._copy_without(table, files, by, gone)
+        if choice is not None:
+            if (files := self.lake.format.paths(table, days - whole)) is None:
+                whole = days
+            elif files:
+                self._copy_without(table, files, choice)
         if whole:
             rows = self.lake.read(table, whole, schema)
-            self.replace(table, left_rows(rows, by, gone), whole)
+            self.replace(table, left_rows(rows, choice) if choice else rows, whole)
 
     def set(self, name: str, value: Any) -> None:
         """A small value of plain JSON, for `Lake.state`."""
@@ -272,6 +271,12 @@ class Change:
             frames.append(self._parquet(files, f"{self.lake.url}/{table}", table, schema))
         return self._together(frames, table, schema)
 
+    def kept_files(self, table: str, dates: Iterable[str]) -> list[str] | None:
+        """The Parquet files of these; None where the format alone knows them."""
+        wanted = set(dates)
+        files = self._files_left(table, self._days_left(table, wanted))
+        return None if files is None else files + self._staged(self._changing(table), wanted)
+
     def find(
         self,
         table: str,
@@ -285,11 +290,10 @@ class Change:
         They have all columns of `schema`, or those that are given, and their day.
         """
         wanted = set(self.lake.days(table) if dates is None else dates)
-        files = self._files_left(table, self._days_left(table, wanted))
+        files = self.kept_files(table, wanted)
         names = [*(columns or schema.names), DATE]
         if files is None:
             return picked_rows(self.kept(table, wanted, schema), choice).select(*names)
-        files += self._staged(self._changing(table), wanted)
         return picked(self.lake.spark, files, some_of(dated(schema), names), choice)
 
     def read(
@@ -358,11 +362,11 @@ class Change:
             raise ValueError(f"rows of {sorted(strangers)} among those to replace {dates}")
         self._land(Landing(table, staged, tuple(sorted(files)), tuple(dates)))
 
-    def _copy_without(self, table: str, files: list[str], by: str, gone: KeySet) -> None:
+    def _copy_without(self, table: str, files: list[str], choice: Choice) -> None:
         staged = self._folder(table)
         place = Place(self.lake.place.fs, self.lake.place.path(staged))
         with told(self.lake.url):
-            copies = copy_without(self.lake.spark, files, by, gone, place, self._id)
+            copies = copy_without(self.lake.spark, files, choice, place, self._id)
         if copies:
             made = sorted(copy for copy in copies.values() if copy is not None)
             old = sorted(file.removeprefix(f"{self.lake.url}/") for file in copies)

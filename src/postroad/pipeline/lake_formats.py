@@ -172,7 +172,7 @@ class _Kept:
         rows = self._rows(table)
         if dates is not None:
             rows = rows.where(F.col(DATE).isin(sorted(set(dates))))
-        return rows.select(*(F.col(one.name).cast(one.dataType) for one in schema.fields))
+        return fitted(rows, schema)
 
     def days(self, table: str) -> list[str]:
         if not self._there(table):
@@ -283,6 +283,21 @@ class Iceberg(_Kept):
 
 def _of(days: Iterable[str]) -> str:
     return f"{DATE} IN ({', '.join(repr(day) for day in days)})"
+
+
+def fitted(rows: "DataFrame", schema: "StructType") -> "DataFrame":
+    """Rows with some of their columns, and of structs some of their fields."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    columns = []
+    for one in schema.fields:
+        value = F.col(one.name)
+        if isinstance(one.dataType, StructType):
+            parts = (value[name].alias(name) for name in one.dataType.names)
+            value = F.when(value.isNotNull(), F.struct(*parts))
+        columns.append(value.cast(one.dataType).alias(one.name))
+    return rows.select(*columns)
 
 
 def nothing(spark: "SparkSession", schema: "StructType") -> "DataFrame":

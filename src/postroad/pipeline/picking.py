@@ -107,20 +107,19 @@ def whole(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def left_rows(rows: "DataFrame", by: str, among: KeySet) -> "DataFrame":
-    """Those whose id is not among these."""
-    choice = ByKey(by, among)
+def left_rows(rows: "DataFrame", choice: Choice) -> "DataFrame":
+    """Those that are not chosen."""
     return rows.mapInArrow(partial(_sorted_out, choice=choice, wanted=False), rows.schema)
 
 
 def copy_without(
-    spark: "SparkSession", files: Sequence[str], by: str, among: KeySet, place: Place, mark: str
+    spark: "SparkSession", files: Sequence[str], choice: Choice, place: Place, mark: str
 ) -> dict[str, str | None]:
-    """Copies, below a folder, of those files that have rows with these ids, without these rows.
+    """Copies, below a folder, of those files that have chosen rows, without these rows.
 
     For each file that has some, the copy; None where nothing is left.
     """
-    task = partial(_copied, choice=ByKey(by, among), place=place, mark=mark)
+    task = partial(_copied, choice=choice, place=place, mark=mark)
     made = each_file(spark, files, task, "file string, copy string")
     return {row[0]: row[1] for row in made.collect()}
 
@@ -190,9 +189,9 @@ def stretches(reader: pq.ParquetFile, most: int = ROW_GROUP) -> Iterator[Stretch
 
 
 def _picked(file: str, *, schema: pa.Schema, choice: Choice) -> Iterator[pa.RecordBatch]:
-    columns = [name for name in schema.names if name != DATE]
-    texts = (name for name in columns if pa.types.is_string(schema.field(name).type))
-    with opened(file, [name for name in texts if name not in MANY]) as reader:
+    columns = list(_leaves(schema))
+    texts = (one.name for one in schema if pa.types.is_string(one.type))
+    with opened(file, [name for name in texts if name not in {*MANY, DATE}]) as reader:
         for stretch in stretches(reader):
             mask = _mask(stretch, file, choice)
             if mask.any():
@@ -201,6 +200,15 @@ def _picked(file: str, *, schema: pa.Schema, choice: Choice) -> Iterator[pa.Reco
                 dated = found.append_column(DATE, day).select(schema.names)
                 # A file was written by Spark, or by Arrow: the same values, other details.
                 yield from dated.cast(schema).to_batches()
+
+
+def _leaves(schema: pa.Schema) -> Iterator[str]:
+    """What is read of a file: of structs the fields, and not the day."""
+    for one in schema:
+        if pa.types.is_struct(one.type):
+            yield from (f"{one.name}.{part.name}" for part in one.type)
+        elif one.name != DATE:
+            yield one.name
 
 
 def _mask(stretch: Stretch, file: str, choice: Choice) -> Flags:

@@ -3,7 +3,7 @@
 events -> facts -> messages, hops, conversations, partners, packing, reconciliation, findings
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -14,14 +14,15 @@ from pyspark.sql import functions as F
 
 from postroad.pipeline import conversing, schema
 from postroad.pipeline.covering import AROUND, Covering, Gap, covers, gaps, retirements, stretches
-from postroad.pipeline.facts import day, facts, hour
-from postroad.pipeline.parcels import gathered, parcels, shares_of, unpacked
+from postroad.pipeline.facts import day, facts
+from postroad.pipeline.hourly import HOURLY
+from postroad.pipeline.parcels import PARCEL, gathered, parcels, shares_of, unpacked
+from postroad.store.journal_columns import RECEIVING, SENDING
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 
 GRACE: Final = timedelta(days=1)
 CLOCK: Final = timedelta(minutes=1)
 """By so much clocks may disagree before it is a finding."""
-_PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 _OF_ROW: Final = (
     "kind", "party", "from_party", "to_party", "service", "action", "conversation_id", "pmode",
     "protocol", "bytes",
@@ -44,6 +45,31 @@ _OF_CONVERSATIONS: Final = {
     "first_at": "timestamp",
     "last_at": "timestamp",
 }
+
+_OUTCOME: Final = ("acknowledged_at", "settled", "delivery_failed", "expired", "in_doubt")
+READ: Final = {
+    "messages": ("message_id", SENDING, RECEIVING),
+    "hops": ("message_id", "kind", "hops"),
+    "conversations": (
+        "message_id", "kind", "conversation_id", "ref_to_message_id", "from_party", "to_party",
+        "sequence_number", "out_of_order", "first_at", "last_at",
+    ),
+    **{name: hourly.read for name, hourly in HOURLY.items()},
+    "reconciliation": (
+        "message_id", "kind", "noted_at", "to_party", "first_at", "last_at",
+        *(f"sending.{name}" for name in (
+            *_OUTCOME, "refused", "transmitted", "service", "action", "settled_by",
+            "first_sent_at", "submitted_at", "last_sent_at",
+        )),
+        *(f"receiving.{name}" for name in ("party", "received_at", "failed_at", "deliveries")),
+    ),
+    "findings": (
+        "message_id", "noted_at",
+        *(f"sending.{name}" for name in ("party", "several", "first_sent_at")),
+        *(f"receiving.{name}" for name in ("party", "several", "received_at")),
+    ),
+}  # fmt: skip
+"""The facts that are read for a table; `a.b` is a field of a struct."""
 
 _SENDER: Final = """
     CASE WHEN sending IS NULL THEN NULL
@@ -164,89 +190,31 @@ def _each_share(
 
 def partners(facts: DataFrame) -> DataFrame:
     """One row per partner and hour in which anything happened."""
-    of_hour = (
-        _with_partners(facts)
-        .groupBy("partner", "hour")
-        .agg(
-            F.count("outcome").alias("sent"),
-            F.count_if(F.expr("outcome = 'acknowledged'")).alias("acknowledged"),
-            F.count_if(F.expr("outcome IN ('failed', 'expired')")).alias("failed"),
-            F.count_if(F.expr("outcome = 'in_doubt'")).alias("in_doubt"),
-            *(F.sum(name).alias(name) for name in ("retries", "duplicates", "errors")),
-            F.percentile("ms", F.array(*map(F.lit, _PERCENTILES.values()))).alias("quantiles"),
-        )
-    )
-    quantiles = {name: F.col("quantiles")[place] for place, name in enumerate(_PERCENTILES)}
-    return of_hour.withColumns(quantiles).select(schema.PARTNERS.names)
-
-
-def _with_partners(facts: DataFrame) -> DataFrame:
-    """A row for each message that was sent, and for each hour in which something went wrong."""
-    ours = facts.where("kind = 'message'")
-    sent = ours.where("sending.first_sent_at IS NOT NULL").select(
-        F.col("sending.to_party").alias("partner"),
-        hour(F.col("sending.first_sent_at")).alias("hour"),
-        F.expr(_SENDER).alias("outcome"),
-        (F.col("sending.attempts") - 1).alias("retries"),
-        _milliseconds(F.col("sending.submitted_at"), F.col("sending.acknowledged_at")).alias("ms"),
-        *(F.lit(0).cast("bigint").alias(name) for name in ("duplicates", "errors")),
-    )
-    party = "CASE trouble.side WHEN 'sending' THEN sending.to_party ELSE receiving.from_party END"
-    troubled = ours.select(F.explode("troubles").alias("trouble"), "sending", "receiving").select(
-        F.expr(party).alias("partner"),
-        "trouble.hour",
-        F.lit(None).cast("string").alias("outcome"),
-        F.lit(0).cast("bigint").alias("retries"),
-        F.lit(None).cast("double").alias("ms"),
-        "trouble.duplicates",
-        "trouble.errors",
-    )
-    return sent.unionAll(troubled).where("partner IS NOT NULL")
+    return _by_hour(facts, schema.PARTNERS)
 
 
 def packing(facts: DataFrame) -> DataFrame:
     """One row per P-Mode and hour in which messages or fragments were first sent."""
-    sent = facts.where(
-        "sending.first_sent_at IS NOT NULL AND sending.pmode IS NOT NULL"
-        " AND kind IN ('message', 'fragment')"
-    ).select(
-        F.col("sending.pmode").alias("pmode"),
-        hour(F.col("sending.first_sent_at")).alias("hour"),
-        "message_id",
-        "kind",
-        F.col("sending.bytes").alias("bytes"),
-        F.col("sending.wire_bytes").alias("wire_bytes"),
-        F.col("sending.own_envelope").alias("own"),
-        "envelopes",
-    )
-    # An envelope is known by its first unit. It counts once, among the others if it is there.
-    others = (
-        sent.where("size(envelopes) > 0")
-        .select("pmode", "hour", F.explode("envelopes").alias("message_id"))
-        .distinct()
-        .withColumn("other", F.lit(True))
-    )
-    units = sent.join(others, ["pmode", "hour", "message_id"], "left").select(
-        "pmode", "hour", "kind", "bytes", "wire_bytes", F.expr("own AND other IS NULL").alias("own")
-    )
-    strange = others.select(
-        "pmode", "hour", F.lit(None).cast("string").alias("kind"),
-        *(F.lit(None).cast("bigint").alias(name) for name in ("bytes", "wire_bytes")),
-        F.col("other").alias("own"),
-    )  # fmt: skip
-    of_messages = F.expr("sum(bytes) FILTER (WHERE kind = 'message')")
-    return (
-        units.unionAll(strange)
-        .groupBy("pmode", "hour")
-        .agg(
-            F.count_if(F.expr("kind = 'message'")).alias("messages"),
-            F.count_if("own").alias("envelopes"),
-            F.count_if(F.expr("kind = 'fragment'")).alias("fragments"),
-            F.coalesce(of_messages, F.lit(0)).alias("payload_bytes"),
-            F.coalesce(F.sum("wire_bytes"), F.lit(0)).alias("wire_bytes"),
-        )
-        .select(schema.PACKING.names)
-    )
+    return _by_hour(facts, schema.PACKING)
+
+
+def _by_hour(facts: DataFrame, table: schema.Table) -> DataFrame:
+    shares = shares_of(facts.sparkSession)
+    parts = facts.mapInArrow(partial(HOURLY[table.name].parcels, shares=shares), PARCEL)
+    return hours(table, parts, shares)
+
+
+def hours(table: schema.Table, parts: DataFrame, shares: int) -> DataFrame:
+    """A table by hour of all that messages tell, in parcels."""
+    fold = partial(_of_hours, table=table.name, names=table.names)
+    return gathered(parts, shares).mapInArrow(fold, table.schema)
+
+
+def _of_hours(
+    parcels: Iterable[pa.RecordBatch], *, table: str, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    for rows in HOURLY[table].fold(parcels, ("name", *names[1:])):
+        yield from rows.rename_columns(list(names)).to_batches()
 
 
 _TESTED: Final = f"""

@@ -126,7 +126,8 @@ class _Update:
         if before.keys:
             self._fold_again(before, self._join(before, later, gone))
         days = {*self.change.days("events"), *days_of(before.rows)}
-        self.change.remove(FACTS, days, "key", before.keys, facts_schema())
+        gone_by = ByKey("key", before.keys) if before.keys else None
+        self.change.remove(FACTS, days, gone_by, facts_schema())
         return Changed(self.change, before)
 
     def _known(self, purged: Purged) -> KeySet:
@@ -185,13 +186,13 @@ class _Update:
 
     def _follow(self, changed: Changed, table: str, rows: Callable[[DataFrame], DataFrame]) -> None:
         """A table whose rows are each of one message."""
-        changed.follow(table, rows(changed.added()), "message_id")
+        changed.follow(table, rows(changed.added(table)), "message_id")
 
     def _replace_findings(self, changed: Changed) -> None:
         """Those of whole days, if there is one of a changed message, or was."""
-        if days := days_of(tables.troubled_days(changed.touched())):
-            added = changed.added().where(F.col(DATE).isin(days))
-            others = changed.choose(_Troubled(), days).cache()
+        if days := days_of(tables.troubled_days(changed.touched("findings"))):
+            added = changed.added("findings").where(F.col(DATE).isin(days))
+            others = changed.choose("findings", _Troubled(), days).cache()
             facts = others.unionByName(added)
             self.change.replace(FINDINGS, tables.fact_findings(facts), days)
             others.unpersist()

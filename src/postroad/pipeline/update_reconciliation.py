@@ -25,6 +25,7 @@ from postroad.pipeline.watching import microseconds
 
 Open = dict[str, dict[str, int]]
 """By day and party: until when its journal must go on to decide."""
+_TABLE: Final = RECONCILIATION.name
 _OPEN: Final = "open"
 _WATCHES: Final = "watches"
 _SERVED: Final = "served"
@@ -43,11 +44,11 @@ def replace_reconciliation(changed: Changed, batch: Batch, grace: timedelta) -> 
     again = _reopened(changed, opened, covering, grace)
     if again or changed.days():
         # What was delivered was decided without any other journal.
-        others = changed.choose(_Undelivered(), again).cache()
-        judged = tables.judged(changed.added().unionByName(others), covering, grace)
+        others = changed.choose(_TABLE, _Undelivered(), again).cache()
+        judged = tables.judged(changed.added(_TABLE).unionByName(others), covering, grace)
         rows = judged.select(*RECONCILIATION.names, DATE)
         gone = changed.gone | KeySet.of(others.select("key").toArrow()["key"])
-        changed.follow(RECONCILIATION.name, rows, "message_id", gone=gone, days=again)
+        changed.follow(_TABLE, rows, "message_id", gone=gone, days=again)
         opened = _joined(opened, _undecided(judged, grace), again)
         others.unpersist()
     change.set(_OPEN, opened)
