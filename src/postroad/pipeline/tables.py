@@ -328,12 +328,6 @@ def fact_findings(facts: DataFrame) -> DataFrame:
     return several.unionByName(_clock_findings(facts))
 
 
-def troubled_days(facts: DataFrame) -> DataFrame:
-    """The days of those messages of which findings may tell."""
-    several = F.expr("coalesce(sending.several, false) OR coalesce(receiving.several, false)")
-    return facts.where(several | (_early() > CLOCK.total_seconds())).select(*_day(facts))
-
-
 def _early() -> Column:
     """By how many seconds a message came before it was sent."""
     sent, came = F.unix_micros("sending.first_sent_at"), F.unix_micros("receiving.received_at")

@@ -5,7 +5,7 @@ follow, row by row. What lies further is found by keys (conversations, hours to 
 another day belong) or by what state tells (messages whose fate a journal decides that goes on).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,12 +22,13 @@ from pyspark.sql import functions as F
 from postroad.pipeline import fact_files, tables
 from postroad.pipeline import facts as fact
 from postroad.pipeline.changed import FACTS, Before, Changed, days_of, facts_schema
+from postroad.pipeline.daily import day_of
 from postroad.pipeline.folding import READ, Flags
 from postroad.pipeline.intake import Batch
 from postroad.pipeline.keys import KeySet
 from postroad.pipeline.lake import Change, Lake, some_of
 from postroad.pipeline.naming import Purged, named_in
-from postroad.pipeline.picking import ByKey, picked
+from postroad.pipeline.picking import ByKey, each_file, opened, picked, picked_rows, stretches
 from postroad.pipeline.schema import DATE, EVENTS
 from postroad.pipeline.update_conversations import replace_conversations
 from postroad.pipeline.update_hours import replace_hours
@@ -190,12 +191,30 @@ class _Update:
 
     def _replace_findings(self, changed: Changed) -> None:
         """Those of whole days, if there is one of a changed message, or was."""
-        if days := days_of(tables.troubled_days(changed.touched("findings"))):
+        if days := self._troubled_days(changed):
             added = changed.added("findings").where(F.col(DATE).isin(days))
             others = changed.choose("findings", _Troubled(), days).cache()
             facts = others.unionByName(added)
             self.change.replace(FINDINGS, tables.fact_findings(facts), days)
             others.unpersist()
+
+    def _troubled_days(self, changed: Changed) -> list[str]:
+        files = self.change.added_files(FACTS)
+        there = each_file(self.spark, files, _troubled_day, f"{DATE} string")
+        if changed.before is not None:
+            before = picked_rows(changed.before.rows, _Troubled())
+            there = there.unionAll(before.select(DATE))
+        return days_of(there)
+
+
+def _troubled_day(file: str) -> Iterator[pa.RecordBatch]:
+    """The day of a file, if it has such messages."""
+    choice = _Troubled()
+    with opened(file) as reader:
+        found = any(
+            choice.mask(stretch.read(choice.columns), None).any() for stretch in stretches(reader)
+        )
+    yield pa.RecordBatch.from_pydict({DATE: pa.array([day_of(file)] * found, pa.string())})
 
 
 @dataclass(frozen=True)
