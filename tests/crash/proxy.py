@@ -1,8 +1,9 @@
 """A proxy between two nodes that does to their exchanges what a bad network does.
 
 It knows just enough HTTP/1.1 to tell where a request and its reply end, and passes every byte on as
-it came. For each exchange the dice say whether it goes well or meets a fault. `heal` ends all
-faults. Only this machine is connected to, and everything ends within the times it is given.
+it came. For each exchange the dice say whether it goes well or meets a fault; for the first ones it
+can be said beforehand. `heal` ends all faults. Only this machine is connected to, and everything
+ends within the times it is given.
 
     proxy = Proxy(target=8081, dice=random.Random(seed), rates={Fault.DROP_REPLY: 0.05})
     with in_a_thread(proxy):
@@ -16,8 +17,8 @@ import re
 import socket
 import struct
 import threading
-from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -208,10 +209,13 @@ class Proxy:
         dice: random.Random,
         rates: Rates,
         *,
+        first: Iterable[Fault | None] = (),
         port: int = 0,
         times: Times = DEFAULT_TIMES,
     ) -> None:
         self.port = port
+        self.owed = deque(first)
+        """What the next exchanges meet, whatever the dice say."""
         self.exchanges = 0
         self.met: Counter[Fault] = Counter()
         """The faults there were."""
@@ -233,6 +237,7 @@ class Proxy:
 
     def heal(self) -> None:
         """No more faults; those that began come to their end."""
+        self.owed.clear()
         self._rates.clear()
 
     async def start(self) -> None:
@@ -284,10 +289,15 @@ class Proxy:
 
     def _draw(self) -> Fault | None:
         self.exchanges += 1
+        fault = self.owed.popleft() if self.owed else self._thrown()
+        if fault is not None:
+            self.met[fault] += 1
+        return fault
+
+    def _thrown(self) -> Fault | None:
         drawn = self._dice.random()
         for fault, rate in tuple(self._rates.items()):
             if drawn < rate:
-                self.met[fault] += 1
                 return fault
             drawn -= rate
         return None

@@ -2,8 +2,8 @@
 
 Clients submit messages to the buyer, each under an id of its own and again after a lost answer. The
 way to the seller and the way back lead through proxies that spoil a part of all exchanges. Between
-two deaths of a node a share of the messages is submitted. When all were accepted the network heals,
-and within a bounded time everything must come to rest.
+two deaths of a node a share of the messages is submitted. When all were accepted, and the network
+has failed in every way, it heals, and within a bounded time everything must come to rest.
 """
 
 import os
@@ -43,6 +43,10 @@ RATES: Final = {
     Fault.DELAY: 0.03,
     Fault.SLOW: 0.02,
 }
+EACH_WITHIN: Final = 32
+"""The first exchanges, so many, meet every fault once, so that the dice cannot leave one out."""
+FEW: Final = 100
+"""Fewer messages may all have arrived, in bundles, before there were as many exchanges."""
 LEASE: Final = 4
 FROZEN: Final = LEASE + 2
 """Seconds that a process stands still."""
@@ -76,6 +80,14 @@ class Plan:
 
     def dice(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed} {purpose}")
+
+    def sure_faults(self) -> list[Fault | None]:
+        """Each fault once among exchanges that go well; none where they are too few for that."""
+        if self.messages < FEW:
+            return []
+        faults: list[Fault | None] = [*RATES, *([None] * (EACH_WITHIN - len(RATES)))]
+        self.dice("sure").shuffle(faults)
+        return faults
 
 
 @dataclass
@@ -118,7 +130,7 @@ def run_storm(
     # The ports that are given last count.
     pair = make_pair(folder, "--port", str(buyer), "--partner-port", str(seller))
     proxies = (
-        Proxy(seller, plan.dice("there"), RATES, port=there),
+        Proxy(seller, plan.dice("there"), RATES, first=plan.sure_faults(), port=there),
         Proxy(buyer, plan.dice("back"), RATES, port=back),
     )
     for node in (pair.buyer, pair.seller):
@@ -200,6 +212,7 @@ class Storm:
             try:
                 self._kill_all()
                 self._wait(partial(self._has_accepted, self.plan.messages), "submitting")
+                self._wait(lambda: not any(one.owed for one in self.proxies), "failing")
                 for proxy in self.proxies:
                     proxy.heal()
                 findings = self._come_to_rest()

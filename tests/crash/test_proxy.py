@@ -199,6 +199,16 @@ def test_one_seed_gives_one_sequence_of_faults_in_their_proportions() -> None:
     assert 330 < first.count(Fault.SLOW) < 470
 
 
+def test_what_the_first_exchanges_meet_can_be_said_until_it_heals() -> None:
+    told = (Fault.SLOW, None, Fault.DROP_REPLY)
+    proxy = Proxy(1, random.Random(7), {Fault.REFUSE: 1.0}, first=told)
+    assert [proxy._draw() for _ in range(4)] == [*told, Fault.REFUSE]
+    assert proxy.met == {Fault.SLOW: 1, Fault.DROP_REPLY: 1, Fault.REFUSE: 1}
+    proxy = Proxy(1, random.Random(7), {}, first=told)
+    proxy.heal()
+    assert proxy._draw() is None
+
+
 @pytest.mark.parametrize(
     ("sent", "body"),
     [

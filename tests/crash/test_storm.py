@@ -13,7 +13,8 @@ from postroad.store.records import Event, Recorded
 from tests.crash import __main__ as command
 from tests.crash.books import Book, Finding
 from tests.crash.letters import LARGE, TERMS, write_letters
-from tests.crash.storm import CLIENTS, Outcome, Plan
+from tests.crash.proxy import Fault
+from tests.crash.storm import CLIENTS, EACH_WITHIN, Outcome, Plan
 
 SEED = 4
 
@@ -27,7 +28,7 @@ def test_a_short_storm_loses_and_doubles_nothing(capsys: pytest.CaptureFixture[s
     assert tally["delivered"] >= tally["acknowledged"] + tally["settled"] > 100
     assert tally["kills"]["sender"] > 0
     assert tally["kills"]["receiver"] > 0
-    assert sum(tally["faults"].values()) > 5, "how many depends on how often is sent again"
+    assert set(tally["faults"]) == {fault.value for fault in Fault}
     assert tally["bundled"] > 10
     assert tally["resent"] > 0
     assert tally["duplicates_filtered"] > 0
@@ -53,6 +54,13 @@ def test_books_that_do_not_balance_are_an_error_that_tells_how_to_see_it_again(
     assert "    00:00:00.000000 seller  delivered" in told
     assert "a hole" in told
     assert "--messages 9 --kills 1 --seed 7 --workers 1" in told[-1]
+
+
+def test_every_fault_comes_for_sure_where_there_are_enough_exchanges() -> None:
+    sure = Plan(150, 4, SEED).sure_faults()
+    assert Counter(sure) == Counter(Fault) + Counter({None: EACH_WITHIN - len(Fault)})
+    assert sure == Plan(150, 4, SEED).sure_faults() != Plan(150, 4, SEED + 1).sure_faults()
+    assert Plan(9, 1, SEED).sure_faults() == []
 
 
 def test_a_seed_gives_the_same_letters_of_all_kinds() -> None:

@@ -1,17 +1,24 @@
 """Bundles that go out: units wait, are planned, packaged, sent and answered."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any, Final
+from unittest.mock import patch
 
 import pytest
 
+from postroad.node.walks.bundling import Bundling, Unit
+from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Side, State
 from tests.node.bundled import NAMES, RETRY, UPDATES, bundling, in_every_store, units
 from tests.node.reliable import (
     BEGIN,
     BUYER,
+    CARRIER,
     SELLER,
     Held,
     World,
+    failing,
     lost,
     passed,
     played,
@@ -19,6 +26,8 @@ from tests.node.reliable import (
     reply_lost,
     told,
 )
+
+ORDERED: Final = {"ordering": {"policy": "documentorder"}}
 
 
 @pytest.mark.req("P2-3.1.3-01", "P2-3.3-02", "P2-3.4-02", "P2-7.2-01", "P2-7.2-04")
@@ -232,8 +241,7 @@ async def test_a_full_bundle_does_not_wait(world: World) -> None:
 @pytest.mark.req("P2-3.2.2-09", "P2-3.10.1-08")
 @played
 async def test_bundles_of_a_series_go_one_after_the_other(world: World) -> None:
-    order = {"ordering": {"policy": "documentorder"}}
-    world.agree(UPDATES, bundling=bundling(**order), retry=RETRY, in_order="pmode")
+    world.agree(UPDATES, bundling=bundling(**ORDERED), retry=RETRY, in_order="pmode")
     buyer, seller = await world.both()
     held = Held()
     world.wire.will(held)
@@ -313,7 +321,7 @@ async def test_who_must_have_company_finds_it_in_another_process(
 async def test_units_of_a_series_keep_their_order_in_whichever_process_they_wait(
     world: World,
 ) -> None:
-    order = {"ordering": {"policy": "documentorder"}, "max_size": "4 KiB"}
+    order = ORDERED | {"max_size": "4 KiB"}
     world.agree(UPDATES, bundling=bundling(**order), retry=RETRY, in_order="pmode")
     buyer, seller = await world.both()
     other = await world.start(BUYER, beside=True)
@@ -328,12 +336,105 @@ async def test_units_of_a_series_keep_their_order_in_whichever_process_they_wait
     assert await buyer.work() == {}
 
 
+@pytest.mark.parametrize(("count", "loaded_after"), [(1, 3), (1, 60), (7, 60)])
+@in_every_store
+@played
+async def test_who_waited_when_a_node_died_is_not_overtaken_before_it_is_loaded(
+    world: World, kept_in: str, count: int, loaded_after: int
+) -> None:
+    world.kept_in = kept_in
+    world.agree(UPDATES, bundling=bundling(**ORDERED), retry=RETRY, in_order="pmode")
+    apart = bundling(compatibility={"pmode_list": ["apart"]})
+    world.agree("apart", to=CARRIER, bundling=apart)
+    world.configure(BUYER, limits={"units": 3})
+    (buyer, seller), _ = await world.both(), await world.start(CARRIER)
+    names = [f"{number}@buyer" for number in range(count + 1)]
+    buyer.node._bundling._open = False
+    for number in range(4):
+        await buyer.send(f"apart{number}@buyer", "apart")
+    for name in names[:-1]:
+        await buyer.send(name, UPDATES)
+    buyer.kill()
+
+    def nobody_has_them(tx: Transaction) -> None:
+        for work in tx.release_work(""):
+            tx.postpone_work(work.id, BEGIN + timedelta(seconds=loaded_after))
+
+    await buyer.node.context.store.run(nobody_has_them)
+    buyer = await world.start(BUYER)
+    await buyer.send(names[-1], UPDATES)
+    await world.until(100)
+    sent = [name for one in world.wire.to(SELLER) for name in units(one)]
+    assert sent == await seller.inbox() == names
+    assert await buyer.work() == {}
+
+
+@played
+async def test_who_could_not_be_stored_is_not_overtaken(world: World) -> None:
+    order = ORDERED | {"max_size": "4 KiB"}
+    world.agree(UPDATES, bundling=bundling(**order), retry=RETRY, in_order="pmode")
+    buyer, seller = await world.both()
+    names = [f"{number}@buyer" for number in range(12)]
+    for name in names:
+        await buyer.send(name, UPDATES)
+    with failing(buyer.node.context.store, StoreError("it died"), about="_kept") as failed:
+        await world.until(60)
+    assert failed
+    assert [name for one in world.wire.to(SELLER) for name in units(one)] == names
+    assert len(world.wire.to(SELLER)) > 2
+    assert await seller.inbox() == names
+    assert await buyer.work() == {}
+
+
+@played
+async def test_who_could_not_be_stored_is_not_overtaken_before_it_is_loaded_again(
+    world: World,
+) -> None:
+    world.agree(UPDATES, bundling=bundling(**ORDERED), retry=RETRY, in_order="pmode")
+    buyer, seller = await world.both()
+    store, error = buyer.node.context.store, StoreError("it died")
+    await buyer.send(NAMES[0], UPDATES)
+    with (
+        failing(store, error, about="_kept") as failed,
+        failing(store, error, about="_give_back", times=1000),
+    ):
+        await world.until(6)
+        assert failed
+        await buyer.send(NAMES[1], UPDATES)
+        await world.until(20)
+    await world.until(60)
+    sent = [name for one in world.wire.to(SELLER) for name in units(one)]
+    assert sent == await seller.inbox() == list(NAMES[:2])
+    assert await buyer.work() == {}
+
+
+@played
+async def test_who_is_packaged_for_long_is_not_overtaken(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(**ORDERED), retry=RETRY, in_order="pmode")
+    buyer, seller = await world.both()
+    packaged: list[str] = []
+    package = Bundling.package_or_cut
+
+    async def slowly(self: Bundling, given: Sequence[Unit]) -> Any:
+        packaged.extend(one.message.message_id for one in given)
+        if len(packaged) == 1:
+            await world.wait(20)
+        return await package(self, given)
+
+    with patch.object(Bundling, "package_or_cut", slowly):
+        await buyer.send(NAMES[0], UPDATES)
+        await world.until(6)
+        await buyer.send(NAMES[1], UPDATES)
+        await world.until(60)
+    assert packaged == await seller.inbox() == list(NAMES[:2])
+    assert await buyer.work() == {}
+
+
 @played
 async def test_what_follows_in_order_goes_on_when_all_units_in_doubt_are_settled(
     world: World,
 ) -> None:
-    order = {"ordering": {"policy": "documentorder"}}
-    world.agree(UPDATES, bundling=bundling(**order), in_order="pmode")
+    world.agree(UPDATES, bundling=bundling(**ORDERED), in_order="pmode")
     buyer, _ = await world.both()
     world.wire.will(lost)
     for name in NAMES[:2]:

@@ -2,12 +2,15 @@
 
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from postroad.msh.pulling import pull_request
 from postroad.node.base.requests import Response
+from postroad.node.walks import listening
 from postroad.security.keys import KeyPair
+from postroad.store.interface import StoreError
 from postroad.store.records import Queue, State
 from postroad.wire.ebms3 import Selection
 from postroad.wire.multihop import RoutingInput, find_routing_input, read_routing_input
@@ -118,6 +121,31 @@ async def test_a_receipt_waits_until_the_sender_pulls_it(world: World, kept_in: 
     assert (await seller.story(M))[-1] == "receipt_sent"
     assert (await buyer.story(M))[-1] == "receipt_received"
     assert await pull(buyer) == ()
+
+
+@played
+async def test_a_receipt_that_came_while_the_store_was_in_trouble_comes_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    agree(world, scheduled=True, interval="PT3S")
+    buyer, _ = await world.both()
+    known, failed = listening._known, []
+
+    async def unreadable(*given: Any) -> Any:
+        if not failed:
+            failed.append(given)
+            raise StoreError("input/output error")
+        return await known(*given)
+
+    with patch.object(listening, "_known", unreadable):
+        await buyer.send(M)
+        await world.wait(30)
+        assert failed
+        assert await buyer.state(M) is State.WAITING
+        await world.wait(90)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    [told] = [one for one in caplog.records if one.getMessage() == "not pulled"]
+    assert (told.levelname, told.__dict__["detail"]) == ("ERROR", "input/output error")
 
 
 @pytest.mark.req("P2-6.7.1-01", "P2-6.7.1-03", "P2-2.7.1.2-02")

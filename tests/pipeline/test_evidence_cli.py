@@ -19,6 +19,7 @@ from postroad.pipeline.lake import Lake
 from postroad.security.keys import load_certificates, load_key_pair
 from tests.node.exchange import BEGIN, BUYER
 from tests.pipeline.kept import Books, event_frame, exchanged
+from tests.pki import p12_trust
 
 ONE, TWO = "one@buyer.example", "two@buyer.example"
 
@@ -121,17 +122,48 @@ def test_a_summary_of_somebody_else_is_not_believed(
         check(*signed, load_certificates(books.certificate("seller").read_bytes()))
 
 
+def _written(signed: tuple[bytes, bytes, bytes], folder: Path) -> Path:
+    for name, data in zip(("s", "s.sig", "s.pem"), signed, strict=True):
+        (folder / name).write_bytes(data)
+    return folder / "s"
+
+
+@pytest.mark.parametrize("variable", ["STORE_PASSWORD", "WRONG_PASSWORD", "NO_PASSWORD", None])
+def test_a_trust_store_opens_with_its_password(
+    books: Books,
+    signed: tuple[bytes, bytes, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str | None,
+) -> None:
+    monkeypatch.setenv("STORE_PASSWORD", "a secret of ours")
+    monkeypatch.setenv("WRONG_PASSWORD", "another secret")
+    store = tmp_path / "auditors.p12"
+    authority = load_certificates(books.certificate("authority").read_bytes())
+    store.write_bytes(p12_trust(authority, b"a secret of ours"))
+    named = [] if variable is None else ["--password-env", variable]
+    told = called("--check", _written(signed, tmp_path), "--trust", store, *named)
+    problems = {
+        "STORE_PASSWORD": "",
+        "WRONG_PASSWORD": "auditors.p12: the PKCS#12 store does not open: the password is wrong",
+        "NO_PASSWORD": "the environment variable NO_PASSWORD is not set",
+        None: "auditors.p12: the PKCS#12 store does not open: it needs a password",
+    }
+    assert told.exit_code == (2 if problems[variable] else 0), told.output
+    assert problems[variable] in told.stderr
+    assert "secret" not in told.output
+
+
 def test_a_table_that_is_not_the_one_of_the_summary_is_told(
     books: Books, signed: tuple[bytes, bytes, bytes], tmp_path: Path
 ) -> None:
-    for name, data in zip(("s", "s.sig", "s.pem"), signed, strict=True):
-        (tmp_path / name).write_bytes(data)
+    summary = _written(signed, tmp_path)
     table = tmp_path / "lake" / "evidence"
     table.mkdir(parents=True)
     (table / "b.parquet").write_bytes(b"")
     trust = books.certificate("authority")
-    assert called("--check", tmp_path / "s", "--trust", trust).exit_code == 0
-    told = called("--check", tmp_path / "s", "--trust", trust, "--lake", tmp_path / "lake")
+    assert called("--check", summary, "--trust", trust).exit_code == 0
+    told = called("--check", summary, "--trust", trust, "--lake", tmp_path / "lake")
     assert told.exit_code == 1
     assert "a.parquet is not there" in told.stdout
     assert "b.parquet is new" in told.stdout

@@ -18,7 +18,7 @@ from postroad.msh.expectation import Expectation
 from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.service import Reloaded
 from postroad.node.settings.config import Config, load_config
-from postroad.node.settings.config_groups import Mail, MailRelay
+from postroad.node.settings.config_groups import Journal, Mail, MailRelay
 from postroad.node.settings.in_force import InForce
 from tests.sim.asked_agreements import ASKED_KINDS, asked_pmode
 from tests.sim.bundled_agreements import BUNDLED_KINDS, bundling_terms
@@ -105,7 +105,8 @@ def _make_party(folder: Path, name: str) -> Party:
     config = load_config(folder / "postroad.yaml")
     relay = MailRelay(host="mail.example")
     mail = Mail(address=mailbox(name).removeprefix("mailto:"), relay=relay)
-    config = config.model_copy(update={"mail": mail})
+    # Shipping has a thread of its own, and that would make two histories of one seed.
+    config = config.model_copy(update={"mail": mail, "journal": Journal()})
     return Party(name, config, Fixed(config, config.limits.wire))
 
 

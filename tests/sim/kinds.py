@@ -64,6 +64,11 @@ class Kind:
         return self.retry is not None and self.retry.get("max_retries") == "unlimited"
 
     @property
+    def capacity(self) -> int | None:
+        """How many messages its channel holds; None: any number, or there is no channel."""
+        return None if self.pulling is None else self.pulling.get("capacity")
+
+    @property
     def only_two(self) -> bool:
         """Whether only buyer and seller agreed on it."""
         return self.signed or self.relay is not None

@@ -3,7 +3,7 @@
 import hashlib
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tests.sim.agreements import KINDS, pmode_id
@@ -64,10 +64,27 @@ def make_plan(seed: int, most: int | None = None, only: Collection[str] = ()) ->
         plan.append(_planned(draw, number, kinds, parties, burst))
     if draw.random() < 0.3:
         plan += _clashing(draw, plan)
+    plan += _crowd(plan)
     if only:
         plan = [one for one in plan if one.message_id in only]
     plan = plan[:most]
     return plan + [reply for one in plan for reply in _replies(one)]
+
+
+def _crowd(plan: list[Planned]) -> list[Planned]:
+    """Where a channel holds few messages, more at once than it holds."""
+    first = next((one for one in plan if one.kind.capacity is not None), None)
+    if first is None or first.kind.capacity is None:
+        return []
+    return [
+        replace(
+            first,
+            number=number,
+            message_id=f"m{number}@{first.sender}",
+            payload=f"{number} in a crowd".encode(),
+        )
+        for number in range(len(plan), len(plan) + first.kind.capacity)
+    ]
 
 
 def _replies(request: Planned) -> list[Planned]:

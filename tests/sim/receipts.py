@@ -35,7 +35,7 @@ class Receipts:
 
     def responded(self, sent: Transmission, body: bytes) -> None:
         """The receiver answers a request."""
-        if sent.message_id is not None and not sent.is_signal and b":Receipt" in body:
+        if sent.message_id is not None and not sent.is_signal and _vouches(body, sent.message_id):
             self._leaves(sent.sender, sent.receiver, sent.message_id, body)
 
     def called(self, sent: Transmission) -> None:
@@ -58,3 +58,10 @@ class Receipts:
         if (receiver, message_id) in self.given:
             self._history.mark("first response again")
         self.given.add((receiver, message_id))
+
+
+def _vouches(body: bytes, message_id: str) -> bool:
+    """Whether there is a receipt for it; to a bundle there may be receipts for other units only."""
+    signals = body.split(b"SignalMessage>")
+    about = b"RefToMessageId>%s<" % message_id.encode()
+    return any(b":Receipt" in one and about in one for one in signals)

@@ -22,7 +22,7 @@ from postroad.store.records import Side
 from tests.conftest import PROJECT
 from tests.sim.agreements import Party, make_parties
 from tests.sim.marks import REQUIRED, missing
-from tests.sim.plan import asks, bundles, pulls, speaks_ebxml
+from tests.sim.plan import asks, bundles, make_plan, pulls, speaks_ebxml
 from tests.sim.run import Result, Smaller, simulate
 from tests.sim.shrinking import shrink
 
@@ -189,6 +189,18 @@ def test_without_faults_what_is_pulled_is_acknowledged_and_leaves_its_channel(
     assert result.history.marks["handed out"] == result.messages
     assert not result.history.marks["handed out again"]
     assert result.history.marks["delivered"] == result.messages
+
+
+def test_a_channel_that_holds_few_messages_gets_more_than_these(
+    parties: Mapping[str, Party],
+) -> None:
+    """In each such seed, so that the many of a long run reach it."""
+    scarce = [one for one in PULLED if any(sent.kind.capacity for sent in make_plan(one))]
+    assert scarce
+    for seed in scarce[:2]:
+        result = simulate(seed, parties, Smaller(None, ()))
+        assert result.broken is None
+        assert result.history.marks["a channel was full"]
 
 
 def test_what_stays_in_its_channel_after_its_receipt_is_found(

@@ -15,7 +15,7 @@ from tests.sim.faults import Faults
 from tests.sim.history import History
 from tests.sim.loop import Died, Process
 from tests.sim.network import Network
-from tests.sim.plan import asks, pulls
+from tests.sim.plan import asks, bundles, pulls
 from tests.sim.stations import Running, Station, make_station
 from tests.sim.store import SimStore
 from tests.sim.webhook import NAME, Listener
@@ -82,7 +82,7 @@ class World:
         for station in self.stations.values():
             station.disk.full = False
             station.party.in_force.missing = False
-            if pulls(self.seed) or asks(self.seed):
+            if pulls(self.seed) or asks(self.seed) or bundles(self.seed):
                 # Who pulls shows a token with a time: a clock that is off by an hour shuts it out.
                 station.clock.set_right()
         self.history.note("world", "no more faults")

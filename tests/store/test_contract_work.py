@@ -53,7 +53,7 @@ def test_only_the_kinds_that_are_asked_for_are_claimed(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_others_have_claimed_is_told_in_its_order(tell: Tell) -> None:
+def test_what_others_have_claimed_or_nobody_is_told_in_its_order(tell: Tell) -> None:
     async def story(store: Store) -> None:
         def step(tx: Transaction) -> None:
             for name, owner in (("a", "x"), ("b", "me"), ("c", None), ("d", "y"), ("e", "x")):
@@ -61,8 +61,17 @@ def test_what_others_have_claimed_is_told_in_its_order(tell: Tell) -> None:
             tx.add_work(work("package", "f", owner="x", lease_until=after(5)))
 
         await store.run(step)
-        found = await store.look(lambda reader: reader.others_work("send", "me", 2))
-        assert [(one.message_id, one.owner) for one in found] == [("a", "x"), ("d", "y")]
+
+        async def others(most: int, **limits: int) -> list[str]:
+            found = await store.look(lambda one: one.others_work("send", "me", most, **limits))
+            return [f"{one.message_id} {one.owner}" for one in found]
+
+        assert await others(9) == ["a x", "c None", "d y", "e x"]
+        assert await others(2) == ["a x", "c None"]
+        [*_, c, _, _] = await store.look(lambda one: one.others_work("send", "", 9))
+        assert await others(9, before=c.id) == ["a x", "b me", "c None", "d y", "e x"]
+        assert await others(9, before=c.id - 1) == ["a x", "c None", "d y", "e x"]
+        assert await others(2, after=c.id, before=99) == ["d y", "e x"]
 
     tell(story)
 

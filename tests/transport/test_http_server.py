@@ -14,6 +14,7 @@ from postroad.transport.http_server import HttpServer, listening_socket
 from tests.transport.wires import (
     LOOPS,
     PATIENCE,
+    Clock,
     Seen,
     answer,
     in_loop,
@@ -343,6 +344,28 @@ async def test_who_asks_for_nothing_does_not_keep_a_server_from_its_end() -> Non
             [silent] = connected(server)
             await server.drain(timeout=3600)
             assert heard(silent) == b""
+
+
+@in_loop
+async def test_who_has_long_been_silent_is_not_waited_for() -> None:
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "LAST_CALL", 3600.0)
+        limits = ServerLimits(header_seconds=7200)
+        async with (
+            serving(Seen(), limits, clock=clock) as server,
+            line_to(server) as silent,
+            line_to(server) as begun,
+        ):
+            begun.say(post(b"hello")[:20])
+            await until(lambda: len(server._state.open) == 2)
+            await until(lambda: any(one.loose_bytes for one in server._state.open))
+            clock.now += 3600
+            draining = asyncio.create_task(server.drain(timeout=60))
+            assert await silent.closed() == b""
+            begun.say(post(b"hello")[20:])
+            assert (await begun.hear())[0] == 200
+            await draining
 
 
 @in_loop

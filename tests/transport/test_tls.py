@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from postroad.transport import tls
+from postroad.transport import http_server, tls
 from postroad.transport.http_client import HttpClient
 from postroad.transport.http_limits import ServerLimits
 from postroad.transport.http_outgoing import Outgoing, Pieces
@@ -384,6 +384,45 @@ def test_who_waits_to_shake_hands_is_served_before_the_server_is_gone(
             assert server.connections == 0
 
     run(scenario(), loop)
+
+
+@in_loop
+async def test_handshakes_that_stand_still_are_not_waited_for(files: Files) -> None:
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "LAST_CALL", 3600.0)
+        limits = ServerLimits(header_seconds=7200)
+        async with (
+            secured(files.of_server(), Seen(), limits=limits, clock=clock) as server,
+            line_to(server) as silent,
+        ):
+            await until(lambda: server.connections == 1)
+            clock.now += 3600
+            await server.drain(timeout=3600)
+            assert await silent.closed() == b""
+
+
+@in_loop
+async def test_who_took_long_to_shake_hands_may_still_begin_a_request(files: Files) -> None:
+    clock = Clock()
+    limits = ServerLimits(header_seconds=7200)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "LAST_CALL", 3600.0)
+        async with secured(files.of_server(), Seen(), limits=limits, clock=clock) as server:
+            client = socket.create_connection((server.host, server.port), PATIENCE)
+            await until(lambda: server.connections == 1)
+            clock.now += 3600
+            context = client_context(files.of_client())
+            secret = await asyncio.to_thread(
+                context.wrap_socket, client, server_hostname=server.host
+            )
+            await until(lambda: len(server._state.open) == 1)
+            draining = asyncio.create_task(server.drain(timeout=60))
+            await until(lambda: server._state.draining)
+            with secret:
+                await asyncio.to_thread(secret.sendall, post(b"hello"))
+                assert await asyncio.to_thread(secret.recv, 12) == b"HTTP/1.1 200"
+            await draining
 
 
 def _asked(context: ssl.SSLContext, client: socket.socket, host: str) -> bytes:

@@ -157,6 +157,7 @@ def test_the_table_stays_when_it_is_full() -> None:
         ("deflate", b"<order/>", "damaged"),
         ("gzip", gzip.compress(TEXT)[:-1], "too early"),
         ("gzip", b"<order/>", "damaged"),
+        ("gzip", gzip.compress(TEXT)[:-8] + bytes(4) + gzip.compress(TEXT)[-4:], "damaged"),
     ],
 )
 def test_what_is_not_of_the_coding_is_refused(coding: str, data: bytes, said: str) -> None:

@@ -309,9 +309,10 @@ def test_what_is_trusted_opens_with_the_password_of_the_keys_or_has_none() -> No
         assert load_trusted(p12_trust(roots, own), SECRET) == (ROOT.certificate,)
     assert load_trusted(p12_trust(roots)) == (ROOT.certificate,)
     assert load_trusted(pem_certificates(*roots), SECRET) == (ROOT.certificate,)
-    jks = _jks({}, {"root": ROOT.certificate})
-    for password in (SECRET, b"another", None):
-        assert load_trusted(jks, password) == (ROOT.certificate,)
+    for own in (SECRET, b""):
+        jks = _jks({}, {"root": ROOT.certificate}, own)
+        for password in (SECRET, None):
+            assert load_trusted(jks, password) == (ROOT.certificate,)
 
 
 @pytest.mark.parametrize(
@@ -320,6 +321,21 @@ def test_what_is_trusted_opens_with_the_password_of_the_keys_or_has_none() -> No
 def test_a_trust_store_that_does_not_open_says_why(password: bytes | None, sentence: str) -> None:
     with pytest.raises(KeyStoreError, match=sentence):
         load_trusted(p12_trust([ROOT.certificate], SECRET), password)
+
+
+@needs_keytool
+def test_a_java_trust_store_with_another_password_or_changed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "root.pem").write_bytes(pem_certificates(ROOT.certificate))
+    store = tmp_path / "roots.jks"
+    named = ("-storetype", "JKS", "-alias", "root", "-file", tmp_path / "root.pem")
+    _keytool(store, "-importcert", "-noprompt", *named)
+    data = store.read_bytes()
+    assert data.startswith(b"\xfe\xed\xfe\xed")
+    assert load_trusted(data, SECRET) == (ROOT.certificate,)
+    changed = data.replace(b"root", b"toor")
+    for store_bytes, password in ((data, b"another"), (data, b""), (changed, SECRET)):
+        with pytest.raises(KeyStoreError, match=r"JKS .* the password is wrong or .* damaged"):
+            load_trusted(store_bytes, password)
 
 
 def test_a_pkcs12_key_store_as_trust_store_gives_the_chain() -> None:

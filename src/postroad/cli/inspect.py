@@ -1,7 +1,6 @@
 """`postroad inspect`: the whole truth about a captured message."""
 
 import json
-import os
 import sys
 from contextlib import ExitStack
 from datetime import datetime
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from postroad.cli.inspection_tree import inspection_tree
+from postroad.cli.passwords import PasswordEnv, password_in
 from postroad.cli.problems import fail
 from postroad.msh.lens import Inspection
 from postroad.msh.report import report
@@ -49,10 +49,7 @@ def inspect(
         Path | None,
         typer.Option(help="The key that opens what is encrypted: PEM, PKCS#12 or JKS."),
     ] = None,
-    password_env: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The environment variable with the password of stores."),
-    ] = None,
+    password_env: PasswordEnv = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -141,12 +138,7 @@ def _tools(
     pmode: Path | None,
     allow_legacy: bool,
 ) -> Tools:
-    password = None
-    if password_env is not None:
-        value = os.environ.get(password_env)
-        if value is None:
-            fail(f"the environment variable {password_env} is not set")
-        password = value.encode()
+    password = password_in(password_env)
     path: Path | None = None
     try:
         trusted: list[x509.Certificate] = []

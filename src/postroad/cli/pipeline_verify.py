@@ -1,7 +1,6 @@
 """`postroad pipeline verify`: every receipt of the journal verified again."""
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,8 +10,15 @@ import typer
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from postroad.cli.lake_options import Format, LakeUrl, Master, Memory, Remote, busy, opened_lake
+from postroad.cli.passwords import PasswordEnv, password_in
 from postroad.cli.problems import fail
-from postroad.security.keys import KeyPair, KeyStoreError, load_certificates, load_key_pair
+from postroad.security.keys import (
+    KeyPair,
+    KeyStoreError,
+    load_certificates,
+    load_key_pair,
+    load_trusted,
+)
 
 if TYPE_CHECKING:
     from postroad.pipeline.evidence import Believing
@@ -34,7 +40,11 @@ def verify(
     ] = None,
     trust: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Certificates to trust, of authorities or partners."),
+        typer.Option(
+            metavar="FILE",
+            help="Certificates to trust, of authorities or partners: PEM, DER, PKCS#7, "
+            "PKCS#12 or JKS.",
+        ),
     ] = None,
     crl: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Revocation lists, in PEM.")
@@ -59,10 +69,7 @@ def verify(
             "FILE.sig and FILE.pem are written beside it."
         ),
     ] = None,
-    password_env: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The environment variable with the key's password."),
-    ] = None,
+    password_env: PasswordEnv = None,
     check: Annotated[
         Path | None,
         typer.Option(
@@ -85,7 +92,8 @@ def verify(
 
     Exit code 0 when all hold, 1 when one does not or its bytes are gone, 2 when nothing was done.
     """
-    certificates = _certificates(trust or [])
+    password = password_in(password_env)
+    certificates = _certificates(trust or [], password)
     if check is not None:
         _check(check, certificates, lake, as_json)
         return
@@ -95,7 +103,7 @@ def verify(
     folders = dict(_pair(one, "--evidence NODE=DIR") for one in evidence or [])
     if not folders:
         fail("say with --evidence NODE=DIR where the bytes of each node lie")
-    pair = _key(key, password_env) if key is not None else None
+    pair = _key(key, password) if key is not None else None
     summary = summary or (_SUMMARY if pair is not None else None)
     from postroad.pipeline.evidence_run import verify as run
     from postroad.pipeline.evidence_summary import summary as summarize
@@ -122,14 +130,14 @@ def _pair(text: str, form: str) -> tuple[str, str]:
     return name, value
 
 
-def _certificates(files: list[Path]) -> bytes:
+def _certificates(files: list[Path], password: bytes | None) -> bytes:
     """All certificates of the files, in PEM."""
     if not files:
         fail("say with --trust FILE whose certificates to trust")
     found = b""
     for file in files:
         try:
-            some = load_certificates(file.read_bytes())
+            some = load_trusted(file.read_bytes(), password)
         except (OSError, KeyStoreError) as error:
             fail(f"{file}: {getattr(error, 'strerror', None) or error}")
         found += b"".join(one.public_bytes(Encoding.PEM) for one in some)
@@ -162,8 +170,7 @@ def _believing(
     return believing
 
 
-def _key(file: Path, password_env: str | None) -> KeyPair:
-    password = os.environ.get(password_env, "").encode() if password_env else None
+def _key(file: Path, password: bytes | None) -> KeyPair:
     try:
         return load_key_pair(file.read_bytes(), password)
     except (OSError, KeyStoreError) as error:

@@ -166,7 +166,8 @@ def load_certificates(data: bytes, password: bytes | None = None) -> tuple[x509.
 def load_trusted(data: bytes, password: bytes | None = None) -> tuple[x509.Certificate, ...]:
     """The certificates of a file that has the password of the keys, or none of its own.
 
-    A JKS trust store is read whatever its password is: it hides nothing.
+    Without a password a JKS trust store is read as it is: it hides nothing, and nothing tells
+    whether somebody changed it.
     """
     try:
         return load_certificates(data, password)
@@ -174,7 +175,7 @@ def load_trusted(data: bytes, password: bytes | None = None) -> tuple[x509.Certi
         if password is None:
             raise
         try:
-            return load_certificates(data)
+            return load_certificates(data, b"")
         except KeyStoreError:
             raise wrong from None
 

@@ -97,8 +97,13 @@ class Reader(FragmentReader, TransferReader, Protocol):
 
     def work(self, id: int) -> Work | None: ...
 
-    def others_work(self, kind: str, owner: str, most: int) -> list[Work]:
-        """What other owners have claimed of one kind, in the order in which it was added."""
+    def others_work(
+        self, kind: str, owner: str, most: int, *, after: int = 0, before: int = 0
+    ) -> list[Work]:
+        """What an owner has not claimed of one kind, in the order in which it was added.
+
+        From behind the number `after` on; of what it has claimed, too, what is `before` a number.
+        """
         ...
 
     def partners(self) -> list[Partner]:

@@ -118,11 +118,13 @@ class MemoryReader:
     def work(self, id: int) -> Work | None:
         return self._tables.work.get(id)
 
-    def others_work(self, kind: str, owner: str, most: int) -> list[Work]:
+    def others_work(
+        self, kind: str, owner: str, most: int, *, after: int = 0, before: int = 0
+    ) -> list[Work]:
         found = [
             one
-            for _, one in sorted(self._tables.work.items())
-            if one.kind == kind and one.owner not in (None, owner)
+            for id, one in sorted(self._tables.work.items())
+            if one.kind == kind and id > after and (one.owner != owner or id < before)
         ]
         return found[:most]
 

@@ -235,8 +235,11 @@ class SqliteReader:
     def work(self, id: int) -> Work | None:
         return next(map(_work_of, self._rows(_WORK, (id,))), None)
 
-    def others_work(self, kind: str, owner: str, most: int) -> list[Work]:
-        return [_work_of(row) for row in self._rows(_OTHERS_WORK, (kind, owner, most))]
+    def others_work(
+        self, kind: str, owner: str, most: int, *, after: int = 0, before: int = 0
+    ) -> list[Work]:
+        values = {"kind": kind, "owner": owner, "most": most, "after": after, "before": before}
+        return [_work_of(row) for row in self._rows(_OTHERS_WORK, values)]
 
     def partners(self) -> list[Partner]:
         return [partner_of(row) for row in self._rows(_PARTNERS)]

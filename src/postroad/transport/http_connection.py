@@ -137,6 +137,8 @@ class Connection(HttpToolsProtocol):
         if connection is not None:
             # Whoever accepted this connection has counted it.
             crowded = False
+            # The handshake had its own time.
+            self.since = self.clock()
             self.extensions["tls"] = tls_facts(connection)
             if problem := refusal(connection):
                 logger.info("no TLS connection with %s: %s", self.client, problem)
@@ -284,9 +286,9 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def shutdown(self, *, patient: bool = False) -> None:
-        """Finish what is under way, then close; `patient`: who is new may still begin a request."""
-        if patient and self.requests == 0:
+    def shutdown(self, patience: float = 0) -> None:
+        """Finish what is under way, then close; who came within `patience` seconds may begin."""
+        if self.requests == 0 and self.clock() - self.since < patience:
             return
         if self.answering:
             self.cycle.default_headers = self.state.closing_headers

@@ -34,7 +34,7 @@ _SWEEP_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.2
 """After an accept that failed, most likely for want of file descriptors."""
 LAST_CALL: Final = 1.0
-"""Seconds for who was connected, and has asked for nothing yet, when the server begins to drain."""
+"""Seconds in which who is newly connected may still begin a request while the server drains."""
 
 
 def listening_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
@@ -161,8 +161,7 @@ class HttpServer:
         # What already lies in the sockets is read before their connections count as idle.
         for _ in range(2):
             await asyncio.sleep(0)
-        for connection in tuple(self._state.open):
-            connection.shutdown(patient=True)
+        self._hang_up(LAST_CALL)
         last_call = asyncio.get_running_loop().call_later(LAST_CALL, self._hang_up)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -176,12 +175,14 @@ class HttpServer:
         last_call.cancel()
         await self._end()
 
-    def _hang_up(self) -> None:
-        """Who has not begun a request yet comes too late."""
-        for task in tuple(self._state.greeting):
-            task.cancel()
+    def _hang_up(self, patience: float = 0) -> None:
+        """Close to all who ask for nothing, except those who came within `patience` seconds."""
+        now = self._clock()
+        for task, since in tuple(self._state.greeting.items()):
+            if now - since >= patience:
+                task.cancel()
         for connection in tuple(self._state.open):
-            connection.shutdown()
+            connection.shutdown(patience)
 
     async def close(self) -> None:
         """Stop at once, whatever is under way."""

@@ -49,8 +49,6 @@ _SAMPLE: Final = 2048
 _STORED: Final = 0xFFFF
 _LAST: Final = b"\x03\x00"
 """A last block with nothing in it."""
-_LAST_BYTES: Final = 16
-"""Checksum and size at the end of a member, and what may follow them unseen."""
 _GZIP_MARK: Final = b"\x1f"
 _GZIP: Final = 31
 _ZLIB: Final = 15
@@ -217,11 +215,10 @@ def interruptible(name: str, coded: Coded | None = None) -> Interruptible | None
 
 def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """All members of the file; zeros after the last are padding."""
-    members, last = 1, b""
-    member = _Member()
+    member, members = _Member(), 1
     try:
         for chunk in chunks:
-            data, last = chunk, (last + chunk[-_LAST_BYTES:])[-_LAST_BYTES:]
+            data = chunk
             while data:
                 if member.eof:
                     if not data.strip(b"\0"):
@@ -230,7 +227,7 @@ def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
                         raise Damaged(f"it has more than {_MEMBERS} members")
                     member, members = _Member(), members + 1
                 yield member.decompress(data, _PIECE)
-                data = member.left(last)
+                data = member.left
         yield from _rest(member)
     except isal_zlib.error:  # type: ignore[misc]
         raise Damaged(_NEVER) from None
@@ -242,8 +239,6 @@ class _Member:
     def __init__(self) -> None:
         self._inflate = isal_zlib.decompressobj(wbits=_GZIP)
         self._begun = False
-        self._crc = 0
-        self._size = 0
 
     @property
     def eof(self) -> bool:
@@ -253,23 +248,12 @@ class _Member:
         if data and not self._begun and not data.startswith(_GZIP_MARK):
             raise Damaged(_NEVER)
         self._begun = True
-        piece = self._inflate.decompress(data, most)
-        self._crc, self._size = isal_zlib.crc32(piece, self._crc), self._size + len(piece)
-        return piece
+        return self._inflate.decompress(data, most)
 
-    def left(self, last: bytes) -> bytes:
-        """What is not read yet of the data that ends with `last`.
-
-        A few bytes that follow the end of a member ISA-L may have taken without a word: what
-        stands behind the checksum and size of the member, which are its end.
-        """
-        inflate = self._inflate
-        if not inflate.eof:
-            return inflate.unconsumed_tail
-        if inflate.unused_data:
-            return inflate.unused_data
-        end = pack("<II", self._crc, self._size & 0xFFFFFFFF)
-        return last.partition(end)[2]
+    @property
+    def left(self) -> bytes:
+        """What is not read yet of the data."""
+        return self._inflate.unconsumed_tail or self._inflate.unused_data
 
 
 def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """Units that wait to be bundled: planned when their time comes, packaged and handed to the sender.
 
 A unit that was submitted is durable as a message without an envelope and a `bundle` row that holds
-its header. This process has it in memory too, for each destination in the order of submission; the
+its header; the rows stand in the order of submission. This process has it in memory too, and the
 planner (`msh.bundling`) says who goes with whom, and when to look again.
 """
 
@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -75,7 +76,9 @@ class Bundling:
         self._context = context
         self._sender = sender
         self._waiting: dict[str, dict[str, tuple[Unit, Waiting]]] = {}
-        """By destination and id, in the order of submission."""
+        """By destination and id."""
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Where the order counts, what leaves for a partner does so one after the other."""
         self._timers: dict[str, tuple[datetime, asyncio.TimerHandle]] = {}
         self._grown: dict[str, int] = {}
         """Bytes that came to a destination since it was planned."""
@@ -183,7 +186,9 @@ class Bundling:
             return
         there = self._waiting.get(place, {})
         terms = {unit.terms.pmode: unit.terms for unit, _ in there.values()}
-        waiting = [one for _, one in there.values()]
+        # What was left behind, and is loaded later, was submitted before.
+        units = sorted(there.values(), key=lambda one: one[0].work.id)
+        waiting = [one for _, one in units]
         now, limits = self._context.clock(), self._context.limits
         found = plan(waiting, terms, now, limits=limits, drain=drain)
         self._grown[place] = 0
@@ -199,28 +204,42 @@ class Bundling:
 
     async def _leave(self, bundles: Sequence[list[Unit]], lonely: Sequence[Unit]) -> None:
         given = [*(one for units in bundles for one in units), *lonely]
+        if not any(one.terms.in_order for one in given):
+            await self._leave_now(bundles, lonely, given)
+            return
+        async with self._turns[given[0].message.partner]:
+            await self._leave_now(bundles, lonely, given)
+
+    async def _leave_now(
+        self, bundles: Sequence[list[Unit]], lonely: Sequence[Unit], given: Sequence[Unit]
+    ) -> None:
         if lonely or any(one.terms.in_order for one in given):
             try:
                 bundles, lonely = await self._with_others(bundles, lonely, given)
             except StoreError as error:
                 self._leave_to_be_loaded([one.work for one in given], error)
                 return
-        for units in bundles:
-            await self._send(units)
+        await self._send_all(bundles)
         for unit in lonely:
             await self._fail(unit.message, unit.work, LONELY, BUNDLING_ERROR)
 
     async def _with_others(
         self, bundles: Sequence[list[Unit]], lonely: Sequence[Unit], given: Sequence[Unit]
     ) -> tuple[Sequence[list[Unit]], Sequence[Unit]]:
-        """The same with those who wait in other processes, where some do.
+        """The same with those who wait elsewhere, in other processes or in none, where some do.
 
         Nobody is lonely whose company came to another process, and nobody overtakes who comes
         later. Whose unit leaves with another process finds it gone, and plans without it.
         """
-        others = await self._of_others(given[0].message.partner)
+        others = await self._of_others(given)
         if not others:
             return bundles, lonely
+        if len(others) >= self._context.limits.units:
+            # There may be more of them: who comes behind these waits for another look.
+            last = others[-1].work.id
+            late = [one.work for one in given if one.terms.in_order and one.work.id > last]
+            self._let_go(late)
+            given = [one for one in given if one.work not in late]
         units = sorted([*given, *others], key=lambda one: one.work.id)
         by_id = {one.message.message_id: one for one in units}
         waiting = [
@@ -240,21 +259,43 @@ class Bundling:
             [by_id[one.id] for one in found.lonely if one.id in mine],
         )
 
-    async def _of_others(self, partner: str) -> list[Unit]:
-        """What waits in other processes for a partner."""
-        context = self._context
+    async def _of_others(self, given: Sequence[Unit]) -> list[Unit]:
+        """What waits for a partner elsewhere: the first of it, in the order of submission.
 
-        def look(reader: Reader) -> list[tuple[Work, Message | None, Message | None]]:
-            works = reader.others_work("bundle", context.owner, context.limits.units)
-            found = [(one, reader.message(Side.SENDING, one.message_id)) for one in works]
-            return [(work, message, _request(reader, message)) for work, message in found]
+        That is in other processes, or in none since one stopped. Where the order counts it is also
+        what this process could not store, or is just about to load.
+        """
+        context, partner = self._context, given[0].message.partner
+        most = context.limits.units
+        ordered = [one.work.id for one in given if one.terms.in_order]
+        before = max(ordered, default=0)
+        here = {one.message.message_id for one in given}
+        here.update(name for there in self._waiting.values() for name in there)
+
+        def look(reader: Reader) -> list[tuple[Work, Message, Message | None]]:
+            found: list[tuple[Work, Message, Message | None]] = []
+            after = 0
+            while True:
+                works = reader.others_work(
+                    "bundle", context.owner, most, after=after, before=before
+                )
+                for work in works:
+                    if work.message_id in here:
+                        continue
+                    message = reader.message(Side.SENDING, work.message_id)
+                    if message is not None and message.partner == partner:
+                        found.append((work, message, _request(reader, message)))
+                if len(works) < most or len(found) >= most:
+                    return found[:most]
+                after = works[-1].id
 
         units = []
         for work, message, request in await context.store.look(look):
-            if message is not None and message.partner == partner:
-                with contextlib.suppress(Refused):
-                    units.append(self._loaded(message, work, request))
-        return [one for one in units if one is not None]
+            with contextlib.suppress(Refused):
+                unit = self._loaded(message, work, request)
+                if unit is not None and (unit.terms.in_order or work.owner != context.owner):
+                    units.append(unit)
+        return units
 
     def _loaded(self, message: Message, work: Work, request: Message | None) -> Unit | None:
         """A unit from its row; None where it waits no longer. `Refused` without its P-Mode.
@@ -273,24 +314,31 @@ class Bundling:
         routed = changed(packed, routed_by=routed_by(self._context, request))
         return Unit(message, work, routed, sending, terms)
 
-    async def _send(self, units: Sequence[Unit]) -> None:
-        """Package a bundle, make it durable, and hand it to the sender."""
+    async def _send_all(self, bundles: Sequence[Sequence[Unit]]) -> bool:
+        """One after the other; False when one waits on, and nobody overtakes that in its order."""
+        left, ordered = deque(bundles), any(one.terms.in_order for many in bundles for one in many)
+        sent = True
+        while left and (sent or not ordered):
+            sent &= await self._send(left.popleft())
+        self._let_go([one.work for units in left for one in units])
+        return sent
+
+    async def _send(self, units: Sequence[Unit]) -> bool:
+        """Package a bundle, make it durable, and hand it to the sender; False: it waits on."""
         first = units[0]
         try:
             made = await self.package_or_cut(units)
         except (Unsecurable, EbmsError, ValueError) as error:
             if len(units) > 1:
-                for unit in units:
-                    await self._send([unit])
-            else:
-                detail = error.detail if isinstance(error, EbmsError) else str(error)
-                await self._fail(first.message, first.work, detail, None)
-            return
+                return await self._send_all([[one] for one in units])
+            detail = error.detail if isinstance(error, EbmsError) else str(error)
+            return await self._fail(first.message, first.work, detail, None)
         work = self._row(units, made)
         step = self._kept(units, made, work)
         done = await self._run([one.work for one in units], step)
         if done is not None:
             self._hand_over(made, work, *done)
+        return done is not None
 
     async def send_at_once(
         self,
@@ -403,13 +451,17 @@ class Bundling:
 
         return step
 
-    async def _fail(self, message: Message, work: Work, detail: str, code: str | None) -> None:
+    async def _fail(self, message: Message, work: Work, detail: str, code: str | None) -> bool:
         context, now = self._context, self._context.clock()
-        await self._run(
-            [work], lambda tx: unpackable(context, tx, message, work, detail, now, code)
-        )
+
+        def step(tx: Transaction) -> bool:
+            unpackable(context, tx, message, work, detail, now, code)
+            return True
+
+        done = await self._run([work], step)
         context.settled.tell(message.message_id)
         context.told()
+        return done is not None
 
     async def _run(self, works: Sequence[Work], step: Callable[[Transaction], T]) -> T | None:
         """Run a step that ends the waiting of units; what cannot be stored is loaded again."""
@@ -424,6 +476,9 @@ class Bundling:
 
     def _leave_to_be_loaded(self, works: Sequence[Work], error: Exception) -> None:
         _log.error("not bundled, it will be tried again", extra={"detail": str(error)})
+        self._let_go(works)
+
+    def _let_go(self, works: Sequence[Work]) -> None:
         for work in works:
             self._context.let_go[work.id] = False
         self._forget(works)

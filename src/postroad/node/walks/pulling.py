@@ -198,6 +198,9 @@ class Puller:
                 # What is agreed on may have changed since.
                 place = (*full.place, full.signals)
                 full = self._scheduled().get(place) if came >= _IN_ONE_GO else None
+        except StoreError as error:
+            # Nothing was written down of what came: it comes again.
+            _log.error("not pulled", extra={"pmode": pmode, "detail": str(error)})
         except Exception:
             _log.exception("pulling failed", extra={"pmode": pmode})
         finally:

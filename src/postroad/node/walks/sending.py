@@ -206,7 +206,7 @@ class Sender:
         return await self._one_step(outgoing, sending, began)
 
     async def _bundle_step(self, outgoing: Outgoing) -> Step:
-        """The same for a bundle, by the P-Mode of its primary unit. [P2-3.2.2-08]"""
+        """The same for a bundle, by the P-Mode of its primary unit. [P2-3.2.2-01]"""
         context, work = self._context, outgoing.work
         began = context.clock()
         outgoing = await self._gathered(outgoing)

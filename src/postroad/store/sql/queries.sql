@@ -182,9 +182,14 @@ SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, o
 FROM work WHERE id = ?
 
 -- name: others_work
--- What others have claimed of one kind, in the order in which it was added.
+-- What an owner has not claimed of one kind, or has before a number, in the order of its addition.
 SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner, lease_until
-FROM work WHERE kind = ? AND owner IS NOT NULL AND owner <> ? ORDER BY id LIMIT ?
+FROM work WHERE kind = :kind AND owner IS NULL AND id > :after
+UNION ALL
+SELECT id, kind, message_id, due_at, data, attempt, partner, lane, expires_at, owner, lease_until
+FROM work WHERE kind = :kind AND owner IS NOT NULL AND (owner <> :owner OR id < :before)
+AND id > :after
+ORDER BY id LIMIT :most
 
 -- name: free_work
 -- Due work that nobody has claimed, oldest first.
