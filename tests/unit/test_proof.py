@@ -2,19 +2,30 @@
 
 import random
 import re
+from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
 from postroad.msh import proof as proofs
 from postroad.msh.answers import sent_message, write_answer
+from postroad.msh.outbound import MESSAGING_ID
 from postroad.msh.proof import Proof, Prover, trust_in
 from postroad.msh.usual_proof import UsualReceipts
+from postroad.node.first_steps.example import order_message
 from postroad.security.algorithms import RSA_SHA256
-from postroad.security.keys import load_certificates, load_key_pair
-from postroad.security.sign import Signing
-from postroad.wire.ebms3 import MessageInfo
+from postroad.security.attachments import Attachment
+from postroad.security.keys import KeyPair, load_certificates, load_key_pair
+from postroad.security.secure import Lifetime, secure
+from postroad.security.sign import Block, Signing
+from postroad.wire.content import BytesContent
+from postroad.wire.ebms3 import MessageInfo, Messaging
+from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.receipts import nonrepudiation_receipt
 from postroad.wire.soap import SoapVersion
 from tests.pipeline.kept import Books, Receipt, at_another_time, changed, exchanged, signature_of
@@ -205,9 +216,12 @@ def test_bytes_that_are_no_receipt_get_an_answer(books: Books, receipt: bytes) -
     assert found.detail
 
 
+@pytest.mark.parametrize("message_id", [SIGNED, SEALED])
 @pytest.mark.parametrize("name", ["receipt", "sent"])
-def test_no_byte_can_be_changed_without_being_looked_at_as_a_whole(books: Books, name: str) -> None:
-    one, by = books.receipts[SIGNED], prover(books)
+def test_no_byte_can_be_changed_without_being_looked_at_as_a_whole(
+    books: Books, name: str, message_id: str
+) -> None:
+    one, by = books.receipts[message_id], prover(books)
     data = one.receipt if name == "receipt" else one.sent
     ids = one.message_id.encode(), one.receipt_id.encode()
     knowing = UsualReceipts()
@@ -217,7 +231,7 @@ def test_no_byte_can_be_changed_without_being_looked_at_as_a_whole(books: Books,
         pair = (other, one.sent) if name == "receipt" else (one.receipt, other)
         found = knowing.take(*pair, *ids)
         assert found == UsualReceipts().take(*pair, *ids)
-        if found is None:
+        if found is None or (name == "sent" and _beside_the_signature(one.sent, other)):
             continue
         before = data[:place].rpartition(b">")[0].rpartition(b"<")[2]
         if name == "sent":
@@ -239,6 +253,164 @@ def test_a_token_larger_than_any_certificate_is_not_usual(
     larger = getattr(one, name).replace(end, b"A" * 16 * 1024 + end, 1)
     assert is_usual(one)
     assert not is_usual(replace(one, **{name: larger}))
+
+
+def test_a_party_may_begin_in_many_ways_by_turns(books: Books) -> None:
+    """Its timestamps, and the names and the number of its attachments, need not be alike."""
+    pairs = [
+        load_key_pair((books.folder / name / "keys" / f"{name}.p12").read_bytes())
+        for name in ("buyer", "seller")
+    ]
+    now = books.receipts[SIGNED].at
+    many = [
+        _exchange(pairs, [f"{number}{name}@buyer.example" for number in range(count)], lasting, now)
+        for count in (0, 1, 2, 40)
+        for name in ("a", "longer")
+        for lasting in (None, timedelta(hours=1))
+    ]
+    knowing, by = UsualReceipts(), prover(books)
+    for one in [*many, *reversed(many), *many]:
+        ids = one.message_id.encode(), one.receipt_id.encode()
+        found = knowing.take(one.receipt, one.sent, *ids)
+        assert found == UsualReceipts().take(one.receipt, one.sent, *ids) is not None
+        assert proven(by, one) == Proof(True, True, True, True, SELLER_NAME)
+    for one, other in pairwise(many):
+        assert proven(by, replace(one, sent=other.sent)).digests is False
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        (b"other@buyer.example", True),
+        (b"", True),
+        (b"oth%65r@buyer.example", False),
+        (b"oth&#101;r@buyer.example", False),
+        (b"o<her@buyer.example", False),
+        (b"o her@buyer.example", False),
+        ("\u00f6ther@buyer.example".encode(), False),
+    ],
+)
+def test_a_name_that_xml_or_urls_may_write_otherwise_is_not_usual(
+    books: Books, name: bytes, usual: bool
+) -> None:
+    assert is_usual(_renamed(books.receipts[SIGNED], [name, b"second"])) is usual
+
+
+def test_two_attachments_of_one_name_are_not_usual(books: Books) -> None:
+    assert not is_usual(_renamed(books.receipts[SIGNED], [b"same", b"same"]))
+
+
+@pytest.mark.parametrize(
+    "digest", [b"A" * 44, b"A" * 42 + b"==", b"=" + b"A" * 43, b"-" * 43 + b"="]
+)
+def test_what_is_no_digest_of_an_attachment_is_not_usual(books: Books, digest: bytes) -> None:
+    one = books.receipts[SIGNED]
+    last = re.findall(rb"<ds:DigestValue>([^<]+)", one.sent)[-1]
+    assert is_usual(_rewritten(one, last, b"A" * 43 + b"="))
+    assert not is_usual(_rewritten(one, last, digest))
+
+
+@pytest.mark.parametrize("hidden", [b"<!---->", b"<?a?>", b"<ds:Signature/>", b"<x>Signature</x>"])
+def test_nothing_beside_the_encryption_hides_a_signature_or_looks_like_one(
+    books: Books, hidden: bytes
+) -> None:
+    one, knowing = books.receipts[SEALED], UsualReceipts()
+    ids = one.message_id.encode(), one.receipt_id.encode()
+    start = one.sent.index(b"<xenc:")
+    for there, usual in ((b"A" * len(hidden), True), (hidden, False)):
+        sent = one.sent[:start] + there + one.sent[start:]
+        assert (knowing.take(one.receipt, sent, *ids) is not None) is usual
+
+
+def test_a_receipt_with_anything_beside_its_signature_is_not_usual(books: Books) -> None:
+    one, end = books.receipts[SIGNED], b"</wsse:BinarySecurityToken>"
+    assert not is_usual(replace(one, receipt=one.receipt.replace(end, end + b"<x/>")))
+
+
+def test_a_receipt_in_another_version_of_soap_is_not_usual(books: Books) -> None:
+    one = books.receipts[SIGNED]
+    seller = load_key_pair((books.folder / "seller" / "keys" / "seller.p12").read_bytes())
+    info = MessageInfo(one.at, one.receipt_id, one.message_id)
+    signal = nonrepudiation_receipt(sent_message(one.sent).references, message_info=info)
+    for version in SoapVersion:
+        answer = write_answer(signal, version, Signing(seller, RSA_SHA256), one.at)
+        other = replace(one, receipt=answer.envelope)
+        assert is_usual(other) is (version is SoapVersion.SOAP_12)
+
+
+@pytest.mark.parametrize(
+    ("created", "usual"),
+    [
+        (b"2026-02-28T23:59:59.999Z</wsu:Created>", True),
+        (b"2026-02-30T23:59:59.999Z</wsu:Created>", False),
+        (b"2026-02-28T23:59:59+0000</wsu:Created>", False),
+        (b"2026-02-28T23:59:59.999Z", False),
+        (b"</wsu:Timestamp>xxxxxxxx</wsu:Created>", False),
+    ],
+)
+@pytest.mark.parametrize("name", ["receipt", "sent"])
+def test_a_timestamp_is_one_even_where_a_digest_holds(
+    books: Books, name: str, created: bytes, usual: bool
+) -> None:
+    one, knowing = books.receipts[SIGNED], UsualReceipts()
+    ids = one.message_id.encode(), one.receipt_id.encode()
+    other = replace(one, **{name: _at_time(getattr(one, name), created)})
+    if name == "sent":
+        # What time it says does not matter to a receipt.
+        digests = [re.findall(rb"DigestValue>([^<]+)<", data)[2] for data in (one.sent, other.sent)]
+        other = _rewritten(other, *digests)
+        usual = not created.startswith(b"<")
+    assert knowing.take(one.receipt, one.sent, *ids) is not None
+    assert (knowing.take(other.receipt, other.sent, *ids) is not None) is usual
+
+
+def _at_time(envelope: bytes, created: bytes) -> bytes:
+    """With something else in the timestamp, whose digest holds."""
+    stamp = re.findall(b"<wsu:Timestamp.*</wsu:Timestamp>", envelope)[0]
+    other = re.sub(b"Created>.*</wsu:T", b"Created>%b</wsu:T" % created, stamp)
+    digest, another = (b64encode(sha256(data).digest()) for data in (stamp, other))
+    return envelope.replace(stamp, other).replace(digest, another, 1)
+
+
+def _exchange(
+    pairs: Sequence[KeyPair], names: Sequence[str], lasting: timedelta | None, now: datetime
+) -> Receipt:
+    """A message with attachments of these names, and the receipt for it."""
+    buyer, seller = (Signing(pair, RSA_SHA256) for pair in pairs)
+    message_id, receipt_id = f"{len(names)}@buyer.example", "receipt@seller.example"
+    example = order_message(now)
+    info = replace_fields(example.message_info, message_id=message_id)
+    message = replace_fields(example, message_info=info)
+    header = write_messaging(Messaging((message,), id=MESSAGING_ID), SoapVersion.SOAP_12)
+    sent = secure(
+        SoapVersion.SOAP_12,
+        [Block(MESSAGING_ID, header)],
+        [Attachment(name, BytesContent(name.encode()), "text/plain") for name in names],
+        signing=buyer,
+        lifetime=Lifetime(now, lasting),
+    )
+    signal = nonrepudiation_receipt(
+        sent.references, message_info=MessageInfo(now, receipt_id, message_id)
+    )
+    answer = write_answer(signal, SoapVersion.SOAP_12, seller, now)
+    return Receipt(message_id, receipt_id, answer.envelope, sent.envelope, now)
+
+
+def _renamed(one: Receipt, names: Sequence[bytes]) -> Receipt:
+    """With these names of attachments in the signature and in the receipt, whose digest holds."""
+    for old, new in zip(re.findall(rb'URI="(cid:[^"]+)"', one.sent), names, strict=True):
+        one = _rewritten(one, old, b"cid:" + new)
+    return one
+
+
+def _rewritten(one: Receipt, old: bytes, new: bytes) -> Receipt:
+    header = re.compile(b"<eb:Messaging.*</eb:Messaging>")
+    digest, other = (
+        b64encode(sha256(header.findall(data)[0]).digest())
+        for data in (one.receipt, one.receipt.replace(old, new))
+    )
+    receipt = changed(one.receipt.replace(old, new), digest, other)
+    return replace(one, receipt=receipt, sent=one.sent.replace(old, new, 1))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -11,12 +11,16 @@ sees: what stands in the Security header of the sent message beside the signatur
 signed, its encryption. That is no part of what a receipt is about.
 """
 
-import re
 import string
 from binascii import a2b_base64, b2a_base64
+from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from hashlib import sha256
+from struct import Struct as Cutting
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from postroad.msh.outbound import MESSAGING_ID
 from postroad.security.algorithms import SHA256, SIGNATURES, STRONG, SignatureAlgorithm
@@ -32,6 +36,11 @@ _DIGEST: Final = 44
 _LARGEST_TOKEN: Final = 16 * 1024
 _REMEMBERED: Final = 1024
 """So many parties, each with a token no larger than that."""
+_WAYS: Final = 4
+"""In which one party begins: with more attachments, or without any."""
+_MOST_PIECES: Final = 100
+_PLAIN: Final = 5
+"""Pieces of a beginning that may differ, where there are no attachments."""
 _LETTERS: Final = string.ascii_letters.encode()
 _BASE64: Final = _LETTERS + b"0123456789+/"
 _IN_IDS: Final = bytes(set(range(0x21, 0x7F)) - set(b'"&<>@'))
@@ -47,7 +56,8 @@ _STAMP: Final = (
     f'<wsu:Timestamp xmlns:wsu="{WSU}" wsu:Id="_timestamp"><wsu:Created>'.encode()
 )  # fmt: skip
 _STAMP_END: Final = b"</wsu:Timestamp>"
-_CREATED_END: Final = b"</wsu:Created></wsu:Timestamp>"
+_CREATED_END: Final = b"</wsu:Created>"
+_CREATED: Final = frozenset(time + _CREATED_END for time in _TIMES)
 _TOKEN: Final = (
     f'<wsse:BinarySecurityToken xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}" '
     f'EncodingType="{BASE64_BINARY}" ValueType="{X509_V3}" wsu:Id="_signature-token">'
@@ -68,7 +78,8 @@ _SIGNATURE_END: Final = (
     f'<wsse:Reference URI="#_signature-token" ValueType="{X509_V3}"/>'
     "</wsse:SecurityTokenReference></ds:KeyInfo></ds:Signature></wsse:Security>"
 ).encode()
-_INFO: Final = b"<eb:MessageInfo><eb:Timestamp>"
+_USER_MESSAGE: Final = b"<eb:UserMessage"
+_SIGNAL: Final = b"<eb:SignalMessage><eb:MessageInfo><eb:Timestamp>"
 _INFO_ID: Final = b"</eb:Timestamp><eb:MessageId>"
 _ID_END: Final = b"</eb:MessageId>"
 _REF: Final = b"</eb:MessageId><eb:RefToMessageId>"
@@ -91,20 +102,9 @@ _REFERENCE: Final = b'<ds:Reference URI="'
 _PROOF: Final = f'<ebbp:MessagePartNRInformation><ds:Reference xmlns:ds="{DS}" URI="'.encode()
 _PROOF_END: Final = _REFERENCE_END + b"</ebbp:MessagePartNRInformation>"
 _REFERENCES_END: Final = _REFERENCE_END + _INFO_END_VALUE
-_TOKEN_SIZE: Final = len(_TOKEN)
-_TOLD_APART: Final = _TOKEN_SIZE + 64
-"""The serial number of a certificate stands in the first 48 bytes."""
-_STAMP_SIZE: Final = len(_STAMP)
-_STAMP_END_SIZE: Final = len(_STAMP_END)
-_CREATED_END_SIZE: Final = len(_CREATED_END)
-_VALUE_SIZE: Final = len(_VALUE)
-_INFO_END_VALUE_SIZE: Final = len(_INFO_END_VALUE)
-_SIGNATURE_END_SIZE: Final = len(_SIGNATURE_END)
-_to_attachment: Final = re.compile(
-    b"%bcid:([%b]*)%b([%b]{43}=)%b"
-    % tuple(map(re.escape, (_REFERENCE, _IN_NAMES, _HOW_ATTACHMENT, _BASE64, _REFERENCE_END)))
-).match
-_PROOF_ATTACHMENT: Final = _PROOF + b"cid:"
+_TO_ATTACHMENT: Final = _REFERENCE_END + _REFERENCE + b"cid:"
+_PROOF_ATTACHMENT: Final = _PROOF_END + _PROOF + b"cid:"
+_INFO_ID_SIZE: Final = len(_INFO_ID)
 
 
 class _References(NamedTuple):
@@ -126,18 +126,12 @@ class _Form(NamedTuple):
     """What stands in every envelope of a SOAP version."""
 
     opening: bytes
-    user_message: bytes
-    """How the header block of a user message begins, that of a receipt likewise."""
-    receipt: bytes
+    messaging: bytes
     closing: bytes
+    receipt_end: bytes
+    """How an envelope ends that has a receipt."""
     signed: _References
     proven: _References
-    start: int
-    """Where the opening ends."""
-    closing_size: int
-    receipt_size: int
-    digests_size: int
-    """Characters of the references in a signature, from the first digest on."""
 
 
 def _form(version: SoapVersion) -> _Form:
@@ -148,32 +142,29 @@ def _form(version: SoapVersion) -> _Form:
         f'<eb:Messaging xmlns:{soap}="{namespace}" xmlns:eb="{EB3}" id="{MESSAGING_ID}"'
         f' {soap}:mustUnderstand="{version.must_understand}">'
     ).encode()
-    signed = _references(_REFERENCE, _REFERENCE_END, digest)
     opening = (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<{soap}:Envelope xmlns:{soap}="{namespace}">'
         f'<{soap}:Header><wsse:Security xmlns:wsse="{WSSE}" xmlns:{soap}="{namespace}"'
         f' {soap}:mustUnderstand="{version.must_understand}">'
     ).encode()
-    receipt = messaging + b"<eb:SignalMessage>" + _INFO
     closing = b"</%b:Header>%b</%b:Envelope>" % (soap.encode(), body, soap.encode())
     return _Form(
         opening,
-        messaging + b"<eb:UserMessage",
-        receipt,
+        messaging,
         closing,
-        signed,
+        _RECEIPT_END + closing,
+        _references(_REFERENCE, _REFERENCE_END, digest),
         _references(_PROOF, _PROOF_END, digest),
-        len(opening),
-        len(closing),
-        len(receipt),
-        2 * _DIGEST + len(signed.to_body_and_stamp) + len(_REFERENCE_END),
     )
 
 
 _FORMS: Final = tuple(_form(version) for version in reversed(SoapVersion))
+_SERIAL: Final = len(_FORMS[0].opening + _STAMP + min(_TIMES) + _CREATED_END + _STAMP_END + _TOKEN)
+_TOLD_APART: Final = slice(_SERIAL, _SERIAL + 128)
+"""The serial number of a certificate stands there, even where the timestamp is a bit longer."""
 
 
-class UsualReceipt(NamedTuple):
+class UsualReceipt(Struct, frozen=True, gc=False):
     """A receipt for exactly what was sent; whether its signature's value holds is still open."""
 
     token: bytes
@@ -188,185 +179,194 @@ class UsualReceipt(NamedTuple):
     """The certificate of who sent the message, in base64."""
 
 
-class _Sent(NamedTuple):
-    token: bytes
-    proofs: bytes
-    """What a receipt must say of it."""
+class _Head(NamedTuple):
+    """How envelopes of one party begin, up to the first words of the header block.
 
+    Every other piece is the same in all of them: the first, the third and so on. Between these
+    stand times, encryption, the digests of the header block and of the timestamp, the name and the
+    digest of each attachment, and the signature's value.
+    """
 
-class _Signer(NamedTuple):
-    """What stands before the first digest in all that one party signs."""
-
-    heading: bytes
-    """From the token on."""
-    info: int
-    """Where in it the SignedInfo begins."""
+    form: _Form
+    cut: Callable[[bytes], tuple[bytes, ...]]
+    same: tuple[bytes, ...]
+    size: int
+    stamp: slice
+    signed: slice
+    """Where the SignedInfo stands."""
+    block: slice
+    """Where the header block stands."""
+    plain: bool
+    """There is neither encryption nor an attachment."""
     token: bytes
     method: SignatureAlgorithm
+    proofs: list[bytes]
+    """What a receipt says of it, with gaps for digests and names."""
+
+
+_Heads = dict[bytes, deque[_Head]]
+"""By how the token begins: the ways in which who has that token was seen to begin."""
 
 
 class UsualReceipts:
-    """Receipts one after the other. How a party signs is remembered, so it is only compared."""
+    """Receipts one after the other. How a party begins is remembered, so it is only compared."""
 
-    __slots__ = ("_signers",)
+    __slots__ = ("_of_messages", "_of_receipts")
 
     def __init__(self) -> None:
-        self._signers: dict[bytes, _Signer] = {}
-        """By how their tokens begin. Two that begin alike take turns."""
+        self._of_messages: _Heads = {}
+        self._of_receipts: _Heads = {}
 
     def take(
         self, receipt: bytes, sent: bytes, message_id: bytes, receipt_id: bytes
     ) -> UsualReceipt | None:
         """Hold a receipt against what was sent; None when anything about them is unusual."""
-        for form in _FORMS:
-            if sent.startswith(form.opening):
-                break
-        else:
-            return None
         if len(receipt) + len(sent) > _LARGEST or not _is_id(message_id) or not _is_id(receipt_id):
             return None
-        found = self._sent(form, sent, message_id)
+        found = self._sent(sent, message_id)
         if found is None:
             return None
-        return self._receipt(form, receipt, found, message_id, receipt_id)
+        return self._receipt(receipt, *found, message_id, receipt_id)
 
-    def _signer(self, envelope: bytes, start: int, form: _Form) -> _Signer | None:
-        """Whose token stands there, with the beginning of the signature right behind it."""
-        key = envelope[start + _TOKEN_SIZE : start + _TOLD_APART]
-        known = self._signers.get(key)
-        if known is not None and envelope.startswith(known.heading, start):
-            return known
-        read = _read_signer(envelope, start, form)
-        if read is not None:
-            if len(self._signers) >= _REMEMBERED:
-                self._signers.clear()
-            self._signers[key] = read
-        return read
-
-    def _sent(self, form: _Form, sent: bytes, message_id: bytes) -> _Sent | None:
-        """The signed parts of a message, each held against its digest."""
-        start = form.start
-        end = sent.find(_STAMP_END, start) + _STAMP_END_SIZE
-        stamp = sent[start:end]
-        if not stamp.startswith(_STAMP):
+    def _sent(self, sent: bytes, message_id: bytes) -> tuple[_Head, list[bytes]] | None:
+        """How it begins, and what a receipt says of its parts; each is held against its digest."""
+        found = _cut(sent, self._of_messages, _USER_MESSAGE)
+        if found is None:
             return None
-        signer = self._signer(sent, end, form)
-        if signer is not None:
-            token, elements = signer.token, end + len(signer.heading)
-        elif (read := _read_encrypted(sent, end, form)) is not None:
-            token, elements = read
-        else:
+        head, pieces = found
+        if not sent.endswith(head.form.closing) or _STAMP_END in pieces[1]:
             return None
-        attached: list[bytes] = []
-        start = _attachments(sent, elements + form.digests_size, attached)
-        if not sent.startswith(_INFO_END_VALUE, start):
+        start = sent.find(_INFO_ID, head.size) + _INFO_ID_SIZE
+        if not sent.startswith(message_id + _ID_END, start) or not _is_base64(pieces[-2]):
             return None
-        start += _INFO_END_VALUE_SIZE
-        end = sent.find(b"<", start)
-        if not sent.startswith(_SIGNATURE_END, end) or not _is_base64(sent[start:end]):
+        if not (head.plain or (_is_encryption(pieces[3]) and _are_attachments(pieces))):
             return None
-        messaging = sent[end + _SIGNATURE_END_SIZE : -form.closing_size]
-        if not sent.endswith(form.closing) or not _names(form, messaging, message_id):
+        if _digest(sent[head.block]) != pieces[5] or _digest(sent[head.stamp]) != pieces[7]:
             return None
-        of_messaging = b2a_base64(sha256(messaging).digest(), newline=False)
-        of_stamp = b2a_base64(sha256(stamp).digest(), newline=False)
-        said = b"".join((of_messaging, form.signed.to_body_and_stamp, of_stamp, _REFERENCE_END))
-        if not sent.startswith(said, elements):
-            return None
-        proven = form.proven
-        proofs = proven.to_messaging, of_messaging, proven.to_body_and_stamp, of_stamp, _PROOF_END
-        return _Sent(token, b"".join((*proofs, *attached)))
+        proofs = head.proofs.copy()
+        proofs[1::2] = pieces[5:-2:2]
+        return head, proofs
 
     def _receipt(
-        self, form: _Form, receipt: bytes, sent: _Sent, message_id: bytes, receipt_id: bytes
+        self,
+        receipt: bytes,
+        sent: _Head,
+        proofs: list[bytes],
+        message_id: bytes,
+        receipt_id: bytes,
     ) -> UsualReceipt | None:
         """The values of a receipt; all between them is as to be expected, to the last byte."""
-        start = form.start + _STAMP_SIZE
-        end = receipt.find(b"<", start)
-        created = receipt[start:end]
-        heading = end + _CREATED_END_SIZE
-        signer = self._signer(receipt, heading, form)
-        if signer is None:
+        found = _cut(receipt, self._of_receipts, _SIGNAL)
+        if found is None:
             return None
-        start = heading + len(signer.heading) + form.digests_size + _INFO_END_VALUE_SIZE
-        signed = receipt[heading + signer.info : start - _VALUE_SIZE]
-        end = receipt.find(b"<", start)
-        value = receipt[start:end]
-        begin = end + _SIGNATURE_END_SIZE
-        messaging = receipt[begin : -form.closing_size]
-        start = begin + form.receipt_size
-        time = receipt[start : receipt.find(b"<", start)]
-        if created.translate(_AS_ZERO) not in _TIMES or time.translate(_AS_ZERO) not in _TIMES:
+        head, pieces = found
+        if head.form is not sent.form or not head.plain:
             return None
-        stamp = b"".join((_STAMP, created, _CREATED_END))
-        written = (
-            form.opening,
-            stamp,
-            signer.heading,
-            b2a_base64(sha256(messaging).digest(), newline=False),
-            form.signed.to_body_and_stamp,
-            b2a_base64(sha256(stamp).digest(), newline=False),
-            _REFERENCES_END,
-            value,
-            _SIGNATURE_END,
-            form.receipt,
-            time,
-            _INFO_ID,
-            receipt_id,
-            _REF,
-            message_id,
-            _RECEIPT,
-            sent.proofs,
-            _RECEIPT_END,
-            form.closing,
-        )
-        if b"".join(written) != receipt:
+        created = pieces[1]
+        time = receipt[head.size : receipt.find(b"<", head.size)]
+        if created.translate(_AS_ZERO) not in _CREATED or time.translate(_AS_ZERO) not in _TIMES:
+            return None
+        ids = time, _INFO_ID, receipt_id, _REF, message_id, _RECEIPT
+        if receipt[head.size :] != b"".join((*ids, *proofs, head.form.receipt_end)):
+            return None
+        if _digest(receipt[head.block]) != pieces[5] or _digest(receipt[head.stamp]) != pieces[7]:
             return None
         try:
             made = datetime.fromisoformat(time.decode())
             if created[:19] != time[:19]:
-                datetime.fromisoformat(created.decode())
-            octets = a2b_base64(value, strict_mode=True)
+                datetime.fromisoformat(created.removesuffix(_CREATED_END).decode())
+            value = a2b_base64(pieces[9], strict_mode=True)
         except ValueError:
             return None
-        return UsualReceipt(signer.token, signer.method, octets, signed, made, sent.token)
+        return UsualReceipt(head.token, head.method, value, receipt[head.signed], made, sent.token)
 
 
-def _read_signer(envelope: bytes, start: int, form: _Form) -> _Signer | None:
-    token_at = start + len(_TOKEN)
-    end = envelope.find(b"<", token_at)
-    token = envelope[token_at:end]
-    info = len(_TOKEN) + len(token) + len(_TOKEN_END) + len(_SIGNATURE)
-    method_at = start + info + len(_SIGNED_INFO)
-    method = envelope[method_at : envelope.find(b'"', method_at)]
+def _digest(data: bytes) -> bytes:
+    return b2a_base64(sha256(data).digest(), newline=False)
+
+
+def _cut(envelope: bytes, known: _Heads, block: bytes) -> tuple[_Head, tuple[bytes, ...]] | None:
+    """How an envelope begins, with these words in its header block, and all pieces of that."""
+    key = envelope[_TOLD_APART]
+    heads = known.get(key, ())
+    for head in heads:
+        if len(envelope) >= head.size:
+            pieces = head.cut(envelope)
+            if pieces[::2] == head.same:
+                return head, pieces
+    read = _read_head(envelope, block)
+    if read is None:
+        return None
+    if len(read.same) <= _MOST_PIECES:
+        if not heads:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known[key] = deque(maxlen=_WAYS)
+        known[key].appendleft(read)
+    return read, read.cut(envelope)
+
+
+def _read_head(envelope: bytes, block: bytes) -> _Head | None:
+    """How an envelope begins that is not known yet: where each piece would be, and if it is."""
+    form = next((one for one in _FORMS if envelope.startswith(one.opening)), None)
+    if form is None:
+        return None
+    stamp_at = len(form.opening)
+    times_at = stamp_at + len(_STAMP)
+    stamp_end = envelope.find(_STAMP_END, times_at)
+    token_at = stamp_end + len(_STAMP_END + _TOKEN)
+    token = _until(b"<", envelope, token_at)
+    encryption_at = token_at + len(token + _TOKEN_END)
+    signing_at = envelope.find(b"Signature", encryption_at) - len(b"<ds:")
+    method = _until(b'"', envelope, signing_at + len(_SIGNING))
     algorithm = _METHODS.get(method)
     if algorithm is None or len(token) > _LARGEST_TOKEN:
         return None
-    signing = _SIGNING, method, _METHOD_END, form.signed.to_messaging
-    heading = b"".join((_TOKEN, token, _TOKEN_END, *signing))
-    if not envelope.startswith(heading, start):
+    signing = b"".join((_SIGNING, method, _METHOD_END, form.signed.to_messaging))
+    to_elements = form.signed.to_body_and_stamp
+    same = [form.opening + _STAMP, _STAMP_END + _TOKEN + token + _TOKEN_END, signing, to_elements]
+    between = [stamp_end - times_at, signing_at - encryption_at, _DIGEST, _DIGEST]
+    proofs = [form.proven.to_messaging, b"", form.proven.to_body_and_stamp, b""]
+    end = signing_at + len(signing) + _DIGEST + len(to_elements) + _DIGEST
+    while envelope.startswith(_TO_ATTACHMENT, end):
+        name = _until(b'"', envelope, end + len(_TO_ATTACHMENT))
+        same += (_TO_ATTACHMENT, _HOW_ATTACHMENT)
+        between += (len(name), _DIGEST)
+        proofs += (_PROOF_ATTACHMENT, b"", _HOW_ATTACHMENT, b"")
+        end += len(_TO_ATTACHMENT + name + _HOW_ATTACHMENT) + _DIGEST
+    value = _until(b"<", envelope, end + len(_REFERENCES_END))
+    same += (_REFERENCES_END, _SIGNATURE_END + form.messaging + block)
+    between.append(len(value))
+    cut = _cutting(same, between)
+    if cut is None or len(envelope) < cut.size or cut.unpack_from(envelope)[::2] != tuple(same):
         return None
-    return _Signer(heading, info, token, algorithm)
+    return _Head(
+        form,
+        cut.unpack_from,
+        tuple(same),
+        cut.size,
+        slice(stamp_at, stamp_end + len(_STAMP_END)),
+        slice(signing_at + len(_SIGNATURE), end + len(_REFERENCE_END + _SIGNED_INFO_END)),
+        slice(cut.size - len(form.messaging + block), -len(form.closing)),
+        encryption_at == signing_at and len(between) == _PLAIN,
+        token,
+        algorithm,
+        [*proofs, _PROOF_END],
+    )
 
 
-def _read_encrypted(sent: bytes, start: int, form: _Form) -> tuple[bytes, int] | None:
-    """The token of a message with encryption behind it, and where its first digest begins."""
-    if not sent.startswith(_TOKEN, start):
+def _cutting(same: list[bytes], between: list[int]) -> Cutting | None:
+    """How to cut something into these pieces with others of such sizes between them."""
+    if min(between) < 0:
         return None
-    start += len(_TOKEN)
-    end = sent.find(b"<", start)
-    token = sent[start:end]
-    if not sent.startswith(_TOKEN_END, end) or len(token) > _LARGEST_TOKEN:
-        return None
-    start = _after_encryption(sent, end + len(_TOKEN_END))
-    if not sent.startswith(_SIGNING, start):
-        return None
-    start += len(_SIGNING)
-    end = sent.find(b'"', start)
-    rest = _METHOD_END + form.signed.to_messaging
-    if sent[start:end] not in _METHODS or not sent.startswith(rest, end):
-        return None
-    return token, end + len(rest)
+    sizes = [len(same[0])]
+    for piece, size in zip(same[1:], between, strict=True):
+        sizes += (size, len(piece))
+    return Cutting("%ds" * len(sizes) % tuple(sizes))
+
+
+def _until(end: bytes, envelope: bytes, start: int) -> bytes:
+    return envelope[start : envelope.find(end, start)]
 
 
 def _is_id(value: bytes) -> bool:
@@ -374,19 +374,9 @@ def _is_id(value: bytes) -> bool:
     return value.translate(None, _IN_IDS) == b"@" and value[:1] != b"@" != value[-1:]
 
 
-def _after_encryption(sent: bytes, start: int) -> int:
-    """Where the signature begins: nothing before it may be taken for one, or hide one."""
-    end = sent.find(b"Signature", start) - len(b"<ds:")
-    between = sent[start:end]
-    return -1 if b"!" in between or b"?" in between else end
-
-
-def _names(form: _Form, messaging: bytes, message_id: bytes) -> bool:
-    """Whether the header block begins with the user message of that id."""
-    if not messaging.startswith(form.user_message):
-        return False
-    start = messaging.find(_INFO_ID, len(form.user_message)) + len(_INFO_ID)
-    return messaging.startswith(message_id + _ID_END, start)
+def _is_encryption(data: bytes) -> bool:
+    """Whether nothing in it, if anything is there, may be taken for a signature, or hide one."""
+    return not data or not (b"Signature" in data or b"!" in data or b"?" in data)
 
 
 def _is_base64(value: bytes) -> bool:
@@ -396,14 +386,13 @@ def _is_base64(value: bytes) -> bool:
     return whole and padding in (b"", b"=", b"==") and value != b""
 
 
-def _attachments(sent: bytes, start: int, proofs: list[bytes]) -> int:
-    """Where the references to attachments end, each to another; `proofs`: what a receipt says."""
-    seen: list[bytes] = []
-    while (found := _to_attachment(sent, start)) is not None:
-        name, digest = found.groups()
-        if name in seen:
-            return -1
-        seen.append(name)
-        proofs += (_PROOF_ATTACHMENT, name, _HOW_ATTACHMENT, digest, _PROOF_END)
-        start = found.end()
-    return start
+def _are_attachments(pieces: tuple[bytes, ...]) -> bool:
+    """Whether each has a name of its own that stands in XML as it is, and something as digest."""
+    names, digests = pieces[9:-2:4], pieces[11:-2:4]
+    for name in names:
+        if name.translate(None, _IN_NAMES):
+            return False
+    for digest in digests:
+        if digest.translate(None, _BASE64) != b"=" or digest[-1:] != b"=":
+            return False
+    return len(names) < 2 or len(set(names)) == len(names)

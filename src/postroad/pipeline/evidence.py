@@ -43,7 +43,7 @@ _ROWS: Final = pa.schema(
     ]
 )
 _LONGEST: Final = 1000
-_TOGETHER: Final = 16
+_TOGETHER: Final = 64
 """So many receipts fit into the cache of a processor with what they are for."""
 _OFFSETS: Final = 40
 """Bits of an offset; the rest tells files apart."""
@@ -209,15 +209,15 @@ def prove_some(prover: Prover, kept: Kept, rows: Sequence[Row]) -> list[Proof]:
     """
     try:
         read = [
-            (kept.read(node, receipt), kept.read(node, sent)) for *_, node, receipt, sent in rows
+            (message_id, receipt_id, at, kept.read(node, receipt), kept.read(node, sent))
+            for message_id, receipt_id, at, node, receipt, sent in rows
         ]
         found = [
-            prover.usual(*both, message_id, receipt_id)
-            for both, (message_id, receipt_id, *_) in zip(read, rows, strict=True)
+            (prover.usual(receipt, sent, message_id, receipt_id), at)
+            for message_id, receipt_id, at, receipt, sent in read
         ]
         quick = [
-            prover.prove_usual(usual, at) if usual is not None else None
-            for usual, (_, _, at, *_) in zip(found, rows, strict=True)
+            prover.prove_usual(usual, at) if usual is not None else None for usual, at in found
         ]
     except Exception:
         # One of them cannot be read, or nobody foresaw it: the others must not suffer for it.
