@@ -1,7 +1,7 @@
 """The tables by hour: made of parts, however messages are cut into these, they are the same."""
 
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,13 @@ import pytest
 from postroad.pipeline.folding import READ, fold
 from postroad.pipeline.hourly import HOURLY, hour_keys, hours_of
 from postroad.pipeline.keys import KeySet
+from postroad.pipeline.parcels import pack
 from postroad.pipeline.schema import TABLES
 from postroad.store.journal_columns import COLUMNS
 from tests.pipeline.journals import side_by_side
 from tests.pipeline.nasty import nasty
+
+SHARES: Final = 3
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +27,11 @@ def facts() -> pa.Table:
 
 
 def _table(name: str, parts: list[pa.Table], hours: KeySet | None = None) -> list[dict[str, Any]]:
-    """All rows in order, made of parcels for one share."""
+    """All rows in order, made of parcels for some shares."""
     hourly = HOURLY[name]
-    parcels = list(hourly.parcels(parts, 1, hours))
+    packed = pa.Table.from_batches(hourly.parcels(parts, SHARES, hours))
+    parcels = packed.sort_by("share").to_batches()
+    assert len(packed["share"].unique()) == SHARES
     names = ("name", *TABLES[name].names[1:])
     rows = [row for made in hourly.fold(parcels, names) for row in made.to_pylist()]
     return sorted(rows, key=lambda row: (row["name"], row["hour"]))
@@ -50,6 +55,16 @@ def test_of_some_hours_those_rows_are_made_as_of_all(facts: pa.Table, name: str)
     names, times = pa.array([row["name"] for row in some]), pa.array([row["hour"] for row in some])
     hours = KeySet.of(pa.chunked_array([hour_keys(names, hours_of(times))]))
     assert _table(name, [facts], hours) == some
+
+
+def test_the_hours_of_one_name_are_of_several_shares() -> None:
+    """A partner with whom all is exchanged is not folded in one piece."""
+    hours = hour_keys(pa.array(["all"] * 1000), pa.array(range(490_000, 491_000)))
+    batch = pa.RecordBatch.from_pydict({"key": hours})
+    [parcels] = pack([batch], "key", 10)
+    assert len(parcels) == 10
+    counts = [pa.ipc.open_stream(rows.as_buffer()).read_all().num_rows for rows in parcels["rows"]]
+    assert max(counts) < 2 * min(counts)
 
 
 def test_percentiles_lie_between_the_values_next_to_them() -> None:

@@ -22,7 +22,8 @@ from postroad.store.journal_columns import RECEIVING, SENDING
 PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 _SHIFT: Final = 40
 """The number of an hour is put before that of a name."""
-
+_MESSAGES: Final = 1 << 17
+"""What about so many messages tell travels together."""
 
 Values = tuple[Numbers, pa.Array]
 """Values of several hours, and for each the place of its hour."""
@@ -45,8 +46,15 @@ class Hourly:
         self, facts: Iterable[Any], shares: int, hours: KeySet | None = None
     ) -> Iterator[pa.RecordBatch]:
         """What these messages tell, of all hours or of some, on the way to what others do."""
-        parts = (self._part(rows, hours) for rows in facts)
-        return pack((batch for part in parts for batch in part.to_batches()), "name", shares)
+        waiting: list[pa.Table] = []
+        messages = 0
+        for rows in facts:
+            waiting.append(self._part(rows, hours))
+            messages += len(rows)
+            if messages >= _MESSAGES:
+                yield from _packed(waiting, shares)
+                waiting, messages = [], 0
+        yield from _packed(waiting, shares)
 
     def fold(self, parcels: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.Table]:
         """The rows of the table, with all its columns, of which the first is the name."""
@@ -68,7 +76,8 @@ class Hourly:
             rows = rows.filter(pa.array(there))
         wanted = [*((name, "sum") for name in self.sums), *((name, "list") for name in self.lists)]
         grouped = rows.group_by(["name", "hour"]).aggregate(wanted)
-        return grouped.rename_columns(["name", "hour", *self.sums, *self.lists])
+        part = grouped.rename_columns(["name", "hour", *self.sums, *self.lists])
+        return part.append_column("key", hour_keys(whole(part["name"]), whole(part["hour"])))
 
     def _folded(self, parts: pa.Table) -> pa.Table:
         coded = whole(parts["name"]).dictionary_encode()
@@ -89,6 +98,11 @@ class Hourly:
             rows = numbers_of(pc.list_parent_indices(whole(parts[one])))
             values[one] = place[rows], pc.list_flatten(whole(parts[one]))
         return pa.table(columns | self.told(values, len(pairs)))
+
+
+def _packed(parts: Sequence[pa.Table], shares: int) -> Iterator[pa.RecordBatch]:
+    batches = (batch for part in parts for batch in part.to_batches())
+    return pack(batches, "key", shares)
 
 
 def hour_keys(names: pa.Array, hours: pa.Array) -> pa.Array:

@@ -24,6 +24,8 @@ _ROWS: Final = 1 << 17
 """About so many rows are sorted into shares at a time."""
 _AFTER_EACH_OTHER: Final = 10
 """A task has at most about so many shares. It holds one at a time, and writes one file of all."""
+_MIXING: Final = np.uint64(0x9E3779B97F4A7C15)
+"""Numbers that differ in few bits shall be of different shares."""
 _FEW: Final = 1 << 10
 """A column of fewer values travels as a list of these, and numbers."""
 
@@ -92,6 +94,11 @@ def _packed(rows: pa.Table, by: str, shares: int) -> pa.RecordBatch:
 
 
 def _shares(ids: pa.Array, shares: int) -> Any:
+    """Of each id, text or number, its share."""
+    if pa.types.is_integer(ids.type):
+        numbers, half = np.asarray(ids).view(np.uint64), np.uint64(32)
+        mixed = (numbers ^ (numbers >> half)) * _MIXING >> half
+        return (mixed % np.uint64(shares)).astype(np.int32)
     coded = ids.dictionary_encode()
     of_id = (hashed(coded.dictionary) % np.uint64(shares)).astype(np.int32)
     return of_id[coded.indices.to_numpy()]

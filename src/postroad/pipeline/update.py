@@ -70,7 +70,7 @@ class _Update:
         if changed.days():
             steps += [
                 partial(replace_conversations, changed, self._shares()),
-                partial(replace_hours, changed),
+                partial(replace_hours, changed, self._shares()),
                 partial(self._follow, changed, "messages", tables.messages),
                 partial(self._follow, changed, "hops", tables.hops),
                 partial(self._replace_findings, changed),

@@ -28,9 +28,13 @@ _FOUND: Final = pa.schema({DATE: pa.string(), "hour": pa.int64(), "key": pa.int6
 _DDL: Final = f"{DATE} string, hour bigint, key bigint"
 
 
-def replace_hours(changed: Changed) -> None:
-    """A row by hour is made of all facts of its hour; these may lie under other days."""
+def replace_hours(changed: Changed, shares: int) -> None:
+    """A row by hour is made of all facts of its hour; these may lie under other days.
+
+    `shares`: into so many parts all hours are cut at least.
+    """
     lake, change = changed.lake, changed.change
+    shares = max(shares, shares_of(lake.spark))
     found = _found(changed)
     touched = _spread(found)
     spread = _together(lake.state(_SPREAD) or {}, touched)
@@ -39,13 +43,13 @@ def replace_hours(changed: Changed) -> None:
     days = {*changed.days(), *(other for others in touched.values() for other in others)}
     sources = days | {one for one, others in spread.items() if days & set(others)}
     for name in HOURLY:
-        change.add(name, under_day(_made(changed, name, hours, sources), "hour"))
+        change.add(name, under_day(_made(changed, name, hours, sources, shares), "hour"))
         change.remove(name, days, _InHours(TABLES[name].names[0], hours))
 
 
-def _made(changed: Changed, table: str, hours: KeySet, days: set[str]) -> DataFrame:
+def _made(changed: Changed, table: str, hours: KeySet, days: set[str], shares: int) -> DataFrame:
     """The rows of these hours, of what is added and of what stays."""
-    spark, change, shares = changed.lake.spark, changed.change, shares_of(changed.lake.spark)
+    spark, change = changed.lake.spark, changed.change
     added = partial(_told, table=table, shares=shares)
     parts = each_file(spark, change.added_files(FACTS), added, PARCEL)
     kept = partial(HOURLY[table].parcels, shares=shares, hours=hours)
