@@ -14,6 +14,7 @@ from tests.node.reliable import (
     BUYER,
     CARRIER,
     SELLER,
+    STORES,
     Posted,
     Station,
     World,
@@ -27,6 +28,7 @@ from tests.node.reliable import (
 )
 
 M: Final = "m@buyer.example"
+MANIFEST: Final = b"Manifest"
 TERMS: Final[dict[str, Any]] = {
     "delivery_semantics": "OnceAndOnlyOnce",
     "ack_requested": "UnSigned",
@@ -169,6 +171,29 @@ async def given_up(world: World) -> tuple[Station, Station]:
     world.wire.usual[SELLER] = refused
     await buyer.send(M)
     return buyer, carrier
+
+
+@pytest.mark.req("MS098-10.3.1.5-01")
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_what_an_operator_sends_again_is_passed_on_once_more(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    buyer, _ = await given_up(world)
+    await world.wait(200)
+    assert await buyer.state(M) is State.FAILED
+    del world.wire.usual[SELLER]
+    world.wire.will(refused, reply_lost, at=CARRIER)
+    await buyer.node.resend(M)
+    await world.wait(60)
+    assert await world.stations[SELLER].inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    sent = [
+        read(one).trace[0].timestamp for one in world.wire.to(CARRIER, M) if MANIFEST in one.body
+    ]
+    assert len(sent) > 2
+    assert len(set(sent)) == 2, "copies are the same"
 
 
 @pytest.mark.req("RM000-1.4-05", "MS098-10.3.1.4-01")
