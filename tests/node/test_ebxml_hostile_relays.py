@@ -112,6 +112,8 @@ async def test_an_acknowledgment_that_waits_goes_away_with_a_message_that_is_giv
     await carrier.receive(*packed(letter), EBXML)
     await world.wait(300)
     assert (await carrier.message(M, Side.FORWARDING)).state is State.FAILED
+    # Nobody acknowledges the notice either.
+    await world.wait(4000)
     assert await carrier.work() == {}
 
 

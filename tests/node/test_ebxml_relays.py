@@ -14,6 +14,7 @@ from tests.node.reliable import (
     BUYER,
     CARRIER,
     SELLER,
+    STORES,
     Posted,
     Station,
     World,
@@ -23,9 +24,11 @@ from tests.node.reliable import (
     played,
     refused,
     reply_lost,
+    status,
 )
 
 M: Final = "m@buyer.example"
+MANIFEST: Final = b"Manifest"
 TERMS: Final[dict[str, Any]] = {
     "delivery_semantics": "OnceAndOnlyOnce",
     "ack_requested": "UnSigned",
@@ -152,6 +155,72 @@ async def test_who_sent_it_learns_that_it_could_not_be_passed_on(
     assert await buyer.state(M) is state
     assert "error_received" in await buyer.story(M)
     assert (await carrier.story(M))[-1] == "delivery_failed"
+
+
+async def swallowed(world: World, posted: Posted) -> Reply:
+    """Taken, and never heard of again, as by a mail server; what is no notice is passed on."""
+    respond = status(202) if b"DeliveryFailure" in posted.body else passed
+    return await respond(world, posted)
+
+
+async def given_up(world: World) -> tuple[Station, Station]:
+    """A message that the carrier cannot pass on."""
+    agree(world)
+    world.configure(CARRIER, send={"breaker": {"failures": 0}})
+    buyer, carrier, _ = await started(world)
+    world.wire.usual[SELLER] = refused
+    await buyer.send(M)
+    return buyer, carrier
+
+
+@pytest.mark.req("MS098-10.3.1.5-01")
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_what_an_operator_sends_again_is_passed_on_once_more(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    buyer, _ = await given_up(world)
+    await world.wait(200)
+    assert await buyer.state(M) is State.FAILED
+    del world.wire.usual[SELLER]
+    world.wire.will(refused, reply_lost, at=CARRIER)
+    await buyer.node.resend(M)
+    await world.wait(60)
+    assert await world.stations[SELLER].inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    sent = [
+        read(one).trace[0].timestamp for one in world.wire.to(CARRIER, M) if MANIFEST in one.body
+    ]
+    assert len(sent) > 2
+    assert len(set(sent)) == 2, "copies are the same"
+
+
+@pytest.mark.req("RM000-1.4-05", "MS098-10.3.1.4-01")
+@played
+async def test_a_notice_is_sent_again_until_it_is_acknowledged(world: World) -> None:
+    world.wire.usual[BUYER] = swallowed
+    buyer, carrier = await given_up(world)
+    await world.wait(60)
+    assert await buyer.state(M) is State.SENT
+    del world.wire.usual[BUYER]
+    await world.wait(60)
+    assert await buyer.state(M) is State.FAILED
+    copies = world.wire.to(BUYER, "DeliveryFailure")
+    assert len(copies) > 1
+    assert len({one.body for one in copies}) == 1
+    await world.wait(9000)
+    assert world.wire.to(BUYER, "DeliveryFailure") == copies
+    assert (await carrier.story(M))[-1] == "delivery_failed"
+
+
+@played
+async def test_a_notice_that_nobody_acknowledges_is_given_up(world: World) -> None:
+    world.wire.usual[BUYER] = swallowed
+    _, carrier = await given_up(world)
+    await world.wait(9000)
+    assert len(world.wire.to(BUYER, "DeliveryFailure")) == 8
+    assert (await carrier.story(M))[-1] == "error_raised"
 
 
 @played

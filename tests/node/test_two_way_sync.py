@@ -339,11 +339,7 @@ async def test_what_is_to_be_the_response_cannot_be_pushed_or_pulled(world: Worl
 
 @played
 async def test_a_receipt_in_a_reply_counts_although_the_reply_is_refused(world: World) -> None:
-    ask(world, "sync", at=(SELLER,))
-    ask(world, "sync", at=(BUYER,))
-    info = world._pmodes[BUYER][0]["legs"][1]["business_info"]
-    info["payload_profile"] = {"max_size": "2 B"}
-    buyer, seller = await world.both()
+    buyer, seller = await _disagreeing(world)
     await buyer.send(Q, PRICES)
     await world.wait(1)
     await reply(seller)
@@ -351,6 +347,18 @@ async def test_a_receipt_in_a_reply_counts_although_the_reply_is_refused(world: 
     assert (await buyer.inbox(), await buyer.state(Q)) == ([], State.ACKNOWLEDGED)
     assert await seller.state(R) is State.FAILED, "the error calls back"
     assert (await buyer.message(Q)).reply_message_id is None
+
+
+@played
+async def test_a_reply_that_was_given_twice_and_refused_once_is_in_doubt(world: World) -> None:
+    buyer, seller = await _disagreeing(world)
+    world.wire.will(reply_lost)
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(30)
+    assert (await seller.story(R)).count("error_received") == 1
+    assert await seller.state(R) is State.IN_DOUBT
 
 
 @played
@@ -461,6 +469,15 @@ async def test_a_reply_whose_receipt_never_comes_is_in_doubt(world: World) -> No
     await reply(seller)
     assert await ended(world, seller) is State.IN_DOUBT
     assert await buyer.inbox() == [R]
+
+
+async def _disagreeing(world: World) -> tuple[Station, Station]:
+    """A buyer who takes smaller replies than the seller gives."""
+    ask(world, "sync", at=(SELLER,))
+    ask(world, "sync", at=(BUYER,))
+    info = world._pmodes[BUYER][0]["legs"][1]["business_info"]
+    info["payload_profile"] = {"max_size": "2 B"}
+    return await world.both()
 
 
 def _kind(body: bytes) -> str:

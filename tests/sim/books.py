@@ -383,10 +383,12 @@ class Books:
     def _has(self, planned: Planned, states: frozenset[str]) -> bool:
         """Whether the receiver has it from this sender in one of these states, or had it."""
         told = self.replays[planned.receiver].incoming.get(planned.message_id)
-        if told is None or self._names.get(told.sender or "") != planned.sender:
+        if told is None:
             return False
-        if told.purged:
-            return told.delivered > 0
+        if planned.sender in {self._names.get(one or "") for one in told.removed}:
+            return True
+        if told.purged or self._names.get(told.sender or "") != planned.sender:
+            return False
         found = self._disks[planned.receiver].message(Side.RECEIVING, planned.message_id)
         return found is not None and found.state.value in states
 

@@ -35,8 +35,13 @@ class Receipts:
 
     def responded(self, sent: Transmission, body: bytes) -> None:
         """The receiver answers a request."""
-        if sent.message_id is not None and not sent.is_signal and _vouches(body, sent.message_id):
-            self._leaves(sent.sender, sent.receiver, sent.message_id, body)
+        if sent.message_id is None or sent.is_signal:
+            return
+        receipt = _receipt(body, sent.message_id)
+        if receipt is not None:
+            planned = self._plan.get((sent.sender, sent.message_id))
+            rides = planned is not None and planned.kind.binding == "sync"
+            self._leaves(sent.sender, sent.receiver, sent.message_id, receipt if rides else body)
 
     def called(self, sent: Transmission) -> None:
         """A signal leaves as a request: from the receiver of the message to its sender."""
@@ -60,8 +65,11 @@ class Receipts:
         self.given.add((receiver, message_id))
 
 
-def _vouches(body: bytes, message_id: str) -> bool:
-    """Whether there is a receipt for it; to a bundle there may be receipts for other units only."""
+def _receipt(body: bytes, message_id: str) -> bytes | None:
+    """The receipt for it; in the answer to a bundle there may be receipts for other units only.
+
+    That of a request rides on its reply, and when that was refused on another, or on none.
+    """
     signals = body.split(b"SignalMessage>")
     about = b"RefToMessageId>%s<" % message_id.encode()
-    return any(b":Receipt" in one and about in one for one in signals)
+    return next((one for one in signals if b":Receipt" in one and about in one), None)

@@ -5,7 +5,7 @@ event must be possible after those before it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from postroad.store.journal_columns import EVENTS
@@ -148,6 +148,8 @@ class Incoming:
     purged: bool = False
     sender: str | None = None
     """Of what was received."""
+    removed: set[str | None] = field(default_factory=set)
+    """Whose message was delivered under the id, and removed."""
 
     def take(self, seq: int, name: str, sender: str | None) -> None:
         if name == "received":
@@ -173,6 +175,8 @@ class Incoming:
             self.rejected += 1
         elif name == "purged":
             self.purged = True
+            if self.delivered:
+                self.removed.add(self.sender)
 
     def fits(self, row: Message) -> str | None:
         state = row.state.value

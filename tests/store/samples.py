@@ -99,6 +99,7 @@ def full_message(envelope: Stored, part: Stored) -> Message:
         best_effort=True,
         signal=True,
         anew=True,
+        anew_at=after(4.5),
         channel="urn:mpc/sub",
         route="orders",
         hop="https://hub.example/msh",

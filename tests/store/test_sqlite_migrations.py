@@ -42,7 +42,7 @@ def old_messages() -> list[Message]:
     full = full_message(Stored(PLACE, 0, 8), Stored(PLACE, 8, 4))
     new = (
         *("tries", "unanswered", "first_sent_at", "last_sent_at"),
-        *("due_at", "decided_by", "timer", "anew", "channel"),
+        *("due_at", "decided_by", "timer", "anew", "anew_at", "channel"),
         *("transport", "sequence_number", "best_effort", "signal"),
         *("reply_message_id", "late"),
         *("route", "hop", "stations", "copies", "accounts", "bundle", "expires_at"),

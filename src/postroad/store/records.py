@@ -184,6 +184,8 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     """It is a signal that is carried for others; the journal tells of the message it is about."""
     anew: bool = False
     """Somebody began anew after the application was told that it had failed."""
+    anew_at: datetime | None = None
+    """When somebody began anew, whatever the application was told."""
     channel: str | None = None
     """The channel from which its receiver pulls it; None: it is pushed."""
     route: str | None = None

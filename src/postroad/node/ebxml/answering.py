@@ -93,8 +93,10 @@ def call(
     message: EbxmlMessage,
     match: Match | None,
     about: str,
+    *,
+    reliably: bool = False,
 ) -> Work:
-    """The work of sending an answer to an address."""
+    """The work of sending an answer to an address; `reliably`: until it is acknowledged."""
     now = context.clock()
     envelope = hop(
         answer.envelope,
@@ -111,5 +113,6 @@ def call(
         base64.b64encode(envelope).decode(),
         match.pmode.id if match is not None else "",
         '"ebXML"',
+        copies=0 if reliably else None,
     )
     return Work("signal", about, now, msgspec.json.encode(data))

@@ -61,7 +61,7 @@ _TRANSMISSIONS: Final = 100
 
 
 def notice_name(signal_id: str) -> str:
-    """Under which it is remembered that a notice was sent, since it is acknowledged."""
+    """Under which it is remembered what sends a notice, since it is acknowledged."""
     return f"~notice:{signal_id}"
 
 
@@ -324,8 +324,8 @@ class Reporting:
         def step(tx: Transaction) -> None:
             if given is not None:
                 signal_id, back = given
-                tx.add_work(back)
-                tx.set_state(notice_name(signal_id), b"", now)
+                number = tx.add_work(back)
+                tx.set_state(notice_name(signal_id), str(number).encode(), now)
             tx.finish_work(work.id, work.owner)
 
         await context.store.run(step)
@@ -359,7 +359,7 @@ class Reporting:
         )
         if answer is None:
             return None
-        work = call(context, route.url, answer, sent, match, message.message_id)
+        work = call(context, route.url, answer, sent, match, message.message_id, reliably=True)
         return answer.signal_id, work
 
 

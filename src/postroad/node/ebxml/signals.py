@@ -58,9 +58,16 @@ class Signals:
         )
 
     async def is_about_notice(self, ref: str | None) -> bool:
-        """Whether it acknowledges a notice of ours, of which nothing more is wanted."""
+        """Whether it acknowledges a notice of ours, which then is sent no more."""
         name = notice_name(ref or "")
-        return await self._context.store.look(lambda reader: reader.state(name)) is not None
+
+        def step(tx: Transaction) -> bool:
+            known = tx.state(name)
+            if known:
+                tx.finish_work(int(known))
+            return known is not None
+
+        return await self._context.store.run(step)
 
     def acknowledgment(
         self, arrival: Arrival, message: EbxmlMessage, match: Match | None

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace as changed
 
 from postroad.agreement.channels import collected_at
 from postroad.agreement.ebxml import is_mail
@@ -31,6 +32,9 @@ SOON: Final = timedelta(seconds=5)
 _FIRST_WAIT: Final = timedelta(seconds=1)
 _LONGEST_WAIT: Final = timedelta(hours=1)
 _MOST_ATTEMPTS: Final = 20
+_FIRST_SILENCE: Final = timedelta(seconds=15)
+"""How long the acknowledgment of a signal is waited for; then twice as long each time."""
+_MOST_COPIES: Final = 8
 SENT: Final = {"receipt": "receipt_sent", "acknowledgment": "acked"}
 """The journal's words for signals that left."""
 _log = logging.getLogger("postroad.call")
@@ -47,6 +51,8 @@ class Call(msgspec.Struct, frozen=True):
     pmode: str
     soap_action: str | None = None
     leg: int = 1
+    copies: int | None = None
+    """How many were taken of what is to be acknowledged; None: nobody acknowledges it."""
 
 
 class Riding(msgspec.Struct, frozen=True):
@@ -138,7 +144,7 @@ def ridden(tx: Transaction, one: Riding, peer: str, now: datetime) -> None:
 
 
 class Calling:
-    """Sends signals, again and again until the partner takes them."""
+    """Sends signals, again and again until the partner takes them, or acknowledges them."""
 
     def __init__(self, context: Context, client: Client, mail: Mailing) -> None:
         self._context = context
@@ -152,12 +158,19 @@ class Calling:
 
     async def perform(self, work: Work) -> None:
         call = msgspec.json.decode(work.data, type=Call)
+        if call.copies == _MOST_COPIES:
+            said = f"the {call.kind} was not acknowledged"
+            await self._context.store.run(lambda tx: self._give_up(tx, work, call, said))
+            return
         try:
             trouble = await self._send(call)
         except TransportFailure as failure:
             trouble = failure.reason
         if trouble is not None:
             await self._again(work, call, trouble)
+            return
+        if call.copies is not None:
+            await self._until_heard(work, call, call.copies)
             return
         await self._context.store.run(lambda tx: self._done(tx, work, call))
 
@@ -203,26 +216,36 @@ class Calling:
         def step(tx: Transaction) -> None:
             if work.attempt + 1 < _MOST_ATTEMPTS:
                 tx.postpone_work(work.id, now + wait, owner=work.owner)
-                return
-            sides = (Side.RECEIVING, Side.FORWARDING, Side.SENDING)
-            rows = (tx.message(side, work.message_id) for side in sides)
-            message = next((one for one in rows if one is not None), None)
-            if message is not None:
-                detail = f"the {call.kind} could not be sent: {why}"
-                tx.record(
-                    (
-                        about(
-                            message,
-                            "error_raised",
-                            now,
-                            error_code="EBMS:0005",
-                            severity="failure",
-                            detail=detail,
-                            signal_id=call.signal_id,
-                            peer=call.url,
-                        ),
-                    )
-                )
-            tx.finish_work(work.id, work.owner)
+            else:
+                self._give_up(tx, work, call, f"the {call.kind} could not be sent: {why}")
 
         await self._context.store.run(step)
+
+    async def _until_heard(self, work: Work, call: Call, copies: int) -> None:
+        """Send it again unless it is acknowledged, which ends the work. [MS098-10.3.1.4-01]"""
+        due = self._context.clock() + _FIRST_SILENCE * 2**copies
+        data = msgspec.json.encode(changed(call, copies=copies + 1))
+        await self._context.store.run(
+            lambda tx: tx.postpone_work(work.id, due, data, owner=work.owner)
+        )
+
+    def _give_up(self, tx: Transaction, work: Work, call: Call, detail: str) -> None:
+        sides = (Side.RECEIVING, Side.FORWARDING, Side.SENDING)
+        rows = (tx.message(side, work.message_id) for side in sides)
+        message = next((one for one in rows if one is not None), None)
+        if message is not None:
+            tx.record(
+                (
+                    about(
+                        message,
+                        "error_raised",
+                        self._context.clock(),
+                        error_code="EBMS:0005",
+                        severity="failure",
+                        detail=detail,
+                        signal_id=call.signal_id,
+                        peer=call.url,
+                    ),
+                )
+            )
+        tx.finish_work(work.id, work.owner)

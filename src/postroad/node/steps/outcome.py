@@ -462,6 +462,7 @@ def begin_anew(tx: Transaction, message: Message, given: Input, now: datetime, w
         timer=timer,
         transport=0,
         anew=message.anew or message.state in NOTICED,
+        anew_at=now,
     )
 
 

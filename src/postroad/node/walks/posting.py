@@ -116,8 +116,8 @@ class Posting:
             envelope = self._envelope(outgoing)
             contents = [store.content(part.stored) for part in _parts(outgoing)]
         if sending.dialect is not None:
-            # The same time whenever it is sent, so that copies are the same.
-            first = message.first_sent_at or began
+            # Copies are the same, and known for old ones once somebody began anew.
+            first = message.anew_at or message.first_sent_at or began
             envelope = transmitted(self._context, sending, envelope, address, first, message)
         sealed = message.seal is not None
         if message.seal is not None:

@@ -293,7 +293,13 @@ class Replying:
         """Write down that a reply leaves, for the first time or again; False: not any more."""
         if reply.tries:
             number = reply.attempts + 1
-            tx.change_message(Side.SENDING, reply.message_id, (reply.state,), attempts=number)
+            tx.change_message(
+                Side.SENDING,
+                reply.message_id,
+                (reply.state,),
+                attempts=number,
+                unanswered=reply.unanswered + 1,
+            )
             again = about(
                 reply,
                 "resent",
