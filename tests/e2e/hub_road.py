@@ -4,6 +4,8 @@ Each pattern of bridging is a P-Mode of its own, told apart by its action.
 """
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +48,22 @@ class Road:
         with self.pair.buyer.client() as buyer:
             return buyer.status(message_id).state
 
-    def reload(self) -> None:
-        """The first hub goes by its rules as they are now."""
+    @property
+    def far_url(self) -> str:
+        [url] = [one.url + one.path for one in self.far.serving.doors if "msh" in one.serve]
+        return url
+
+    @contextmanager
+    def rerouted(self, rules: list[Any]) -> Iterator[None]:
+        """The first hub goes by other rules for a while."""
+        self._route(rules)
+        try:
+            yield
+        finally:
+            self._route(near_rules(self, self.far_url))
+
+    def _route(self, rules: list[Any]) -> None:
+        write_routes(self.near, rules, _pulls(self.taps["buyer"].url))
         with self.near.client() as near:
             near.reload()
 

@@ -19,7 +19,6 @@ from tests.e2e.hub_road import (
     near_rules,
     rule,
     streamed,
-    write_routes,
 )
 from tests.e2e.nodes import Served, until
 from tests.e2e.taps import Tap, misbehaving
@@ -122,23 +121,16 @@ def _errors(hub: Served, name: str) -> list[str | None]:
     return []
 
 
-def _far(road: Road) -> str:
-    [url] = [one.url + one.path for one in road.far.serving.doors if "msh" in one.serve]
-    return url
-
-
 @pytest.mark.parametrize("how", ["nonsense", "hangs", "closes"])
 def test_a_next_hop_that_misbehaves_is_passed_by(road: Road, tmp_path: Path, how: str) -> None:
     payload, name = tmp_path / "order.bin", f"order-{how}@buyer.example"
     payload.write_bytes(b"paper")
-    with misbehaving(how) as bad:
-        write_routes(road.near, near_rules(road, bad, _far(road)))
-        road.reload()
+    with misbehaving(how) as bad, road.rerouted(near_rules(road, bad, road.far_url)):
         road.send(payload, name)
         until(lambda: road.acknowledged(name), "the receipt is there")
     with road.near.client() as near:
         peers = [one.peer for one in near.events(name) if one.event == "forwarded"]
-    assert _far(road) in peers
+    assert road.far_url in peers
 
 
 @pytest.mark.req("P2-2.5.6-08")
@@ -148,39 +140,32 @@ def test_a_sender_hears_at_once_of_a_next_hop_that_misbehaves_and_comes_again(
 ) -> None:
     payload, name = tmp_path / "order.bin", f"sync-{how}@buyer.example"
     payload.write_bytes(b"paper")
-    rules = near_rules(road, _far(road))
-    with misbehaving(how) as bad:
-        write_routes(road.near, [streamed("sync", bad), *rules[2:]])
-        road.reload()
+    others = near_rules(road, road.far_url)[2:]
+    with misbehaving(how) as bad, road.rerouted([streamed("sync", bad), *others]):
         road.send(payload, name, "sync")
         until(lambda: "EBMS:0004" in _errors(road.near, name), "the sender is told")
-    write_routes(road.near, rules)
-    road.reload()
     until(lambda: road.acknowledged(name), "the sender came again")
 
 
 def test_an_alternate_route_is_taken_in_the_middle_of_a_series(road: Road, tmp_path: Path) -> None:
     payload = tmp_path / "order.bin"
     payload.write_bytes(b"paper")
-    ways = [Tap(_far(road)).start() for _ in range(2)]
-    rules = near_rules(road, _far(road))
-    others = [one for one in rules if one["id"] != "over"]
-    write_routes(road.near, [*others, rule("ways", SELLER, *(one.url for one in ways))])
-    road.reload()
+    ways = [Tap(road.far_url).start() for _ in range(2)]
+    others = [one for one in near_rules(road, road.far_url) if one["id"] != "over"]
+    over = rule("ways", SELLER, *(one.url for one in ways))
     names = [f"series-{number}@buyer.example" for number in range(6)]
     try:
-        for name in names[:3]:
-            road.send(payload, name)
-        until(lambda: all(map(road.acknowledged, names[:3])), "half of the series is there")
-        ways[0].stop()
-        for name in names[3:]:
-            road.send(payload, name)
-        until(lambda: all(map(road.acknowledged, names)), "all of it is there")
+        with road.rerouted([*others, over]):
+            for name in names[:3]:
+                road.send(payload, name)
+            until(lambda: all(map(road.acknowledged, names[:3])), "half of the series is there")
+            ways[0].stop()
+            for name in names[3:]:
+                road.send(payload, name)
+            until(lambda: all(map(road.acknowledged, names)), "all of it is there")
     finally:
         for one in ways:
             one.stop()
-        write_routes(road.near, rules)
-        road.reload()
     assert [set(one.seen) for one in ways] == [set(names[:3]), set(names[3:])]
     with road.pair.seller.client() as seller:
         told = [[one.event for one in seller.events(name)] for name in names]
