@@ -60,7 +60,7 @@ def evidence_measure(
         rows, trusted = _made(Path(work), distinct)
         frame = spark.createDataFrame(rows, _COLUMNS).repartition(_FILES).cache()
         frame.count()
-        _through_spark(frame, work, trusted, -(-times // 10))
+        _through_spark(frame, work, trusted, -(-times // 3))
         before = _floor(cores)
         begin = perf_counter()
         verified = _through_spark(frame, work, trusted, times)
