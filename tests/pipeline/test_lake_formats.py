@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from postroad.pipeline import lake as lakes
 from postroad.pipeline.lake import Change, Lake, LakeError
-from postroad.pipeline.lake_formats import Delta
+from postroad.pipeline.lake_formats import Delta, fitted
 from tests.pipeline.test_lake import (
     MONDAY,
     TUESDAY,
@@ -37,6 +38,22 @@ def test_a_format_that_the_session_lacks_is_told_in_a_sentence(
     monkeypatch.setattr(Delta, "name", "deltoid")
     with pytest.raises(LakeError, match=r"this Spark session has no deltoid.*--format parquet"):
         Lake(spark, str(tmp_path), "delta")
+
+
+def test_rows_are_fitted_to_some_columns_and_some_fields_of_structs(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [("a", (1, "x"), 5), ("b", None, 6), ("c", (None, None), 7)],
+        "id string, part struct<number: int, text: string>, left: int",
+    )
+    schema = StructType.fromDDL("id string, part struct<number: bigint>")
+    assert isinstance(schema, StructType)
+    found = fitted(rows, schema)
+    assert found.schema == schema
+    assert [row.asDict(recursive=True) for row in found.orderBy("id").collect()] == [
+        {"id": "a", "part": {"number": 1}},
+        {"id": "b", "part": None},
+        {"id": "c", "part": {"number": None}},
+    ]
 
 
 def test_days_are_added_replaced_and_emptied(lake: Lake) -> None:
