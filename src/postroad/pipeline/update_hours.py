@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from postroad.pipeline import tables
@@ -110,7 +111,7 @@ def _of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         dates = batch[DATE].dictionary_encode()
         for number, date in enumerate(dates.dictionary.to_pylist()):
-            mine = pa.compute.equal(dates.indices, number)
+            mine = pc.equal(dates.indices, number)
             yield _hours(pa.Table.from_batches([batch]).filter(mine), date)
 
 
