@@ -19,7 +19,7 @@ from postroad.pipeline.parcels import pack, unpacked
 from postroad.pipeline.picking import whole
 from postroad.store.journal_columns import RECEIVING, SENDING
 
-PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+_PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 _SHIFT: Final = 40
 """The number of an hour is put before that of a name."""
 _MESSAGES: Final = 1 << 17
@@ -82,8 +82,7 @@ class Hourly:
     def _folded(self, parts: pa.Table) -> pa.Table:
         coded = whole(parts["name"]).dictionary_encode()
         name, hour = numbers_of(coded.indices), numbers_of(whole(parts["hour"]))
-        first = hour.min(initial=0)
-        many = hour.max(initial=first) - first + 1
+        first, many = hour.min(), np.ptp(hour) + 1
         pairs, place = np.unique(name * many + hour - first, return_inverse=True)
         columns = {
             "name": coded.dictionary.take(pa.array(pairs // many)),
@@ -147,17 +146,18 @@ def _partner_rows(facts: Any) -> pa.Table:
 
 
 def _outcome(sent: pa.StructArray) -> dict[str, Flags]:
-    """As the sender sees it, the first that fits; a message may have none of these."""
-    settled = pc.struct_field(sent, "settled")
-
-    def either(flags: Any, answer: str | None) -> Flags:
-        known = pc.equal(settled, answer) if answer else flags
-        return np.asarray(pc.or_(pc.fill_null(flags, False), pc.fill_null(known, False)))
-
+    """As `tables` tells it of the sending side, the first that fits; a message may have none."""
     of = partial(pc.struct_field, sent)
-    acknowledged = either(of("acknowledged_at").is_valid(), "delivered")
-    failed = either(of("delivery_failed"), "not_received") | either(of("expired"), None)
-    in_doubt = either(of("in_doubt"), "received")
+
+    def true(flags: Any) -> Flags:
+        return np.asarray(pc.fill_null(flags, False))
+
+    def settled(answer: str) -> Flags:
+        return true(pc.equal(of("settled"), answer))
+
+    acknowledged = true(of("acknowledged_at").is_valid()) | settled("delivered")
+    failed = true(of("delivery_failed")) | settled("not_received") | true(of("expired"))
+    in_doubt = true(of("in_doubt")) | settled("received")
     return {
         "acknowledged": acknowledged,
         "failed": failed & ~acknowledged,
@@ -170,19 +170,14 @@ def _percentiles(values: Mapping[str, Values], count: int) -> dict[str, Any]:
     place, ms = values["ms"]
     there = np.asarray(ms.is_valid())
     place, numbers = place[there], np.asarray(ms.drop_null(), dtype=np.float64)
-    order = np.lexsort((numbers, place))
-    numbers = numbers[order]
+    # One more, for hours without any.
+    numbers = np.append(numbers[np.lexsort((numbers, place))], 0.0)
     sizes = np.bincount(place, minlength=count)
     starts = np.cumsum(sizes) - sizes
     found = {}
-    for name, share in PERCENTILES.items():
+    for name, share in _PERCENTILES.items():
         at = np.where(sizes > 0, (sizes - 1) * share, 0)
-        low, high = (
-            numbers[np.minimum(starts + end(at).astype(np.int64), len(numbers) - 1)]
-            if len(numbers)
-            else np.zeros(count)
-            for end in (np.floor, np.ceil)
-        )
+        low, high = (numbers[starts + end(at).astype(np.int64)] for end in (np.floor, np.ceil))
         between = (np.ceil(at) - at) * low + (at - np.floor(at)) * high
         found[name] = pa.array(np.where(low == high, low, between), mask=sizes == 0)
     return found
@@ -218,11 +213,11 @@ def _envelopes(values: Mapping[str, Values], count: int) -> dict[str, Any]:
     both = pa.concat_arrays([others.cast(pa.string()), own.cast(pa.string())])
     coded = both.dictionary_encode()
     many = len(coded.dictionary) + 1
-    pairs = np.concatenate((at, place)) * many + numbers_of(pc.fill_null(coded.indices, many - 1))
-    there = np.asarray(both.is_valid())
-    strange = np.unique(pairs[: len(at)][there[: len(at)]])
-    mine = pairs[len(at) :][there[len(at) :]]
+    pairs = np.concatenate((at, place)) * many + numbers_of(pc.fill_null(coded.indices, 0))
+    pairs = np.where(np.asarray(both.is_valid()), pairs, -1)
+    strange, mine = np.unique(pairs[: len(at)]), pairs[len(at) :]
     every = np.concatenate((strange, mine[~np.isin(mine, strange)]))
+    every = every[every >= 0]
     return {"envelopes": pa.array(np.bincount(every // many, minlength=count))}
 
 

@@ -1,11 +1,12 @@
 """What new events change in the lake, at the cost of what is new.
 
-Facts are made anew for the messages that the new events name, from all their events; the tables
-follow, row by row. What lies further is found by keys (conversations, hours to which messages of
-another day belong) or by what state tells (messages whose fate a journal decides that goes on).
+Facts of messages that the new events name are joined with the facts of these, or made anew; the
+tables follow, row by row. What lies further is found by keys (conversations, hours to which
+messages of another day belong) or by what state tells (messages whose fate a journal decides that
+goes on).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,13 +23,12 @@ from pyspark.sql import functions as F
 from postroad.pipeline import fact_files, tables
 from postroad.pipeline import facts as fact
 from postroad.pipeline.changed import FACTS, Before, Changed, days_of, facts_schema
-from postroad.pipeline.daily import day_of
 from postroad.pipeline.folding import READ, Flags
 from postroad.pipeline.intake import Batch
 from postroad.pipeline.keys import KeySet
-from postroad.pipeline.lake import Change, Lake, some_of
+from postroad.pipeline.lake import Change, Lake, dated, some_of
 from postroad.pipeline.naming import Purged, named_in
-from postroad.pipeline.picking import ByKey, each_file, opened, picked, picked_rows, stretches
+from postroad.pipeline.picking import ByKey, picked, picked_rows
 from postroad.pipeline.schema import DATE, EVENTS
 from postroad.pipeline.update_conversations import replace_conversations
 from postroad.pipeline.update_hours import replace_hours
@@ -200,21 +200,12 @@ class _Update:
 
     def _troubled_days(self, changed: Changed) -> list[str]:
         files = self.change.added_files(FACTS)
-        there = each_file(self.spark, files, _troubled_day, f"{DATE} string")
+        schema = some_of(dated(facts_schema()), ["key", DATE])
+        troubled = picked(self.spark, files, schema, _Troubled()).select(DATE)
         if changed.before is not None:
             before = picked_rows(changed.before.rows, _Troubled())
-            there = there.unionAll(before.select(DATE))
-        return days_of(there)
-
-
-def _troubled_day(file: str) -> Iterator[pa.RecordBatch]:
-    """The day of a file, if it has such messages."""
-    choice = _Troubled()
-    with opened(file) as reader:
-        found = any(
-            choice.mask(stretch.read(choice.columns), None).any() for stretch in stretches(reader)
-        )
-    yield pa.RecordBatch.from_pydict({DATE: pa.array([day_of(file)] * found, pa.string())})
+            troubled = troubled.unionAll(before.select(DATE))
+        return days_of(troubled)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ _TABLES_GOAL: Final = 0.35
 _INCREMENTAL_GOAL: Final = 1 / 1.5
 _WARM: Final = 200_000
 _TIMES: Final = 4
+"""How often all is run in small first."""
 _SHARE: Final = 11
 """One day in so many is new in `incremental`: 2 million on top of 20."""
 
