@@ -20,7 +20,7 @@ from postroad.pipeline.lake import Lake
 from postroad.pipeline.schema import DATE
 from postroad.pipeline.update import update
 from tests.pipeline.intakes import segment
-from tests.pipeline.journals import Event, side_by_side
+from tests.pipeline.journals import Event, Journal, side_by_side
 from tests.pipeline.nasty import nasty
 
 GRACE: Final = timedelta(days=1)
@@ -89,6 +89,22 @@ def test_a_lake_that_grew_equals_one_that_was_made_at_once(
     assert _told(lake.read("reconciliation").drop(DATE)) == _told(again)
     known.unpersist()
     kept.unpersist()
+
+
+def test_a_finding_goes_when_the_event_that_made_it_is_retracted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    journal = Journal()
+    journal.node("a", "A").write(0, "submitted")
+    journal.node("c", "C").write(1, "submitted")
+    mine, strange = journal.events
+    lake = Lake(spark, str(tmp_path / "lake"))
+    _take(lake, 0, *(segment(tmp_path / one["node"], [one])[0] for one in journal.events))
+    assert [row.kind for row in lake.read("_fact_findings").collect()] == ["two_senders"]
+    path, _ = segment(tmp_path / "again", [strange | {"detail": "altered"}])
+    _take(lake, 1, path)
+    assert [row.node for row in lake.read("events").collect()] == [mine["node"]]
+    assert lake.read("_fact_findings").collect() == []
 
 
 def _noted_shares(monkeypatch: pytest.MonkeyPatch) -> list[int]:
