@@ -115,8 +115,7 @@ async def scene(
     buyer, seller = Company("buyer", folder / "buyer"), Company("seller", folder / "seller")
     if signed:
         make_keys(buyer, seller)
-    if egress:
-        seller.settings["security"] = {"egress": egress}
+    seller.settings["security"] = {"egress": egress}
     async with AsyncExitStack() as stack:
         line = await stack.enter_async_context(Line(seller.http))
         there = f"http://{HOST}:{line.port}/msh"

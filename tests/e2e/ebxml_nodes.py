@@ -24,6 +24,11 @@ HOST: Final = "127.0.0.1"
 _LOOK_AGAIN: Final = 0.05
 _ENDS: Final = ("acknowledged", "failed", "in_doubt", "expired")
 TOKEN: Final = "the-token-of-a-node-in-these-tests"
+NAMED_BY_MESSAGES: Final = {
+    "callback_hosts": [HOST, "*.example"],
+    "callback_networks": ["127.0.0.0/8"],
+}
+"""Partners of these tests may name their addresses in their messages alone."""
 PATIENCE: Final = 60.0
 """Seconds after which a test is taken to hang."""
 SOON: Final = {"max_retries": 20, "period": "PT0.3S"}
@@ -168,6 +173,7 @@ class Company:
             "mail": {"address": self.mailbox, "listen": f"{HOST}:{self.smtp}"} | self.mail,
             "send": {"breaker": {"failures": 0}},
             "api": {"token_file": "api.token"},
+            "security": {"egress": NAMED_BY_MESSAGES},
         }
         (self.folder / "api.token").write_text(TOKEN)
         file = self.folder / "postroad.yaml"

@@ -29,7 +29,7 @@ from postroad.node.node import Node
 from postroad.node.settings.config import Config
 from postroad.node.settings.config_groups import Http, Listen
 from postroad.node.settings.keyring import TlsIdentity, door_tls
-from postroad.node.settings.listeners import own_listeners
+from postroad.node.settings.listeners import configured_mail, own_listeners
 from postroad.node.settings.reloading import Change, Watched, watch_tls
 from postroad.node.tuning import tune_process
 from postroad.store.interface import Store
@@ -126,9 +126,10 @@ class RunningNode:
     def _keep_from_itself(self) -> None:
         """Tell the egress policy the addresses of all listeners, as they were bound."""
         doors = [one.getsockname()[:2] for one in self._sockets]
-        mail = None if self.mail is None else (self.mail.host, self.mail.port)
         context = self.node.context
-        listeners = own_listeners(self.config, doors, mail)
+        # One process takes the mail of all: the others know its address from the file.
+        mail = (self.mail.host, self.mail.port) if self.mail is not None else None
+        listeners = own_listeners(self.config, doors, mail or configured_mail(self.config))
         context.egress = changed(context.egress, listeners=listeners)
 
     async def _open_mail(self) -> None:

@@ -13,12 +13,14 @@ Bound = tuple[str, int]
 
 def configured_listeners(config: Config) -> tuple[Listener, ...]:
     """List the listeners as far as the configuration tells, before they are open."""
-    mail = config.mail.listen if config.mail is not None else None
-    return own_listeners(
-        config,
-        [(door.host, door.port) for door in config.listen],
-        None if mail is None else split_address(mail),
-    )
+    doors = [(door.host, door.port) for door in config.listen]
+    return own_listeners(config, doors, configured_mail(config))
+
+
+def configured_mail(config: Config) -> Bound | None:
+    """The address where mail is taken, as far as the configuration tells."""
+    listen = config.mail.listen if config.mail is not None else None
+    return None if listen is None else split_address(listen)
 
 
 def own_listeners(
