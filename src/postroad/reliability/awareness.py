@@ -21,6 +21,8 @@ from postroad.reliability.delivery import Input
 
 MISSING_RECEIPT: Final = "EBMS:0301"
 INVALID_RECEIPT: Final = "EBMS:0302"
+_UNSPECIFIC: Final = frozenset(("EBMS:0004", "Unknown"))
+"""Codes of errors that do not say what is wrong with the message, in ebMS 3.0 and in ebXML."""
 _NOT_TAKEN: Final = frozenset(("EBMS:0202", "EBMS:0005"))
 """Errors by which a partner says that it could not take a message now."""
 _AT_FAULT: Final = frozenset(
@@ -112,6 +114,15 @@ def received(known: Known, arrival: Arrival) -> Reception:
 def error_said(code: str) -> Answer:
     """What an error of severity failure says, by its code."""
     return Answer.NOT_NOW if code in _NOT_TAKEN else Answer.ERROR
+
+
+def leaves_open(code: str | None, status: int) -> bool:
+    """Whether an error that came with this HTTP status leaves open what became of the message.
+
+    Who fails and does not say what is wrong with the message may have taken it. Any other code is a
+    refusal, also with a 500, which is how SOAP 1.1 sends every fault (Core 6).
+    """
+    return status >= 500 and code in _UNSPECIFIC
 
 
 def fault_said(code: str) -> Answer:

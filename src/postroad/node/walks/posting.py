@@ -43,6 +43,7 @@ from postroad.reliability.awareness import (
     MISSING_RECEIPT,
     Answer,
     fault_said,
+    leaves_open,
     status_said,
 )
 from postroad.reliability.delivery import Input
@@ -62,6 +63,7 @@ IN_ONE_PIECE: Final = 256 * 1024
 _AT_HAND: Final = 32 * MIB
 """So much that was read a moment ago is in memory still."""
 _SEALED_TYPE: Final = "application/octet-stream"
+_DECIDED: Final = (Input.ACKNOWLEDGED, Input.REFUSED)
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 
 
@@ -263,7 +265,9 @@ class Posting:
             hearing = await self._hear(outgoing, sending, reply)
             outcome = _spoken(hearing, reply.status)
             # In SOAP 1.1 all faults are a 500.
-            there = sending.reliable is not None and bool(hearing.heard)
+            there = outcome.result in _DECIDED or (
+                sending.reliable is not None and bool(hearing.heard)
+            )
             return changed(outcome, reached=there or not trouble)
         answer = status_said(reply.status)
         if answer is not Answer.NOTHING:
@@ -370,7 +374,7 @@ def _spoken(hearing: Hearing, status: int) -> Outcome:
     """The partner answered in SOAP: with a receipt, with errors, or with something else."""
     said = hearing.said
     refused = said is not None and said.by_error and said.input is Input.REFUSED
-    if said is not None and refused and status >= 500:
+    if said is not None and refused and leaves_open(said.error_code, status):
         # It failed while it processed the message: nobody knows how far it came.
         return Outcome(ANSWERS[Answer.TROUBLE], hearing, said.error_code, said.detail)
     said = said or hearing.disbelieved
