@@ -32,7 +32,7 @@ from postroad.node.large.uploading import posted
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.attempts import Outcome
 from postroad.node.steps.exchanging import has_alternate
-from postroad.node.steps.hearing import Hearing, hear, judged
+from postroad.node.steps.hearing import Hearing, hear, judged, unreadable
 from postroad.node.steps.mailing import Mailing
 from postroad.node.wsrm.asking import NoSequence
 from postroad.node.wsrm.asking import sent as sent_alone
@@ -176,7 +176,7 @@ class Posting:
         try:
             capture = _captured(reply, self._context)
         except EbmsError as error:
-            one = _spoken(Hearing(b"", "", (), (error,)), reply.status)
+            one = _spoken(unreadable(error), reply.status)
             return [changed(one, reached=reached)] * len(units)
         hearings = await hear_units(
             self._context, capture, sending.match, units, self._sent_units(outgoing)
@@ -244,7 +244,7 @@ class Posting:
                     return Outcome(Input.LEFT, hearing)
                 return changed(_spoken(hearing, reply.status), reached=reply.status < 500)
         except EbmsError as error:
-            return _spoken(Hearing(b"", "", (), (error,)), reply.status)
+            return _spoken(unreadable(error), reply.status)
         found, taken = given
         if found.match is None or (found.match.pmode.id, found.match.number) != (request.pmode, 2):
             # Who signs for another P-Mode says nothing about this request.
@@ -306,7 +306,7 @@ class Posting:
                 return await self._hear_ebxml(outgoing, sending, capture, reply)
             return await self._heard(outgoing, sending, capture)
         except EbmsError as error:
-            return Hearing(b"", "", (), (error,))
+            return unreadable(error)
 
     async def _heard(self, outgoing: Outgoing, sending: Sending, capture: Capture) -> Hearing:
         context, sent = self._context, self.sent(outgoing)
