@@ -110,6 +110,12 @@ class Hearing(Struct, frozen=True):
         return refusal
 
     @property
+    def is_silent(self) -> bool:
+        """Whether it neither takes the message nor refuses it, believed or not."""
+        doubted = any(one.problems for one in self.heard)
+        return self.said is None and self.fault is None and not doubted
+
+    @property
     def moves_reply(self) -> bool:
         """Whether it says that the reply comes by the alternate binding."""
         return any(

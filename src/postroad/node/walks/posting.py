@@ -263,6 +263,8 @@ class Posting:
         trouble = reply.status >= 500
         if reply.body and _is_soap(reply.content_type):
             hearing = await self._hear(outgoing, sending, reply)
+            if not sending.awaits and reply.status < 300 and hearing.is_silent:
+                return Outcome(Input.LEFT, hearing)
             outcome = _spoken(hearing, reply.status)
             # In SOAP 1.1 all faults are a 500.
             there = outcome.result in _DECIDED or (
