@@ -315,7 +315,8 @@ def _encryption(terms: X509, facts: Facts, material: Material) -> Iterator[EbmsE
     used = [strength(uri) for uri in found.algorithms if uri in DATA_CIPHERS]
     if least is not None and min(used, default=0) < least:
         yield _policy(f"the encryption is weaker than the {least} bits that are agreed")
-    if encryption.certificate and not any(one in material.recipients for one in found.recipients):
+    ours = any(one in material.recipients for one in found.recipients)
+    if encryption.certificate and not ours and not found.failed:
         yield _policy("it is not encrypted for the certificate that the P-Mode names")
     form = encryption.key_reference
     if form and found.forms and form not in found.forms:

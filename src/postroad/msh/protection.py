@@ -191,7 +191,7 @@ class Protection:
         )
         self._found.verification = verification
         self._problems += verification.problems
-        if self._lens.receiving:
+        if self._lens.receiving and not self._failed_to_open():
             self._problems += map(_unchecked, verification.unseen)
         self._vouching.judge(verification)
 
@@ -200,6 +200,11 @@ class Protection:
         if self._sealed is None:
             self._sealed = self._closed()
         return self._sealed
+
+    def _failed_to_open(self) -> bool:
+        """Whether decryption failed: that error is told alone, and not what follows from it."""
+        result = self._found.decryption
+        return result is not None and result.failed
 
     def _hides_something(self) -> bool:
         return bool(self.closed()) or self._capture.envelope_only

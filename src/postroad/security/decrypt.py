@@ -54,6 +54,13 @@ class Decryption:
     """All attachments, the encrypted ones in plain where they could be opened."""
     problems: tuple[EbmsError, ...]
 
+    @property
+    def failed(self) -> bool:
+        """Whether something that should be open could not be decrypted."""
+        return any(
+            one.code == "EBMS:0102" and one.severity is Severity.FAILURE for one in self.problems
+        )
+
 
 NOT_ENCRYPTED: Final = Decryption(False, False, (), (), (), (), False, {}, ())
 """Of a message in which nothing is encrypted: its attachments are as they came."""
