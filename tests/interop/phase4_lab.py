@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from postroad.api.client import Client, Payload
@@ -133,6 +134,11 @@ def pair_of(party: str, suite: str, use: str = "signing") -> KeyPair:
     return pki.issue(authority, cn, key=kind, label=cn, usage=usage, **_VALID)  # type: ignore[arg-type]
 
 
+def _kind(pair: KeyPair) -> str:
+    """Return how a key pair is stored: `cryptography` writes no X25519 keys into PKCS#12."""
+    return "pem" if isinstance(pair.private_key, X25519PrivateKey) else "p12"
+
+
 def tls_pair(name: str) -> KeyPair:
     usages = x509.ExtendedKeyUsage(
         [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -244,38 +250,43 @@ class Lab:
         suite = SUITES[case.suite]
         signer = case.signer if sender == POSTROAD else sender
         signature = {
-            "certificate": self._file(signer, case.suite, "signing", "pem"),
+            "certificate": self._certificate(signer, case.suite, "signing"),
             "algorithm": suite.signature,
             "hash_function": "sha256",
             "key_reference": case.token,
         }
         if sender == POSTROAD:
-            signature["key"] = self._file(signer, case.suite, "signing", "p12")
+            signature["key"] = self._key(signer, case.suite, "signing")
         x509s: dict[str, Any] = {"sign": True, "signature": signature}
         if case.encrypt:
             recipient = case.recipient if receiver == PHASE4 else receiver
             encryption = {
                 "encrypt": True,
-                "certificate": self._file(recipient, case.suite, "encryption", "pem"),
+                "certificate": self._certificate(recipient, case.suite, "encryption"),
                 "algorithm": "aes128-gcm",
                 **suite.encryption,
             }
             if receiver == POSTROAD:
-                encryption["key"] = self._file(receiver, case.suite, "encryption", "p12")
+                encryption["key"] = self._key(receiver, case.suite, "encryption")
             x509s["encryption"] = encryption
         receipt |= {
             "non_repudiation": True,
-            "certificate": self._file(receiver, case.suite, "signing", "pem"),
+            "certificate": self._certificate(receiver, case.suite, "signing"),
         }
         return {"wss_version": "1.1", "x509": x509s, "send_receipt": receipt}
 
-    def _file(self, party: str, suite: str, use: str, kind: str) -> str:
-        """Write a key or a certificate once and return its path, as a P-Mode names it."""
-        path = self.keys / f"{party.rpartition(':')[2]}-{suite}-{use}.{kind}"
-        if not path.exists():
-            pair = pair_of(party, suite, use)
-            made = pki.p12(pair) if kind == "p12" else pki.pem_certificates(pair.certificate)
-            path.write_bytes(made)
+    def _certificate(self, party: str, suite: str, use: str) -> str:
+        """Write a certificate and return its path, as a P-Mode names it."""
+        path = self.keys / f"{party.rpartition(':')[2]}-{suite}-{use}-certificate.pem"
+        path.write_bytes(pki.pem_certificates(pair_of(party, suite, use).certificate))
+        return f"../keys/{path.name}"
+
+    def _key(self, party: str, suite: str, use: str) -> str:
+        """Write a private key with its certificates and return its path, as a P-Mode names it."""
+        pair = pair_of(party, suite, use)
+        path = self.keys / f"{party.rpartition(':')[2]}-{suite}-{use}.{_kind(pair)}"
+        path.touch(mode=0o600)
+        path.write_bytes(pki.pem(pair) if path.suffix == ".pem" else pki.p12(pair))
         return f"../keys/{path.name}"
 
     def give_keys(self, suite: str, *, name: str | None = None, owner: str = PHASE4) -> None:
@@ -283,10 +294,12 @@ class Lab:
         partner = [pair_of(POSTROAD, suite, use).certificate for use in ("signing", "encryption")]
         trust = self.keys / f"trust-{suite}.pem"
         trust.write_bytes(pki.pem_certificates(AUTHORITY.certificate, *dict.fromkeys(partner)))
-        files = {}
+        files = {"provider": "BC"} if suite == "brainpool" else {}
         for role, use in (("sign", "signing"), ("decrypt", "encryption")):
-            path = self.keys / f"java-{owner.rpartition(':')[2]}-{suite}-{use}.p12"
-            path.write_bytes(pki.p12(pair_of(owner, suite, use), PASSWORD.encode(), use))
+            pair = pair_of(owner, suite, use)
+            path = self.keys / f"java-{owner.rpartition(':')[2]}-{suite}-{use}.{_kind(pair)}"
+            is_pem = path.suffix == ".pem"
+            path.write_bytes(pki.pem(pair) if is_pem else pki.p12(pair, PASSWORD.encode(), use))
             files[role] = str(path)
         self.peer.call("keys", name=name or suite, password=PASSWORD, trust=str(trust), **files)
 
@@ -325,7 +338,7 @@ class Lab:
         if agreed.sign:
             request |= {"sign": suite.peer_signature, "token": TOKENS[agreed.token]}
         if agreed.encrypt:
-            certificate = self._file(POSTROAD, agreed.suite, "encryption", "pem")
+            certificate = self._certificate(POSTROAD, agreed.suite, "encryption")
             request |= {
                 "encrypt": "aes128-gcm",
                 "encryptFor": str(self.folder / "pmodes" / certificate),

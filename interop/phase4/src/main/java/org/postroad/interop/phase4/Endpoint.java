@@ -31,7 +31,7 @@ public final class Endpoint extends AbstractXServlet {
             incoming.setIncomingProfileSelector(Outbox.NO_PROFILE);
             incoming.setIncomingSecurityConfiguration(
                 new AS4IncomingSecurityConfiguration()
-                    .setSigningParams(new AS4SigningParams())
+                    .setSigningParams(new AS4SigningParams().setSecurityProvider(keys.provider()))
                     .setCryptParams(new AS4CryptParams()));
           }
 

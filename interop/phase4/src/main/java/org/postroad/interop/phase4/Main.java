@@ -17,8 +17,10 @@ import java.io.File;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
+import java.security.Security;
 import java.util.Map;
 import java.util.concurrent.Executors;
+import org.bouncycastle.jce.provider.BouncyCastleProvider;
 import org.eclipse.jetty.ee10.servlet.ServletContextHandler;
 import org.eclipse.jetty.ee10.servlet.ServletHolder;
 import org.eclipse.jetty.server.HttpConfiguration;
@@ -81,6 +83,8 @@ public final class Main {
             "phase4.endpoint.address", "http://127.0.0.1/as4",
             "org.slf4j.simpleLogger.defaultLogLevel", "info")
         .forEach(System::setProperty);
+    // The JDK knows no brainpool curves.
+    Security.insertProviderAt(new BouncyCastleProvider(), 1);
     GlobalDebug.setDebugModeDirect(true);
     RequestTrackerSettings.setLongRunningRequestsCheckEnabled(false);
     RequestTrackerSettings.setParallelRunningRequestsCheckEnabled(false);

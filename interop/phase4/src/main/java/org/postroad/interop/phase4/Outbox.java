@@ -168,6 +168,7 @@ final class Outbox {
       return;
     }
     params
+        .setSecurityProvider(KeySet.named(request.getAsString("keys")).provider())
         .setAlgorithmSign(ECryptoAlgorithmSign.getFromIDOrThrow(algorithm))
         .setAlgorithmSignDigest(ECryptoAlgorithmSignDigest.DIGEST_SHA_256);
     String token = request.getAsString("token", "bst");
