@@ -240,7 +240,9 @@ def _diagnosis(data: bytes, password: bytes | None) -> KeyStoreError:
 
 def _closed(password: bytes | None, *, certain: bool = True) -> KeyStoreError:
     if not password:
-        return KeyStoreError("the PKCS#12 store needs a password. Give it, or export without one")
+        return KeyStoreError(
+            "the PKCS#12 store does not open: it needs a password. Give it, or export without one"
+        )
     reason = "the password is wrong" if certain else "the password is wrong or it is damaged"
     return KeyStoreError(
         f"the PKCS#12 store does not open: {reason}. Check the password with "
