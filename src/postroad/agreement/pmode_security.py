@@ -146,6 +146,12 @@ class SendReceipt(Switch):
     non_repudiation: bool | None = parameter(
         "NonRepudiation", "Whether a receipt holds signed digests of what was received."
     )
+    allow_unsigned_routing: bool = parameter(
+        "AllowUnsignedRouting",
+        "Accept multi-hop receipts and errors whose signature leaves out wsa:To, wsa:Action and "
+        "the routing input, as AS4.NET writes them. Postroad's own.",
+        False,
+    )
 
 
 class Conversation(Switch):

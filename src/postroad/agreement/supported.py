@@ -77,6 +77,7 @@ PMode[].Security.SendReceipt.Certificate
 PMode[].Security.SendReceipt.ReplyPattern
 PMode[].Security.SendReceipt.ReplyTo
 PMode[].Security.SendReceipt.Addressing.*
+PMode[].Security.SendReceipt.AllowUnsignedRouting
 PMode[].ErrorHandling.Report.AsResponse
 PMode[].ErrorHandling.Report.SenderErrorsTo
 PMode[].ErrorHandling.Report.SenderErrorsTo.Addressing.*
