@@ -26,7 +26,7 @@ from postroad.security.sign import Block, Signing
 from postroad.wire.content import BytesContent
 from postroad.wire.ebms3 import MessageInfo, Messaging
 from postroad.wire.ebms3_writer import write_messaging
-from postroad.wire.names import RECEIPT_COPY
+from postroad.wire.names import RECEIPT_COPY, WSA
 from postroad.wire.receipts import nonrepudiation_receipt
 from postroad.wire.soap import SoapVersion
 from tests.pipeline.kept import Books, Receipt, at_another_time, changed, exchanged, signature_of
@@ -94,6 +94,16 @@ def test_an_unsigned_receipt_that_was_kept_in_an_older_form_fits_as_well(books: 
     for receipt in (older, wrapped):
         found = proven(prover(books), replace(one, receipt=receipt))
         assert found == Proof(None, None, None, True, None, proofs.NOT_SIGNED)
+
+
+def test_a_receipt_is_proven_without_its_routing_headers(books: Books) -> None:
+    """They only led it to its sender; whether they must be signed was up to the P-Mode."""
+    one = books.receipts[SIGNED]
+    for name, valid in (("To", True), ("Action", True), ("ReplyTo", False)):
+        header = f'<S12:Header><wsa:{name} xmlns:wsa="{WSA}">urn:example:x</wsa:{name}>'.encode()
+        receipt = one.receipt.replace(b"<S12:Header>", header)
+        assert receipt != one.receipt
+        assert proven(prover(books), replace(one, receipt=receipt)).valid is valid
 
 
 def test_an_unsigned_receipt_for_another_header_is_not_valid(books: Books) -> None:
