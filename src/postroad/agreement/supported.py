@@ -77,6 +77,8 @@ PMode[].Security.SendReceipt.Certificate
 PMode[].Security.SendReceipt.ReplyPattern
 PMode[].Security.SendReceipt.ReplyTo
 PMode[].Security.SendReceipt.Addressing.*
+PMode[].Security.SendReceipt.AllowUnsignedRouting
+PMode[].Security.SendReceipt.CopyElement
 PMode[].ErrorHandling.Report.AsResponse
 PMode[].ErrorHandling.Report.SenderErrorsTo
 PMode[].ErrorHandling.Report.SenderErrorsTo.Addressing.*
