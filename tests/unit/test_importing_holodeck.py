@@ -197,7 +197,6 @@ def test_an_id_that_holodeck_keeps_to_itself_is_told() -> None:
     [
         ("acme-invoices", "", "the P-Mode has no id"),
         ("<MaxRetries>4", "<MaxRetries>four", "whole numbers"),
-        ("urn:example:globex", "globex", "'globex' has no type and is not a URI"),
         (f"{CORE}push", "urn:x", "is not known"),
         ("https://globex.example/as4", "jms:queue", "no transport for jms:"),
     ],
