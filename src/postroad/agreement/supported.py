@@ -12,6 +12,8 @@ _TABLE = """
 PMode.ID
 PMode.Agreement
 PMode.Agreement.type
+PMode.Agreement.IncludePMode
+PMode.Agreement.MatchPMode
 PMode.MEP
 PMode.MEPbinding
 PMode.MEPbinding.Alternate
