@@ -454,12 +454,12 @@ class World:
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
         """Whoever is started meanwhile has a store of its own, and is not who is reached."""
-        memories, stations = self._memories, dict(self.stations)
-        self._memories = {}
+        memories, stations, kept_in = self._memories, dict(self.stations), self.kept_in
+        self._memories, self.kept_in = {}, "memory"
         try:
             yield
         finally:
-            self._memories, self.stations = memories, stations
+            self._memories, self.stations, self.kept_in = memories, stations, kept_in
 
     def configure(self, name: str, **settings: Any) -> None:
         self._settings[name] |= settings

@@ -95,6 +95,7 @@ PMode[].ReceptionAwareness
 PMode[].ReceptionAwareness.Retry
 PMode[].ReceptionAwareness.Retry.Parameters.*
 PMode[].ReceptionAwareness.DuplicateDetection
+PMode[].ReceptionAwareness.DuplicateDetection.Compare
 PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck
