@@ -12,6 +12,8 @@ _TABLE = """
 PMode.ID
 PMode.Agreement
 PMode.Agreement.type
+PMode.Agreement.IncludePMode
+PMode.Agreement.MatchPMode
 PMode.MEP
 PMode.MEPbinding
 PMode.MEPbinding.Alternate
@@ -95,6 +97,7 @@ PMode[].ReceptionAwareness
 PMode[].ReceptionAwareness.Retry
 PMode[].ReceptionAwareness.Retry.Parameters.*
 PMode[].ReceptionAwareness.DuplicateDetection
+PMode[].ReceptionAwareness.DuplicateDetection.Compare
 PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck
