@@ -306,9 +306,7 @@ class Lab:
     def client(self) -> Client:
         return self.node.client()
 
-    def send(
-        self, case: str, *payloads: bytes | Path, message_id: str | None = None
-    ) -> Message:
+    def send(self, case: str, *payloads: bytes | Path, message_id: str | None = None) -> Message:
         """Send from Postroad to phase4 and wait until the message is settled."""
         parts = [Payload(one, media_type="application/xml") for one in payloads]
         with self.client() as client:
