@@ -1,9 +1,11 @@
 """AS4 reception awareness: what a copy means to a receiver, and an answer to a sender (AS4 3.2).
 
-A receiver knows a message by its id. What comes under a known id is a copy when it says the same as
-the first, and is then answered as the first was, byte for byte, but only once the first was taken
-for good: before that there is nothing to say. Something else under a known id is refused, and the
-first stays untouched. What was refused before may come again.
+A receiver knows a message by its id. What comes under a known id is a duplicate when it says the
+same as the first, or when the same partner sends it by the same P-Mode and duplicates are known by
+MessageId there (AS4 3.2): some products write a message anew for each attempt. A duplicate is
+answered as the first was, byte for byte, but only once the first was taken for good: before that
+there is nothing to say. Anything else under a known id is refused. The first stays untouched in any
+case. What was refused before may come again.
 
 A sender believes a receipt that names every digest of what was sent. A receipt that doesn't is no
 acknowledgment; it is an incident (EBMS:0302), and the message is as unanswered as before. No
@@ -47,6 +49,7 @@ class Arrival(StrEnum):
     """What comes under it."""
 
     SAME = "the same"
+    REBUILT = "other contents of the same partner, where MessageId decides"
     OTHER = "something else"
 
 
@@ -61,14 +64,31 @@ class Reception(StrEnum):
 
 
 RECEPTION: Final[Mapping[Known, Mapping[Arrival, Reception]]] = {
-    Known.NOTHING: {Arrival.SAME: Reception.TAKE, Arrival.OTHER: Reception.TAKE},
+    Known.NOTHING: {
+        Arrival.SAME: Reception.TAKE,
+        Arrival.REBUILT: Reception.TAKE,
+        Arrival.OTHER: Reception.TAKE,
+    },
     Known.REJECTED: {
         Arrival.SAME: Reception.TAKE_INSTEAD,
+        Arrival.REBUILT: Reception.TAKE_INSTEAD,
         Arrival.OTHER: Reception.TAKE_INSTEAD,
     },
-    Known.HELD: {Arrival.SAME: Reception.ANSWER_AGAIN, Arrival.OTHER: Reception.REFUSE},
-    Known.TAKEN: {Arrival.SAME: Reception.ANSWER_AGAIN, Arrival.OTHER: Reception.REFUSE},
-    Known.UNANSWERED: {Arrival.SAME: Reception.FILTER, Arrival.OTHER: Reception.REFUSE},
+    Known.HELD: {
+        Arrival.SAME: Reception.ANSWER_AGAIN,
+        Arrival.REBUILT: Reception.ANSWER_AGAIN,
+        Arrival.OTHER: Reception.REFUSE,
+    },
+    Known.TAKEN: {
+        Arrival.SAME: Reception.ANSWER_AGAIN,
+        Arrival.REBUILT: Reception.ANSWER_AGAIN,
+        Arrival.OTHER: Reception.REFUSE,
+    },
+    Known.UNANSWERED: {
+        Arrival.SAME: Reception.FILTER,
+        Arrival.REBUILT: Reception.FILTER,
+        Arrival.OTHER: Reception.REFUSE,
+    },
 }
 
 

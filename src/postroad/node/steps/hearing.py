@@ -75,6 +75,15 @@ class Heard(Struct, frozen=True):
     """What it does to the message, if it is believed; None: nothing."""
     errors: tuple[Reported, ...] = ()
     doubts: bool = False
+    unsigned: tuple[str, ...] = ()
+    """Routing headers that are not signed, which the P-Mode accepts."""
+
+    @property
+    def note(self) -> str | None:
+        """What the journal says about a signal that is believed."""
+        if not self.unsigned:
+            return None
+        return f"its signature does not cover {', '.join(self.unsigned)}; the P-Mode accepts that"
 
     @property
     def failure(self) -> Reported | None:
@@ -249,11 +258,15 @@ def _judge(
         problems = error_problems(found, match, on_response=on_response)
     signal_id = signal.message_info.message_id
     if signal.receipt is not None:
-        return Heard(signal_id, "receipt", tuple(problems), _RECEIPT)
+        return Heard(
+            signal_id, "receipt", tuple(problems), _RECEIPT, unsigned=found.unsigned_routing
+        )
     errors = tuple(Reported(one.error_code, one.severity, told_by(one)) for one in signal.errors)
     failure = next((one for one in errors if one.severity == "failure"), None)
     meaning = None if failure is None else ANSWERS[error_said(failure.code)]
-    return Heard(signal_id, "error", tuple(problems), meaning, errors)
+    return Heard(
+        signal_id, "error", tuple(problems), meaning, errors, unsigned=found.unsigned_routing
+    )
 
 
 def noted(
@@ -311,7 +324,9 @@ def heard_events(
             _raised(message, problem, _not_believed(one, problem), now, **common)
             for problem in one.problems[:1]
         ]
-    known = [about(message, EVENTS[one.kind], now, **common)] if one.kind in EVENTS else []
+    known = []
+    if one.kind in EVENTS:
+        known.append(about(message, EVENTS[one.kind], now, detail=one.note, **common))
     return known + [
         about(
             message,
@@ -320,7 +335,7 @@ def heard_events(
             now,
             error_code=error.code,
             severity=error.severity,
-            detail=error.detail,
+            detail="; ".join(filter(None, (error.detail, one.note))),
             **common,
         )
         for error in one.errors
