@@ -135,7 +135,14 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
         first = None if rejected else before
         known = differs = None
         if first is not None:
-            kind, differs = compare(arrival, arrived.user_message, payloads, arrived.match, first)
+            kind, differs = compare(
+                arrival,
+                arrived.user_message,
+                payloads,
+                arrived.match,
+                first,
+                best_effort=not arrived.terms.is_reliable,
+            )
             digest = "another" if kind is Same.OTHER else message.digest
             known = Known(digest, first.created_at)
         given = _answers(tx, message.message_id) if first is not None else []
