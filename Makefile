@@ -6,7 +6,7 @@ JOBS ?= 2
 # Tests and demo start hundreds of processes: none of them compiles what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check conformance sim crash fuzz mutation bench docs clean
+.PHONY: setup demo test interop check conformance sim crash fuzz mutation bench docs clean
 
 setup: .venv/.ready
 
@@ -25,6 +25,11 @@ build/spark.jsa: .venv/.ready
 
 test: setup build/spark.jsa
 	$(PYTEST) -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+# Runs other products against real nodes; needs a JDK (17 or later) and Maven.
+interop: setup
+	POSTROAD_INTEROP_REQUIRED=1 $(PYTEST) -q -n $(JOBS) --dist loadgroup tests/interop -m interop --interop=build/interop.json $(if $(RECORD),--record)
+	$(BIN)/python -m tests.interop.page build/interop.json docs/interoperability.md
 
 check: setup
 	$(BIN)/ruff check src tests pipelines

@@ -20,7 +20,7 @@ from tests import spark_classes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["pytester", "tests.spec.conformance"]
+pytest_plugins = ["pytester", "tests.interop.matrix", "tests.spec.conformance"]
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 VECTORS: Final = PROJECT.parent / "shared" / "vectors"

@@ -282,10 +282,10 @@ def test_a_prefix_on_the_inclusive_list_cannot_be_bound_anew() -> None:
 @pytest.mark.parametrize(
     "attributes",
     [
-        'id="_messaging" id="_forged"',
-        'xmlns:a="urn:x" xmlns:b="urn:x" a:i="1" b:i="2" id="_messaging"',
-        'xmlns:eb2="{eb}" xmlns:eb2="urn:x" id="_messaging"',
-        'und:id="_messaging"',
+        'wsu:Id="_messaging" wsu:Id="_forged"',
+        'xmlns:a="urn:x" xmlns:b="urn:x" a:i="1" b:i="2" wsu:Id="_messaging"',
+        'xmlns:eb2="{eb}" xmlns:eb2="urn:x" wsu:Id="_messaging"',
+        'und:Id="_messaging"',
     ],
 )
 @pytest.mark.parametrize("noise", [0, 300], ids=["alone", "behind 300 odd namespaces"])
@@ -294,6 +294,6 @@ def test_an_attribute_given_twice_or_without_namespace_is_not_xml(
 ) -> None:
     """Attribute pollution; the noise is to make a parser stop telling of errors."""
     odd = "".join(f'<x:x xmlns:x="no uri {n}"/>' for n in range(noise))
-    written = message.replaced('id="_messaging"', attributes)
+    written = message.replaced('wsu:Id="_messaging"', attributes)
     written = written.replaced("<S12:Header>", f'<S12:Header><w:w xmlns:w="urn:w">{odd}</w:w>')
     assert_refused(look(written), "EBMS:0009")

@@ -28,11 +28,12 @@ from postroad.wire.ebms3 import (
 )
 from postroad.wire.ebms3_reader import read_messaging
 from postroad.wire.ebms3_writer import write_messaging, write_reference, write_timestamp
-from postroad.wire.names import DS, EB3, EBBP, EXC_C14N, NEXT_MSH, S11, S12, XENC
+from postroad.wire.names import DS, EB3, EBBP, EXC_C14N, NEXT_MSH, S11, S12, WSU, XENC
 from postroad.wire.soap import SoapVersion
 from tests.changing import replace
 
 V11, V12 = SoapVersion.SOAP_11, SoapVersion.SOAP_12
+ID = f'xmlns:wsu="{WSU}" wsu:Id="m"'
 NOW = datetime(2026, 11, 15, 5, 40, 37, 123000, UTC)
 INFO = MessageInfo(NOW, "m1@example.com")
 USER = UserMessage(
@@ -51,7 +52,7 @@ def write(*units: UserMessage | SignalMessage, version: SoapVersion = V12) -> st
 
 def test_a_user_message_is_written_exactly_so():
     assert write_messaging(Messaging((USER,), "m"), V12) == (
-        f'<eb:Messaging xmlns:S12="{S12}" xmlns:eb="{EB3}" id="m" S12:mustUnderstand="true">'
+        f'<eb:Messaging xmlns:S12="{S12}" xmlns:eb="{EB3}" {ID} S12:mustUnderstand="true">'
         "<eb:UserMessage><eb:MessageInfo>"
         "<eb:Timestamp>2026-11-15T05:40:37.123Z</eb:Timestamp>"
         "<eb:MessageId>m1@example.com</eb:MessageId></eb:MessageInfo>"
@@ -93,8 +94,8 @@ def test_an_error_is_written_with_its_attributes_in_canonical_order():
 @pytest.mark.parametrize(
     ("version", "start"),
     [
-        (V11, f'xmlns:S11="{S11}" xmlns:eb="{EB3}" id="m" S11:actor="{NEXT_MSH}" S11:must'),
-        (V12, f'xmlns:S12="{S12}" xmlns:eb="{EB3}" id="m" S12:mustUnderstand="true" S12:role="'),
+        (V11, f'xmlns:S11="{S11}" xmlns:eb="{EB3}" {ID} S11:actor="{NEXT_MSH}" S11:must'),
+        (V12, f'xmlns:S12="{S12}" xmlns:eb="{EB3}" {ID} S12:mustUnderstand="true" S12:role="'),
     ],
 )
 def test_the_role_is_written_in_canonical_order(version, start):

@@ -155,9 +155,10 @@ XML_SCHEMA = """
 """
 
 
-def test_a_wsu_id_counts_as_the_id() -> None:
-    wsu = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd"
-    assert _read(WRITTEN.replace(' id="routing-1"', f' xmlns:u="{wsu}" u:Id="x"')).id == "x"
+def test_the_id_is_written_as_wsu_id_and_a_plain_id_is_read_too() -> None:
+    assert ' wsu:Id="routing-1"' in WRITTEN
+    assert _read(WRITTEN).id == "routing-1"
+    assert _read(WRITTEN.replace(' wsu:Id="routing-1"', ' id="x"')).id == "x"
 
 
 @pytest.mark.parametrize(

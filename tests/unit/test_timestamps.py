@@ -1,11 +1,13 @@
 """The wsu:Timestamp of a message: written, signed, read, and judged by the time."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from postroad.security.secure import Lifetime
+from postroad.security.sign import write_security_timestamp
 from postroad.security.timestamps import Timestamp, check_timestamp, read_security_timestamp
+from postroad.security.username import write_username_token
 from postroad.security.verify import security_headers
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import WSSE, WSU
@@ -28,6 +30,16 @@ def test_a_timestamp_is_written_signed_and_read() -> None:
     assert timestamp.created == pki.NOW
     assert timestamp.expires == pki.NOW + timedelta(minutes=10)
     assert checked.verification.covers(timestamp.element)
+
+
+def test_times_of_the_security_header_have_milliseconds_at_most() -> None:
+    """Basic Security Profile 1.1, R3220: WSS4J refuses a fourth digit."""
+    created = datetime(2026, 11, 18, 2, 3, 4, 567999, UTC)
+    block = write_security_timestamp(created, created + timedelta(seconds=1), id="t").xml
+    assert "<wsu:Created>2026-11-18T02:03:04.567Z</wsu:Created>" in block
+    assert "<wsu:Expires>2026-11-18T02:03:05.567Z</wsu:Expires>" in block
+    token = write_username_token("u", "p", digest=True, nonce=bytes(16), created=created)
+    assert ">2026-11-18T02:03:04.567Z</wsu:Created>" in token
 
 
 def test_a_timestamp_may_have_no_end() -> None:

@@ -57,7 +57,8 @@ _STAMP: Final = (
 )  # fmt: skip
 _STAMP_END: Final = b"</wsu:Timestamp>"
 _CREATED_END: Final = b"</wsu:Created>"
-_CREATED: Final = frozenset(time + _CREATED_END for time in _TIMES)
+_CREATED: Final = b"0000-00-00T00:00:00.000Z" + _CREATED_END
+"""Milliseconds: `write_security_time` writes no more."""
 _TOKEN: Final = (
     f'<wsse:BinarySecurityToken xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}" '
     f'EncodingType="{BASE64_BINARY}" ValueType="{X509_V3}" wsu:Id="_signature-token">'
@@ -139,7 +140,8 @@ def _form(version: SoapVersion) -> _Form:
     body = write_body(version, id=BODY_ID).encode()
     digest = b2a_base64(sha256(body).digest(), newline=False)
     messaging = (
-        f'<eb:Messaging xmlns:{soap}="{namespace}" xmlns:eb="{EB3}" id="{MESSAGING_ID}"'
+        f'<eb:Messaging xmlns:{soap}="{namespace}" xmlns:eb="{EB3}" xmlns:wsu="{WSU}"'
+        f' wsu:Id="{MESSAGING_ID}"'
         f' {soap}:mustUnderstand="{version.must_understand}">'
     ).encode()
     opening = (
@@ -159,9 +161,9 @@ def _form(version: SoapVersion) -> _Form:
 
 
 _FORMS: Final = tuple(_form(version) for version in reversed(SoapVersion))
-_SERIAL: Final = len(_FORMS[0].opening + _STAMP + min(_TIMES) + _CREATED_END + _STAMP_END + _TOKEN)
+_SERIAL: Final = len(_FORMS[0].opening + _STAMP + _CREATED + _STAMP_END + _TOKEN)
 _TOLD_APART: Final = slice(_SERIAL, _SERIAL + 128)
-"""The serial number of a certificate stands there, even where the timestamp is a bit longer."""
+"""Where the serial number of a certificate is."""
 
 
 class UsualReceipt(Struct, frozen=True, gc=False):
@@ -264,7 +266,7 @@ class UsualReceipts:
             return None
         created = pieces[1]
         time = receipt[head.size : receipt.find(b"<", head.size)]
-        if created.translate(_AS_ZERO) not in _CREATED or time.translate(_AS_ZERO) not in _TIMES:
+        if created.translate(_AS_ZERO) != _CREATED or time.translate(_AS_ZERO) not in _TIMES:
             return None
         ids = time, _INFO_ID, receipt_id, _REF, message_id, _RECEIPT
         if receipt[head.size :] != b"".join((*ids, *proofs, head.form.receipt_end)):

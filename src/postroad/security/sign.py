@@ -23,9 +23,9 @@ from postroad.security.algorithms import (
 from postroad.security.attachments import CONTENT_TRANSFORM, Attachment, content_digest
 from postroad.security.keys import KeyPair
 from postroad.security.rawsign import sign_bytes
+from postroad.security.timestamps import write_security_time
 from postroad.security.tokens import TokenReference, write_signer_reference
 from postroad.wire.ebms3 import Reference, Transform
-from postroad.wire.ebms3_writer import write_timestamp
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.mime_headers import cid_url
 from postroad.wire.names import DS, EXC_C14N, WSSE, WSU
@@ -143,11 +143,11 @@ def _digest_how(
 
 def write_security_timestamp(created: datetime, expires: datetime | None, *, id: str) -> Block:
     """A wsu:Timestamp, to be put in the Security header and signed."""
-    until = f"<wsu:Expires>{write_timestamp(expires)}</wsu:Expires>" if expires else ""
+    until = f"<wsu:Expires>{write_security_time(expires)}</wsu:Expires>" if expires else ""
     return Block(
         id,
         f'<wsu:Timestamp xmlns:wsu="{WSU}" wsu:Id="{escape_attribute(id)}">'
-        f"<wsu:Created>{write_timestamp(created)}</wsu:Created>{until}</wsu:Timestamp>",
+        f"<wsu:Created>{write_security_time(created)}</wsu:Created>{until}</wsu:Timestamp>",
     )
 
 

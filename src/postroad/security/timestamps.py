@@ -1,4 +1,4 @@
-"""The wsu:Timestamp of a Security header: read, and held against the time (WSS 1.1, 10)."""
+"""Times in a Security header: write them, read the wsu:Timestamp and check it (WSS 1.1, 10)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from lxml import etree
 
 from postroad.wire.ebms3_user_messages import parse_timestamp
+from postroad.wire.ebms3_writer import write_timestamp
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import WSU
 from postroad.wire.xml import elements, local, path, text
@@ -16,6 +17,14 @@ class Timestamp:
     element: etree._Element
     created: datetime | None
     expires: datetime | None
+
+
+def write_security_time(time: datetime) -> str:
+    """Return a time for wsu:Created or wsu:Expires, cut to milliseconds.
+
+    Basic Security Profile 1.1, R3220: a receiver need not read more digits, and WSS4J refuses them.
+    """
+    return write_timestamp(time.replace(microsecond=time.microsecond // 1000 * 1000))
 
 
 def read_security_timestamp(security: etree._Element) -> tuple[Timestamp | None, list[EbmsError]]:

@@ -16,8 +16,8 @@ from typing import Final
 
 from lxml import etree
 
+from postroad.security.timestamps import write_security_time
 from postroad.wire.ebms3_user_messages import parse_timestamp
-from postroad.wire.ebms3_writer import write_timestamp
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import BASE64_BINARY, USERNAME_PROFILE, WSSE, WSU
 from postroad.wire.xml import elements, escape, escape_attribute, is_xml_text, octets, path, text
@@ -93,7 +93,7 @@ def write_username_token(
     for value in (username, password, id or ""):
         if not is_xml_text(value):
             raise ValueError("a user name or password has a character that XML cannot carry")
-    stamp, encoded = write_timestamp(created), base64.b64encode(nonce).decode()
+    stamp, encoded = write_security_time(created), base64.b64encode(nonce).decode()
     secret = _digest(nonce, stamp, password) if digest else password
     kind = PasswordType.DIGEST if digest else PasswordType.TEXT
     declared = f' xmlns:wsu="{WSU}"'

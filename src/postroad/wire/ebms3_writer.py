@@ -37,7 +37,7 @@ from postroad.wire.ebms3 import (
     Unit,
     UserMessage,
 )
-from postroad.wire.names import DS, EB3, EBBP, EXC_C14N
+from postroad.wire.names import DS, EB3, EBBP, EXC_C14N, WSU
 from postroad.wire.soap import SoapVersion, legible
 from postroad.wire.xml import escape, escape_attribute, is_xml_text
 
@@ -72,9 +72,11 @@ def write_messaging(
     if not keep_order and len(units) > 1:
         units = (*messaging.signals, *messaging.user_messages)
     soap = version.prefix
-    declared = attributes = ""
+    declared = wsu = attributes = ""
     if messaging.id is not None:
-        attributes = f' id="{_xml_id(messaging.id)}"'
+        # A signature refers to wsu:Id: many WS-Security stacks resolve no plain id attribute.
+        wsu = f' xmlns:wsu="{WSU}"'
+        attributes = f' wsu:Id="{_xml_id(messaging.id)}"'
     if messaging.must_understand:
         attributes += f' {soap}:mustUnderstand="{version.must_understand}"'
     if messaging.role is not None:
@@ -91,7 +93,7 @@ def write_messaging(
         content = "".join([*map(_signal, messaging.signals), *written])
     else:
         content = "".join(map(_unit, units))
-    return f'<eb:Messaging{declared} xmlns:eb="{EB3}"{attributes}>{content}</eb:Messaging>'
+    return f'<eb:Messaging{declared} xmlns:eb="{EB3}"{wsu}{attributes}>{content}</eb:Messaging>'
 
 
 def write_receipt(signal: SignalMessage, copy: str | None = None) -> str:

@@ -221,13 +221,14 @@ def write_routing_input(routing_input: RoutingInput, version: SoapVersion) -> st
         version, routing_input.role, must_understand=routing_input.must_understand
     )
     soap = f' xmlns:{version.prefix}="{version.namespace}"' if target else ""
-    wsa = parameter = id = ""
+    wsa = parameter = wsu = id = ""
     if routing_input.is_reference_parameter:
         wsa, parameter = f' xmlns:wsa="{WSA}"', ' wsa:IsReferenceParameter="true"'
     if routing_input.id is not None:
-        id = f' id="{escape_attribute(routing_input.id)}"'
+        wsu = f' xmlns:wsu="{WSU}"'
+        id = f' wsu:Id="{escape_attribute(routing_input.id)}"'
     return (
-        f'<ebint:RoutingInput{soap} xmlns:ebint="{EBINT}"{wsa}{id}{target}{parameter}>'
+        f'<ebint:RoutingInput{soap} xmlns:ebint="{EBINT}"{wsa}{wsu}{id}{target}{parameter}>'
         f"<ebint:UserMessage{mpc}>{content}</ebint:UserMessage></ebint:RoutingInput>"
     )
 

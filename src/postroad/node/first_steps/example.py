@@ -209,7 +209,7 @@ def _wrap(message: bytes) -> bytes:
     start = message.index(b"<eb:Messaging")
     end = message.index(b"</eb:Messaging>") + len(b"</eb:Messaging>")
     original = message[start:end]
-    forged = original.replace(b'id="_messaging"', b'id="_forged"').replace(b"NewOrder", b"Refund")
+    forged = original.replace(b'Id="_messaging"', b'Id="_forged"').replace(b"NewOrder", b"Refund")
     return (
         message[:start]
         + b'<w:Aside xmlns:w="urn:example:aside">'
