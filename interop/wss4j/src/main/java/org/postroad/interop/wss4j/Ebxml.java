@@ -42,8 +42,10 @@ final class Ebxml {
             NodeList found = soap.envelope.getElementsByTagNameNS(Constants.SignatureSpecNS, "Signature");
             XMLSignature signature = new XMLSignature((Element) found.item(0), "", true);
             signature.addResourceResolver(new Parts(soap.attachments));
-            X509Certificate named = signature.getKeyInfo().getX509Certificate();
-            X509Certificate signer = named == null ? keys.certificate(message.text("signer")) : named;
+            // A certificate that is only named (issuer and serial, key identifier) is a known one.
+            X509Certificate signer = signature.getKeyInfo().itemX509Data(0).containsCertificate()
+                ? signature.getKeyInfo().getX509Certificate()
+                : keys.certificate(message.text("signer"));
             report.put("valid", signature.checkSignatureValue(signer));
             report.put("subject", signer.getSubjectX500Principal().getName());
             SignedInfo info = signature.getSignedInfo();

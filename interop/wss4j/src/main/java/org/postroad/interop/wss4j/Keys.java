@@ -1,27 +1,36 @@
 package org.postroad.interop.wss4j;
 
+import java.io.ByteArrayInputStream;
 import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.Key;
+import java.security.KeyFactory;
 import java.security.KeyStore;
 import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
 import java.security.cert.X509Certificate;
+import java.security.spec.PKCS8EncodedKeySpec;
+import java.util.ArrayList;
+import java.util.Base64;
 import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import javax.security.auth.callback.Callback;
 import javax.security.auth.callback.CallbackHandler;
 import org.apache.wss4j.common.crypto.Merlin;
 import org.apache.wss4j.common.ext.WSPasswordCallback;
 
-/** The keys of this side and the certificates that it trusts, read from PKCS#12 and PEM files. */
+/** The keys of this side and the certificates that it trusts, read from PEM files. */
 final class Keys {
+    private static final Pattern SECTION =
+        Pattern.compile("-----BEGIN ([A-Z ]+)-----(.*?)-----END", Pattern.DOTALL);
     private static final char[] PASSWORD = "secret".toCharArray();
 
     final KeyStore own = KeyStore.getInstance("PKCS12");
     final KeyStore trusted = KeyStore.getInstance("PKCS12");
 
-    /** Reads one key and its certificate chain from each PKCS#12 file; its alias is the file's name. */
+    /** Reads one key and its certificate chain from each PEM file; its alias is the file's name. */
     Keys(List<String> keyFiles, List<String> certificateFiles) throws Exception {
         own.load(null, null);
         trusted.load(null, null);
@@ -40,14 +49,23 @@ final class Keys {
     }
 
     private void addKey(Path file) throws Exception {
-        KeyStore store = KeyStore.getInstance("PKCS12");
-        try (InputStream in = Files.newInputStream(file)) {
-            store.load(in, PASSWORD);
+        String pem = Files.readString(file);
+        CertificateFactory factory = CertificateFactory.getInstance("X.509");
+        List<Certificate> chain = new ArrayList<>();
+        PKCS8EncodedKeySpec encoded = null;
+        Matcher sections = SECTION.matcher(pem);
+        while (sections.find()) {
+            byte[] der = Base64.getMimeDecoder().decode(sections.group(2));
+            if (sections.group(1).equals("CERTIFICATE")) {
+                chain.add(factory.generateCertificate(new ByteArrayInputStream(der)));
+            } else {
+                encoded = new PKCS8EncodedKeySpec(der);
+            }
         }
-        String alias = store.aliases().nextElement();
-        String name = file.getFileName().toString().replace(".p12", "");
-        Key key = store.getKey(alias, PASSWORD);
-        own.setKeyEntry(name, key, PASSWORD, store.getCertificateChain(alias));
+        String kind = chain.get(0).getPublicKey().getAlgorithm();
+        Key key = KeyFactory.getInstance(kind).generatePrivate(encoded);
+        String name = file.getFileName().toString().replace(".pem", "");
+        own.setKeyEntry(name, key, PASSWORD, chain.toArray(new Certificate[0]));
     }
 
     Merlin crypto() {

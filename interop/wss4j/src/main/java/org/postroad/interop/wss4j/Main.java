@@ -16,7 +16,7 @@ import org.bouncycastle.jce.provider.BouncyCastleProvider;
 /**
  * Checks and writes batches of messages, each batch with one call.
  *
- * <p>Every call has `keys` (PKCS#12 files), `trusted` (PEM files), `at` (milliseconds since 1970) and
+ * <p>Every call has `keys` and `trusted` (PEM files), `at` (milliseconds since 1970) and
  * `messages`; the answer has one report for each message, by its name.
  */
 public final class Main {
@@ -36,7 +36,7 @@ public final class Main {
         Security.addProvider(new BouncyCastleProvider());
         InetSocketAddress place = new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
         HttpServer server = HttpServer.create(place, 0);
-        serve(server, "/verify", (call, keys) -> new Verifier(keys, time(call), call.object("users"))::verify);
+        serve(server, "/verify", (call, keys) -> new Verifier(keys, call.object("users"))::verify);
         serve(server, "/write", (call, keys) -> new Writer(keys, time(call))::write);
         serve(server, "/ebxml/verify", (call, keys) -> new Ebxml(keys)::verify);
         serve(server, "/ebxml/sign", (call, keys) -> new Ebxml(keys)::sign);

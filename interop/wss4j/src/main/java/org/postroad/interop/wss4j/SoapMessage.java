@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import javax.xml.parsers.DocumentBuilderFactory;
+import javax.xml.parsers.ParserConfigurationException;
 import javax.xml.transform.TransformerFactory;
 import javax.xml.transform.dom.DOMSource;
 import javax.xml.transform.stream.StreamResult;
@@ -21,6 +22,9 @@ import org.w3c.dom.Document;
 
 /** A SOAP message with its attachments, read from and written to HTTP bodies by Jakarta Mail. */
 final class SoapMessage {
+    private static final DocumentBuilderFactory BUILDERS = builders();
+    private static final TransformerFactory TRANSFORMERS = TransformerFactory.newInstance();
+
     final Document envelope;
     final List<Attachment> attachments;
 
@@ -29,16 +33,24 @@ final class SoapMessage {
         this.attachments = attachments;
     }
 
-    static Document parse(byte[] xml) throws Exception {
+    private static DocumentBuilderFactory builders() {
         DocumentBuilderFactory factory = DocumentBuilderFactory.newInstance();
         factory.setNamespaceAware(true);
-        factory.setFeature("http://apache.org/xml/features/disallow-doctype-decl", true);
-        return factory.newDocumentBuilder().parse(new ByteArrayInputStream(xml));
+        try {
+            factory.setFeature("http://apache.org/xml/features/disallow-doctype-decl", true);
+        } catch (ParserConfigurationException error) {
+            throw new IllegalStateException(error);
+        }
+        return factory;
+    }
+
+    static Document parse(byte[] xml) throws Exception {
+        return BUILDERS.newDocumentBuilder().parse(new ByteArrayInputStream(xml));
     }
 
     static byte[] serialize(Document document) throws Exception {
         ByteArrayOutputStream out = new ByteArrayOutputStream();
-        TransformerFactory.newInstance().newTransformer()
+        TRANSFORMERS.newTransformer()
             .transform(new DOMSource(document), new StreamResult(out));
         return out.toByteArray();
     }

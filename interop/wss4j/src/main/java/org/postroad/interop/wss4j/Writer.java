@@ -4,6 +4,8 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.security.Provider;
+import java.security.Security;
 import java.security.cert.X509Certificate;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -79,7 +81,7 @@ final class Writer {
             if ("sign".equals(step)) {
                 sign(header, attachments, message.object("sign"));
             } else {
-                encrypt(header, attachments, message.object("encrypt"));
+                encryptByProvider(header, attachments, message.object("encrypt"));
             }
         }
         ByteArrayOutputStream out = new ByteArrayOutputStream();
@@ -130,8 +132,28 @@ final class Writer {
         signature.setDigestAlgo(asked.text("digest"));
         signature.setAddInclusivePrefixes(asked.flag("inclusive_prefixes"));
         signature.setAttachmentCallbackHandler(attachments);
+        if (asked.flag("bouncy_castle")) {
+            signature.setSignatureProvider(Security.getProvider("BC"));
+        }
         addParts(signature.getParts(), asked);
         signature.build(keys.crypto());
+    }
+
+    /** Key agreement has no provider of its own: for brainpool curves Bouncy Castle has to be the first. */
+    private void encryptByProvider(WSSecHeader header, Attachments attachments, Fields asked) throws Exception {
+        Provider provider = Security.getProvider("BC");
+        if (!asked.flag("bouncy_castle")) {
+            encrypt(header, attachments, asked);
+            return;
+        }
+        Security.removeProvider("BC");
+        Security.insertProviderAt(provider, 1);
+        try {
+            encrypt(header, attachments, asked);
+        } finally {
+            Security.removeProvider("BC");
+            Security.addProvider(provider);
+        }
     }
 
     private void encrypt(WSSecHeader header, Attachments attachments, Fields asked) throws Exception {
