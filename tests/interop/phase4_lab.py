@@ -174,7 +174,8 @@ class Lab:
 
     def peer_url(self, keys: str, *, tls: bool = False) -> str:
         """Where phase4 receives with one of its key sets."""
-        return f"{'https' if tls else 'http'}://127.0.0.1:{self.https if tls else self.http}/as4/{keys}"
+        scheme, port = ("https", self.https) if tls else ("http", self.http)
+        return f"{scheme}://127.0.0.1:{port}/as4/{keys}"
 
     def agree(self, *cases: Case) -> None:
         """Make P-Modes of cases on both sides, in both directions."""
@@ -184,6 +185,12 @@ class Lab:
             self.pmodes[f"from-{case.name}"] = self._pmode(case, "from")
             if case.known_to_peer:
                 self.peer.call("pmode", **self.peer_mode(case))
+        self.reload()
+
+    def add(self, pmode: dict[str, Any], peer_mode: dict[str, Any]) -> None:
+        """Make a P-Mode of another kind on both sides."""
+        self.pmodes[pmode["id"]] = pmode
+        self.peer.call("pmode", **peer_mode)
         self.reload()
 
     def reload(self) -> None:
@@ -229,7 +236,7 @@ class Lab:
             "protocol": protocol,
             "business_info": {"service": SERVICE, "action": case.name},
             "error_handling": {"report": {"as_response": True}},
-            "security": self._security(case, sender, receiver),
+            "security": self.security(case, sender, receiver),
             "reception_awareness": {"retry": {"parameters": dict(case.retries)}},
         }
         if case.compress:
@@ -243,14 +250,14 @@ class Lab:
             "legs": [leg],
         }
 
-    def _security(self, case: Case, sender: str, receiver: str) -> dict[str, Any]:
+    def security(self, case: Case, sender: str, receiver: str) -> dict[str, Any]:
         receipt: dict[str, Any] = {"reply_pattern": "response"}
         if not case.sign:
             return {"send_receipt": receipt}
         suite = SUITES[case.suite]
         signer = case.signer if sender == POSTROAD else sender
         signature = {
-            "certificate": self._certificate(signer, case.suite, "signing"),
+            "certificate": self.certificate(signer, case.suite, "signing"),
             "algorithm": suite.signature,
             "hash_function": "sha256",
             "key_reference": case.token,
@@ -262,7 +269,7 @@ class Lab:
             recipient = case.recipient if receiver == PHASE4 else receiver
             encryption = {
                 "encrypt": True,
-                "certificate": self._certificate(recipient, case.suite, "encryption"),
+                "certificate": self.certificate(recipient, case.suite, "encryption"),
                 "algorithm": "aes128-gcm",
                 **suite.encryption,
             }
@@ -271,11 +278,11 @@ class Lab:
             x509s["encryption"] = encryption
         receipt |= {
             "non_repudiation": True,
-            "certificate": self._certificate(receiver, case.suite, "signing"),
+            "certificate": self.certificate(receiver, case.suite, "signing"),
         }
         return {"wss_version": "1.1", "x509": x509s, "send_receipt": receipt}
 
-    def _certificate(self, party: str, suite: str, use: str) -> str:
+    def certificate(self, party: str, suite: str, use: str) -> str:
         """Write a certificate and return its path, as a P-Mode names it."""
         path = self.keys / f"{party.rpartition(':')[2]}-{suite}-{use}-certificate.pem"
         path.write_bytes(pki.pem_certificates(pair_of(party, suite, use).certificate))
@@ -289,13 +296,18 @@ class Lab:
         path.write_bytes(pki.pem(pair) if path.suffix == ".pem" else pki.p12(pair))
         return f"../keys/{path.name}"
 
-    def give_keys(self, suite: str, *, name: str | None = None, owner: str = PHASE4) -> None:
-        """Give phase4 a key set: the keys of a suite, and whom it trusts."""
+    def give_keys(
+        self, suite: str, *, name: str | None = None, signer: str = PHASE4, reader: str = PHASE4
+    ) -> None:
+        """Give phase4 a key set: whose key signs and whose decrypts, and whom it trusts."""
         partner = [pair_of(POSTROAD, suite, use).certificate for use in ("signing", "encryption")]
         trust = self.keys / f"trust-{suite}.pem"
         trust.write_bytes(pki.pem_certificates(AUTHORITY.certificate, *dict.fromkeys(partner)))
         files = {"provider": "BC"} if suite == "brainpool" else {}
-        for role, use in (("sign", "signing"), ("decrypt", "encryption")):
+        for role, use, owner in (
+            ("sign", "signing", signer),
+            ("decrypt", "encryption", reader),
+        ):
             pair = pair_of(owner, suite, use)
             path = self.keys / f"java-{owner.rpartition(':')[2]}-{suite}-{use}.{_kind(pair)}"
             is_pem = path.suffix == ".pem"
@@ -303,18 +315,30 @@ class Lab:
             files[role] = str(path)
         self.peer.call("keys", name=name or suite, password=PASSWORD, trust=str(trust), **files)
 
+    def sign_receipts_with(self, suite: str) -> None:
+        """Change the node's own key: receipts and errors are signed with it in every P-Mode."""
+        (self.keys / "node.p12").write_bytes(pki.p12(pair_of(POSTROAD, suite)))
+        with self.client() as client:
+            client.reload()
+
     def client(self) -> Client:
         return self.node.client()
 
-    def send(self, case: str, *payloads: bytes | Path, message_id: str | None = None) -> Message:
+    def send(
+        self, case: str, *payloads: bytes | Path, media_type: str = "application/xml"
+    ) -> Message:
         """Send from Postroad to phase4 and wait until the message is settled."""
-        parts = [Payload(one, media_type="application/xml") for one in payloads]
+        parts = [Payload(one, media_type=media_type) for one in payloads]
         with self.client() as client:
-            return client.send(
-                pmode=f"to-{case}", payloads=parts, message_id=message_id, wait=PATIENCE
-            ).message
+            return client.send(pmode=f"to-{case}", payloads=parts, wait=PATIENCE).message
 
-    def peer_send(self, case: str, *payloads: bytes | Path, **changes: Any) -> dict[str, Any]:
+    def peer_send(
+        self,
+        case: str,
+        *payloads: bytes | Path,
+        media_type: str = "application/xml",
+        **changes: Any,
+    ) -> dict[str, Any]:
         """Send from phase4 to Postroad and return what phase4 reports."""
         agreed = self.cases[case]
         suite = SUITES[agreed.suite]
@@ -329,14 +353,18 @@ class Lab:
             "to": POSTROAD,
             "toRole": f"{ROLES}responder",
             "payloads": [
-                {"file": str(self.payload_file(one)), "compress": agreed.compress}
+                {
+                    "file": str(self.payload_file(one)),
+                    "compress": agreed.compress,
+                    "mimeType": media_type,
+                }
                 for one in payloads
             ],
         }
         if agreed.sign:
             request |= {"sign": suite.peer_signature, "token": TOKENS[agreed.token]}
         if agreed.encrypt:
-            certificate = self._certificate(POSTROAD, agreed.suite, "encryption")
+            certificate = self.certificate(POSTROAD, agreed.suite, "encryption")
             request |= {
                 "encrypt": "aes128-gcm",
                 "encryptFor": str(self.folder / "pmodes" / certificate),
@@ -382,9 +410,10 @@ def laboratory(folder: Path, suites: Sequence[str]) -> Iterator[Lab]:
     (keys / "authority.pem").write_bytes(pki.pem_certificates(AUTHORITY.certificate))
     (keys / "tls.p12").write_bytes(pki.p12(tls_pair("postroad")))
     (keys / "java-tls.p12").write_bytes(pki.p12(tls_pair("phase4"), PASSWORD.encode(), "tls"))
-    (keys / "node.p12").write_bytes(pki.p12(pair_of(POSTROAD, "rsa")))
+    for name in ("node.p12", "reader.p12"):
+        (keys / name).write_bytes(pki.p12(pair_of(POSTROAD, "rsa")))
     (keys / "api.token").write_text("token-of-the-tests")
-    for secret in ("node.p12", "api.token"):
+    for secret in ("node.p12", "reader.p12", "api.token"):
         (keys / secret).chmod(0o600)
     (folder / "pmodes" / "all.yaml").write_text(json.dumps({"pmodes": [_UNUSED]}))
     node = Served("postroad", folder)
@@ -421,7 +450,7 @@ def _config() -> dict[str, Any]:
         "party": POSTROAD,
         "data": "data",
         "pmodes": "pmodes",
-        "keys": {"signing": "keys/node.p12", "decryption": ["keys/node.p12"]},
+        "keys": {"signing": "keys/node.p12", "decryption": ["keys/reader.p12"]},
         "trust": ["keys/authority.pem"],
         "listen": [
             {"address": f"127.0.0.1:{port}", "serve": ["msh"], "path": "/msh"},

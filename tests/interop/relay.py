@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 from urllib.parse import urlsplit
@@ -26,6 +27,8 @@ class Passed:
     status: int
     response_headers: dict[str, str]
     response: bytes
+    at: str
+    """When it passed, in ISO 8601."""
 
     def as_request(self) -> bytes:
         """Return the request as an HTTP message."""
@@ -34,6 +37,10 @@ class Passed:
     def as_response(self) -> bytes:
         """Return the response as an HTTP message."""
         return _message(f"HTTP/1.1 {self.status} OK", self.response_headers, self.response)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _message(first: str, headers: dict[str, str], body: bytes) -> bytes:
@@ -64,7 +71,7 @@ class Relay:
         answer = connection.getresponse()
         said = answer.read()
         connection.close()
-        self.passed.append(Passed(headers, body, answer.status, dict(answer.headers), said))
+        self.passed.append(Passed(headers, body, answer.status, dict(answer.headers), said, _now()))
         handler.close_connection = True
         if self.lose_responses:
             self.lose_responses -= 1

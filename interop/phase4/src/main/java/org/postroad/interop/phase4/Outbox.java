@@ -8,6 +8,7 @@ import com.helger.json.JsonObject;
 import com.helger.mime.parse.MimeTypeParser;
 import com.helger.phase4.attachment.AS4OutgoingAttachment;
 import com.helger.phase4.attachment.IAS4IncomingAttachmentFactory;
+import com.helger.phase4.client.AS4ClientReceiptMessage;
 import com.helger.phase4.client.AS4ClientSentMessage;
 import com.helger.phase4.crypto.AS4CryptParams;
 import com.helger.phase4.crypto.AS4SigningParams;
@@ -15,6 +16,8 @@ import com.helger.phase4.crypto.ECryptoAlgorithmCrypt;
 import com.helger.phase4.crypto.ECryptoAlgorithmSign;
 import com.helger.phase4.crypto.ECryptoAlgorithmSignDigest;
 import com.helger.phase4.crypto.ECryptoKeyIdentifierType;
+import com.helger.phase4.ebms3header.Ebms3UserMessage;
+import com.helger.phase4.messaging.http.HttpRetrySettings;
 import com.helger.phase4.incoming.AS4IncomingHandler;
 import com.helger.phase4.incoming.AS4IncomingMessageMetadata;
 import com.helger.phase4.incoming.AS4IncomingProfileSelectorConstant;
@@ -22,6 +25,7 @@ import com.helger.phase4.incoming.AS4IncomingReceiverConfiguration;
 import com.helger.phase4.incoming.IAS4IncomingProfileSelector;
 import com.helger.phase4.incoming.IAS4UserMessageConsumer;
 import com.helger.phase4.incoming.crypto.AS4IncomingSecurityConfiguration;
+import com.helger.phase4.model.ESoapVersion;
 import com.helger.phase4.model.MessageProperty;
 import com.helger.phase4.model.pmode.IPMode;
 import com.helger.phase4.model.pmode.resolve.IAS4PModeResolver;
@@ -33,9 +37,12 @@ import com.helger.phase4.util.AS4ResourceHelper;
 import com.helger.phase4.util.Phase4Exception;
 import com.helger.web.scope.mgr.WebScoped;
 import java.io.File;
+import java.time.Duration;
 import java.util.Locale;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.hc.core5.http.HttpResponse;
 import org.apache.hc.core5.http.message.BasicHttpResponse;
+import org.w3c.dom.Document;
 
 /** Sends user messages and PullRequests and says what phase4 made of the answer. */
 final class Outbox {
@@ -112,7 +119,13 @@ final class Outbox {
           .mpc(request.getAsString("mpc"))
           .endpointURL(request.getAsString("url"))
           .signalMsgValidationResultHdl(comparison(answer))
-          .userMsgConsumer(consumer(answer))
+          .userMsgConsumer(
+              (message, metadata, state) -> {
+                consumer(answer).handleUserMessage(message, metadata, state);
+                if (request.getAsBoolean("receipt", false)) {
+                  receipt(request, message, state.getOriginalSoapDocument(), answer);
+                }
+              })
           .signalMsgConsumer(
               (signal, metadata, state) -> answer.add("signal", Describe.signal(signal, state)));
       builder.rawResponseConsumer(
@@ -129,6 +142,32 @@ final class Outbox {
       }
     }
     return answer;
+  }
+
+  /** phase4 does not answer what it pulled by itself: send the receipt as a request of its own. */
+  private static void receipt(
+      IJsonObject request, Ebms3UserMessage message, Document envelope, IJsonObject answer) {
+    KeySet keys = KeySet.named(request.getAsString("keys"));
+    try (AS4ResourceHelper resources = new AS4ResourceHelper()) {
+      AS4ClientReceiptMessage receipt = new AS4ClientReceiptMessage(resources);
+      boolean signed = request.getAsString("sign") != null;
+      receipt
+          .setCryptoFactory(keys.sign())
+          .setSoapVersion(ESoapVersion.SOAP_12)
+          .setRefToMessageID(message.getMessageInfo().getMessageId());
+      receipt
+          .setEbms3UserMessage(message)
+          .setSoapDocument(envelope)
+          .setNonRepudiation(signed)
+          .setReceiptShouldBeSigned(signed);
+      signing(receipt.signingParams(), request);
+      AS4ClientSentMessage<Integer> sent =
+          receipt.sendMessageWithRetries(
+              request.getAsString("url"), HttpResponse::getCode, null, null, null);
+      answer.add("receiptStatus", sent.getResponseContent());
+    } catch (Exception error) {
+      failed(answer, error);
+    }
   }
 
   /** The P-Mode of the sender: it decides which algorithms phase4 accepts in the answer. */
@@ -149,12 +188,19 @@ final class Outbox {
         .incomingProfileSelector(NO_PROFILE)
         .messageID(request.getAsString("messageId"))
         .refToMessageID(request.getAsString("refToMessageId"));
+    int retries = request.getAsInt("retries", 0);
+    if (retries > 0) {
+      builder.httpRetrySettings(
+          new HttpRetrySettings()
+              .setMaxRetries(retries)
+              .setDurationBeforeRetry(Duration.ofMillis(100)));
+    }
     signing(builder.signingParams(), request);
   }
 
   private static HttpClientSettings client(IJsonObject request) throws Exception {
     HttpClientSettings settings = new HttpClientSettings();
-    settings.setRetryCount(request.getAsInt("retries", 0));
+    settings.setRetryCount(0);
     IJsonObject tls = request.getAsObject("tls");
     if (tls != null) {
       settings.setSSLContext(KeySet.sslContext(tls));
