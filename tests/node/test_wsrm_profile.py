@@ -268,7 +268,7 @@ async def test_a_fault_has_its_code_its_action_and_the_sequence_that_it_is_about
     "inner",
     [
         '<r:AcknowledgementRange Lower="1" Upper="1"/><r:Nack>2</r:Nack>',
-        '<r:AcknowledgementRange Lower="1" Upper="1"/><r:None/>',
+        "<r:None/><r:Nack>1</r:Nack>",
         "<r:Nack>1</r:Nack><r:Final/>",
         '<r:AcknowledgementRange Lower="2" Upper="1"/>',
         "",

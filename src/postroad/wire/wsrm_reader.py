@@ -66,7 +66,8 @@ def read_rm_headers(envelope: Envelope) -> tuple[RmHeaders | None, list[EbmsErro
             findings.add(BROKEN, element, f"there are more than {MOST_HEADERS} headers like this")
             break
     problems = list(findings.result())
-    if problems or not (sequences or asked or acknowledged):
+    failed = any(one.severity is Severity.FAILURE for one in problems)
+    if failed or not (sequences or asked or acknowledged):
         return None, problems
     sequence = sequences[0] if sequences else None
     return RmHeaders(sequence, tuple(dict.fromkeys(asked)), tuple(acknowledged)), problems
@@ -156,6 +157,10 @@ def _acknowledgement(element: etree._Element, findings: Findings) -> SequenceAck
     if max(len(ranges), len(nacks)) > MOST_RANGES:
         findings.add(BROKEN, element, f"there are more than {MOST_RANGES} ranges")
         return SequenceAcknowledgement(identifier)
+    if ranges and none is not None and not nacks:
+        # Apache CXF writes None into every acknowledgement; the ranges say what came.
+        findings.warn(BROKEN, none, "None stands beside ranges; the ranges are taken")
+        none = None
     if [bool(ranges), bool(nacks), none is not None].count(True) != 1 or (
         nacks and final is not None
     ):
