@@ -120,6 +120,20 @@ async def test_acknowledgements_that_call_back(world: World) -> None:
 
 
 @played
+async def test_a_signed_request_for_a_sequence_is_answered_by_a_pmode_that_signs(
+    world: World,
+) -> None:
+    agree(world, "unsigned")
+    agree(world, "signed", signed=True)
+    buyer, _ = await world.both()
+    await buyer.send("m@buyer", "signed")
+    await buyer.send("n@buyer", "unsigned")
+    await world.wait(5)
+    assert await buyer.state("m@buyer") is State.ACKNOWLEDGED
+    assert await buyer.state("n@buyer") is State.ACKNOWLEDGED
+
+
+@played
 async def test_a_signed_acknowledgement_calls_back(world: World) -> None:
     agree(world, pattern="Callback", signed=True)
     buyer, _ = await world.both()
