@@ -259,14 +259,27 @@ def _last(element: etree._Element, findings: Findings) -> int | None:
 
 
 _Reader = Callable[[etree._Element, SoapVersion, Findings], Lifecycle | None]
+
+
+def _identifier_or_none(element: etree._Element, findings: Findings) -> str:
+    """Return the Identifier of an answer about the end of a sequence; empty if it names none.
+
+    Apache CXF leaves it out for a sequence that it does not know.
+    """
+    if not _children(element, "Identifier"):
+        findings.warn(BROKEN, element, "the element Identifier is missing")
+        return ""
+    return _identifier_of(element, findings)
+
+
 _READERS: Final[dict[str, _Reader]] = {
     "CreateSequence": _create,
     "CreateSequenceResponse": _created,
     "CloseSequence": lambda one, _, f: CloseSequence(_identifier_of(one, f), _last(one, f)),
-    "CloseSequenceResponse": lambda one, _, f: CloseSequenceResponse(_identifier_of(one, f)),
+    "CloseSequenceResponse": lambda one, _, f: CloseSequenceResponse(_identifier_or_none(one, f)),
     "TerminateSequence": lambda one, _, f: TerminateSequence(_identifier_of(one, f), _last(one, f)),
     "TerminateSequenceResponse": lambda one, _, f: TerminateSequenceResponse(
-        _identifier_of(one, f)
+        _identifier_or_none(one, f)
     ),
 }
 
