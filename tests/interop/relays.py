@@ -41,6 +41,8 @@ class Relay:
     def __init__(self, target: str) -> None:
         self.target = target
         self.exchanges: list[Exchange] = []
+        self.change: Callable[[bytes], bytes] = lambda body: body
+        """What happens to the body of every request on its way."""
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
         relay = self
@@ -84,6 +86,7 @@ class Relay:
             self.exchanges.append(Exchange(request.path, headers, body, lost=lost))
             request.close_connection = True
             return
+        body = self.change(body)
         target = urlsplit(self.target)
         connection = http.client.HTTPConnection(
             target.hostname or "", target.port, timeout=_PATIENCE

@@ -1,5 +1,8 @@
 package org.postroad.interop.cxf;
 
+import jakarta.activation.DataHandler;
+import jakarta.activation.DataSource;
+import jakarta.mail.util.ByteArrayDataSource;
 import jakarta.xml.soap.AttachmentPart;
 import jakarta.xml.soap.MessageFactory;
 import jakarta.xml.soap.MimeHeaders;
@@ -21,6 +24,8 @@ import javax.xml.transform.Transformer;
 import javax.xml.transform.TransformerException;
 import javax.xml.transform.TransformerFactory;
 import javax.xml.transform.stream.StreamResult;
+import org.apache.cxf.attachment.AttachmentImpl;
+import org.apache.cxf.message.Attachment;
 
 /** SOAP messages with attachments as JSON values, both ways. */
 final class Messages {
@@ -47,15 +52,18 @@ final class Messages {
         headers.addHeader("Content-Type", type + "; charset=UTF-8");
         MessageFactory factory = MessageFactory.newInstance(old ? "SOAP 1.1 Protocol" : "SOAP 1.2 Protocol");
         SOAPMessage message = factory.createMessage(headers, new ByteArrayInputStream(envelope));
-        for (Options one : options.list("attachments")) {
-            AttachmentPart part = message.createAttachmentPart();
-            part.setContentId("<" + one.text("id") + ">");
-            byte[] content = Base64.getDecoder().decode(one.text("content"));
-            part.setRawContentBytes(content, 0, content.length, one.text("type"));
-            message.addAttachmentPart(part);
-        }
         message.saveChanges();
         return message;
+    }
+
+    static List<Attachment> attachments(Options options) {
+        List<Attachment> attachments = new ArrayList<>();
+        for (Options one : options.list("attachments")) {
+            byte[] content = Base64.getDecoder().decode(one.text("content"));
+            DataSource source = new ByteArrayDataSource(content, one.text("type"));
+            attachments.add(new AttachmentImpl(one.text("id"), new DataHandler(source)));
+        }
+        return attachments;
     }
 
     static Map<String, Object> write(SOAPMessage message) throws SOAPException, TransformerException {

@@ -52,9 +52,7 @@ final class Receiver {
         factory.getInInterceptors().add(new OneWay());
         Options security = options.options("security");
         if (security != null) {
-            factory.getInInterceptors().add(Security.verifying(security));
-            factory.getOutInterceptors().add(Security.signing(security, Messages.namespace(options)));
-            factory.getOutFaultInterceptors().add(Security.signing(security, Messages.namespace(options)));
+            Security.install(bus, security, Messages.namespace(options));
         }
         server = factory.create();
         reliability = new Reliability(bus, server.getEndpoint().getService().getName(), options);
@@ -85,6 +83,7 @@ final class Receiver {
             super(Phase.PRE_PROTOCOL);
             addAfter("org.apache.cxf.ws.addressing.soap.MAPCodec");
             addAfter("org.apache.cxf.ws.rm.soap.RMSoapInInterceptor");
+            addAfter("org.apache.cxf.ws.security.wss4j.WSS4JInInterceptor");
         }
 
         @Override

@@ -32,7 +32,7 @@ final class Reliability {
         this.service = service;
         manager = bus.getExtension(RMManager.class);
         RMConfiguration configuration = new RMConfiguration();
-        configuration.setRMNamespace(RM11Constants.NAMESPACE_URI);
+        configuration.setRMNamespace(options.text("namespace", RM11Constants.NAMESPACE_URI));
         configuration.setDeliveryAssurance(DeliveryAssurance.EXACTLY_ONCE);
         configuration.setInOrder(options.flag("in_order", false));
         configuration.setBaseRetransmissionInterval(options.number("retransmission_interval", 300));

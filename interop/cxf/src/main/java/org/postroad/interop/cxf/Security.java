@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import javax.security.auth.callback.CallbackHandler;
-import org.apache.cxf.message.Message;
+import org.apache.cxf.Bus;
 import org.apache.cxf.ws.security.wss4j.WSS4JInInterceptor;
 import org.apache.cxf.ws.security.wss4j.WSS4JOutInterceptor;
 import org.apache.wss4j.common.ConfigurationConstants;
@@ -26,13 +26,15 @@ final class Security {
     private static final String EBMS =
         "{http://docs.oasis-open.org/ebxml-msg/ebms/v3.0/ns/core/200704/}";
     private static final String ADDRESSING = "{http://www.w3.org/2005/08/addressing}";
+    private static final String UTILITY =
+        "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd}";
     private static final String ELEMENT = "{Element}";
 
     private Security() {
     }
 
     /** Signs Body, eb:Messaging, attachments, and headers of WS-Addressing and WS-RM. */
-    static WSS4JOutInterceptor signing(Options options, String soap) {
+    private static WSS4JOutInterceptor signing(Options options, String soap) {
         Map<String, Object> properties = common(options);
         properties.put(ConfigurationConstants.ACTION, "Timestamp Signature");
         properties.put(ConfigurationConstants.USER, options.text("alias"));
@@ -46,10 +48,11 @@ final class Security {
         properties.put(ConfigurationConstants.SIG_KEY_ID, options.text("reference", "DirectReference"));
         properties.put(ConfigurationConstants.SIG_ALGO, "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256");
         properties.put(ConfigurationConstants.SIG_DIGEST_ALGO, "http://www.w3.org/2001/04/xmlenc#sha256");
-        properties.put(ConfigurationConstants.SIGNATURE_PARTS, ELEMENT + "{" + soap + "}Body");
+        properties.put(
+            ConfigurationConstants.SIGNATURE_PARTS, ELEMENT + "{" + soap + "}Body;{}cid:Attachments");
         List<String> optional = new ArrayList<>();
         optional.add(ELEMENT + EBMS + "Messaging");
-        optional.add("{}cid:Attachments");
+        optional.add(ELEMENT + UTILITY + "Timestamp");
         for (String name : List.of("Sequence", "AckRequested", "SequenceAcknowledgement")) {
             optional.add(ELEMENT + RM + name);
         }
@@ -60,7 +63,14 @@ final class Security {
         return new WSS4JOutInterceptor(properties);
     }
 
-    static WSS4JInInterceptor verifying(Options options) {
+    /** Signs and verifies everything that passes a bus, messages of WS-RM itself included. */
+    static void install(Bus bus, Options options, String soap) {
+        bus.getInInterceptors().add(verifying(options));
+        bus.getOutInterceptors().add(signing(options, soap));
+        bus.getOutFaultInterceptors().add(signing(options, soap));
+    }
+
+    private static WSS4JInInterceptor verifying(Options options) {
         Map<String, Object> properties = common(options);
         properties.put(ConfigurationConstants.ACTION, "Timestamp Signature");
         return new WSS4JInInterceptor(properties);
@@ -83,7 +93,7 @@ final class Security {
     }
 
     /** Who signed a message that WSS4J has verified, and the names of what is signed. */
-    static Object verified(Message message) {
+    static Object verified(Map<String, Object> message) {
         Map<String, Object> found = new LinkedHashMap<>();
         List<Object> covered = new ArrayList<>();
         Object results = message.get(WSHandlerConstants.RECV_RESULTS);
