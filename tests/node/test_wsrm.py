@@ -1,6 +1,10 @@
 """WS-ReliableMessaging between two nodes: sequences, numbers, acknowledgements, faults."""
 
+import re
+from typing import Any
+
 import pytest
+from msgspec.structs import replace as changed
 
 from postroad.store.records import State
 from tests.node.reliable import (
@@ -9,8 +13,10 @@ from tests.node.reliable import (
     ORDERS,
     SELLER,
     STORES,
+    Posted,
     World,
     lost,
+    passed,
     played,
     refused,
     reply_lost,
@@ -117,6 +123,20 @@ async def test_acknowledgements_that_call_back(world: World) -> None:
     assert await buyer.state(M[0]) is State.ACKNOWLEDGED
     assert kinds(world, BUYER) == ["ack"]
     assert await seller.inbox() == [M[0]]
+
+
+@played
+async def test_a_signed_request_for_a_sequence_is_answered_by_a_pmode_that_signs(
+    world: World,
+) -> None:
+    agree(world, "unsigned")
+    agree(world, "signed", signed=True)
+    buyer, _ = await world.both()
+    await buyer.send("m@buyer", "signed")
+    await buyer.send("n@buyer", "unsigned")
+    await world.wait(5)
+    assert await buyer.state("m@buyer") is State.ACKNOWLEDGED
+    assert await buyer.state("n@buyer") is State.ACKNOWLEDGED
 
 
 @played
@@ -242,6 +262,30 @@ async def test_a_message_that_is_given_up_holds_nobody_up(world: World) -> None:
     await world.wait(2)
     assert await seller.inbox() == [M[0], M[2], M[3]]
     assert kinds(world).count("CreateSequence") == 2
+
+
+@played
+async def test_a_close_that_is_answered_without_identifier_ends_the_sequence(
+    world: World,
+) -> None:
+    """Apache CXF answers so about a sequence that it does not know."""
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+
+    async def unknowing(world: World, posted: Posted) -> Any:
+        if kind_of(posted) != "CloseSequence":
+            return await (lost if M[0].encode() in posted.body else passed)(world, posted)
+        reply = await passed(world, posted)
+        named = rb"(<wsrm:CloseSequenceResponse[^>]*>)<wsrm:Identifier>[^<]*</wsrm:Identifier>"
+        return changed(reply, body=re.sub(named, rb"\1", reply.body))
+
+    world.wire.usual[SELLER] = unknowing
+    await buyer.send(M[0])
+    await world.wait(60)
+    await buyer.send(M[1])
+    await world.wait(2)
+    assert await buyer.state(M[1]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M[1]]
 
 
 @played

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from postroad.store.records import State
-from postroad.wire.names import DS, WSA, WSRM, WSU
+from postroad.wire.names import DS, ONE_WAY, WSA, WSRM, WSU
 from postroad.wire.soap import Envelope, SoapVersion, read_envelope
 from postroad.wire.wsa import ANONYMOUS, read_addressing
 from postroad.wire.wsrm import (
@@ -97,6 +97,29 @@ async def test_each_message_about_a_sequence_says_what_it_is_and_is_answered_as_
         assert said.action == f"{WSRM}/{kind}Response"
         assert [one.uri for one in said.relates_to] == [asked.message_id]
     assert len(names) == 8
+
+
+@played
+async def test_a_message_in_a_sequence_is_addressed_and_its_acknowledgement_relates_to_it(
+    world: World,
+) -> None:
+    messages = [both for both in (await _life(world)).both if kind_of(both[0]) == "message"]
+    for (posted, answer), message_id in zip(messages, (M, N), strict=True):
+        asked = _said(envelope_of(posted))
+        assert asked.to == address(SELLER)
+        assert asked.action == ONE_WAY
+        assert asked.message_id == f"mid:{message_id}"
+        assert [one.uri for one in _said(answer).relates_to] == [asked.message_id]
+
+
+@played
+async def test_a_message_id_that_is_no_uri_is_escaped_in_its_addressing(world: World) -> None:
+    agree(world)
+    buyer, _ = await world.both()
+    await buyer.send("a|b%c`{d}@buyer")
+    await world.wait(1)
+    [posted] = world.wire.to(SELLER, "a|b%c`{d}@buyer")
+    assert _said(envelope_of(posted)).message_id == "mid:a%7Cb%25c%60%7Bd%7D@buyer"
 
 
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
@@ -245,7 +268,7 @@ async def test_a_fault_has_its_code_its_action_and_the_sequence_that_it_is_about
     "inner",
     [
         '<r:AcknowledgementRange Lower="1" Upper="1"/><r:Nack>2</r:Nack>',
-        '<r:AcknowledgementRange Lower="1" Upper="1"/><r:None/>',
+        "<r:None/><r:Nack>1</r:Nack>",
         "<r:Nack>1</r:Nack><r:Final/>",
         '<r:AcknowledgementRange Lower="2" Upper="1"/>',
         "",

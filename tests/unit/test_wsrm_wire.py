@@ -58,7 +58,7 @@ def _range(lower: object, upper: object) -> str:
         ("<r:AckRequested><r:Identifier>a b</r:Identifier></r:AckRequested>", "no identifier"),
         (f"<r:AckRequested>{_ID}</r:AckRequested>" * (MOST_HEADERS + 1), "more than"),
         (_ack(""), "ranges, or None"),
-        (_ack("<r:None/>" + _range(1, 2)), "ranges, or None"),
+        (_ack("<r:None/><r:Nack>1</r:Nack>"), "ranges, or None"),
         (_ack("<r:Nack>1</r:Nack><r:Final/>"), "ranges, or None"),
         (_ack(_range(3, 2)), "Lower is not above"),
         (_ack(_range(1, 5) + _range(4, 6)), "overlap"),
@@ -86,6 +86,13 @@ def test_ranges_may_come_in_any_order_and_touch() -> None:
     assert not problems
     assert found is not None
     assert found.acknowledgements == (SequenceAcknowledgement("urn:s", ((1, 6), (9, 9))),)
+
+
+def test_ranges_beside_none_are_read_with_a_warning() -> None:
+    found, problems = read_rm_headers(_envelope(_ack(_range(1, 2) + "<r:None/><r:Final/>")))
+    assert [(one.severity, one.code) for one in problems] == [(Severity.WARNING, "EBMS:0201")]
+    assert found is not None
+    assert found.acknowledgements == (SequenceAcknowledgement("urn:s", ((1, 2),), final=True),)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from postroad.agreement.matching import Header, Match, header
 from postroad.agreement.pmode import Leg
 from postroad.msh.compression import gzipped
 from postroad.msh.expectation import Material
-from postroad.msh.routing_headers import message_routing
+from postroad.msh.routing_headers import direct_blocks, message_routing
 from postroad.msh.securing import encryption, signing, signs, username_tokens
 from postroad.security.attachments import Attachment
 from postroad.security.encrypt import Seal
@@ -205,13 +205,15 @@ def package(
     agreed: Header | None = None,
     rides: SignalMessage | None = None,
     headers: Sequence[Block] = (),
+    address: str | None = None,
     new_sink: NewSink = BytesSink,
     limits: Limits = DEFAULT,
 ) -> Package:
     """The message as it goes over the wire. ValueError when keys and algorithms do not fit.
 
     `agreed` is `header` of the P-Mode's leg, where that is known already; `rides` a signal that
-    stands before the message, and `headers` further blocks, all under the same signature.
+    stands before the message, and `headers` further blocks, all under the same signature. With an
+    `address` the message has WS-Addressing headers also where nothing routes it.
     """
     unit = pack(draft, match, now=now, agreed=agreed, new_sink=new_sink)
     signals = () if rides is None else (rides,)
@@ -223,6 +225,7 @@ def package(
         entropy=entropy,
         signals=signals,
         headers=headers,
+        address=address,
         limits=limits,
     )
 
@@ -253,6 +256,7 @@ def package_units(
     entropy: Entropy,
     signals: Sequence[SignalMessage] = (),
     headers: Sequence[Block] = (),
+    address: str | None = None,
     bare: bool = False,
     limits: Limits = DEFAULT,
 ) -> Package:
@@ -284,6 +288,8 @@ def package_units(
     headers_of = [unit.header for unit in units]
     block = write_messaging(messaging, version, written=headers_of)
     blocks = routing.blocks(version) if routing is not None else []
+    if routing is None and address:
+        blocks = direct_blocks(match, messages[0], address, version)
     secured = secure(
         version,
         [*blocks, *headers, Block(MESSAGING_ID, block)],

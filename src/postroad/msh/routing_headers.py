@@ -41,6 +41,7 @@ from postroad.wire.wsa import (
     receipt_action,
     write_addressing,
     write_reference_parameters,
+    wsa_id,
 )
 
 _INPUT_ID: Final = "_routing"
@@ -85,6 +86,22 @@ def message_routing(
     own = replace(routing_user_message(message), message_info=None, part_infos=())
     said = _said(agreed, own, initiator_sends(match.pmode, match.number - 1))
     return _routing(RoutingInput(said), agreed.action or _action(match))
+
+
+def direct_blocks(
+    match: Match, message: UserMessage, address: str, version: SoapVersion
+) -> list[Block]:
+    """Return the WS-Addressing headers of a message that no intermediary routes.
+
+    WS-ReliableMessaging leaves them to the sender; its implementations expect them on every
+    message of a sequence. [P2-2.6.3.2-02]
+    """
+    receiver = sides(match.pmode, match.number - 1)[1]
+    agreed = receiver.addressing if receiver else None
+    action = (agreed.action if agreed else None) or _action(match)
+    said = Addressing(address, action, wsa_id(message.message_info.message_id))
+    headers = write_addressing(said, version, id_prefix=_ADDRESSING_ID)
+    return [Block(f"{_ADDRESSING_ID}-{n}", one) for n, one in enumerate(headers, 1)]
 
 
 def lifecycle_reference(match: Match, message: UserMessage, address: str) -> EndpointReference:

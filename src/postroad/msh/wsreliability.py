@@ -5,10 +5,11 @@ from typing import Final
 
 from postroad.agreement.reliable import Reliable
 from postroad.msh.outbound import secured_at
-from postroad.msh.wsrm import Written, wsa_id
+from postroad.msh.wsrm import Written
 from postroad.security.secure import secure
 from postroad.security.sign import Block, Signing
 from postroad.wire.soap import SoapVersion
+from postroad.wire.wsa import wsa_id
 from postroad.wire.wsreliability import (
     Poll,
     PollRequest,

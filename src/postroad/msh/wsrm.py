@@ -32,6 +32,7 @@ from postroad.wire.wsa import (
     RelatesTo,
     write_addressing,
     write_reference_parameters,
+    wsa_id,
 )
 from postroad.wire.wsrm import (
     ACK_ACTION,
@@ -141,11 +142,6 @@ def _addressed(
         for prefix, written in ((_ADDRESSING_ID, headers), (_ROUTING_ID, parameters))
         for n, one in enumerate(written, 1)
     ]
-
-
-def wsa_id(message_id: str) -> str:
-    """A message id as WS-Addressing has it: a URI."""
-    return f"mid:{message_id}"
 
 
 def write_rm_fault(

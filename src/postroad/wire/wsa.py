@@ -7,6 +7,7 @@ answer. So no header of a protocol that we speak is taken as a reference paramet
 import re
 from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import quote, unquote
 
 from lxml import etree
 
@@ -113,6 +114,16 @@ class Addressing:
 def is_iri(value: str) -> bool:
     """Whether this is an absolute IRI, as wsa:Action must be. [P2-2.6.3.2-05]"""
     return _ABSOLUTE.fullmatch(value) is not None and is_xml_text(value)
+
+
+def wsa_id(message_id: str) -> str:
+    """Return a message id as a URI (RFC 2392), as WS-Addressing has it."""
+    return "mid:" + quote(message_id, safe="@!$&'()*+,;=:/?-._~")
+
+
+def message_id_of(uri: str) -> str:
+    """Return the message id that a `mid:` URI names; any other URI as it is."""
+    return unquote(uri.removeprefix("mid:")) if uri.startswith("mid:") else uri
 
 
 def default_action(mep: str, *, reply: bool = False) -> str:

@@ -116,6 +116,7 @@ class CloseSequence:
 @dataclass(frozen=True, slots=True)
 class CloseSequenceResponse:
     identifier: str
+    """Empty where the partner named none; read only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def read_rm_headers(envelope: Envelope) -> tuple[RmHeaders | None, list[EbmsErro
             findings.add(BROKEN, element, f"there are more than {MOST_HEADERS} headers like this")
             break
     problems = list(findings.result())
-    if problems or not (sequences or asked or acknowledged):
+    failed = any(one.severity is Severity.FAILURE for one in problems)
+    if failed or not (sequences or asked or acknowledged):
         return None, problems
     sequence = sequences[0] if sequences else None
     return RmHeaders(sequence, tuple(dict.fromkeys(asked)), tuple(acknowledged)), problems
@@ -156,6 +157,10 @@ def _acknowledgement(element: etree._Element, findings: Findings) -> SequenceAck
     if max(len(ranges), len(nacks)) > MOST_RANGES:
         findings.add(BROKEN, element, f"there are more than {MOST_RANGES} ranges")
         return SequenceAcknowledgement(identifier)
+    if ranges and none is not None and not nacks:
+        # Apache CXF writes None into every acknowledgement; the ranges say what came.
+        findings.warn(BROKEN, none, "None stands beside ranges; the ranges are taken")
+        none = None
     if [bool(ranges), bool(nacks), none is not None].count(True) != 1 or (
         nacks and final is not None
     ):
@@ -254,14 +259,27 @@ def _last(element: etree._Element, findings: Findings) -> int | None:
 
 
 _Reader = Callable[[etree._Element, SoapVersion, Findings], Lifecycle | None]
+
+
+def _identifier_or_none(element: etree._Element, findings: Findings) -> str:
+    """Return the Identifier of an answer about the end of a sequence; empty if it names none.
+
+    Apache CXF leaves it out for a sequence that it does not know.
+    """
+    if not _children(element, "Identifier"):
+        findings.warn(BROKEN, element, "the element Identifier is missing")
+        return ""
+    return _identifier_of(element, findings)
+
+
 _READERS: Final[dict[str, _Reader]] = {
     "CreateSequence": _create,
     "CreateSequenceResponse": _created,
     "CloseSequence": lambda one, _, f: CloseSequence(_identifier_of(one, f), _last(one, f)),
-    "CloseSequenceResponse": lambda one, _, f: CloseSequenceResponse(_identifier_of(one, f)),
+    "CloseSequenceResponse": lambda one, _, f: CloseSequenceResponse(_identifier_or_none(one, f)),
     "TerminateSequence": lambda one, _, f: TerminateSequence(_identifier_of(one, f), _last(one, f)),
     "TerminateSequenceResponse": lambda one, _, f: TerminateSequenceResponse(
-        _identifier_of(one, f)
+        _identifier_or_none(one, f)
     ),
 }
 

@@ -150,6 +150,7 @@ def make_package(
             agreed=sending.agreed,
             rides=rides,
             headers=in_sequence(sending, place) + _requested(sending, draft, now),
+            address=None if place is None else sending.address,
             new_sink=context.store.new_sink,
             limits=context.limits,
         )

@@ -41,6 +41,7 @@ def repackaged(
         now=context.clock(),
         entropy=context.entropy,
         headers=in_sequence(sending, place) + beside,
+        address=sending.address,
         limits=context.limits,
     )
 

@@ -10,7 +10,7 @@ from postroad.node.base.context import Context
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Reply, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
-from postroad.wire.errors import EbmsError
+from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.wsrm import Lifecycle
 from postroad.wire.wsrm_reader import read_lifecycle
 
@@ -87,7 +87,7 @@ def answer_in(found: Inspection, match: Match, wanted: type[Lifecycle]) -> Lifec
     if found.fault is not None:
         raise NoSequence(f"the partner answered with a SOAP fault: {found.fault.reason}")
     answer, wrong = read_lifecycle(found.envelope)
-    wrong = rm_problems(found, match) or wrong
+    wrong = rm_problems(found, match) or [one for one in wrong if one.severity is Severity.FAILURE]
     if wrong:
         raise NoSequence(f"the partner's answer is not believed: {wrong[0].detail}")
     if not isinstance(answer, wanted):

@@ -13,7 +13,6 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
 from postroad.agreement.reliable import wsrm_of
-from postroad.msh.wsrm import wsa_id
 from postroad.node.base.context import Context
 from postroad.node.steps import wsrm_states as states
 from postroad.node.steps.wsrm_states import SourceRecord, read_state, write_state
@@ -22,7 +21,7 @@ from postroad.reliability.wsrm import Source, SourceStage
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Work
 from postroad.wire.soap import Envelope
-from postroad.wire.wsa import read_addressing
+from postroad.wire.wsa import message_id_of, read_addressing
 from postroad.wire.wsrm import (
     CloseSequenceResponse,
     CreateSequenceResponse,
@@ -65,7 +64,7 @@ def question_about(reader: Reader, envelope: Envelope) -> Question | None:
     """What a message answers, by its wsa:RelatesTo."""
     addressing, _ = read_addressing(envelope)
     for one in addressing.relates_to if addressing is not None else ():
-        question = question_of(reader, one.uri.removeprefix(wsa_id("")))
+        question = question_of(reader, message_id_of(one.uri))
         if question is not None:
             return question
     return None

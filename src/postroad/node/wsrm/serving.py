@@ -192,6 +192,8 @@ class SequenceRequests:
             if wsrm_of(one.leg) is not None
         ]
         ours = [one for one in matches if context.in_force.receives(one)]
+        # Who signs expects a signed answer: P-Modes that sign come first for it.
+        ours.sort(key=lambda one: signs(one.leg) is not bool(signer_of(found)))
         why = "no P-Mode here has messages in sequences"
         for match in ours:
             wrong = self._unfit(asked, found, match, certificate, now)

@@ -162,7 +162,11 @@ class Sequences:
                 given = SourceInput.CLOSED
             return await self._told(key, record, given)
         if found is not None:
-            answer_in(found, sending.match, CloseSequenceResponse)
+            answer = answer_in(found, sending.match, CloseSequenceResponse)
+            assert isinstance(answer, CloseSequenceResponse)
+            if not answer.identifier:
+                # The partner closed nothing: it does not know the sequence.
+                return await self._told(key, record, SourceInput.ENDED)
             await took(self._context, found, sending.match, sending.address)
         return await self._told(key, record, SourceInput.CLOSED)
 
