@@ -31,7 +31,7 @@ from postroad.wire.ebms3 import (
     UserMessage,
 )
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
-from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.ebms3_writer import can_be_message_id, write_messaging
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.receipts import (
@@ -110,8 +110,10 @@ def error(
 ) -> SignalMessage:
     """The signal that tells what is wrong with a message, failures first.
 
-    None of it helps an attacker.
+    None of it helps an attacker. An id that no signal can hold is left out: it is among the
+    problems.
     """
+    ref = ref if ref is not None and can_be_message_id(ref) else None
     told = sorted(problems, key=lambda one: one.severity is not Severity.FAILURE)
     return SignalMessage(
         MessageInfo(now, signal_id, ref),

@@ -70,7 +70,10 @@ def _called_back(context: Context, url: str) -> str | None:
     name another. So it can be bounded, and it is never our own.
     """
     allowed = context.config.http.call_back
-    host = urlsplit(url).hostname or url.rpartition("@")[2]
+    try:
+        host = urlsplit(url).hostname or url.rpartition("@")[2]
+    except ValueError:
+        return None
     if allowed is not None and not any(fnmatch(host.lower(), one.lower()) for one in allowed):
         return None
     return None if url in own_addresses(context, None) else url

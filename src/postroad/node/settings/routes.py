@@ -31,7 +31,11 @@ class Routing:
     def may_be_told(self, url: str) -> bool:
         """Whether errors are sent to an address that a message names: not to any host at all."""
         known = {urlsplit(one).hostname for rule in self.file.routes for one in rule.to.push or ()}
-        return urlsplit(url).hostname in known | set(self.file.reachable)
+        try:
+            host = urlsplit(url).hostname
+        except ValueError:
+            return False
+        return host in known | set(self.file.reachable)
 
     @cached_property
     def streams(self) -> bool:
