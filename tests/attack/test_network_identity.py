@@ -334,6 +334,36 @@ def test_the_error_that_a_stranger_provoked_is_no_weapon(place: Town, partner: P
         assert _state(place, name).state is State.WAITING
 
 
+@pytest.mark.parametrize("kind", ["receipt", "error"])
+def test_unsigned_signal_counts_only_on_the_agreed_way(
+    place: Town, partner: Partner, kind: str
+) -> None:
+    """The P-Mode says: in the response. Who pushes one knows an id, and proves nothing."""
+    partner.agree("unsigned", signed=False)
+    asked: list[bytes] = []
+
+    def say_nothing(body: bytes) -> bytes:
+        asked.append(body)
+        return b""
+
+    partner.answer = say_nothing
+    name = place.submit("unsigned")
+    until(lambda: bool(asked))
+    sent = sent_message(place.run(_kept(place, name)))
+    info = MessageInfo(NOW, f"{kind}-for-{name}", name)
+    signal = (
+        _error(name)
+        if kind == "error"
+        else awareness_receipt(sent.user_message, message_info=info)
+    )
+    before = _state(place, name).state
+    with place.harmless("EBMS:0010", who="buyer"):
+        assert place.say(soap(signal_message(signal, None)), "buyer").status == 202
+    assert _state(place, name).state is before
+    assert [one.valid for one in place.signals(name, Side.SENDING)] == [False]
+    partner.hang_up()
+
+
 # What a partner's server answers
 
 
