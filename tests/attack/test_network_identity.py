@@ -352,9 +352,7 @@ def test_unsigned_signal_counts_only_on_the_agreed_way(
     sent = sent_message(place.run(_kept(place, name)))
     info = MessageInfo(NOW, f"{kind}-for-{name}", name)
     signal = (
-        _error(name)
-        if kind == "error"
-        else awareness_receipt(sent.user_message, message_info=info)
+        _error(name) if kind == "error" else awareness_receipt(sent.user_message, message_info=info)
     )
     before = _state(place, name).state
     with place.harmless("EBMS:0010", who="buyer"):

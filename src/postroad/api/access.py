@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from postroad.api.guesses import Guesses
 from postroad.api.problems import problem
 
 _FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
@@ -24,12 +25,20 @@ class Guard:
     a page could otherwise submit messages through the browser of whoever looks at it.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str | None, opened: Collection[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str | None,
+        opened: Collection[str],
+        guesses: Guesses | None = None,
+    ) -> None:
         if token is not None and not token.strip():
             raise ValueError("the token is empty; give one of at least 16 characters, or none")
         self._app = app
         self._token = None if token is None else token.encode()
         self._opened = frozenset(opened)
+        self._guesses = guesses or Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or self._is_open(scope):
@@ -39,6 +48,8 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
+            if self._token is not None and b"authorization" in dict(scope["headers"]):
+                await self._guesses.wrong(str((scope.get("client") or ("?",))[0]))
             await refusal(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})
