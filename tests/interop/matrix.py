@@ -96,6 +96,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="Write the results of the live interoperability tests to FILE as JSON.",
     )
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="Keep the messages of the live interoperability tests below tests/interop/recorded.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

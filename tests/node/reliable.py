@@ -345,9 +345,12 @@ class World:
         splitting: dict[str, Any] | None = None,
         receipts: bool = True,
         soap: str = "1.2",
+        agreement: str | dict[str, Any] | None = None,
+        service: str | dict[str, Any] = "urn:example:trade",
+        action: str | None = None,
         **awareness: Any,
     ) -> None:
-        """A P-Mode of the buyer's with somebody.
+        """A P-Mode of the buyer's with somebody; its action is its name, unless there is another.
 
         `retry` are its parameters, `awareness` what else stands in reception_awareness.
         """
@@ -362,7 +365,7 @@ class World:
                 answer |= {"non_repudiation": True, "certificate": f"../keys/{to}.pem"}
             leg: dict[str, Any] = {
                 "protocol": {"address": address(to), "soap_version": soap},
-                "business_info": {"service": "urn:example:trade", "action": name},
+                "business_info": {"service": service, "action": action or name},
                 "error_handling": {"report": {"as_response": receipt == "response"}},
                 "security": security,
             }
@@ -376,9 +379,11 @@ class World:
                 aware["retry"] = {"parameters": retry, "enabled": retry_enabled}
             if aware:
                 leg["reception_awareness"] = aware
+            agreed = {} if agreement is None else {"agreement": agreement}
             self._pmodes[at].append(
                 {
                     "id": name,
+                    **agreed,
                     "mep": "oneWay",
                     "mep_binding": binding,
                     "initiator": {"party": party(BUYER), "role": "urn:example:sender"},
@@ -449,12 +454,12 @@ class World:
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
         """Whoever is started meanwhile has a store of its own, and is not who is reached."""
-        memories, stations = self._memories, dict(self.stations)
-        self._memories = {}
+        memories, stations, kept_in = self._memories, dict(self.stations), self.kept_in
+        self._memories, self.kept_in = {}, "memory"
         try:
             yield
         finally:
-            self._memories, self.stations = memories, stations
+            self._memories, self.stations, self.kept_in = memories, stations, kept_in
 
     def configure(self, name: str, **settings: Any) -> None:
         self._settings[name] |= settings

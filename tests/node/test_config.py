@@ -243,7 +243,6 @@ def test_everything_is_told_at_once_and_in_order(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("node: b\nparty: buyer\n", "2: party[0]: 'buyer' has no type and is not a URI"),
         (
             "node: b\nparty: [{id: a, type: t}, {id: b, type: t}]\n",
             "2: party[1]: 'b' has the same type as another id",
@@ -291,6 +290,13 @@ def test_settings_that_contradict_each_other_are_told(file: Path, text: str, sai
 )
 def test_what_only_looks_like_a_contradiction_is_taken(file: Path, text: str) -> None:
     assert loaded(file, MINIMAL + text)
+
+
+def test_a_party_that_has_no_type_and_is_not_a_uri_is_a_warning(file: Path) -> None:
+    config = loaded(file, "node: b\nparty: buyer\n")
+    [warning] = config.warnings
+    assert warning.startswith("party[0]: 'buyer' has no type and is not a URI (give it a type, ")
+    assert loaded(file, MINIMAL).warnings == ()
 
 
 def test_a_bomb_of_aliases_is_refused(file: Path) -> None:

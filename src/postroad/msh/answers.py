@@ -102,7 +102,13 @@ def receipt(
     digested = found.verification is not None or found.digests
     if digested and _wants_proof(match.leg):
         return nonrepudiation_receipt(references or found.proof, message_info=info)
-    return awareness_receipt(message, message_info=info)
+    return _awareness_receipt(message, match.leg, info)
+
+
+def _awareness_receipt(message: UserMessage, leg: Leg, info: MessageInfo) -> SignalMessage:
+    asked = leg.security.send_receipt if leg.security else None
+    core_element = asked is not None and asked.copy_element == "core"
+    return awareness_receipt(message, message_info=info, core_element=core_element)
 
 
 def error(
@@ -284,7 +290,7 @@ def foreseen_receipt(sent: SentMessage, match: Match, info: MessageInfo) -> Sign
     references = _proof_of(sent, match)
     if references:
         return nonrepudiation_receipt(references, message_info=info)
-    return awareness_receipt(sent.user_message, message_info=info)
+    return _awareness_receipt(sent.user_message, match.leg, info)
 
 
 def _proof_of(sent: SentMessage, match: Match) -> tuple[Reference, ...]:

@@ -16,12 +16,14 @@ from postroad.msh.payloads import Payload
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed
 from postroad.node.steps.arrival import Arrival
+from postroad.node.steps.duplicates import compare
 from postroad.node.steps.handing import deliver
 from postroad.node.steps.hearing import Hearing
-from postroad.node.steps.keeping import add_instead, is_copy, kept_message, sent_signal
+from postroad.node.steps.keeping import add_instead, kept_message, sent_signal
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.outcome import answered
 from postroad.reliability import order
+from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.ebxml import (
     Case,
     Known,
@@ -130,10 +132,11 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
         before = tx.message(Side.RECEIVING, message.message_id)
         rejected = before is not None and before.state is State.REJECTED
         first = None if rejected else before
-        known = None
+        known = differs = None
         if first is not None:
-            same = is_copy(arrival, arrived.user_message, payloads, first)
-            known = Known(message.digest if same else "another", first.created_at)
+            kind, differs = compare(arrival, arrived.user_message, payloads, arrived.match, first)
+            digest = "another" if kind is Same.OTHER else message.digest
+            known = Known(digest, first.created_at)
         given = _answers(tx, message.message_id) if first is not None else []
         reception = receive(
             message,
@@ -148,7 +151,7 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
             return Kept(reception.case, reception=reception)
         if first is not None:
             # BestEffort may be delivered twice, and is not: it is known all the same.
-            tx.record((about(first, "duplicate", now, peer=arrival.peer),))
+            tx.record((about(first, "duplicate", now, peer=arrival.peer, detail=differs),))
             return _again(context, tx, arrived, reception, first, given)
         return _taken(context, tx, arrived, reception, payloads, before)
 

@@ -20,11 +20,11 @@ from postroad.node.base.journaling import about, signed
 from postroad.node.base.requests import NO_CONTENT, Response
 from postroad.node.ebxml.answering import answer_route, call
 from postroad.node.steps.arrival import Arrival
+from postroad.node.steps.duplicates import is_copy
 from postroad.node.steps.keeping import (
     Contradiction,
     about_nothing,
     add_instead,
-    is_copy,
     kept_message,
     sent_signal,
     user_message_of,

@@ -26,10 +26,10 @@ from postroad.node.ebxml.answering import Route, answer_route, call
 from postroad.node.ebxml.hearing import terms_of
 from postroad.node.ebxml.linking import Linking
 from postroad.node.steps.arrival import Arrival
+from postroad.node.steps.duplicates import is_copy
 from postroad.node.steps.ebxml_order import link_of, next_over_link
 from postroad.node.steps.keeping import (
     Contradiction,
-    is_copy,
     kept_message,
     sent_signal,
     user_message_of,

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from postroad.agreement.addressing import PartyIdentifiers
-from postroad.agreement.breach import Breach, Level
+from postroad.agreement.breach import Breach, Level, warning
 from postroad.agreement.explaining import explain, is_consequence
 from postroad.agreement.groups import REQUIRED
 from postroad.agreement.hints import field_at, hint
@@ -129,6 +129,12 @@ class Config(Settings):
     workers: int = setting("Processes that share the work.", 1, ge=1, le=256)
 
     _source: Source | None = PrivateAttr(None)
+    _warnings: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is doubtful about the file, and let through."""
+        return self._warnings
 
     @property
     def party_name(self) -> str:
@@ -191,7 +197,13 @@ def load_config(path: Path) -> Config:
                 problems.append(source.problem(_explained(details)))
         raise ConfigError(_in_order(problems)) from None
     config._source = source
-    problems += [source.problem(breach) for rule in RULES for breach in rule(config)]
+    breaches = [breach for rule in RULES for breach in rule(config)]
+    problems += [source.problem(one) for one in breaches if one.level is Level.ERROR]
+    config._warnings = tuple(
+        f"{setting_name(one.path)}: {one.message} ({one.hint})"
+        for one in breaches
+        if one.level is Level.WARNING
+    )
     if problems:
         raise ConfigError(_in_order(problems))
     return config
@@ -256,10 +268,11 @@ def parties_are_named_clearly(config: Config) -> Iterator[Breach]:
     types = [item.type for item in config.party]
     for index, item in enumerate(config.party):
         if item.type is None and not is_uri(item.id):
-            yield Breach(
+            yield warning(
                 ("party", index),
                 f"{item.id!r} has no type and is not a URI",
-                "give it a type, or write it as a URI such as urn:example:buyer",
+                "give it a type, or write it as a URI such as urn:example:buyer, "
+                "unless your partners use this very value",
             )
         if item.type in types[:index]:
             yield Breach(

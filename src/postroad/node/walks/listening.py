@@ -5,7 +5,7 @@ message that it is about, and all that is heard is written down in one step.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -21,7 +21,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.node.base.context import Context
 from postroad.node.bundles.outcome import close_rows, refused_whole, rows_of
-from postroad.node.steps.hearing import Hearing, by_reference, judged
+from postroad.node.steps.hearing import Hearing, by_reference, judged, told_by
 from postroad.node.steps.noting import note
 from postroad.node.steps.outcome import answered
 from postroad.node.steps.sharing import Shared
@@ -59,8 +59,10 @@ async def listen(
     known, unknown = await hear_all(
         context, look, capture, refs, peer, now, judged_already=judged_already, pulled=pulled
     )
+    signals = by_reference(look.found) if look is not None else {}
     for name in unknown[:5]:
-        detail = f"a signal about {name or 'no message'}, which was not sent from here"
+        said = _named(signals.get(name, ()))
+        detail = f"{said} about {name or 'no message'}, which was not sent from here"
         await note(context, "EBMS:0003", detail, now, peer)
     for message in known:
         context.settled.tell(message.part_of or message.message_id)
@@ -70,6 +72,17 @@ async def listen(
         # What follows them in their order may be due.
         context.work_came.set()
     return known[0].message_id if known else None
+
+
+def _named(signals: Sequence[SignalMessage]) -> str:
+    """What signals about one message are, with what the errors among them say."""
+    for one in signals:
+        if one.receipt is not None:
+            return f"the receipt {one.message_info.message_id}"
+        if one.errors:
+            told = "; ".join(f"{error.error_code} {told_by(error)}" for error in one.errors)
+            return f"the error {one.message_info.message_id} ({told[:1000]})"
+    return "a signal"
 
 
 async def hear_all(
