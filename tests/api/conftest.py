@@ -78,7 +78,7 @@ def usual_app() -> FastAPI:
 def serve(site: Site, service: Service, usual_app: FastAPI) -> Serve:
     """Put the interface into the server, with other settings or another service if need be."""
 
-    def put(instead: Any = None, *, token: str | None = TOKEN, **options: Any) -> ASGIApp:
+    def put(instead: Any = None, *, token: str = TOKEN, **options: Any) -> ASGIApp:
         usual = token == TOKEN and not options
         app = usual_app if usual else create_app(service, token=token, **options)
         app.state.service = instead or service

@@ -30,6 +30,25 @@ make interop
 the peer deviates from the specification; Postroad reports what happened, and the note says which
 rule it is. An empty cell was not tried, or has no meaning for that case.
 """
+_TAIL: Final = """
+## What was not tried
+
+- **ebMS 2.0 with a running product.** No released artifact of ebms-core or Hermes could be
+  resolved. Its signatures are tried with Santuario in both directions (above).
+- **Other profiles of phase4** than its plain one (CEF, eDelivery 2.0, ENTSOG, BDEW, EU CTP): their
+  artifacts could not be resolved.
+
+## Without Java
+
+The messages of a green run, of both sides, are kept in `tests/interop/recorded` with throw-away
+keys, and `make test` verifies them on every machine. It also compares the shape of what Postroad
+writes with the shapes that WSS4J accepted: a change that nobody else has accepted yet is noticed.
+After an intended change, run:
+
+```text
+make interop RECORD=1
+```
+"""
 
 
 def peer_title(peer: str) -> str:
@@ -49,7 +68,7 @@ def render(rows: Iterable[dict[str, Any]]) -> str:
     peers: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         peers.setdefault(row["peer"], []).append(row)
-    return _HEAD + "".join(_section(peer, peers[peer]) for peer in sorted(peers))
+    return _HEAD + "".join(_section(peer, peers[peer]) for peer in sorted(peers)) + _TAIL
 
 
 def _section(peer: str, rows: list[dict[str, Any]]) -> str:

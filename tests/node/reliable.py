@@ -28,6 +28,7 @@ from postroad.node.node import Node
 from postroad.node.service import Submission, SubmittedPayload
 from postroad.node.settings.config import load_config
 from postroad.node.walks.receiving import Request, Response
+from postroad.security.egress import Purpose
 from postroad.store import commits
 from postroad.store.interface import Store, StoreError, Transaction
 from postroad.store.records import Event, Message, Notice, Side, State, Wanted
@@ -76,6 +77,7 @@ class Posted:
     soap_action: str | None = None
     stations: str | None = None
     pipelined: bool = False
+    purpose: Purpose = Purpose.PARTNER
 
     @property
     def told(self) -> dict[str, Any]:
@@ -186,7 +188,7 @@ class Wire:
         headers = dict(request.headers)
         action, stations = headers.get("SOAPAction"), headers.get(STATIONS)
         kind, fast = request.content_type, request.pipelined
-        posted = Posted(now, sender, receiver, kind, body, action, stations, fast)
+        posted = Posted(now, sender, receiver, kind, body, action, stations, fast, request.purpose)
         self.posted.append(posted)
         return await answer(self._world, posted)
 
@@ -510,7 +512,12 @@ class World:
         if not self._pmodes[name]:
             # Who only passes messages on needs none.
             shutil.rmtree(folder / "pmodes")
-        settings: dict[str, Any] = {"node": name, "party": party(name)} | self._settings[name]
+        settings: dict[str, Any] = {
+            "node": name,
+            "party": party(name),
+            "listen": [{"serve": ["msh"]}],
+            "security": {"egress": {"callback_hosts": ["*.example"]}},
+        } | self._settings[name]
         if self._with_keys and name in PAIR:
             signer = self._signers.get(name, name)
             settings["keys"] = {"signing": str(self.folder / signer / f"keys/{signer}.p12")}

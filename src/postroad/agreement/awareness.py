@@ -158,7 +158,7 @@ class DuplicateDetection(Switch):
     compare: Literal["message_id", "contents"] | None = parameter(
         "Compare",
         "Whether MessageId alone makes a duplicate, or other contents under a known one are "
-        "refused; unset: message_id, for relays and the profile rm001 contents. Postroad's own.",
+        "refused; unset: what the protocol says, which is message_id for AS4. Postroad's own.",
     )
 
 

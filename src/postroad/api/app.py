@@ -31,15 +31,15 @@ from postroad.node.service import Service
 def create_app(
     service: Service,
     *,
-    token: str | None,
+    token: str,
     limits: ApiLimits | None = None,
     open_metrics: bool = False,
     guesses: Guesses | None = None,
 ) -> FastAPI:
     """The interface to a running node.
 
-    With a token, everything needs it but health, readiness and the documentation; `open_metrics`
-    opens `/metrics` too. Without one (None) only this very machine is served.
+    Everything needs the token but health, readiness and the documentation; `open_metrics` opens
+    `/metrics` too.
     """
     app = FastAPI(
         title="Postroad",

@@ -17,6 +17,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
+from msgspec.structs import replace as changed
+
 from postroad.api.app import create_app
 from postroad.api.door_tls import DoorTls
 from postroad.api.endpoint import msh_app, say
@@ -29,6 +31,7 @@ from postroad.node.node import Node
 from postroad.node.settings.config import Config
 from postroad.node.settings.config_groups import Http, Listen
 from postroad.node.settings.keyring import TlsIdentity, door_tls
+from postroad.node.settings.listeners import configured_mail, own_listeners
 from postroad.node.settings.reloading import Change, Watched, watch_tls
 from postroad.node.tuning import tune_process
 from postroad.store.interface import Store
@@ -102,6 +105,7 @@ class RunningNode:
             self.node = self._process(store)
             named = [one.public_url for one in config.listen if "msh" in one.serve]
             self.node.context.msh_url = next(iter(named), None) or self.serving.msh_url
+            self._keep_from_itself()
             await self.node.start()
         except BaseException:
             await store.close()
@@ -121,6 +125,15 @@ class RunningNode:
             await self._open_mail()
         self._watching = asyncio.create_task(self._watch_tls())
 
+    def _keep_from_itself(self) -> None:
+        """Tell the egress policy the addresses of all listeners, as they were bound."""
+        doors = [one.getsockname()[:2] for one in self._sockets]
+        context = self.node.context
+        # One process takes the mail of all: the others know its address from the file.
+        mail = (self.mail.host, self.mail.port) if self.mail is not None else None
+        listeners = own_listeners(self.config, doors, mail or configured_mail(self.config))
+        context.egress = changed(context.egress, listeners=listeners)
+
     async def _open_mail(self) -> None:
         """One process takes the mail of all."""
         self.mail = mail_door(self.config, self.node, self._tls[-1])
@@ -134,6 +147,7 @@ class RunningNode:
                 f"cannot take mail on {self.config.mail.listen}: {error.strerror or error}; "
                 "stop what listens there, or choose another address"
             ) from None
+        self._keep_from_itself()
         _log.info("takes mail", extra={"peer": f"{self.mail.host}:{self.mail.port}"})
 
     def _process(self, store: Store) -> Node:
@@ -218,6 +232,8 @@ class _Rest:
     def _make(self) -> None:
         limits = self._node.config.limits
         self._token = self._node.context.in_force.keyring.api_token
+        if self._token is None:
+            raise ServeError("the REST interface has no token; set api.token_file")
         self._app = create_app(
             self._node,
             token=self._token,

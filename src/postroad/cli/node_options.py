@@ -142,8 +142,8 @@ def _address(config: Config) -> str | None:
 
 
 def _token(config: Config) -> str | None:
-    file = config.api.token_file
-    if file is None:
+    file = config.token_file
+    if file is None or (config.api.token_file is None and not file.exists()):
         return None
     try:
         return file.read_text(encoding="utf-8-sig").partition("\n")[0].strip()

@@ -15,6 +15,7 @@ from postroad.msh.answers import Answer
 from postroad.msh.payloads import Payload
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed
+from postroad.node.ebxml.answering import RESPONSE, Route
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.duplicates import compare
 from postroad.node.steps.handing import deliver
@@ -63,8 +64,8 @@ class Arrived(Struct, frozen=True):
     """Written, in case that it is due."""
     back: Work | None = None
     """The work of sending it, where it is not the response."""
-    as_response: bool = True
-    """The acknowledgment is the response; without that and `back` it has no way to go."""
+    route: Route = RESPONSE
+    """Where the acknowledgment goes."""
     tells: tuple[records.Message, Hearing] | None = None
     """The message that it refers to, and what it says about that."""
 
@@ -134,7 +135,14 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
         first = None if rejected else before
         known = differs = None
         if first is not None:
-            kind, differs = compare(arrival, arrived.user_message, payloads, arrived.match, first)
+            kind, differs = compare(
+                arrival,
+                arrived.user_message,
+                payloads,
+                arrived.match,
+                first,
+                best_effort=not arrived.terms.is_reliable,
+            )
             digest = "another" if kind is Same.OTHER else message.digest
             known = Known(digest, first.created_at)
         given = _answers(tx, message.message_id) if first is not None else []
@@ -262,7 +270,7 @@ def _acknowledge(
         number = tx.add_work(arrived.back)
         tx.change_message(Side.RECEIVING, kept.message_id, (kept.state,), timer=number)
         return signal
-    if not arrived.as_response:
+    if not arrived.route.is_response:
         said = "the acknowledgment has no way back: neither P-Mode nor message tell where to"
         events.append(about(kept, "error_raised", now, severity="warning", detail=said))
         return signal

@@ -45,6 +45,7 @@ from postroad.node.settings.config_groups import (
     Part,
     Restart,
     Retention,
+    Security,
     Send,
     Settings,
     Tls,
@@ -115,6 +116,7 @@ class Config(Settings):
         "Where commands reach the REST interface; unset: the first door that serves it."
     )
     api: Api = setting("The REST interface.", Api())
+    security: Security = setting("Security of the node as a whole.", Security())
     webhook: Webhook | None = setting("Whom to call when something happened.")
     limits: LimitSettings = setting("What a message may cost.", LimitSettings())
     http: Http = setting("Patience and capacity of HTTP.", Http())
@@ -148,6 +150,16 @@ class Config(Settings):
         if self.public_url is not None:
             return self.public_url.rstrip("/")
         return self._door_url("api")
+
+    @property
+    def token_file(self) -> Path | None:
+        """The file with the token of the REST interface; None where no listener serves it."""
+        if self.api.token_file is not None:
+            return self.api.token_file
+        if not any("api" in door.serve for door in self.listen):
+            return None
+        folder = self._source.file.parent if self._source is not None else Path()
+        return folder / "keys" / "api.token"
 
     @property
     def msh_url(self) -> str | None:
@@ -320,16 +332,6 @@ def paths_do_not_collide(config: Config) -> Iterator[Breach]:
             )
 
 
-def an_open_api_has_a_token(config: Config) -> Iterator[Breach]:
-    for index, door in enumerate(config.listen):
-        if "api" in door.serve and not door.loopback and config.api.token_file is None:
-            yield Breach(
-                ("listen", index),
-                f"anyone who reaches {door.address} could use the REST interface",
-                "add api.token_file, or serve: [msh] here and the api on 127.0.0.1",
-            )
-
-
 def client_certificates_have_an_authority(config: Config) -> Iterator[Breach]:
     doors: list[tuple[Place, Tls | None]] = [
         (("listen", index, "tls"), door.tls) for index, door in enumerate(config.listen)
@@ -406,7 +408,6 @@ RULES: Final[tuple[Callable[[Config], Iterator[Breach]], ...]] = (
     passwords_have_one_source,
     doors_are_distinct,
     paths_do_not_collide,
-    an_open_api_has_a_token,
     client_certificates_have_an_authority,
     limits_fit_together,
     mail_that_is_taken_is_protected,

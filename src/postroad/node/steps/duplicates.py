@@ -39,13 +39,16 @@ def compare(
     payloads: Sequence[Payload],
     match: Match,
     before: Message,
+    *,
+    best_effort: bool = False,
 ) -> tuple[Same, str | None]:
     """What comes under a known id, and in what its contents differ from the first message's.
 
     An id is no secret. Whoever is not the sender of the first message, as far as its P-Mode makes
     that certain, must neither get the first one's receipt nor take its place. The P-Mode has to be
     the same, since another one may ask for less, such as for no signature. Fragments of two
-    versions of a message must not be joined, so theirs are always compared.
+    versions of a message must not be joined, so theirs are always compared. `best_effort` says that
+    it is an ebXML message which is not sent reliably.
     """
     different = _differences(arrival, message, payloads, before)
     if not different:
@@ -55,7 +58,7 @@ def compare(
         and not any(name in different for name in _PARTNER)
         and before.kind != FRAGMENT
     )
-    if not same_partner or not message_id_decides(match.leg):
+    if not same_partner or not message_id_decides(match.leg, best_effort=best_effort):
         return Same.OTHER, None
     named = ", ".join(_TOLD_AS.get(name, name) for name in different)
     return Same.REBUILT, f"its contents differ from those of the first message: {named}"
