@@ -471,10 +471,10 @@ class Partner:
                 await writer.drain()
         writer.close()
 
-    def agree(self, name: str, *, called_back: bool = False) -> None:
+    def agree(self, name: str, *, called_back: bool = False, signed: bool = True) -> None:
         """The buyer sends to this server with a P-Mode of that name."""
         back = f"{self._place.buyer.url}/msh" if called_back else None
-        text = pmode(name, name.title(), f"{self.url}/msh", reply_to=back)
+        text = pmode(name, name.title(), f"{self.url}/msh", reply_to=back, signed=signed)
         (self._place.folder / "buyer" / "pmodes" / f"{name}.yaml").write_text(text)
         assert self._place.run(self._place.buyer.node.reload()).ok
 

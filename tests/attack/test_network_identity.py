@@ -8,7 +8,9 @@ from typing import Final
 
 import pytest
 
+import postroad
 from postroad.msh.answers import SentMessage, sent_message
+from postroad.node.base.local_ids import kept_aside
 from postroad.security.keys import KeyPair
 from postroad.store.records import Message, Side, State
 from postroad.wire.ebms3 import Error, MessageInfo, SignalMessage
@@ -17,10 +19,12 @@ from postroad.wire.receipts import awareness_receipt, nonrepudiation_receipt
 from tests.attack.forging import resigned
 from tests.attack.messages import NOW, Package, buyer, seller, soap
 from tests.attack.network import (
+    BUYER,
     LATER,
     ORDER,
     PRICES,
     RIVAL,
+    STATUS,
     Partner,
     Town,
     http_answer,
@@ -113,10 +117,6 @@ def test_a_copy_is_answered_the_way_that_is_agreed(place: Town) -> None:
 
 
 BORROWED: Final[dict[str, Callable[[str], Package]]] = {
-    "another partner": lambda name: order(name, sender=RIVAL, signer=rival()),
-    "another partner, other content": lambda name: order(
-        name, b"nothing", sender=RIVAL, signer=rival()
-    ),
     "the same partner, another action": lambda name: order(name, action=LATER),
     "nobody, unsigned as is agreed": lambda name: order(name, signed=False, action=PRICES),
 }
@@ -158,13 +158,48 @@ def test_other_contents_under_a_known_id_get_no_receipt_unless_the_partner_signe
     assert "duplicate" not in place.events(name)
 
 
-def test_who_takes_an_id_before_its_owner_gets_no_receipt_for_the_owner(place: Town) -> None:
-    """The owner is told, and nothing of it counts as received."""
+TAKEN: Final[dict[str, Callable[[str], Package]]] = {
+    "a stranger, unsigned as is agreed": lambda name: order(name, signed=False, action=PRICES),
+    "another partner": lambda name: order(name, sender=RIVAL, signer=rival()),
+}
+
+
+@pytest.mark.parametrize("who", TAKEN)
+def test_who_takes_an_id_first_does_not_keep_its_owners_message_out(place: Town, who: str) -> None:
+    """A message is known by its id and its sender."""
+    name = place.new_id()
+    assert place.post(TAKEN[who](name)).is_receipt
+    first = place.message(name)
+    answer = place.post(order(name))
+    assert answer.is_receipt, answer
+    assert answer.signal.message_info.ref_to_message_id == name
+    kept = kept_aside(name, BUYER)
+    assert place.events(kept) == ["received", "delivered", "receipt_sent"]
+    assert {name, kept} <= place.inbox()
+    assert place.message(name) == first
+    again = place.post(order(name))
+    assert again.body == answer.body
+    assert place.events(kept)[3:] == ["duplicate"]
+    refused = place.post(order(name, b"other", action=STATUS))
+    assert refused.codes == ["EBMS:0003"], "the owner cannot use it twice"
+    place.good()
+
+
+def test_message_beside_another_of_its_id_is_answered_and_proven_like_any(place: Town) -> None:
+    """Its receipt calls back, and its evidence holds."""
     name = place.new_id()
     assert place.post(order(name, signed=False, action=PRICES)).is_receipt
-    answer = place.post(order(name))
-    assert answer.codes == ["EBMS:0003"]
-    assert place.events(name).count("delivered") == 1
+    assert place.post(order(name, action=LATER)).status == 202
+    kept = kept_aside(name, BUYER)
+    until(lambda: "receipt_sent" in place.events(kept))
+    assert place.events(name) == ["received", "delivered", "receipt_sent"]
+    found = place.message(kept)
+    assert found is not None
+    assert (found.from_party, found.action) == (BUYER, LATER)
+    zipped = b"".join(place.run(place.seller.node.evidence(kept, Side.RECEIVING)))
+    anchor = place.folder / "seller" / "keys" / "authority.pem"
+    facts = postroad.inspect(zipped, trust=anchor, at=NOW + timedelta(minutes=1))
+    assert facts["holds"] is True, facts
 
 
 def test_a_refused_message_does_not_block_the_good_one(place: Town) -> None:
@@ -353,6 +388,34 @@ def test_the_error_that_a_stranger_provoked_is_no_weapon(place: Town, partner: P
         with place.harmless(who="buyer"):
             place.say(soap(answer.body), "buyer")
         assert _state(place, name).state is State.WAITING
+
+
+@pytest.mark.parametrize("kind", ["receipt", "error"])
+def test_unsigned_signal_counts_only_on_the_agreed_way(
+    place: Town, partner: Partner, kind: str
+) -> None:
+    """The P-Mode says: in the response. Who pushes one knows an id, and proves nothing."""
+    partner.agree("unsigned", signed=False)
+    asked: list[bytes] = []
+
+    def say_nothing(body: bytes) -> bytes:
+        asked.append(body)
+        return b""
+
+    partner.answer = say_nothing
+    name = place.submit("unsigned")
+    until(lambda: bool(asked))
+    sent = sent_message(place.run(_kept(place, name)))
+    info = MessageInfo(NOW, f"{kind}-for-{name}", name)
+    signal = (
+        _error(name) if kind == "error" else awareness_receipt(sent.user_message, message_info=info)
+    )
+    before = _state(place, name).state
+    with place.harmless("EBMS:0010", who="buyer"):
+        assert place.say(soap(signal_message(signal, None)), "buyer").status == 202
+    assert _state(place, name).state is before
+    assert [one.valid for one in place.signals(name, Side.SENDING)] == [False]
+    partner.hang_up()
 
 
 # What a partner's server answers

@@ -48,7 +48,7 @@ class Broken:
 
     def write(self, name: str, text: str | bytes) -> Path:
         path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from postroad.api.guesses import Guesses
 from postroad.api.problems import problem
 
 ALWAYS_OPEN: Final = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
@@ -20,12 +21,20 @@ class Guard:
     somewhere, could otherwise use it from this very machine.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str, opened: Collection[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        opened: Collection[str],
+        guesses: Guesses | None = None,
+    ) -> None:
         if not token.strip():
             raise ValueError("The token is empty. Give one of at least 16 characters.")
         self._app = app
         self._token = token.encode()
         self._opened = frozenset(opened)
+        self._guesses = guesses or Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or self._is_open(scope):
@@ -35,6 +44,8 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
+            if b"authorization" in dict(scope["headers"]):
+                await self._guesses.wrong(str((scope.get("client") or ("?",))[0]))
             await refusal(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})

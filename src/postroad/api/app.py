@@ -21,6 +21,7 @@ from postroad.api import (
     routing,
 )
 from postroad.api.access import ALWAYS_OPEN, Guard
+from postroad.api.guesses import Guesses
 from postroad.api.limits import ApiLimits
 from postroad.api.paths import WholeSegments
 from postroad.api.problems import LastResort, tell_problems
@@ -33,6 +34,7 @@ def create_app(
     token: str,
     limits: ApiLimits | None = None,
     open_metrics: bool = False,
+    guesses: Guesses | None = None,
 ) -> FastAPI:
     """The interface to a running node.
 
@@ -59,7 +61,7 @@ def create_app(
     app.include_router(_documentation(app))
     tell_problems(app)
     opened = ALWAYS_OPEN | {"/metrics"} if open_metrics else ALWAYS_OPEN
-    app.add_middleware(Guard, token=token, opened=opened)
+    app.add_middleware(Guard, token=token, opened=opened, guesses=guesses)
     app.add_middleware(WholeSegments)
     app.add_middleware(LastResort)
     return app

@@ -13,6 +13,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -21,6 +22,7 @@ from msgspec.structs import replace as changed
 from postroad.api.app import create_app
 from postroad.api.door_tls import DoorTls
 from postroad.api.endpoint import msh_app, say
+from postroad.api.guesses import Guesses
 from postroad.api.limits import ApiLimits
 from postroad.api.mail_door import mail_door
 from postroad.api.process import Place, Process
@@ -219,6 +221,7 @@ class _Rest:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._guesses = Guesses(partial(node.context.count, "wrong_tokens"))
         self._make()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -236,6 +239,7 @@ class _Rest:
             token=self._token,
             limits=ApiLimits(upload_bytes=limits.message_bytes, parts=limits.parts),
             open_metrics=self._node.config.api.open_metrics,
+            guesses=self._guesses,
         )
 
 

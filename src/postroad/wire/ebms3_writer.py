@@ -438,6 +438,15 @@ def _message_id(value: str, what: str) -> str:
     return escape(value)
 
 
+def can_be_message_id(value: str) -> bool:
+    """Whether a value can be written as eb:MessageId or eb:RefToMessageId."""
+    try:
+        _message_id(value, "eb:MessageId")
+    except ValueError:
+        return False
+    return True
+
+
 def _xml_id(id: str) -> str:
     if not _id(id):
         raise ValueError(f"an XML id must be a plain name, not {id!r}")

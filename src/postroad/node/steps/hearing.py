@@ -226,8 +226,12 @@ def judged(
     *,
     on_response: bool,
     signals: Sequence[SignalMessage] | None = None,
+    wrong_way: Callable[[SignalMessage], list[EbmsError]] | None = None,
 ) -> Hearing:
-    """What an envelope that was looked at says about a message; `signals` are those about it."""
+    """What an envelope that was looked at says about a message; `signals` are those about it.
+
+    `wrong_way` tells why one is not believed for the way it came.
+    """
     wanted = sent.user_message.message_info.message_id
     if signals is None:
         signals = found.messaging.signals if found.messaging else ()
@@ -235,7 +239,8 @@ def judged(
     for signal in signals:
         ref = signal.message_info.ref_to_message_id
         if ref == wanted or (ref is None and signal.errors and on_response):
-            heard.append(_judge(found, signal, match, sent, on_response=on_response))
+            wrong = wrong_way(signal) if wrong_way is not None else []
+            heard.append(_judge(found, signal, match, sent, wrong, on_response=on_response))
     problems = tuple(one for one in found.problems if one.severity is Severity.FAILURE)
     kind = str(capture.content_type) if capture.content_type else "application/soap+xml"
     return Hearing(capture.envelope, kind, tuple(heard), problems, found.fault)
@@ -246,16 +251,16 @@ def _judge(
     signal: SignalMessage,
     match: Match | None,
     sent: SentMessage,
+    wrong_way: list[EbmsError],
     *,
     on_response: bool,
 ) -> Heard:
-    problems: list[EbmsError]
     if match is None:
         problems = [EbmsError("EBMS:0010", "the P-Mode of the message is no longer in force")]
     elif signal.receipt is not None:
-        problems = receipt_problems(found, signal, sent, match)
+        problems = [*wrong_way, *receipt_problems(found, signal, sent, match)]
     else:
-        problems = error_problems(found, match, on_response=on_response)
+        problems = [*wrong_way, *error_problems(found, match, on_response=on_response)]
     signal_id = signal.message_info.message_id
     if signal.receipt is not None:
         return Heard(

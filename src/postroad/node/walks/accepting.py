@@ -145,7 +145,15 @@ class Accepting:
         # Who waits for the response to a request hears what is said about that.
         refs = [ref for ref in refs if ref is None or ref != arrival.responds]
         if refs:
-            await listen(self._context, None, arrival.capture, refs, arrival.peer, arrival.now)
+            await listen(
+                self._context,
+                None,
+                arrival.capture,
+                refs,
+                arrival.peer,
+                arrival.now,
+                pulled=arrival.pulled is not None,
+            )
 
     def _not_for_us(self, message: UserMessage) -> EbmsError:
         said = f"this is {self._context.party}, not the receiver {message.to_party}"
