@@ -31,7 +31,6 @@ from postroad.msh.expectation import Material, Terms
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection, Lens
 from postroad.node.base.context import Context
-from postroad.node.base.local_ids import wire_id
 from postroad.node.evidence.archive import (
     EVENTS,
     FORMAT,
@@ -217,7 +216,7 @@ class _Exhibit:
 
     def _readme(self) -> bytes:
         made_at = self.now.isoformat(timespec="seconds")
-        message_id, node = wire_id(self.message.message_id), self.context.config.node
+        message_id, node = self.message.message_id, self.context.config.node
         files = _EBXML_FILES if self._is_ebxml else _FILES
         text = _README.format(message_id=message_id, node=node, made_at=made_at, files=files)
         return text.encode()
@@ -226,7 +225,7 @@ class _Exhibit:
         message = self.message
         return Manifest(
             FORMAT,
-            wire_id(message.message_id),
+            message.message_id,
             message.side.value,
             self.context.config.node,
             message.party,

@@ -13,7 +13,6 @@ from postroad.agreement.matching import Match
 from postroad.agreement.places import alternate_of, is_response
 from postroad.msh.answers import receipt_is_response, sent_message, wants_receipt
 from postroad.node.base.context import Context
-from postroad.node.base.local_ids import wire_id
 from postroad.node.service import Refused, Submission
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.hearing import Hearing
@@ -39,7 +38,7 @@ def reply_to(context: Context, request: Message, given: Submission) -> Submissio
     It refers to the message and is of its conversation. Of a one-way exchange nobody knows what
     P-Mode the way back has.
     """
-    name = wire_id(request.message_id)
+    name = request.message_id
     if given.ref_to_message_id not in (None, name):
         raise Refused(400, f"a reply to {name} refers to it: leave ref_to_message_id out")
     pmode = given.pmode

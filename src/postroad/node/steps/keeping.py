@@ -8,15 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
-from postroad.agreement.places import is_response
 from postroad.msh.answers import Answer
 from postroad.msh.joined import is_fragment
 from postroad.msh.lens import Inspection
 from postroad.msh.payloads import Payload
-from postroad.msh.securing import signs
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed, then
-from postroad.node.base.local_ids import kept_aside
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.duplicates import FRAGMENT, compare, header_fields
 from postroad.node.steps.exchanging import is_reply, replied, uncorrelated
@@ -124,13 +121,7 @@ def keep(
 ) -> Callable[[Transaction], Given]:
     """The step that takes a message over: stored, delivered and answered, or known already."""
     payloads = next(iter(arrival.found.payloads.values()), ())
-    alone = arrival.joined is None
-
-    def step(tx: Transaction) -> Given:
-        args = (arrival, message, match, how, payloads, tx.keep)
-        return take_over(context, tx, *args, aside=alone)
-
-    return step
+    return lambda tx: take_over(context, tx, arrival, message, match, how, payloads, tx.keep)
 
 
 def take_over(
@@ -142,13 +133,8 @@ def take_over(
     how: Answering,
     payloads: Sequence[Payload],
     keep: Keep,
-    *,
-    aside: bool = False,
 ) -> Given:
-    """Take a unit over, whose envelope `keep` keeps.
-
-    `aside`: it may be kept under another id, where its own is taken by somebody else's.
-    """
+    """Take a unit over, whose envelope `keep` keeps."""
     message_id = message.message_info.message_id
     before = tx.message(Side.RECEIVING, message_id)
     if before is None or before.state is State.REJECTED:
@@ -160,13 +146,7 @@ def take_over(
     kind, differs = compare(arrival, message, payloads, match, before)
     done = received(_known(before, how), kind)
     if done is Reception.REFUSE:
-        name = _aside(context, message, match, before) if aside else None
-        if name is None:
-            return Given(before.state, None, contradicts=True)
-        # Nobody can keep a partner's message out by sending something under its id first.
-        renamed = changed(message, message_info=changed(message.message_info, message_id=name))
-        how = _answering_aside(how, name)
-        return take_over(context, tx, arrival, renamed, match, how, payloads, keep)
+        return Given(before.state, None, contradicts=True)
     if done is Reception.TAKE_INSTEAD:
         return _taken(context, tx, arrival, message, match, how, payloads, before, keep)
     tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer, detail=differs),))
@@ -183,32 +163,6 @@ def take_over(
     held = before.state is State.HELD and not how.numbered
     held_by = _held(context, tx, message_id) if held else None
     return Given(before.state, shown, duplicate=True, held_by=held_by, differs=differs)
-
-
-def _aside(context: Context, message: UserMessage, match: Match, before: Message) -> str | None:
-    """The id under which a message is kept whose own id somebody else's message has here.
-
-    None: it is refused. It must be proven by a signature, and the first one either not proven, or
-    of another sender. Who waits for a reply on the connection is told that instead.
-    """
-    message_id, sender = message.message_info.message_id, str(message.from_party)
-    first = context.in_force.match(before.pmode, before.leg)
-    unproven = first is not None and not signs(first.leg)
-    if not signs(match.leg) or is_response(match.pmode, match.number):
-        return None
-    if not unproven and before.from_party == sender:
-        return None
-    return kept_aside(message_id, sender)
-
-
-def _answering_aside(how: Answering, message_id: str) -> Answering:
-    """The same answer, written down for the id under which the message is kept."""
-    back = how.back
-    if isinstance(back, Work):
-        return changed(how, back=changed(back, message_id=message_id))
-    if isinstance(back, Offer):
-        return changed(how, back=changed(back, about=message_id))
-    return how
 
 
 def _known(before: Message, how: Answering) -> Known:
