@@ -31,6 +31,8 @@ from tests.e2e.nodes import Served
 from tests.interop import java
 from tests.ports import ABOVE, free_port
 
+PEER: Final = "phase4 4.4.1"
+"""The product and its version, as the matrix names them; interop/phase4/pom.xml has it too."""
 POSTROAD: Final = "urn:example:postroad"
 PHASE4: Final = "urn:example:phase4"
 ROLES: Final = "http://docs.oasis-open.org/ebxml-msg/ebms/v3.0/ns/core/200704/"
@@ -425,7 +427,9 @@ def laboratory(folder: Path, suites: Sequence[str]) -> Iterator[Lab]:
             "phase4", "Main", folder / "phase4", log=folder / "phase4.log", properties=_FACTORIES
         )
         stack.callback(peer.stop)
-        lab = Lab(folder, node, peer, peer.call("info")["port"], 0)
+        info = peer.call("info")
+        assert f"phase4 {info['version']}" == PEER
+        lab = Lab(folder, node, peer, info["port"], 0)
         lab.https = peer.call("listen", **lab.peer_tls())["port"]
         for suite in suites:
             lab.give_keys(suite)

@@ -16,7 +16,7 @@ from postroad.api.client_values import Message
 from tests import pki
 from tests.e2e.nodes import postroad
 from tests.interop.matrix import DIRECTIONS
-from tests.interop.phase4_lab import PHASE4, POSTROAD, TOKENS, Case, Lab, digests, pair_of
+from tests.interop.phase4_lab import PEER, PHASE4, POSTROAD, TOKENS, Case, Lab, digests, pair_of
 from tests.interop.recordings import Recorder
 from tests.interop.relay import relay
 
@@ -68,7 +68,7 @@ def _both(direction: str) -> list[Any]:
         pytest.param(
             case,
             id=case.name,
-            marks=pytest.mark.interop(peer="phase4", case=name, direction=direction),
+            marks=pytest.mark.interop(peer=PEER, case=name, direction=direction),
         )
         for name, case in _CASES.items()
     ]
@@ -140,7 +140,7 @@ def test_a_message_of_phase4_is_delivered_and_its_receipt_compared(
     assert [one.compressed for one in received.parts] == [case.compress]
 
 
-@pytest.mark.interop(peer="phase4", case="several payloads", direction="to peer")
+@pytest.mark.interop(peer=PEER, case="several payloads", direction="to peer")
 def test_phase4_takes_several_payloads(lab: Lab) -> None:
     case, payloads = lab.cases["all"], [ORDER, INVOICE, bytes(range(256)) * 40]
     message = lab.send(case.name, *payloads)
@@ -148,7 +148,7 @@ def test_phase4_takes_several_payloads(lab: Lab) -> None:
     assert_peer_has(lab, message, case, payloads)
 
 
-@pytest.mark.interop(peer="phase4", case="several payloads", direction="from peer")
+@pytest.mark.interop(peer=PEER, case="several payloads", direction="from peer")
 def test_several_payloads_of_phase4_are_delivered(lab: Lab) -> None:
     payloads = [ORDER, INVOICE, bytes(range(256)) * 40]
     answer = lab.peer_send("all", *payloads)
@@ -171,7 +171,7 @@ def large(lab: Lab) -> tuple[Path, str]:
     return path, digest.hexdigest()
 
 
-@pytest.mark.interop(peer="phase4", case="100 MB, signed", direction="to peer")
+@pytest.mark.interop(peer=PEER, case="100 MB, signed", direction="to peer")
 def test_phase4_takes_a_large_message(lab: Lab, large: tuple[Path, str]) -> None:
     path, digest = large
     message = lab.send("signed", path, media_type=BINARY)
@@ -180,7 +180,7 @@ def test_phase4_takes_a_large_message(lab: Lab, large: tuple[Path, str]) -> None
     assert (payload["size"], payload["sha256"]) == (LARGE, digest)
 
 
-@pytest.mark.interop(peer="phase4", case="100 MB, signed", direction="from peer")
+@pytest.mark.interop(peer=PEER, case="100 MB, signed", direction="from peer")
 def test_a_large_message_of_phase4_is_delivered(lab: Lab, large: tuple[Path, str]) -> None:
     path, digest = large
     answer = lab.peer_send("signed", path, media_type=BINARY)
@@ -196,7 +196,7 @@ def test_a_large_message_of_phase4_is_delivered(lab: Lab, large: tuple[Path, str
         pytest.param(
             suite,
             marks=[
-                pytest.mark.interop(peer="phase4", case=f"algorithms: {name}", direction=direction)
+                pytest.mark.interop(peer=PEER, case=f"algorithms: {name}", direction=direction)
                 for direction in DIRECTIONS
             ],
         )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from postroad.api.client_values import Message
-from tests.interop.phase4_lab import Case, Lab
+from tests.interop.phase4_lab import PEER, Case, Lab
 from tests.interop.relay import Relay, relay
 
 pytestmark = pytest.mark.xdist_group("phase4")
@@ -65,11 +65,11 @@ def _unchanged(between: Relay) -> Iterator[None]:
 
 
 def to_peer(case: str, deviation: str | None = None) -> pytest.MarkDecorator:
-    return pytest.mark.interop(peer="phase4", case=case, direction="to peer", deviation=deviation)
+    return pytest.mark.interop(peer=PEER, case=case, direction="to peer", deviation=deviation)
 
 
 def from_peer(case: str, deviation: str | None = None) -> pytest.MarkDecorator:
-    return pytest.mark.interop(peer="phase4", case=case, direction="from peer", deviation=deviation)
+    return pytest.mark.interop(peer=PEER, case=case, direction="from peer", deviation=deviation)
 
 
 def assert_refused(lab: Lab, message: Message, code: str, detail: str) -> None:

@@ -12,6 +12,7 @@ from tests.e2e.nodes import until
 from tests.interop.phase4_lab import (
     AGREEMENT,
     PATIENCE,
+    PEER,
     PHASE4,
     POSTROAD,
     ROLES,
@@ -52,11 +53,11 @@ _NO_RECEIPT: Final = (
 
 
 def to_peer(case: str, deviation: str | None = None) -> pytest.MarkDecorator:
-    return pytest.mark.interop(peer="phase4", case=case, direction="to peer", deviation=deviation)
+    return pytest.mark.interop(peer=PEER, case=case, direction="to peer", deviation=deviation)
 
 
 def from_peer(case: str, deviation: str | None = None) -> pytest.MarkDecorator:
-    return pytest.mark.interop(peer="phase4", case=case, direction="from peer", deviation=deviation)
+    return pytest.mark.interop(peer=PEER, case=case, direction="from peer", deviation=deviation)
 
 
 def _side(party: str, role: str) -> dict[str, str]:
