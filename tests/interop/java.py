@@ -9,7 +9,6 @@ from typing import Any, Final
 import pytest
 
 from postroad.cli import java_peer
-from postroad.cli.java_peer import SOURCES as SOURCES
 from postroad.cli.java_peer import Peer as Peer
 from postroad.cli.java_peer import PeerError as PeerError
 from postroad.cli.java_peer import PeerUnavailable

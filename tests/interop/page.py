@@ -8,12 +8,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
-from xml.etree import ElementTree
 
-from tests.interop.java import SOURCES
 from tests.interop.matrix import DIRECTIONS
 
-_POM: Final = "{http://maven.apache.org/POM/4.0.0}"
 _HEAD: Final = """\
 # Interoperability
 
@@ -51,18 +48,6 @@ make interop RECORD=1
 """
 
 
-def peer_title(peer: str) -> str:
-    """Return name and version of a peer from its pom.xml, or its name if it has none."""
-    pom = SOURCES / peer / "pom.xml"
-    if not pom.exists():
-        return peer
-    root = ElementTree.parse(pom).getroot()
-    title = root.findtext(f"{_POM}name") or peer
-    for value in root.findall(f"{_POM}properties/*"):
-        title = title.replace("${" + value.tag.removeprefix(_POM) + "}", value.text or "")
-    return title
-
-
 def render(rows: Iterable[dict[str, Any]]) -> str:
     """Return the page for the rows of a run."""
     peers: dict[str, list[dict[str, Any]]] = {}
@@ -74,7 +59,7 @@ def render(rows: Iterable[dict[str, Any]]) -> str:
 def _section(peer: str, rows: list[dict[str, Any]]) -> str:
     notes: list[str] = []
     lines = [
-        f"\n## {peer_title(peer)}\n",
+        f"\n## {peer}\n",
         f"| case | {' | '.join(DIRECTIONS)} |",
         "| --- " * 3 + "|",
     ]
