@@ -29,6 +29,7 @@ test: setup build/spark.jsa
 # Runs other products against real nodes; needs a JDK (17 or later) and Maven.
 interop: setup
 	POSTROAD_INTEROP_REQUIRED=1 $(PYTEST) -q -n $(JOBS) --dist loadgroup tests/interop -m interop --interop=build/interop.json $(if $(RECORD),--record)
+	$(if $(RECORD),$(BIN)/python -m tests.interop.shapes)
 	$(BIN)/python -m tests.interop.page build/interop.json docs/interoperability.md
 
 check: setup

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from postroad import AsyncClient, Client
 from postroad.api.app import create_app
+from postroad.api.guesses import Guesses
 from postroad.node.service import Service
 from tests.api.memory_service import MemoryService
 from tests.api.site import Site
@@ -66,14 +67,18 @@ def service(world: World) -> Service:
 @pytest.fixture(scope="session")
 def usual_app() -> FastAPI:
     """Made once, since its first request is slow; each test puts its own service into it."""
-    return create_app(MemoryService(), token=TOKEN)
+
+    async def no_delay(_: float) -> None:
+        """Tests give many wrong tokens."""
+
+    return create_app(MemoryService(), token=TOKEN, guesses=Guesses(pause=no_delay))
 
 
 @pytest.fixture
 def serve(site: Site, service: Service, usual_app: FastAPI) -> Serve:
     """Put the interface into the server, with other settings or another service if need be."""
 
-    def put(instead: Any = None, *, token: str | None = TOKEN, **options: Any) -> ASGIApp:
+    def put(instead: Any = None, *, token: str = TOKEN, **options: Any) -> ASGIApp:
         usual = token == TOKEN and not options
         app = usual_app if usual else create_app(service, token=token, **options)
         app.state.service = instead or service

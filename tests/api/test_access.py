@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from postroad.api.app import create_app
+from postroad.api.guesses import LONGEST, Guesses
 from postroad.node.service import Service
 from tests.api.conftest import TOKEN, Serve
 from tests.api.memory_service import MemoryService
@@ -78,35 +79,6 @@ def test_an_empty_token_is_refused_at_the_start(service: Service) -> None:
         create_app(service, token=" ").build_middleware_stack()
 
 
-def test_without_a_token_this_machine_is_served(site: Site, serve: Serve) -> None:
-    serve(token=None)
-    assert STRANGER.get(f"{site.url}/api/v1/inbox").status_code == 200
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        {"Host": "rebound.example"},
-        {"Origin": "https://page.example"},
-        {"Origin": "null"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"X-Forwarded-For": "192.0.2.1"},
-        {"X-Forwarded-For": "127.0.0.1"},
-        {"Forwarded": "for=192.0.2.1"},
-        {"Host": "127.0.0.1.rebound.example"},
-        {"Host": "[::1"},
-    ],
-    ids=lambda header: next(iter(header)) + "=" + next(iter(header.values())),
-)
-def test_without_a_token_nobody_else_is_served(
-    site: Site, serve: Serve, header: dict[str, str]
-) -> None:
-    serve(token=None)
-    answer = STRANGER.post(f"{site.url}/api/v1/admin/purge", headers=header)
-    assert answer.status_code == 403
-    assert answer.headers["Content-Type"] == "application/problem+json"
-
-
 def test_a_stranger_is_refused_without_reading_what_he_uploads(
     site: Site, serve: Serve, service: Service
 ) -> None:
@@ -119,3 +91,26 @@ def test_a_stranger_is_refused_without_reading_what_he_uploads(
         "order": ("o", bytes(8 * 1024 * 1024)),
     }
     assert STRANGER.post(f"{site.url}/api/v1/messages", files=files).status_code == 401
+
+
+def test_wrong_tokens_are_counted_logged_and_answered_ever_more_slowly(
+    site: Site, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted, delays = [], []
+
+    async def pause(seconds: float) -> None:
+        delays.append(seconds)
+
+    serve(guesses=Guesses(lambda: counted.append(1), pause=pause))
+    for number in range(20):
+        headers = {"Authorization": f"Bearer {TOKEN[:-2]}{number:02}"}
+        assert STRANGER.get(f"{site.url}/api/v1/inbox", headers=headers).status_code == 401
+    assert len(counted) == 20
+    assert delays == [0.25, 0.5, 1.0, 2.0, 4.0, *[LONGEST] * 5]
+    [record] = [one for one in caplog.records if "wrong token" in one.getMessage()]
+    assert record.peer == "127.0.0.1"  # type: ignore[attr-defined]
+    assert TOKEN[:-2] not in caplog.text
+    good = {"Authorization": f"Bearer {TOKEN}"}
+    assert STRANGER.get(f"{site.url}/api/v1/inbox", headers=good).status_code == 200
+    assert STRANGER.get(f"{site.url}/api/v1/inbox").status_code == 401
+    assert len(delays) == 10

@@ -32,7 +32,10 @@ def test_a_process_takes_up_what_its_predecessors_left(
     tmp_path: Path, place: Place, free: set[str]
 ) -> None:
     owners = {"dead": "n/123-ab", "older": "n/7-cd", "alive": "n/456-ef"}
-    config = Config.model_validate({"node": "n", "party": "urn:n", "data": str(tmp_path)})
+    served = {"serve": "msh"}
+    config = Config.model_validate(
+        {"node": "n", "party": "urn:n", "data": str(tmp_path), "listen": served}
+    )
 
     def claim(tx: Transaction) -> None:
         for name, owner in owners.items():

@@ -34,7 +34,8 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 def made(folder: Path, profile: Profile, *, tls: bool) -> Plan:
     mine, theirs = free_port(), free_port()
     client, hub = Station("client", folder / "client", mine), Station("hub", folder / "hub", theirs)
-    plan = Plan(client, hub, tls=tls, client_certificates=tls, ships=False, profile=profile)
+    secured = {"tls": tls, "client_certificates": tls}
+    plan = Plan(client, hub, **secured, ships=False, profile=profile, unsigned=True)
     initialize(plan, now=datetime.now(UTC))
     for file in folder.glob("*/pmodes/*"):
         # The test says when something is collected.

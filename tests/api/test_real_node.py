@@ -14,6 +14,7 @@ from tests.node.reliable import BUYER, SELLER, Station, World, lost, party, play
 
 API: Final = "/api/v1"
 M: Final = "m@buyer"
+TOKEN: Final = "a-token-of-the-tests"
 RETRY: Final = {"max_retries": 3, "period": "PT10S"}
 
 
@@ -21,8 +22,11 @@ RETRY: Final = {"max_retries": 3, "period": "PT10S"}
 async def asked(station: Station) -> AsyncIterator[httpx.AsyncClient]:
     """A node, asked over REST."""
     service: Service = station.node
-    transport = httpx.ASGITransport(create_app(service, token=None))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+    transport = httpx.ASGITransport(create_app(service, token=TOKEN))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", headers=headers
+    ) as http:
         yield http
 
 

@@ -85,7 +85,7 @@ class Letter:
             security += pieces
         envelope = _envelope(self, security)
         if self.signed_by is not None:
-            envelope = _signed(envelope, sent, self.signed_by)
+            envelope = sign(envelope, sent, self.signed_by)
         for one in sent:
             if one.after is not None:
                 contents[one.content_id] = one.after(contents[one.content_id])
@@ -152,7 +152,7 @@ def _envelope(letter: Letter, security: Sequence[str]) -> etree._Element:
     return etree.fromstring(text)
 
 
-def _signed(envelope: etree._Element, parts: Sequence[Part], by: Identity) -> etree._Element:
+def sign(envelope: etree._Element, parts: Sequence[Part], by: Identity) -> etree._Element:
     """With a detached signature over header, Body and attachments."""
     targets = [("#header-1", "//eb:Messaging"), ("#body-1", "//s:Body")]
     wanted = []

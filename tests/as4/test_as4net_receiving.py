@@ -84,7 +84,7 @@ def test_as4net_8_3_10_the_receipt_is_the_response(bench: Bench, partner: Identi
     """AS4.NET 8.3.10: the receipt for an unsigned message comes back at once."""
     answer = bench.post(letter_by(bench, partner, "plain", "8.3.10@stranger", XML))
     assert answer.status == 200
-    copied = answer.seen.one("//eb:SignalMessage/eb:Receipt/eb:UserMessage")
+    copied = answer.seen.one("//eb:SignalMessage/eb:Receipt/*[local-name()='UserMessage']")
     assert copied.findtext(f"{{{EB3}}}MessageInfo/{{{EB3}}}MessageId") == "8.3.10@stranger"
     assert copied.findtext(f"{{{EB3}}}CollaborationInfo/{{{EB3}}}Action") == "plain"
 

@@ -44,10 +44,11 @@ def payload() -> Payload:
 
 
 def check_awareness(answer: Answer, message: Seen, message_id: str) -> None:
-    """The receipt for an unsigned message: a copy of its eb:UserMessage."""
+    """The receipt for an unsigned message: a copy of its eb:UserMessage, which the schema wants in
+    an element of another namespace."""
     assert answer.status == 200
     assert answer.ref == message_id
-    copied = answer.seen.one("//eb:SignalMessage/eb:Receipt/eb:UserMessage")
+    copied = answer.seen.one("//eb:SignalMessage/eb:Receipt/*[local-name()='UserMessage']")
     for path in ("eb:MessageInfo/eb:MessageId", "eb:CollaborationInfo/eb:Action"):
         there = message.text(f"//eb:UserMessage/{path}")
         assert copied.findtext(path, None, {"eb": _EB}) == there

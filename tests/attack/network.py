@@ -77,6 +77,7 @@ PATIENCE: Final = 20.0
 """Seconds after which a test is taken to hang; nothing waits for it when all is well."""
 BUYER, SELLER, RIVAL = "urn:example:buyer", "urn:example:seller", "urn:example:rival"
 SERVICE: Final = "urn:example:purchasing"
+TOKEN: Final = "the-token-of-the-attacked"
 ORDER, STATUS, PRICES, LATER, ANYBODY = "NewOrder", "Status", "PriceList", "Later", "Anybody"
 """Actions; each has a P-Mode: signed, signed, unsigned, signed with call-backs, without pins."""
 
@@ -102,7 +103,7 @@ data: data
 pmodes: pmodes
 keys: {{signing: keys/{name}.pem}}
 trust: [keys/authority.pem]
-listen: [{{address: "127.0.0.1:0"}}]
+listen: [{{address: "127.0.0.1:0", serve: [msh]}}]
 {more}"""
 
 
@@ -206,7 +207,7 @@ class House:
 
 
 def _app(node: Node) -> ASGIApp:
-    msh, rest = msh_app(node), create_app(node, token=None)
+    msh, rest = msh_app(node), create_app(node, token=TOKEN)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await (msh if scope["path"] == "/msh" else rest)(scope, receive, send)
@@ -470,10 +471,10 @@ class Partner:
                 await writer.drain()
         writer.close()
 
-    def agree(self, name: str, *, called_back: bool = False) -> None:
+    def agree(self, name: str, *, called_back: bool = False, signed: bool = True) -> None:
         """The buyer sends to this server with a P-Mode of that name."""
         back = f"{self._place.buyer.url}/msh" if called_back else None
-        text = pmode(name, name.title(), f"{self.url}/msh", reply_to=back)
+        text = pmode(name, name.title(), f"{self.url}/msh", reply_to=back, signed=signed)
         (self._place.folder / "buyer" / "pmodes" / f"{name}.yaml").write_text(text)
         assert self._place.run(self._place.buyer.node.reload()).ok
 

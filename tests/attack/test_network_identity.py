@@ -117,7 +117,6 @@ BORROWED: Final[dict[str, Callable[[str], Package]]] = {
     "another partner, other content": lambda name: order(
         name, b"nothing", sender=RIVAL, signer=rival()
     ),
-    "the same partner, other content": lambda name: order(name, b"two hundred apples"),
     "the same partner, another action": lambda name: order(name, action=LATER),
     "nobody, unsigned as is agreed": lambda name: order(name, signed=False, action=PRICES),
 }
@@ -135,6 +134,28 @@ def test_who_borrows_an_id_gets_no_receipt_and_changes_nothing(place: Town, who:
     assert place.events(name) == ["received", "delivered", "receipt_sent", "error_raised"]
     assert [one.kind for one in place.signals(name, Side.RECEIVING)] == ["receipt"]
     assert place.post(order(name)).body == first.body
+
+
+def test_a_partner_that_built_its_message_anew_gets_the_first_receipt(place: Town) -> None:
+    """AS4 knows duplicates by MessageId; the other contents are dropped."""
+    name = place.new_id()
+    first = place.post(order(name))
+    before = place.message(name)
+    again = place.post(order(name, b"two hundred apples"))
+    assert (again.status, again.body) == (first.status, first.body)
+    assert place.message(name) == before
+    assert place.events(name) == ["received", "delivered", "receipt_sent", "duplicate"]
+
+
+@pytest.mark.parametrize("signer", [stranger, rival])
+def test_other_contents_under_a_known_id_get_no_receipt_unless_the_partner_signed_them(
+    place: Town, signer: Callable[[], KeyPair]
+) -> None:
+    name = place.new_id()
+    first = place.post(order(name))
+    answer = place.refuses(order(name, b"two hundred apples", signer=signer()), "EBMS:0101")
+    assert first.body not in answer.body
+    assert "duplicate" not in place.events(name)
 
 
 def test_who_takes_an_id_before_its_owner_gets_no_receipt_for_the_owner(place: Town) -> None:
@@ -334,6 +355,34 @@ def test_the_error_that_a_stranger_provoked_is_no_weapon(place: Town, partner: P
         assert _state(place, name).state is State.WAITING
 
 
+@pytest.mark.parametrize("kind", ["receipt", "error"])
+def test_unsigned_signal_counts_only_on_the_agreed_way(
+    place: Town, partner: Partner, kind: str
+) -> None:
+    """The P-Mode says: in the response. Who pushes one knows an id, and proves nothing."""
+    partner.agree("unsigned", signed=False)
+    asked: list[bytes] = []
+
+    def say_nothing(body: bytes) -> bytes:
+        asked.append(body)
+        return b""
+
+    partner.answer = say_nothing
+    name = place.submit("unsigned")
+    until(lambda: bool(asked))
+    sent = sent_message(place.run(_kept(place, name)))
+    info = MessageInfo(NOW, f"{kind}-for-{name}", name)
+    signal = (
+        _error(name) if kind == "error" else awareness_receipt(sent.user_message, message_info=info)
+    )
+    before = _state(place, name).state
+    with place.harmless("EBMS:0010", who="buyer"):
+        assert place.say(soap(signal_message(signal, None)), "buyer").status == 202
+    assert _state(place, name).state is before
+    assert [one.valid for one in place.signals(name, Side.SENDING)] == [False]
+    partner.hang_up()
+
+
 # What a partner's server answers
 
 
@@ -384,6 +433,12 @@ HOSTILE: Final[dict[str, tuple[bytes, State]]] = {
 }
 
 
+UNREADABLE: Final = frozenset(
+    ("another redirect", "an empty envelope", "an envelope with a DTD", "an encoded answer")
+)
+"""Answers that say they are SOAP and are not."""
+
+
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_strange_answer_acknowledges_nothing_and_leads_nowhere(
     place: Town, partner: Partner, how: str
@@ -396,7 +451,9 @@ def test_a_strange_answer_acknowledges_nothing_and_leads_nowhere(
         evil = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         name = _answered(place, partner, lambda _: said.replace(b"{evil}", evil.encode()))
         assert _state(place, name).state is state
-        assert len(place.events(name, "buyer")) == 3
+        raised = ["error_raised"] if how in UNREADABLE else []
+        end = "in_doubt" if state is State.IN_DOUBT else "delivery_failed"
+        assert place.events(name, "buyer") == ["submitted", "sent", *raised, end]
         with pytest.raises(BlockingIOError):
             listener.accept()
 

@@ -25,6 +25,7 @@ from tests.attack.messages import NOW, seller, soap
 from tests.attack.network import (
     PATIENCE,
     STATUS,
+    TOKEN,
     House,
     Partner,
     Town,
@@ -213,7 +214,8 @@ def test_an_answer_that_could_not_be_stored_is_asked_for_again(place: Town) -> N
 
 def _submit(place: Town, *parts: bytes, **fields: Any) -> httpx.Response:
     given = uploads.metadata(**({"pmode": "order"} | fields))
-    with httpx.Client(base_url=place.buyer.url, timeout=PATIENCE) as http:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with httpx.Client(base_url=place.buyer.url, headers=headers, timeout=PATIENCE) as http:
         return uploads.post(http, uploads.body(given, *parts))
 
 

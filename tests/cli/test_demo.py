@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from postroad.cli import java_peer
 from postroad.cli.demo import scenes as demo_scenes
 from postroad.cli.demo.pipeline import NotReconciled
+from postroad.cli.java_peer import tools
 from tests.cli.conftest import Run
 from tests.conftest import Demo
 
@@ -113,7 +115,7 @@ def test_a_thousand_updates_go_in_three_envelopes_and_each_gets_its_receipt(
 def test_an_order_and_its_receipt_pass_two_hubs_of_which_one_is_killed(
     told: str, folder: Path
 ) -> None:
-    scene = told[told.index("By two hubs") : told.index("A stranger")]
+    scene = told[told.index("By two hubs") : told.index("Another product")]
     events = [line.split()[1:3] for line in scene.splitlines()[1:] if line.strip()]
     for hub in ("near", "far"):
         assert events.count([hub, "received"]) == 2
@@ -123,6 +125,15 @@ def test_an_order_and_its_receipt_pass_two_hubs_of_which_one_is_killed(
     log = (folder / "hubs/near/node.log").read_text()
     assert log.count('"logger": "postroad.serve", "event": "ready"') == 2
     assert not (folder / "hubs/near/pmodes").exists()
+
+
+def test_an_order_and_its_confirmation_are_exchanged_with_phase4_where_java_is(told: str) -> None:
+    scene = told[told.index("Another product") : told.index("A stranger")]
+    if tools() is None:
+        assert "left out: Java and Maven were not found" in scene
+    else:
+        assert scene.count("✔ phase4") == 4
+        assert "exchanged with phase4" in told
 
 
 def test_the_demo_refuses_the_stranger_and_the_tampered_order(told: str) -> None:
@@ -172,12 +183,13 @@ def test_the_demo_ends_with_its_totals(told: str) -> None:
 
 
 def test_the_demo_reconciles_the_journals_of_all_companies(told: str) -> None:
-    assert "1035 receipts hold, 0 do not" in told
+    exchanged = 0 if tools() is None else 2
+    assert f"{1035 + exchanged} receipts hold, 0 do not" in told
     totals = dict(re.findall("│ (reconciled .+?|as expected) +│ (.+?) +│", told))
     assert totals == {
         "reconciled refused": "1",
         "reconciled pending": "1",
-        "reconciled confirmed": "1012",
+        "reconciled confirmed": str(1012 + exchanged),
         "as expected": "True",
     }
 
@@ -192,12 +204,13 @@ def test_the_commands_that_the_demo_shows_work(
         assert run(*shlex.split(line)[1:]).exit_code == 0, line
 
 
-def test_without_spark_the_demo_for_programs_is_one_object_and_writes_over_an_earlier_one(
+def test_without_spark_and_java_the_demo_for_programs_is_one_object_and_writes_over_an_earlier_one(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing: Future[None] = Future()
     missing.set_exception(NotReconciled("there is no Spark"))
     monkeypatch.setattr(demo_scenes, "begin_spark", lambda: missing)
+    monkeypatch.setattr(java_peer, "tools", lambda: None)
     for long in ("_drawings", "_catalogue", "_storm", "_by_hubs"):
         monkeypatch.setattr(demo_scenes.Story, long, lambda _: None)
     (tmp_path / ".postroad-demo").touch()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -15,6 +16,7 @@ from tests.cli.conftest import AT, Run, command
 from tests.fuzz import seeds
 from tests.fuzz.seeds import CA, SELLER, jks
 from tests.pki import NOW, issue, p12, pem, pem_certificates
+from tests.unit.splits import cut
 
 SECRET = "correct horse"
 
@@ -158,6 +160,39 @@ def test_json_names_the_kind(
     assert json.loads(result.stdout)["kind"] == kind
 
 
+MORE: Final = b"\r\n--boundary-1\r\n%s\r\n\r\nmore\r\n--boundary-1--"
+
+
+@pytest.mark.req("P2-4.6-09")
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (b"></S12:Body>", b"><x></x></S12:Body>", "the Body of a fragment is not empty"),
+        (b'href="cid:', b'href="cid:not-', "no part has this Content-ID"),
+        (b"\r\n--boundary-1--", MORE % b"Content-ID: <more@x>", "there are other parts"),
+        (b"\r\n--boundary-1--", MORE % b"Content-Type: text/plain", "there are other parts"),
+        (b"application/octet-stream", b"text/xml", "the data is text/xml"),
+    ],
+)
+def test_a_fragment_with_content_or_parts_that_it_must_not_have_is_ebms_0047(
+    run: Run, tmp_path: Path, before: bytes, after: bytes, said: str
+) -> None:
+    given = cut()
+    form = given.form(given.fragment(1))
+    data = f"Content-Type: {form.content_type}\r\n\r\n".encode() + b"".join(form.pieces())
+    path = tmp_path / "fragment.http"
+    path.write_bytes(data)
+    assert run("inspect", path, "--at", AT).exit_code == 0
+    assert data.count(before) == 1
+    path.write_bytes(data.replace(before, after))
+    result = run("inspect", path, "--at", AT, "--json")
+    assert result.exit_code == 1
+    facts = json.loads(result.stdout)
+    assert facts["kind"] == "fragment"
+    assert {error["code"] for error in facts["errors"]} == {"EBMS:0047"}
+    assert said in facts["errors"][0]["detail"]
+
+
 def test_several_files_give_a_list_in_their_order(run: Run, good: Path, tampered: Path) -> None:
     missing = good.with_name("none")
     result = run("inspect", good, missing, tampered, "--at", AT, "--json")
@@ -179,6 +214,13 @@ def test_standard_input_is_read_for_a_dash(run: Run, good: Path) -> None:
 
 
 # Trust
+
+
+def test_a_signature_that_is_not_valid_is_not_trusted(run: Run, tampered: Path, ca: Path) -> None:
+    result = run("inspect", tampered, "--trust", ca, "--at", AT, "--json")
+    signature = json.loads(result.stdout)["signature"]
+    assert (signature["valid"], signature["trusted"]) == (False, False)
+    assert "not trusted" in run("inspect", tampered, "--trust", ca, "--at", AT).stdout
 
 
 def test_trust_is_not_judged_where_nobody_says_whom_to_trust(run: Run, good: Path) -> None:

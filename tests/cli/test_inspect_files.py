@@ -8,6 +8,10 @@ import pytest
 from postroad.wire.content import BytesContent
 from postroad.wire.ebms3 import MIME_TYPE, PartInfo, Property
 from postroad.wire.mime_headers import cid_url
+from postroad.wire.multihop import RoutingInput, routing_user_message, write_routing_input
+from postroad.wire.names import I_CLOUD, NEXT_MSH
+from postroad.wire.soap import SoapVersion
+from postroad.wire.wsa import Addressing, write_addressing
 from tests.cli.conftest import AT, Run
 from tests.fuzz import seeds
 from tests.fuzz.seeds import Attachment
@@ -238,3 +242,30 @@ def test_weak_algorithms_are_accepted_where_the_pmode_names_them(run: Run, old: 
 
 def test_the_time_of_the_tests_is_the_time_of_the_seeds() -> None:
     assert seeds.NOW == NOW
+
+
+@pytest.mark.req("P2-2.4.5-02")
+def test_unsigned_routing_headers_of_a_signal_are_reported_and_judged_by_the_pmode(
+    run: Run, tmp_path: Path, pmode: Path
+) -> None:
+    """As AS4.NET writes them: added to the Header after the signal was signed."""
+    version, opening = SoapVersion.SOAP_12, b"<S12:Header>"
+    headers = Addressing(to=I_CLOUD, to_role=NEXT_MSH, action="urn:example:receipt")
+    routing = RoutingInput(routing_user_message(seeds.order()))
+    blocks = [*write_addressing(headers, version), write_routing_input(routing, version)]
+    data = seeds.messages()["receipt"].replace(opening, opening + "".join(blocks).encode())
+    path = tmp_path / "receipt.xml"
+    path.write_bytes(data[data.index(b"<?xml") :])
+    names = ["To", "Action", "RoutingInput"]
+    said = [("EBMS:0103", f"the signature does not cover {name}") for name in names]
+    assert problems(run, path) == problems(run, path, "--pmode", pmode) == said
+    allowed = "send_receipt: {allow_unsigned_routing: true, "
+    pmode.write_text(seeds.PMODE.replace("send_receipt: {", allowed))
+    assert problems(run, path, "--pmode", pmode) == []
+    facts = json.loads(run("inspect", path, "--pmode", pmode, "--at", AT, "--json").stdout)
+    assert facts["signature"]["unsigned_routing"] == names
+    assert [(one["severity"], one["code"]) for one in facts["errors"]] == [
+        ("warning", "EBMS:0103")
+    ] * 3
+    shown = run("inspect", path, "--pmode", pmode, "--at", AT).stdout
+    assert "accepted unsigned: To, Action, RoutingInput" in shown

@@ -450,7 +450,7 @@ def test_without_a_file_or_address_it_is_told_what_to_give(
 
 
 def test_a_broken_file_is_told_by_line(config: Path) -> None:
-    config.write_text("node: a\nparty: a b\n")
+    config.write_text("party: urn:a\nnode: a b\n")
     result = plainly("messages", "-c", config)
     assert result.exit_code == 2
     assert f"{config}:2: " in one_line(result)

@@ -84,14 +84,16 @@ def test_an_address_that_is_taken_is_a_line(
     assert line.startswith(f"postroad: cannot listen on 127.0.0.1:{taken}: Address already in use")
 
 
-def test_an_interface_that_others_reach_needs_a_token(run: Run, config: Path) -> None:
+@pytest.mark.parametrize("address", ["0.0.0.0:", "127.0.0.1:"])
+def test_the_rest_interface_needs_a_token(run: Run, config: Path, address: str) -> None:
     text = config.read_text()
-    config.write_text(text.replace("address: 127.0.0.1:", "address: 0.0.0.0:").split("\napi:")[0])
+    config.write_text(text.replace("address: 127.0.0.1:", f"address: {address}").split("\napi:")[0])
+    (config.parent / "keys" / "api.token").unlink()
     result = run("serve", "-c", config)
     assert result.exit_code == 2
     [line] = lines(result.stderr)
-    assert "anyone who reaches 0.0.0.0:" in line
-    assert "api.token_file" in line
+    assert "api.token_file: the REST interface needs a token" in line
+    assert "make one with: openssl rand -hex 32 > " in line
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -48,7 +48,7 @@ class Broken:
 
     def write(self, name: str, text: str | bytes) -> Path:
         path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
@@ -260,11 +260,11 @@ def a_journal_that_nobody_can_write(node: Broken) -> None:
     node.set("journal.ship_to", "lake")
 
 
-def an_api_for_everybody(node: Broken) -> None:
-    node.set("listen.0.address", "0.0.0.0:0")
+def an_api_without_a_token(node: Broken) -> None:
     settings = yaml.safe_load(node.file.read_text())
     del settings["api"]
     node.file.write_text(yaml.safe_dump(settings))
+    (node.file.parent / "keys" / "api.token").unlink()
 
 
 CASES: list[tuple[Break, int, tuple[str, ...]]] = [
@@ -322,7 +322,7 @@ CASES: list[tuple[Break, int, tuple[str, ...]]] = [
     (named_rules_that_are_not_there, 2, ("elsewhere.yaml is not there", "remove the setting")),
     (tls_without_certificate, 2, ("listen[0].tls.certificate", "door.p12 cannot be read")),
     (a_webhook_without_scheme, 2, ("webhook.url", "write it with http:// or https://")),
-    (an_api_for_everybody, 2, ("anyone who reaches 0.0.0.0:0", "add api.token_file")),
+    (an_api_without_a_token, 2, ("the REST interface needs a token", "openssl rand -hex 32")),
 ]
 
 

@@ -81,7 +81,6 @@ EXIT_CODES: Final = {
 STATUSES: Final = {
     400: "send the request as the [interface](rest.md) wants it; nothing was kept",
     401: "show the token of `api.token_file`: `Authorization: Bearer TOKEN`",
-    403: "call from this machine, or set `api.token_file`",
     404: "look for the id with `postroad messages` or `inbox list`; /docs lists the paths",
     405: "the header Allow names the methods of the path",
     408: "send the body without a pause, and the whole of it again",

@@ -108,6 +108,7 @@ def _told() -> Iterator[str]:
     yield from _list(
         *sentences("security/keys.py", kinds),
         *sentences("security/key*.py", kinds),
+        *sentences("security/pkcs12.py", kinds),
         *sentences("transport/*.py", kinds),
         *sentences("msh/securing.py", kinds),
     )

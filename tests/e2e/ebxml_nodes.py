@@ -23,6 +23,12 @@ from tests.ports import free_port
 HOST: Final = "127.0.0.1"
 _LOOK_AGAIN: Final = 0.05
 _ENDS: Final = ("acknowledged", "failed", "in_doubt", "expired")
+TOKEN: Final = "the-token-of-a-node-in-these-tests"
+NAMED_BY_MESSAGES: Final = {
+    "callback_hosts": [HOST, "*.example"],
+    "callback_networks": ["127.0.0.0/8"],
+}
+"""Partners of these tests may name their addresses in their messages alone."""
 PATIENCE: Final = 60.0
 """Seconds after which a test is taken to hang."""
 SOON: Final = {"max_retries": 20, "period": "PT0.3S"}
@@ -166,7 +172,10 @@ class Company:
             "listen": [{"address": f"{HOST}:{self.http}", "public_url": self.url}],
             "mail": {"address": self.mailbox, "listen": f"{HOST}:{self.smtp}"} | self.mail,
             "send": {"breaker": {"failures": 0}},
+            "api": {"token_file": "api.token"},
+            "security": {"egress": NAMED_BY_MESSAGES},
         }
+        (self.folder / "api.token").write_text(TOKEN)
         file = self.folder / "postroad.yaml"
         file.write_text(yaml.safe_dump(settings | self.settings))
         return file
@@ -260,6 +269,7 @@ async def running(*companies: Company) -> AsyncIterator[list[Running]]:
         found = []
         for one in companies:
             node = await stack.enter_async_context(RunningNode(load_config(one.write())))
-            client = await stack.enter_async_context(AsyncClient(node.serving.api_url or ""))
+            url = node.serving.api_url or ""
+            client = await stack.enter_async_context(AsyncClient(url, token=TOKEN))
             found.append(Running(one, node, client))
         yield found

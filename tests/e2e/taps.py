@@ -52,7 +52,7 @@ class Tap:
             self._server.server_close()
 
     def _post(self, request: BaseHTTPRequestHandler) -> None:
-        body = _body(request)
+        body = read_body(request)
         self._note(body, request.headers.get("Content-Type", ""))
         host, port = self._target.hostname, self._target.port
         connection = http.client.HTTPConnection(host or "", port, timeout=_PATIENCE)
@@ -83,7 +83,7 @@ class Tap:
             self.seen.setdefault(found.group(1).decode(), set()).add(kept)
 
 
-def _body(request: BaseHTTPRequestHandler) -> bytes:
+def read_body(request: BaseHTTPRequestHandler) -> bytes:
     length = request.headers.get("Content-Length")
     if length is not None:
         return request.rfile.read(int(length))

@@ -1,7 +1,7 @@
 """The interoperability matrix: a pytest plugin that collects what live tests showed.
 
-A test is one cell: `@pytest.mark.interop(peer="phase4", case="signed push", direction="to peer")`.
-Where the peer deviates from the specification, the test asserts what the peer really does and
+A test is one cell:
+`@pytest.mark.interop(peer="phase4 4.4.1", case="signed push", direction="to peer")`. Where the peer deviates from the specification, the test asserts what the peer really does and
 `deviation` says whose it is and quotes the rule. With `--interop=FILE` the results are written as
 JSON, from which `python -m tests.interop.page` writes docs/interoperability.md.
 """

@@ -5,27 +5,17 @@ HTTP message as it was on the wire, `trust.pem` and `key.pem` (throw-away keys t
 them), and `index.json`, which says for each file who wrote it, when, and the facts that hold.
 """
 
-import email.message
-import email.policy
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from email.parser import BytesParser
 from pathlib import Path
 from typing import Any, Final
-
-from lxml import etree
 
 import postroad
 
 RECORDED: Final = Path(__file__).with_name("recorded")
 LARGEST: Final = 64 * 1024
 _INDEX: Final = "index.json"
-_KEPT_VALUES: Final = frozenset(
-    ("Algorithm", "ValueType", "EncodingType", "Type", "mustUnderstand", "MimeType")
-)
-"""Attributes whose values belong to the shape of a message; of all others only the name does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,40 +95,3 @@ def recordings() -> Iterator[Recording]:
     for index in sorted(RECORDED.glob(f"*/{_INDEX}")):
         for value in json.loads(index.read_text(encoding="utf-8")).values():
             yield Recording(**value)
-
-
-def shape(content_type: str, body: bytes) -> str:
-    """Return the structure of a message without its values: MIME headers, elements, attributes.
-
-    Two messages of the same shape differ only in ids, times, digests, keys and business values.
-    """
-    head = f"Content-Type: {content_type}\r\n\r\n".encode()
-    message = BytesParser(policy=email.policy.HTTP).parsebytes(head + body)
-    return "\n".join(_part_shape(message)) + "\n"
-
-
-def _part_shape(message: email.message.Message) -> Iterator[str]:
-    for name, value in message.items():
-        yield f"{name}: {_VARYING.sub(_ANY, str(value))}"
-    content = message.get_payload(decode=True)
-    if message.is_multipart():
-        for part in message.iter_parts():  # type: ignore[attr-defined]
-            yield "--"
-            yield from _part_shape(part)
-    elif "xml" in message.get_content_type() and content.lstrip().startswith(b"<"):
-        yield from _element_shape(etree.fromstring(content), "")
-
-
-_VARYING: Final = re.compile(r'(boundary="?|start="?|<)[^";>]*')
-_ANY: Final = r"\1*"
-
-
-def _element_shape(element: etree._Element, indent: str) -> Iterator[str]:
-    name = etree.QName(element)
-    attributes = sorted(
-        f"{key}={value}" if etree.QName(key).localname in _KEPT_VALUES else str(key)
-        for key, value in element.attrib.items()
-    )
-    yield " ".join([f"{indent}{element.prefix}:{name.localname}", *attributes])
-    for child in element.iterchildren(etree.Element):
-        yield from _element_shape(child, indent + " ")

@@ -16,6 +16,7 @@ from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("cxf")
 
+PEER: Final = "Apache CXF 4.2.3"
 NONE_BESIDE_RANGES: Final = (
     "CXF writes wsrm:None into every SequenceAcknowledgement, also beside ranges; the ranges are "
     'taken, with a warning. WS-RM 1.1, 3.9, of AcknowledgementRange: "The RM Destination MUST NOT '
@@ -44,7 +45,7 @@ SILENT: Final = (
 
 
 def cxf(case: str, direction: str, deviation: str | None = None) -> Any:
-    return pytest.mark.interop(peer="cxf", case=case, direction=direction, deviation=deviation)
+    return pytest.mark.interop(peer=PEER, case=case, direction=direction, deviation=deviation)
 
 
 @pytest.fixture(scope="module")

@@ -37,10 +37,10 @@ def agree(folder: Path, name: str, **leg: Any) -> None:
         path.write_text(yaml.safe_dump(pmode))
 
 
-async def parties(folder: Path, ordering: Mapping[str, Any] | None = None) -> "Bundles":
+async def parties(folder: Path, ordering: Mapping[str, Any] | None = None, **leg: Any) -> "Bundles":
     make_parties(folder)
     bundling = BUNDLING | ({"ordering": dict(ordering)} if ordering else {})
-    agree(folder, SIGNED, bundling=bundling)
+    agree(folder, SIGNED, bundling=bundling, **leg)
     return await opened(folder)
 
 

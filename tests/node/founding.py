@@ -26,5 +26,5 @@ def _founded(now: datetime) -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory(prefix="postroad-parties-")
     first = Station(BUYER, Path(folder.name) / BUYER, 18080)
     partner = Station(SELLER, Path(folder.name) / SELLER, 18081)
-    initialize(Plan(first, partner), now=now)
+    initialize(Plan(first, partner, unsigned=True), now=now)
     return folder

@@ -28,6 +28,7 @@ from postroad.node.node import Node
 from postroad.node.service import Submission, SubmittedPayload
 from postroad.node.settings.config import load_config
 from postroad.node.walks.receiving import Request, Response
+from postroad.security.egress import Purpose
 from postroad.store import commits
 from postroad.store.interface import Store, StoreError, Transaction
 from postroad.store.records import Event, Message, Notice, Side, State, Wanted
@@ -76,6 +77,7 @@ class Posted:
     soap_action: str | None = None
     stations: str | None = None
     pipelined: bool = False
+    purpose: Purpose = Purpose.PARTNER
 
     @property
     def told(self) -> dict[str, Any]:
@@ -186,7 +188,7 @@ class Wire:
         headers = dict(request.headers)
         action, stations = headers.get("SOAPAction"), headers.get(STATIONS)
         kind, fast = request.content_type, request.pipelined
-        posted = Posted(now, sender, receiver, kind, body, action, stations, fast)
+        posted = Posted(now, sender, receiver, kind, body, action, stations, fast, request.purpose)
         self.posted.append(posted)
         return await answer(self._world, posted)
 
@@ -345,9 +347,12 @@ class World:
         splitting: dict[str, Any] | None = None,
         receipts: bool = True,
         soap: str = "1.2",
+        agreement: str | dict[str, Any] | None = None,
+        service: str | dict[str, Any] = "urn:example:trade",
+        action: str | None = None,
         **awareness: Any,
     ) -> None:
-        """A P-Mode of the buyer's with somebody.
+        """A P-Mode of the buyer's with somebody; its action is its name, unless there is another.
 
         `retry` are its parameters, `awareness` what else stands in reception_awareness.
         """
@@ -362,7 +367,7 @@ class World:
                 answer |= {"non_repudiation": True, "certificate": f"../keys/{to}.pem"}
             leg: dict[str, Any] = {
                 "protocol": {"address": address(to), "soap_version": soap},
-                "business_info": {"service": "urn:example:trade", "action": name},
+                "business_info": {"service": service, "action": action or name},
                 "error_handling": {"report": {"as_response": receipt == "response"}},
                 "security": security,
             }
@@ -376,9 +381,11 @@ class World:
                 aware["retry"] = {"parameters": retry, "enabled": retry_enabled}
             if aware:
                 leg["reception_awareness"] = aware
+            agreed = {} if agreement is None else {"agreement": agreement}
             self._pmodes[at].append(
                 {
                     "id": name,
+                    **agreed,
                     "mep": "oneWay",
                     "mep_binding": binding,
                     "initiator": {"party": party(BUYER), "role": "urn:example:sender"},
@@ -449,12 +456,12 @@ class World:
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
         """Whoever is started meanwhile has a store of its own, and is not who is reached."""
-        memories, stations = self._memories, dict(self.stations)
-        self._memories = {}
+        memories, stations, kept_in = self._memories, dict(self.stations), self.kept_in
+        self._memories, self.kept_in = {}, "memory"
         try:
             yield
         finally:
-            self._memories, self.stations = memories, stations
+            self._memories, self.stations, self.kept_in = memories, stations, kept_in
 
     def configure(self, name: str, **settings: Any) -> None:
         self._settings[name] |= settings
@@ -505,7 +512,12 @@ class World:
         if not self._pmodes[name]:
             # Who only passes messages on needs none.
             shutil.rmtree(folder / "pmodes")
-        settings: dict[str, Any] = {"node": name, "party": party(name)} | self._settings[name]
+        settings: dict[str, Any] = {
+            "node": name,
+            "party": party(name),
+            "listen": [{"serve": ["msh"]}],
+            "security": {"egress": {"callback_hosts": ["*.example"]}},
+        } | self._settings[name]
         if self._with_keys and name in PAIR:
             signer = self._signers.get(name, name)
             settings["keys"] = {"signing": str(self.folder / signer / f"keys/{signer}.p12")}

@@ -105,7 +105,11 @@ async def streaming(
     folder: Path, to: Any, *, errors: str | None = None, **settings: Any
 ) -> AsyncIterator[Hub]:
     """A hub by whose only rule messages for the seller go on; `errors` as in routes.yaml."""
-    config = {"node": "hub", "party": "urn:example:hub", "listen": [{"address": "127.0.0.1:0"}]}
+    config = {
+        "node": "hub",
+        "party": "urn:example:hub",
+        "listen": [{"address": "127.0.0.1:0", "serve": ["msh"]}],
+    }
     (folder / "postroad.yaml").write_text(yaml.safe_dump(config | settings))
     rule = {"id": "seller", "match": {"to_party": "urn:example:seller"}, "to": to}
     rules = {"routes": [rule]} | ({} if errors is None else {"errors": errors})

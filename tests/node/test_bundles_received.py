@@ -28,6 +28,8 @@ CONVERSATIONS: Final = {
     "policy": "documentorder",
     "scope": ["eb3:CollaborationInfo/eb3:ConversationId"],
 }
+COMPARED: Final = {"duplicate_detection": {"compare": "contents"}}
+"""Other contents under a known id are refused."""
 DELIVERED, REJECTED = State.DELIVERED, State.REJECTED
 
 
@@ -72,7 +74,7 @@ def test_a_unit_gets_a_receipt_where_its_own_pmode_says_so(tmp_path: Path) -> No
 @pytest.mark.req("P2-3.5-01", "P2-7.2-05")
 def test_the_example_of_the_specification_to_the_letter(tmp_path: Path) -> None:
     async def scenario() -> None:
-        bundles = await parties(tmp_path, CONVERSATIONS)
+        bundles = await parties(tmp_path, CONVERSATIONS, reception_awareness=COMPARED)
         await bundles.bundle(bundles.unit("3", "C1", b"another one"))
         units = [
             bundles.unit(name, conversation)
@@ -163,9 +165,24 @@ def test_a_unit_that_came_before_gets_its_first_receipt_and_its_neighbours_are_n
     run(scenario())
 
 
-def test_another_message_under_a_known_id_fails_alone(tmp_path: Path) -> None:
+def test_a_unit_that_was_built_anew_gets_its_first_receipt(tmp_path: Path) -> None:
     async def scenario() -> None:
         bundles = await parties(tmp_path)
+        first = await bundles.bundle(bundles.unit("b", content=b"the first"))
+        response = await bundles.bundle(*(bundles.unit(name) for name in "abc"))
+        assert said(response) == {"a": "receipt", "b": "receipt", "c": "receipt"}
+        assert signal_ids(response)["b"] == signal_ids(first)["b"]
+        events = await bundles.events("b")
+        assert (events.count("delivered"), events[-1]) == (1, "duplicate")
+
+    run(scenario())
+
+
+def test_another_message_under_a_known_id_fails_alone_where_contents_are_compared(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        bundles = await parties(tmp_path, reception_awareness=COMPARED)
         await bundles.bundle(bundles.unit("b", content=b"the first"))
         response = await bundles.bundle(*(bundles.unit(name) for name in "abc"))
         assert said(response) == {"a": "receipt", "b": "EBMS:0003", "c": "receipt"}

@@ -264,7 +264,8 @@ async def test_bundles_of_a_series_go_one_after_the_other(world: World) -> None:
 
 @played
 async def test_a_unit_that_fails_alone_does_not_keep_its_neighbours(world: World) -> None:
-    world.agree(UPDATES, bundling=bundling())
+    compared = {"compare": "contents"}
+    world.agree(UPDATES, bundling=bundling(), duplicate_detection=compared)
     buyer, seller = await world.both()
     await buyer.send(NAMES[1], UPDATES, b"first")
     await world.until(7)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from postroad.cli.config import app
 from postroad.node.settings.config import Config, ConfigError, load_config
-from postroad.node.settings.config_groups import LimitSettings, Listen
+from postroad.node.settings.config_groups import LimitSettings
 from postroad.node.settings.config_schema import config_schema, settings_table
 from postroad.node.settings.keyring import Keyring, keyring_files, load_keyring, load_tls, tls_files
 from postroad.security.keys import BareKey, KeyPair
@@ -142,22 +142,6 @@ def test_an_api_on_all_addresses_is_found_on_this_machine(file: Path) -> None:
     assert loaded(file, text + "public_url: https://b.example/\n").api_url == "https://b.example"
 
 
-@pytest.mark.parametrize(
-    ("address", "alone"),
-    [
-        ("127.0.0.1:1", True),
-        ("127.8.8.8:1", True),
-        ("[::1]:1", True),
-        ("localhost:1", True),
-        ("0.0.0.0:1", False),
-        ("[::]:1", False),
-        ("msh.example:1", False),
-    ],
-)
-def test_a_loopback_address_lets_nobody_else_in(address: str, alone: bool) -> None:
-    assert Listen(address=address).loopback is alone
-
-
 def test_every_limit_of_the_readers_can_be_set(file: Path) -> None:
     own = ["out_of_order"]
     assert list(LimitSettings.model_fields) == [*(one.name for one in fields(Limits)), *own]
@@ -243,7 +227,6 @@ def test_everything_is_told_at_once_and_in_order(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("node: b\nparty: buyer\n", "2: party[0]: 'buyer' has no type and is not a URI"),
         (
             "node: b\nparty: [{id: a, type: t}, {id: b, type: t}]\n",
             "2: party[1]: 'b' has the same type as another id",
@@ -258,11 +241,6 @@ def test_everything_is_told_at_once_and_in_order(file: Path) -> None:
             "5: listen[1].address: another door listens on 127.0.0.1:80 too",
         ),
         (MINIMAL + "listen: {path: /api/v1}\n", "/api/v1 belongs to the REST interface"),
-        (
-            MINIMAL + "listen:\n  - address: 0.0.0.0:80\n",
-            "4: listen[0]: anyone who reaches 0.0.0.0:80 could use the REST interface "
-            "(add api.token_file",
-        ),
         (
             MINIMAL + "listen: {tls: {certificate: a, client_certificates: optional}}\n",
             "nothing says who issues the certificates of clients (add client_authorities)",
@@ -291,6 +269,13 @@ def test_settings_that_contradict_each_other_are_told(file: Path, text: str, sai
 )
 def test_what_only_looks_like_a_contradiction_is_taken(file: Path, text: str) -> None:
     assert loaded(file, MINIMAL + text)
+
+
+def test_a_party_that_has_no_type_and_is_not_a_uri_is_a_warning(file: Path) -> None:
+    config = loaded(file, "node: b\nparty: buyer\n")
+    [warning] = config.warnings
+    assert warning.startswith("party[0]: 'buyer' has no type and is not a URI (give it a type, ")
+    assert loaded(file, MINIMAL).warnings == ()
 
 
 def test_a_bomb_of_aliases_is_refused(file: Path) -> None:
@@ -349,7 +334,44 @@ def test_the_keyring_has_all_that_is_named(file: Path, keys: Path) -> None:
 
 
 def test_without_keys_the_keyring_is_empty(file: Path) -> None:
-    assert load_keyring(loaded(file, MINIMAL)) == Keyring()
+    assert load_keyring(loaded(file, MINIMAL + "listen: {serve: msh}\n")) == Keyring()
+
+
+@pytest.mark.parametrize(
+    "more", ["", "listen: {address: '0.0.0.0:80'}\n", "api: {token_file: t}\n"]
+)
+def test_the_rest_interface_is_served_with_a_token_or_not_at_all(file: Path, more: str) -> None:
+    """On this machine neither: whoever makes any server there post somewhere could use it."""
+    config = loaded(file, MINIMAL + more)
+    with pytest.raises(ConfigError) as refused:
+        load_keyring(config)
+    said = str(refused.value)
+    assert "api.token_file: the REST interface needs a token, and " in said
+    assert f"openssl rand -hex 32 > {config.token_file}; or write serve: [msh] in listen" in said
+    token = file.parent / ("t" if "token_file" in more else "keys/api.token")
+    private(token, b"0123456789abcdef0123456789abcdef\n")
+    assert load_keyring(config).api_token == "0123456789abcdef0123456789abcdef"
+    private(token, b" \n")
+    with pytest.raises(ConfigError, match="is empty"):
+        load_keyring(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "deny: 10.0.0.1/8",
+            "deny[0]: '10.0.0.1/8' is not a network. Write it such as 10.1.0.0/16",
+        ),
+        ("callback_networks: [everywhere]", "callback_networks[0]: 'everywhere' is not a network."),
+        ("callback_hosts: '*'", "callback_hosts[0]: '*' is no wildcard"),
+        ("allow: 127.0.0.1", "allow: unknown key `allow`"),
+    ],
+)
+def test_an_egress_policy_that_means_nothing_is_refused(file: Path, given: str, said: str) -> None:
+    [problem] = told(file, MINIMAL + f"security: {{egress: {{{given}}}}}\n")
+    assert problem.startswith("postroad.yaml:3: security.egress.")
+    assert said in problem
 
 
 def test_the_signing_key_opens_where_no_other_is_named(file: Path, keys: Path) -> None:

@@ -142,19 +142,39 @@ async def test_several_errors_are_one_report(world: World) -> None:
     assert outcome.said.attribute("ErrorList", "highestSeverity") == "Error"
 
 
-@pytest.mark.req("MS098-10.3.1.2-03", "RM000-1.3.1.2-01")
-@pytest.mark.parametrize(
-    ("what", "other"),
-    [
-        ("payload", pack(order(inside=RELIABLY), (CID, b"<order>gold</order>"))),
-        ("header", packed(order(inside=RELIABLY, conversation="c2"))),
-    ],
-)
+OTHERS: Final = [
+    ("payload", pack(order(inside=RELIABLY), (CID, b"<order>gold</order>"))),
+    ("header", packed(order(inside=RELIABLY, conversation="c2"))),
+]
+
+
+@pytest.mark.parametrize(("what", "other"), OTHERS)
+@pytest.mark.req("MS098-10.3.1.2-03", "MS098-10.3.1.2-08", "RM000-1.3.1.2-01")
 @played
-async def test_something_else_under_a_known_message_id_is_inconsistent(
+async def test_other_contents_under_a_known_message_id_get_the_first_acknowledgment(
     world: World, what: str, other: Packed
 ) -> None:
     world.speak(**reliable_terms())
+    seller = await listening(world)
+    first = await hand(world, seller, order(inside=RELIABLY))
+    again = await hand(world, seller, other)
+    assert again.said.service[1] == "Acknowledgment"
+    assert again.said.data("MessageId") == first.said.data("MessageId")
+    events = await seller.events(M)
+    assert [one.event for one in events].count("delivered") == 1
+    [told] = [one.detail or "" for one in events if one.event == "duplicate"]
+    assert told.startswith("its contents differ from those of the first message: ")
+
+
+@pytest.mark.parametrize(("what", "other"), OTHERS)
+@played
+async def test_something_else_under_a_known_message_id_is_inconsistent_where_contents_are_compared(
+    world: World, what: str, other: Packed
+) -> None:
+    world.speak(**reliable_terms())
+    for pmode in world._pmodes[SELLER]:
+        aware = pmode["legs"][0].setdefault("reception_awareness", {})
+        aware["duplicate_detection"] = {"compare": "contents"}
     seller = await listening(world)
     assert (await hand(world, seller, order(inside=RELIABLY))).delivered == [M]
     outcome = await hand(world, seller, other)

@@ -174,24 +174,35 @@ async def test_a_copy_does_not_take_the_answer_from_the_request_that_waits_for_i
     assert any(b"yes@seller.example" in one for one in done)
 
 
-@pytest.mark.parametrize(("hosts", "called"), [(["*.example"], 1), (["carrier.example"], 0)])
+@pytest.mark.parametrize(
+    ("hosts", "called"),
+    [([], []), (["*.carrier.example"], []), (["*.example"], ["victim"])],
+)
 @played
-async def test_whom_the_unsigned_trace_has_us_call_is_bounded_by_the_configuration(
-    world: World, hosts: list[str], called: int
+async def test_whom_the_unsigned_trace_has_us_call_is_bounded_by_agreement_and_configuration(
+    world: World, hosts: list[str], called: list[str]
 ) -> None:
     """A TraceHeader is outside of the signature: whoever has a message can send another one."""
-    world.configure(BUYER, http={"call_back": hosts})
+    world.configure(BUYER, security={"egress": {"callback_hosts": hosts}})
     world.speak("news", frm=CARRIER, to=BUYER, at=(BUYER,), security=BY_BUYER, **RELIABLE)
     world.speak(signed=True, at=(BUYER,), **RELIABLE)
-    world.wire.usual["victim"] = status(204)
+    for name in ("victim", CARRIER):
+        world.wire.usual[name] = status(204)
     buyer = await start(world, BUYER)
     named = {"frm": party(CARRIER), "to": party(BUYER)}
     letter = envelope(header(action="news", inside=RELIABLY, **named), trace(address(CARRIER)))
     signed = by_key_of_the_buyer(buyer, "news", letter)
     changed = signed.replace(address(CARRIER).encode(), address("victim").encode())
-    await buyer.receive(XML, changed, EBXML)
+    response = await buyer.receive(XML, changed, EBXML)
     await world.wait(2)
-    assert len(world.wire.to("victim")) == called
+    assert [name for name in ("victim", CARRIER) if world.wire.to(name)] == called
+    assert await buyer.inbox() == [M]
+    told = [one.detail for one in await buyer.journal("error_raised")]
+    assert len(told) == (not called)
+    if not called:
+        # Nobody knows another address: who sent it gets the answer in the response.
+        assert b"Acknowledgment" in response.body
+        assert "security.egress.callback_hosts" in (told[0] or "")
 
 
 @played

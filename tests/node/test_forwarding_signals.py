@@ -7,6 +7,7 @@ import pytest
 from postroad.agreement.pmode import Authorization
 from postroad.msh.pulling import relayed_pull_request
 from postroad.node.settings.routes import load_routing
+from postroad.security.egress import Purpose
 from postroad.store.records import State
 from postroad.wire.ebms3 import (
     CollaborationInfo,
@@ -22,7 +23,7 @@ from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.multihop import RoutingInput, RoutingUserMessage, write_routing_input
 from postroad.wire.names import DEFAULT_MPC, I_CLOUD, ONE_WAY, WSA, WSRM, WSSE, WST
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
-from postroad.wire.wsa import Addressing, write_addressing
+from postroad.wire.wsa import Addressing, EndpointReference, write_addressing
 from tests.node.hubs import FAR, NEAR, hub, rule
 from tests.node.reliable import (
     BEGIN,
@@ -200,6 +201,40 @@ def test_errors_go_to_hosts_of_rules_and_to_those_that_are_named(tmp_path: Path)
     assert rules.may_be_told("http://errors.example/")
     assert not rules.may_be_told("http://internal.example/")
     assert not rules.may_be_told("http://far.example.evil.example/")
+    assert not rules.may_be_told("no address")
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        (address(FAR), [(FAR, Purpose.PARTNER)]),
+        ("http://far.example:9200/_bulk", [(FAR, Purpose.CALLBACK)]),
+        ("http://errors.example/", [("errors", Purpose.CALLBACK)]),
+        # It is not used; the error goes by the rules instead.
+        ("http://victim.example/", [(FAR, Purpose.PARTNER)]),
+    ],
+)
+@played
+async def test_an_address_in_fault_to_is_judged_as_what_a_message_names(
+    world: World, named: str, told: list[tuple[str, Purpose]]
+) -> None:
+    """Unless a rule has that very address, the egress policy lets it be a public one only."""
+    hub(
+        world,
+        NEAR,
+        rule("over", SELLER, action="a.receipt"),
+        rule("far", FAR),
+        reachable="errors.example",
+    )
+    near = await world.start(NEAR)
+    world.wire.usual |= {SELLER: refused, FAR: _taken, "errors": _taken, "victim": _taken}
+    headers = Addressing(to=I_CLOUD, action=ONE_WAY, fault_to=EndpointReference(named))
+    blocks = [*write_addressing(headers, V), routing_input("nobody", "a.receipt")]
+    body = write_body(V, OTHERS["TerminateSequence"])
+    assert (await near.receive(SOAP, write_envelope(V, blocks, body))).status == 202
+    await world.wait(120)
+    posted = [one for one in world.wire.posted if one.receiver != SELLER]
+    assert [(one.receiver, one.purpose) for one in posted] == told
 
 
 @pytest.mark.req("P2-2.5.1-04")

@@ -5,6 +5,7 @@ import re
 import shlex
 import ssl
 from contextlib import chdir
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan(folder: Path, *, tls: bool = False, client_certificates: bool = False) -> Plan:
     first = Station("buyer", folder / "buyer", 8080)
     second = Station("seller", folder / "seller", 8081)
-    return Plan(first, second, tls, client_certificates)
+    return Plan(first, second, tls, client_certificates, unsigned=True)
 
 
 def pmodes(folder: Path) -> dict[str, PMode]:
@@ -131,6 +132,16 @@ def test_the_order_is_signed_encrypted_compressed_and_receipted(both: Path) -> N
     assert leg.security.send_receipt.non_repudiation
     assert leg.security.send_receipt.reply_pattern == "response"
     assert leg.payload_service.compression_type == "application/gzip"
+
+
+@pytest.mark.parametrize("profile", [None, Profile.EBHANDLER, Profile.LIGHT])
+def test_no_sample_is_unsigned_unless_that_is_asked_for(
+    tmp_path: Path, profile: Profile | None
+) -> None:
+    whole = plan(tmp_path)
+    asked = replace(whole, profile=profile)
+    assert not all(sample.signed for sample, _, _ in asked.samples)
+    assert all(sample.signed for sample, _, _ in replace(asked, unsigned=False).samples)
 
 
 def test_the_other_samples_leave_out_encryption_and_signature(both: Path) -> None:
@@ -295,7 +306,7 @@ def test_a_party_alone_sends_to_itself(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert {path.name for path in tmp_path.iterdir()} == {"alone"}
         made = pmodes(Path("alone"))
-        assert set(made) == {f"alone-to-alone-{kind}" for kind in KINDS}
+        assert set(made) == {f"alone-to-alone-{kind}" for kind in ("order", "signed")}
         [leg] = made["alone-to-alone-order"].legs
         assert leg.protocol is not None
         assert leg.protocol.address == "http://127.0.0.1:9000/msh"

@@ -214,7 +214,10 @@ async def test_a_joined_message_that_came_before_is_a_copy(world: World, kept_in
     assert first == again
     await bring(seller, large(buyer, b"another" * 1000, group_id="group-3"))
     await world.wait(2)
-    assert errors(world, SOURCE) == ["EBMS:0003"]
+    assert errors(world, SOURCE) == []
+    assert receipts(world, SOURCE) == [first] * 3
+    told = [one.detail for one in await seller.events(SOURCE) if one.event == "duplicate"]
+    assert told == [None, "its contents differ from those of the first message: payloads"]
     assert await payloads(seller) == [DRAWING]
     assert await seller.inbox() == [SOURCE]
     assert await seller.work() == {}

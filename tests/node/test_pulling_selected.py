@@ -72,7 +72,11 @@ async def test_the_message_that_fits_is_pulled(
 async def test_an_agreement_is_selected_with_all_that_it_says(world: World) -> None:
     collect(world)
     for station in (BUYER, SELLER):
-        world._pmodes[station][-1]["agreement"] = {"value": "17", "type": "urn:type"}
+        world._pmodes[station][-1]["agreement"] = {
+            "value": "17",
+            "type": "urn:type",
+            "include_pmode": True,
+        }
     buyer, seller = await world.both()
     await send(buyer, A)
     for other in (AgreementRef("17", "urn:type"), AgreementRef("17", None, ORDERS)):

@@ -1,6 +1,6 @@
 """When a message is for the application, and when its receipt is sent: the two options."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -28,12 +28,14 @@ M: Final = "m@buyer"
 RETRY: Final = {"max_retries": 5, "period": "PT10S"}
 SLOW: Final = {"max_retries": 2, "period": "PT1H"}
 APPLICATION: Final = "application"
+COMPARED: Final[dict[str, Any]] = {"duplicate_detection": {"compare": "contents"}}
+"""Other contents under a known id are refused."""
 in_every_store = pytest.mark.parametrize("kept_in", STORES)
 
 
-async def strict(world: World) -> tuple[Station, Posted]:
+async def strict(world: World, **awareness: Any) -> tuple[Station, Posted]:
     """A seller who holds messages back, and a message that the buyer sent."""
-    world.agree(retry=RETRY, strict_ack=True)
+    world.agree(retry=RETRY, strict_ack=True, **awareness)
     world.configure(
         SELLER, webhook={"url": f"http://{APPLICATION}.example/"}, send={"lease": "PT20S"}
     )
@@ -179,8 +181,24 @@ async def test_a_store_that_fails_just_then_delays_the_delivery_and_does_not_los
 
 
 @played
-async def test_something_else_under_the_id_of_what_is_held_is_refused(world: World) -> None:
+async def test_other_contents_under_the_id_of_what_is_held_get_its_receipt(world: World) -> None:
     seller, posted = await strict(world)
+    answer = await brought(seller, posted)
+    await handed(answer, False)
+    rebuilt = posted.body.replace(b"<order>", b"<ORDER>")
+    again = await seller.receive(posted.content_type, rebuilt)
+    assert again.body == answer.body
+    await handed(again, True)
+    found = await seller.message(M)
+    assert found.state is State.DELIVERED
+    assert b"".join(seller.node.part(found, found.parts[0]).chunks()).startswith(b"<order>")
+
+
+@played
+async def test_something_else_under_the_id_of_what_is_held_is_refused_where_contents_are_compared(
+    world: World,
+) -> None:
+    seller, posted = await strict(world, **COMPARED)
     answer = await brought(seller, posted)
     await handed(answer, False)
     before = await seller.message(M)
@@ -214,8 +232,10 @@ async def test_sender_and_receiver_agree_although_the_first_receipt_was_not_hand
 # After delivery
 
 
-async def patient(world: World, retry: dict[str, object] = SLOW) -> tuple[Station, Station]:
-    world.agree(receipt="callback", retry=retry, ack_after_delivery=True)
+async def patient(
+    world: World, retry: dict[str, object] = SLOW, **awareness: Any
+) -> tuple[Station, Station]:
+    world.agree(receipt="callback", retry=retry, ack_after_delivery=True, **awareness)
     buyer, seller = await world.both()
     await buyer.send(M)
     await world.wait(5)
@@ -309,7 +329,7 @@ async def test_an_application_that_takes_too_long_leaves_the_sender_in_doubt_unt
 async def test_something_else_under_the_id_of_what_is_not_answered_yet_is_refused(
     world: World,
 ) -> None:
-    _, seller = await patient(world)
+    _, seller = await patient(world, **COMPARED)
     posted = world.wire.to(SELLER, M)[0]
     before = await seller.message(M)
     await seller.receive(posted.content_type, posted.body.replace(b"<order>", b"<forge>"))
@@ -317,3 +337,19 @@ async def test_something_else_under_the_id_of_what_is_not_answered_yet_is_refuse
     assert (await seller.story(M)).count("duplicate") == 0
     [told] = [one for one in await seller.events(M) if one.event == "error_raised"]
     assert told.error_code == "EBMS:0003"
+
+
+@played
+async def test_other_contents_under_the_id_of_what_is_not_answered_yet_wait_for_its_receipt(
+    world: World,
+) -> None:
+    buyer, seller = await patient(world)
+    posted = world.wire.to(SELLER, M)[0]
+    before = await seller.message(M)
+    await seller.receive(posted.content_type, posted.body.replace(b"<order>", b"<ORDER>"))
+    assert await seller.message(M) == before
+    assert world.wire.to(BUYER) == []
+    await seller.node.acknowledge(M)
+    await world.wait(1)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert (await seller.story(M)).count("duplicate") == 1

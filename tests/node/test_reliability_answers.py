@@ -1,11 +1,16 @@
 """What comes back, on the response or by a call: what it makes of a message that is retried."""
 
+import re
 from typing import Any, Final
 
 import pytest
 
 from postroad.store.interface import StoreError, StoreFull
 from postroad.store.records import State
+from postroad.transport.http_outgoing import Reply
+from postroad.wire.names import EB3, RECEIPT_COPY
+from postroad.wire.soap import read_envelope
+from postroad.wire.xml import parse
 from tests.node.reliable import (
     BEGIN,
     BUYER,
@@ -13,9 +18,11 @@ from tests.node.reliable import (
     SOAP,
     Answering,
     Held,
+    Posted,
     World,
     ebms_error,
     failing,
+    passed,
     played,
     refused,
     status,
@@ -41,6 +48,7 @@ FAULT: Final = (
         (status(500), [0, 5, 15, 25], State.IN_DOUBT),
         (status(503), [0, 5, 15, 25], State.IN_DOUBT),
         (told(500, "EBMS:0004", M), [0, 5, 15, 25], State.IN_DOUBT),
+        (told(500, "EBMS:0103", M), [0], State.FAILED),
         (status(500, FAULT.format("Receiver").encode()), [0, 5, 15, 25], State.IN_DOUBT),
         (status(400, FAULT.format("Sender").encode()), [0], State.FAILED),
         (status(404), [0], State.FAILED),
@@ -55,6 +63,7 @@ FAULT: Final = (
         "429",
         "500",
         "503",
+        "500 error that says nothing",
         "500 error",
         "receiver's fault",
         "sender's fault",
@@ -219,3 +228,102 @@ async def test_an_error_that_calls_back_and_says_not_now_leaves_the_retries_to_c
     assert world.wire.times(M) == [0, 5]
     assert await buyer.state(M) is State.ACKNOWLEDGED
     assert await seller.inbox() == [M]
+
+
+# Receipts for unsigned messages: the forms that products write
+
+COPY: Final = re.compile(rb"<copy:UserMessage xmlns:copy=\"[^\"]*\"(.*)</copy:UserMessage>")
+
+COPIED: Final = rb"<eb:UserMessage\1</eb:UserMessage>"
+
+
+def _rewritten(form: bytes) -> Answering:
+    """A receiver that writes the copy of the user message into its receipt in another form."""
+
+    async def answer(world: World, posted: Posted) -> Reply:
+        reply = await passed(world, posted)
+        body, count = COPY.subn(form, reply.body)
+        assert count == 1, reply.body
+        return Reply(reply.status, reply.content_type, reply.headers, body)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("form", "taken"),
+    [
+        (COPIED, True),
+        (
+            rb'<Original xmlns="urn:x:wrapper"><eb:UserMessage\1</eb:UserMessage></Original>'
+            rb'<marker xmlns="urn:x:info" version="1"></marker>',
+            True,
+        ),
+        (rb'<x:Copy xmlns:x="urn:x"\1</x:Copy>', True),
+        (rb'<x:Copy xmlns:x="urn:x"><x:a/><eb:UserMessage\1</eb:UserMessage></x:Copy>', True),
+        (
+            rb'<x:Two xmlns:x="urn:x">' + 2 * rb"<eb:UserMessage\1</eb:UserMessage>" + rb"</x:Two>",
+            False,
+        ),
+        (rb'<marker xmlns="urn:x:info"></marker>', False),
+    ],
+    ids=["Holodeck, Domibus, AS4.NET", "phase4", "renamed", "with more", "two copies", "no copy"],
+)
+@played
+async def test_the_copy_of_an_unsigned_message_is_read_in_every_form(
+    world: World, form: bytes, taken: bool
+) -> None:
+    world.agree()
+    world.wire.usual[SELLER] = _rewritten(form)
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(5)
+    assert (await buyer.state(M) is State.ACKNOWLEDGED) is taken
+    raised = [one for one in await buyer.events(M) if one.event == "error_raised"]
+    assert [one.error_code for one in raised] == ([] if taken else ["EBMS:0302"])
+
+
+@played
+async def test_a_wrapped_copy_of_another_message_proves_nothing(world: World) -> None:
+    world.agree()
+
+    async def other(world: World, posted: Posted) -> Reply:
+        reply = await passed(world, posted)
+        body = reply.body.replace(b"<eb:Action>orders<", b"<eb:Action>invoices<")
+        assert body != reply.body
+        return Reply(reply.status, reply.content_type, reply.headers, body)
+
+    world.wire.usual[SELLER] = other
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(5)
+    assert await buyer.state(M) is not State.ACKNOWLEDGED
+    [raised] = [one for one in await buyer.events(M) if one.event == "error_raised"]
+    assert raised.detail == "receipt not believed: Action was orders, found invoices"
+
+
+@pytest.mark.parametrize("element", ["extension", "core"])
+@played
+async def test_the_pmode_says_in_which_element_the_copy_stands(world: World, element: str) -> None:
+    """By default in one of another namespace: the schema of Core allows no other."""
+    world.agree()
+    for name in (BUYER, SELLER):
+        [leg] = world._pmodes[name][0]["legs"]
+        if element == "core":
+            leg["security"]["send_receipt"]["copy_element"] = element
+    replies = []
+
+    async def recorded(world: World, posted: Posted) -> Reply:
+        replies.append(await passed(world, posted))
+        return replies[-1]
+
+    world.wire.usual[SELLER] = recorded
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(5)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    envelope = read_envelope(parse(replies[0].body))
+    [receipt] = envelope.root.iter(f"{{{EB3}}}Receipt")
+    [copy] = receipt
+    wanted = EB3 if element == "core" else RECEIPT_COPY
+    assert copy.tag == f"{{{wanted}}}UserMessage"
+    assert copy[0].tag == f"{{{EB3}}}MessageInfo"

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -28,6 +28,8 @@ from tests.node.reliable import (
 
 M: Final = "m@buyer"
 RETRY: Final = {"max_retries": 5, "period": "PT10S"}
+COMPARED: Final[dict[str, Any]] = {"duplicate_detection": {"compare": "contents"}}
+"""Other contents under a known id are refused."""
 in_every_store = pytest.mark.parametrize("kept_in", STORES)
 
 
@@ -146,7 +148,118 @@ async def test_what_was_refused_before_is_no_copy_when_it_comes_again(world: Wor
     assert b"Receipt>" in (await brought(seller, posted)).body
 
 
-# Something else under a known id
+# Other contents under a known id
+
+
+@pytest.mark.parametrize("consumed", [False, True], ids=["in the inbox", "consumed"])
+@in_every_store
+@played
+async def test_a_message_that_its_sender_built_anew_gets_the_first_receipt(
+    world: World, kept_in: str, consumed: bool
+) -> None:
+    """AS4 knows duplicates by MessageId (3.2): some products write each attempt anew."""
+    world.kept_in = kept_in
+    world.agree(signed=True, retry=RETRY)
+    world.configure(SELLER, webhook={"url": "http://application.example/"})
+    world.wire.usual["application"] = status(204)
+    _, seller = await world.both()
+    first = await brought(seller, await captured(world))
+    if consumed:
+        await seller.node.acknowledge(M)
+    await world.wait(1)
+    before = await seller.message(M)
+    with world.elsewhere():
+        builder = await world.start(BUYER)
+    await builder.send(M, payload=b"<order>more paper</order>", conversation="another")
+    await world.wait(0.1)
+    rebuilt = world.wire.to(SELLER, M)[-1]
+    assert b"another" in rebuilt.body
+    again = await brought(seller, rebuilt)
+    assert (again.status, again.content_type, again.body) == (
+        first.status,
+        first.content_type,
+        first.body,
+    )
+    await world.wait(10)
+    assert await seller.message(M) == before
+    assert b"".join(seller.node.part(before, before.parts[0]).chunks()) == b"<order/>"
+    assert [one.told["event"] for one in world.wire.to("application")] == ["received"]
+    events = await seller.events(M)
+    assert [one.event for one in events].count("delivered") == 1
+    assert (events[-1].event, events[-1].detail) == (
+        "duplicate",
+        "its contents differ from those of the first message: ConversationId, payloads",
+    )
+    assert events[-1].conversation_id == before.conversation_id
+    await builder.stop()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "differs"),
+    [
+        (b"urn:example:sender", b"urn:example:other", None),
+        (b"<eb:ConversationId>", b"<eb:ConversationId>x", "ConversationId"),
+        (b"<order/>", b"<forged/>", "payloads"),
+        (b"<eb:Timestamp>2024", b"<eb:Timestamp>2023", "nothing"),
+    ],
+    ids=["role", "conversation", "payload", "timestamp"],
+)
+@played
+async def test_the_journal_says_in_what_a_duplicate_differs(
+    world: World, old: bytes, new: bytes, differs: str | None
+) -> None:
+    world.agree(retry=RETRY)
+    world.configure(SELLER, retention={"messages": "P800D"})
+    _, seller = await world.both()
+    posted = await captured(world)
+    first = await brought(seller, posted)
+    body = posted.body.replace(old, new)
+    assert body != posted.body
+    answer = await seller.receive(posted.content_type, body)
+    last = (await seller.events(M))[-1]
+    if differs is None:
+        # The P-Mode names the role: it is a message of no P-Mode.
+        assert b"EBMS:0010" in answer.body
+        assert last.event == "error_raised"
+        return
+    assert answer.body == first.body
+    said = f"its contents differ from those of the first message: {differs}"
+    expected = None if differs == "nothing" else said
+    assert (last.event, last.detail) == ("duplicate", expected)
+
+
+@played
+async def test_the_message_of_another_pmode_under_a_known_id_is_no_duplicate(world: World) -> None:
+    """Another P-Mode may ask for less, and its receipt may go elsewhere."""
+    world.agree(signed=True, retry=RETRY)
+    world.agree("invoices", retry=RETRY)
+    _, seller = await world.both()
+    first = await brought(seller, await captured(world))
+    with world.elsewhere():
+        builder = await world.start(BUYER)
+    await builder.send(M, "invoices")
+    await world.wait(0.1)
+    answer = await brought(seller, world.wire.to(SELLER, M)[-1])
+    assert b"EBMS:0003" in answer.body
+    assert answer.body != first.body
+    assert (await seller.story(M)).count("duplicate") == 0
+    await builder.stop()
+
+
+@played
+async def test_other_contents_that_the_partner_did_not_sign_get_no_receipt(world: World) -> None:
+    world.agree(signed=True, retry=RETRY)
+    _, seller = await world.both()
+    posted = await captured(world)
+    await brought(seller, posted)
+    forged = posted.body.replace(b"<order/>", b"<forge/>")
+    answer = await seller.receive(posted.content_type, forged)
+    assert b"EBMS:0101" in answer.body
+    assert b"Receipt>" not in answer.body
+    assert (await seller.story(M)).count("duplicate") == 0
+
+
+# Other contents where contents are compared
 
 
 @pytest.mark.parametrize("consumed", [False, True], ids=["in the inbox", "consumed"])
@@ -156,7 +269,7 @@ async def test_something_else_under_a_known_id_is_refused_and_the_first_is_untou
     world: World, kept_in: str, consumed: bool
 ) -> None:
     world.kept_in = kept_in
-    world.agree(retry=RETRY)
+    world.agree(retry=RETRY, **COMPARED)
     world.configure(SELLER, webhook={"url": "http://application.example/"})
     world.wire.usual["application"] = status(204)
     _, seller = await world.both()
@@ -198,7 +311,7 @@ async def test_something_else_under_a_known_id_is_refused_and_the_first_is_untou
 async def test_what_says_something_else_in_its_header_is_no_copy(
     world: World, old: bytes, new: bytes
 ) -> None:
-    world.agree(retry=RETRY)
+    world.agree(retry=RETRY, **COMPARED)
     _, seller = await world.both()
     posted = await captured(world)
     await brought(seller, posted)
@@ -212,7 +325,7 @@ async def test_the_sender_of_something_else_under_a_known_id_is_told_the_truth(
     world: World,
 ) -> None:
     """The seller has another message of that id: what this buyer sent did not arrive."""
-    world.agree(retry=RETRY)
+    world.agree(retry=RETRY, **COMPARED)
     _, seller = await world.both()
     await brought(seller, await captured(world))
     world.wire.usual.clear()

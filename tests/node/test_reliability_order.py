@@ -178,7 +178,7 @@ async def test_when_it_is_sent_again_it_goes_before_those_behind_it(
 
 @played
 async def test_when_its_receipt_comes_late_the_next_goes(world: World) -> None:
-    buyer, seller = await in_doubt(world)
+    buyer, seller = await in_doubt(world, signed=True)
     posted = world.wire.to(SELLER, "1@buyer")[0]
     answer = await seller.receive(posted.content_type, posted.body)
     await buyer.receive(answer.content_type, answer.body)

@@ -107,7 +107,7 @@ async def test_a_message_that_arrives_is_told_by_a_call_and_needs_no_notice(worl
 async def test_what_was_in_doubt_and_is_settled_later_is_told_twice_in_that_order(
     world: World,
 ) -> None:
-    buyer = await troubled(world, lost)
+    buyer = await troubled(world, lost, signed=True)
     await world.until(30)
     posted = world.wire.to(SELLER, M)[0]
     answer = await world.stations[SELLER].receive(posted.content_type, posted.body)

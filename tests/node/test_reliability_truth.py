@@ -75,7 +75,7 @@ async def test_a_refusal_of_one_copy_says_nothing_about_one_that_is_unanswered(
 @pytest.mark.parametrize("trouble", [lost, refused], ids=["in doubt", "failed"])
 @played
 async def test_a_receipt_after_it_was_given_up_settles_it(world: World, trouble: Answering) -> None:
-    world.agree(retry=ONE_RETRY)
+    world.agree(signed=True, retry=ONE_RETRY)
     world.wire.usual[SELLER] = trouble
     buyer, seller = await world.both()
     await buyer.send(M)
@@ -97,7 +97,7 @@ async def test_a_receipt_after_it_was_given_up_settles_it(world: World, trouble:
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
 @played
 async def test_a_receipt_may_come_twice(world: World, late: bool) -> None:
-    world.agree(retry=ONE_RETRY)
+    world.agree(signed=True, retry=ONE_RETRY)
     world.wire.will(*([lost, lost] if late else []))
     buyer, seller = await world.both()
     await buyer.send(M)
@@ -368,7 +368,8 @@ async def brought_to(world: World, state: State) -> Station:
         terms = {"retry": ONE_RETRY | {"max_retries": 9, "time_to_live": "PT12S"}}
     elif state is State.SUSPENDED:
         terms = {"retry": ONE_RETRY | {"then": "suspend"}}
-    world.agree(ORDERS, **terms)
+    # A signed receipt is believed however it comes.
+    world.agree(ORDERS, signed=True, **terms)
     if state is not State.ACKNOWLEDGED:
         world.wire.usual[SELLER] = trouble
     buyer, _ = await world.both()

@@ -422,7 +422,10 @@ def test_an_operator_is_told_what_is_not_in_force_and_what_expired(
     tmp_path: Path, pmodes: Path
 ) -> None:
     config = tmp_path / "postroad.yaml"
-    config.write_text(f"node: a\nparty: urn:a:b\nkeys: {{signing: k.p12}}\npmodes: {pmodes}\n")
+    config.write_text(
+        "node: a\nparty: urn:a:b\nlisten: {serve: msh}\n"
+        f"keys: {{signing: k.p12}}\npmodes: {pmodes}\n"
+    )
     pair = pki.issue(CA, "signer")
     (tmp_path / "k.p12").write_bytes(pki.p12(pair))
     in_force = InForce(load_config(config), DEFAULT)

@@ -1,6 +1,7 @@
 """Endpoints behind hubs: what their messages are routed by, and how signals find their way back."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
@@ -10,10 +11,17 @@ from postroad.agreement.reply_patterns import signal_channels
 from postroad.agreement.units import derive_units
 from postroad.agreement.writing import pmode_data
 from postroad.store.records import State
-from postroad.wire.multihop import find_routing_input, read_routing_input
+from postroad.transport.http_outgoing import Reply
+from postroad.wire.multihop import (
+    RoutingInput,
+    find_routing_input,
+    read_routing_input,
+    routing_user_message,
+    write_routing_input,
+)
 from postroad.wire.names import EB3, EBINT, I_CLOUD, NEXT_MSH, WSA
-from postroad.wire.soap import read_envelope
-from postroad.wire.wsa import read_addressing
+from postroad.wire.soap import SoapVersion, read_envelope
+from postroad.wire.wsa import Addressing, EndpointReference, read_addressing, write_addressing
 from postroad.wire.xml import parse
 from tests.node.asking import PRICES, Q, R, ask, reply
 from tests.node.collecting import MPC, USER, collect
@@ -23,15 +31,18 @@ from tests.node.reliable import (
     CARRIER,
     LARGE,
     SELLER,
+    Answering,
     Posted,
     Station,
     World,
     address,
     lost,
     party,
+    passed,
     played,
     status,
 )
+from tests.unit.splits import MESSAGE
 
 M = "m@buyer"
 
@@ -521,3 +532,57 @@ async def test_a_reply_that_is_the_response_at_the_last_hop_waits_at_the_first(
     assert world.wire.to(SELLER, R) == world.wire.to(BUYER) == []
     await buyer.process.ask(buyer.node.pull(f"{PRICES}.init"))
     assert await buyer.inbox() == [R]
+
+
+# Routing headers that the receiver did not sign
+
+
+ROUTED: Final = Addressing(to=I_CLOUD, to_role=NEXT_MSH, action=f"{EB3}oneWay.receipt")
+
+
+def unsigned(headers: Addressing) -> Answering:
+    """A receiver that adds routing headers to its signal after signing it, as AS4.NET does."""
+
+    async def answer(world: World, posted: Posted) -> Reply:
+        reply = await passed(world, posted)
+        version, opening = SoapVersion.SOAP_12, b"<S12:Header>"
+        routing = RoutingInput(routing_user_message(MESSAGE))
+        blocks = [*write_addressing(headers, version), write_routing_input(routing, version)]
+        assert reply.body.count(opening) == 1
+        body = reply.body.replace(opening, opening + "".join(blocks).encode())
+        return Reply(reply.status, reply.content_type, reply.headers, body)
+
+    return answer
+
+
+@pytest.mark.req("P2-2.4.5-02")
+@pytest.mark.parametrize(
+    ("allowed", "headers", "refused"),
+    [
+        (True, ROUTED, None),
+        (False, ROUTED, "To"),
+        (True, replace(ROUTED, reply_to=EndpointReference("http://thief.example/")), "ReplyTo"),
+    ],
+    ids=["allowed", "not allowed", "where to answer is never allowed"],
+)
+@played
+async def test_unsigned_routing_headers_of_a_signal_are_accepted_where_the_pmode_says_so(
+    world: World, allowed: bool, headers: Addressing, refused: str | None
+) -> None:
+    world.agree(signed=True)
+    [leg] = world._pmodes[BUYER][0]["legs"]
+    leg["security"]["send_receipt"]["allow_unsigned_routing"] = allowed
+    world.wire.usual[SELLER] = unsigned(headers)
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.wait(5)
+    events = {one.event: one for one in await buyer.events(M)}
+    if refused is None:
+        assert await buyer.state(M) is State.ACKNOWLEDGED
+        said = "its signature does not cover To, Action, RoutingInput; the P-Mode accepts that"
+        assert events["receipt_received"].detail == said
+    else:
+        assert await buyer.state(M) is not State.ACKNOWLEDGED
+        said = f"receipt not believed: the signature does not cover {refused}"
+        raised = events["error_raised"]
+        assert (raised.error_code, raised.detail) == ("EBMS:0103", said)

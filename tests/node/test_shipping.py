@@ -42,7 +42,9 @@ def folder(tmp_path: Path) -> Path:
     settings = "journal: {ship_to: journal, segment_age: PT1H}"
     (tmp_path / "pmodes").mkdir()
     (tmp_path / "pmodes" / "orders.yaml").write_text(PMODE)
-    (tmp_path / "postroad.yaml").write_text(f"node: station\nparty: urn:x:us\n{settings}\n")
+    (tmp_path / "postroad.yaml").write_text(
+        f"node: station\nparty: urn:x:us\nlisten: {{serve: msh}}\n{settings}\n"
+    )
     return tmp_path
 
 
@@ -130,7 +132,7 @@ def test_only_the_process_that_leads_ships(folder: Path) -> None:
 
 
 def test_without_the_setting_nothing_is_shipped(folder: Path) -> None:
-    (folder / "postroad.yaml").write_text("node: station\nparty: urn:x:us\n")
+    (folder / "postroad.yaml").write_text("node: station\nparty: urn:x:us\nlisten: {serve: msh}\n")
 
     async def story() -> None:
         async with running(folder):
@@ -199,7 +201,7 @@ def test_without_the_libraries_a_node_that_should_ship_does_not_start_and_says_w
     with pytest.raises(ConfigError) as told:
         serve(folder / "postroad.yaml")
     assert str(told.value).count("\n") == 0
-    assert "postroad.yaml:3: journal.ship_to:" in str(told.value)
+    assert "postroad.yaml:4: journal.ship_to:" in str(told.value)
     assert "pip install 'postroad[lake]'" in str(told.value)
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from postroad.msh.wsrm import write_message
 from postroad.node.base.requests import Response
+from postroad.node.steps.wsrm_states import MOST_UNUSED, destination_of
+from postroad.store.interface import Reader
 from postroad.store.records import State
 from postroad.wire.soap import SoapVersion, read_envelope
 from postroad.wire.wsa import ANONYMOUS, EndpointReference
@@ -19,6 +21,7 @@ from postroad.wire.wsrm import (
     TerminateSequence,
 )
 from postroad.wire.wsrm_faults import Code, RmFault, read_rm_fault
+from postroad.wire.wsrm_reader import read_lifecycle
 from postroad.wire.xml import parse
 from tests.node.reliable import (
     BEGIN,
@@ -257,3 +260,29 @@ async def test_what_waits_is_freed_by_an_operator(world: World) -> None:
     await world.wait(6)
     assert await seller.inbox() == [N, M]
     assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@played
+async def test_sequences_that_nobody_uses_are_bounded(world: World) -> None:
+    """Where nothing is signed anybody can ask for them; one that is in use stays."""
+    agree(world)
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await world.wait(1)
+    made = [created_by(await tell(seller, CreateSequence(BACK))) for _ in range(MOST_UNUSED + 20)]
+    store = seller.node.context.store
+
+    def known(reader: Reader) -> list[bool]:
+        return [destination_of(reader, one, BEGIN) is not None for one in made]
+
+    assert await store.look(known) == [False] * 20 + [True] * MOST_UNUSED
+    await buyer.send(N)
+    await world.wait(1)
+    assert await seller.inbox() == [M, N]
+    assert kinds(world).count("CreateSequence") == 1
+
+
+def created_by(response: Response) -> str:
+    body, _ = read_lifecycle(read_envelope(parse(response.body)))
+    assert isinstance(body, CreateSequenceResponse)
+    return body.identifier

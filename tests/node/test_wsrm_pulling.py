@@ -272,3 +272,18 @@ async def test_from_end_to_end_messages_are_pulled_reliably_through_a_hub(
     assert await seller.inbox() == M[:2]
     assert [await buyer.state(one) for one in M[:2]] == [State.ACKNOWLEDGED] * 2
     assert {one.sender for one in world.wire.to(BUYER)} == {NEAR}
+
+
+@played
+async def test_acknowledgements_go_to_no_address_that_only_the_partner_names(world: World) -> None:
+    """The answer to CreateSequence names one; the agreement does not."""
+    agree(world)
+    [leg] = world._pmodes[BUYER][-1]["legs"]
+    leg["protocol"]["address"] = address("victim")
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    assert await pull(world, most=5) == (M[0],)
+    await world.wait(5)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert world.wire.to("victim") == []
+    assert await seller.inbox() == [M[0]]

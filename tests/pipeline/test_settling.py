@@ -158,7 +158,7 @@ class Lossy(socketserver.BaseRequestHandler):
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A buyer and a seller between whom every answer is lost."""
-    pair = make_pair(tmp_path_factory.mktemp("pair"))
+    pair = make_pair(tmp_path_factory.mktemp("pair"), "--unsigned")
     file = pair.buyer.folder / "pmodes" / "buyer-to-seller-plain.yaml"
     text = file.read_text()
     address = re.search(r"http://127\.0\.0\.1:(\d+)/msh", text)

@@ -186,7 +186,9 @@ async def test_what_follows_a_good_request_does_not_spoil_its_answer() -> None:
 async def test_rubbish_inside_a_chunked_body_is_refused() -> None:
     app = Seen()
     async with serving(app) as server, line_to(server) as line:
-        line.say(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX\r\n")
+        line.say(
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX\r\n"
+        )
         assert (await line.hear())[0] == 400
         await app.until(lambda seen: bool(seen.errors))
         assert app.bodies == []
@@ -220,7 +222,9 @@ def test_a_chunked_body_cannot_hide_bytes_without_end(endless: bytes) -> None:
         app = Seen()
         async with serving(app, ServerLimits(header_bytes=2048)) as server:
             async with line_to(server) as line:
-                line.say(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + endless)
+                line.say(
+                    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + endless
+                )
                 await app.until(lambda seen: len(seen.scopes) == 1)
                 line.say(b"a" * 5000)
                 assert (await line.hear())[0] == 431

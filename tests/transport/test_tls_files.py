@@ -54,7 +54,7 @@ async def test_authorities_and_pins_come_from_trust_stores_with_or_without_passw
 
 def test_a_trust_store_that_does_not_open_is_told_with_its_name(files: Files) -> None:
     roots = files.write("roots.p12", pki.p12_trust([files.ca.certificate], b"secret"))
-    for password, said in ((None, "it needs a password"), ("wrong", "the password is wrong")):
+    for password, said in ((None, "needs a password"), ("wrong", "the password is wrong")):
         with pytest.raises(TlsError, match=rf"roots\.p12: .*{said}"):
             client_context(TlsProfile((roots,), key_password=password))
 

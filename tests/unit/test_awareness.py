@@ -19,7 +19,7 @@ from postroad.reliability.awareness import (
 from postroad.reliability.delivery import TABLE, Input, Stage
 from postroad.wire.names import S11, S12
 
-SAME, OTHER = Arrival
+SAME, REBUILT, OTHER = Arrival
 TAKEN_ALREADY = (Known.HELD, Known.TAKEN, Known.UNANSWERED)
 
 
@@ -44,12 +44,14 @@ def test_what_was_taken_is_not_taken_again(known: Known, arrival: Arrival) -> No
 
 @pytest.mark.req("OV004-1-11")
 @pytest.mark.parametrize("known", [Known.TAKEN, Known.HELD])
-def test_a_copy_gets_the_first_answer(known: Known) -> None:
-    assert received(known, SAME) is Reception.ANSWER_AGAIN
+@pytest.mark.parametrize("duplicate", [SAME, REBUILT])
+def test_a_duplicate_gets_the_first_answer(known: Known, duplicate: Arrival) -> None:
+    assert received(known, duplicate) is Reception.ANSWER_AGAIN
 
 
-def test_a_copy_gets_no_answer_before_the_first_one_may_have_one() -> None:
-    assert received(Known.UNANSWERED, SAME) is Reception.FILTER
+@pytest.mark.parametrize("duplicate", [SAME, REBUILT])
+def test_a_duplicate_gets_no_answer_before_the_first_one_may_have_one(duplicate: Arrival) -> None:
+    assert received(Known.UNANSWERED, duplicate) is Reception.FILTER
 
 
 @pytest.mark.parametrize("arrival", Arrival)

@@ -100,12 +100,24 @@ def test_what_is_refused_makes_it_fail_and_the_rest_is_written(
     agreement: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "holodeck.xml"
-    other.write_text(PMODE.replace("urn:example:globex", "globex"))
+    other.write_text(PMODE.replace("https://globex.example/as4", "jms:queue"))
     result = run("import", agreement, other, "--out", tmp_path / "pmodes")
     assert result.exit_code == 1
     assert names(tmp_path / "pmodes") == WRITTEN
     assert f"{other}: nothing was written" in result.stderr
-    assert "'globex' has no type and is not a URI" in result.stderr
+    assert "no transport for jms:" in result.stderr
+
+
+def test_identifiers_that_are_not_uris_are_imported_with_a_warning(tmp_path: Path) -> None:
+    """EU customs has agreements and services that have no type and are no URIs."""
+    file = tmp_path / "holodeck.xml"
+    text = PMODE.replace("urn:example:globex", "globex")
+    file.write_text(text.replace("<type>urn:example:services</type>", ""))
+    result = run("import", file, "--out", tmp_path / "pmodes")
+    assert result.exit_code == 0
+    for name in ("globex", "invoices"):
+        assert f"{name!r} has no type and is not a URI" in result.stderr
+    assert "error:" not in result.stderr
 
 
 def test_json_tells_the_same(agreement: Path, tmp_path: Path) -> None:

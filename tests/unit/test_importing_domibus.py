@@ -230,7 +230,6 @@ def test_partners_are_not_looked_up_in_registries() -> None:
         ('nonRepudiation="true"', 'nonRepudiation="so"', "neither true nor false"),
         ("12;4;CONSTANT", "often", "retry 'often' is not understood"),
         ('mep="oneway" binding="push"', 'mep="twoway" binding="push"', "has two legs, not 1"),
-        ('type="urn:example:agreements"', 'type=""', "'A1' has no type and is not a URI"),
         (' endpoint="https://red.example/msh"', "", "party 'red' has no endpoint"),
     ],
 )
@@ -239,6 +238,11 @@ def test_what_cannot_be_kept_is_refused(old: str, new: str, why: str) -> None:
     assert found.pmodes == ()
     assert why in found.problems[0].message
     assert found.problems[0].line > 1
+
+
+def test_an_agreement_that_has_no_type_and_is_not_a_uri_is_kept() -> None:
+    found = imported(('type="urn:example:agreements"', 'type=""'))
+    assert {str(one["agreement"]) for one in found.pmodes} == {"A1"}
 
 
 def test_a_file_without_processes_is_refused() -> None:

@@ -94,7 +94,7 @@ def said(*changes: tuple[str, str]) -> dict[str, int]:
 def test_who_and_what_is_carried_over() -> None:
     (pmode,) = imported().pmodes
     assert pmode["id"] == "acme-invoices"
-    assert pmode["agreement"] == "urn:example:agreement"
+    assert pmode["agreement"] == {"value": "urn:example:agreement", "include_pmode": True}
     assert (pmode["mep"], pmode["mep_binding"]) == (f"{CORE}oneWay", f"{CORE}push")
     assert pmode["initiator"] == {
         "party": [{"id": "acme", "type": "urn:example:names"}],
@@ -188,8 +188,11 @@ def test_awareness_without_receipts_is_left_out() -> None:
     assert "ReceptionAwareness is left out: there is no Receipt to wait for" in said(change)
 
 
-def test_an_id_that_holodeck_keeps_to_itself_is_told() -> None:
-    assert any("leaves the id out" in text for text in said((' include="true"', "")))
+def test_messages_carry_the_id_where_holodeck_includes_it() -> None:
+    kept_to_itself = imported((' include="true"', ""))
+    assert kept_to_itself.pmodes[0]["agreement"] == "urn:example:agreement"
+    none = ("<Agreement><name>urn:example:agreement</name></Agreement>", "")
+    assert any("include is left out" in text for text in said(none))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,6 @@ def test_an_id_that_holodeck_keeps_to_itself_is_told() -> None:
     [
         ("acme-invoices", "", "the P-Mode has no id"),
         ("<MaxRetries>4", "<MaxRetries>four", "whole numbers"),
-        ("urn:example:globex", "globex", "'globex' has no type and is not a URI"),
         (f"{CORE}push", "urn:x", "is not known"),
         ("https://globex.example/as4", "jms:queue", "no transport for jms:"),
     ],

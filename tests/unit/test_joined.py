@@ -283,8 +283,8 @@ def structure(given: Cut, change: tuple[bytes, bytes]) -> list[str]:
     [
         ((b'href="cid:', b'href="cid:other-'), "no part has this Content-ID"),
         ((b"application/octet-stream", b"text/xml"), "not application/octet-stream"),
-        ((b"></S12:Body>", b"><x/></S12:Body>"), "Body of a fragment is empty"),
-        ((b"></S12:Body>", b">x</S12:Body>"), "Body of a fragment is empty"),
+        ((b"></S12:Body>", b"><x/></S12:Body>"), "Body of a fragment is not empty"),
+        ((b"></S12:Body>", b">x</S12:Body>"), "Body of a fragment is not empty"),
         (
             (
                 b"\r\n--boundary-2--",

@@ -280,7 +280,7 @@ def test_a_pkcs12_store_is_opened_once_however_often_it_is_asked() -> None:
     data = p12(ALICE, SECRET, "asked twice")
     with (
         patch.object(pkcs12, "load_pkcs12", wraps=pkcs12.load_pkcs12) as opened,
-        patch("postroad.security.keys.load_der_private_key") as opened_again,
+        patch("postroad.security.pkcs12.load_der_private_key") as opened_again,
     ):
         first, second = (load_key_pair(data, SECRET) for _ in range(2))
     assert opened.call_count == 1
@@ -316,7 +316,7 @@ def test_what_is_trusted_opens_with_the_password_of_the_keys_or_has_none() -> No
 
 
 @pytest.mark.parametrize(
-    ("password", "sentence"), [(None, "it needs a password"), (b"another", "the password is wrong")]
+    ("password", "sentence"), [(None, "needs a password"), (b"another", "the password is wrong")]
 )
 def test_a_trust_store_that_does_not_open_says_why(password: bytes | None, sentence: str) -> None:
     with pytest.raises(KeyStoreError, match=sentence):

@@ -195,6 +195,29 @@ def test_duplicate_detection_cannot_be_switched_off() -> None:
     assert told("\nenabled: false\nduplicate_detection: false") == []
 
 
+def test_message_ids_decide_only_where_the_protocol_knows_duplicates_by_them() -> None:
+    for compare in ("message_id", "contents"):
+        assert told(f"\nduplicate_detection: {{compare: {compare}}}") == []
+    ebxml = (
+        "id: p\nagreement: cpa\ninitiator: {{party: urn:a}}\nresponder: {{party: urn:b}}\n"
+        "legs:\n  - protocol: {{address: http://b.example/}}\n"
+        "    business_info: {{service: urn:s, action: a}}\n"
+        "    reception_awareness: {{duplicate_detection: {{compare: {0}}}}}\n"
+        "    ebxml: {{delivery_semantics: OnceAndOnlyOnce, ack_requested: UnSigned, {1}}}\n"
+    )
+    for terms, why in (
+        ("profile: ms098", None),
+        ("version: 0.98b, profile: rm001", "with profile rm001 the SequenceNumber decides"),
+        ("version: 0.98b, relay: true", "a relay compares contents"),
+    ):
+        found = load_pmodes(ebxml.format("message_id", terms), "p.yaml").errors
+        said = [one.message for one in found if "Compare" in one.message]
+        place = "PMode[1].ReceptionAwareness.DuplicateDetection.Compare: "
+        assert said == ([] if why is None else [place + why])
+        other = load_pmodes(ebxml.format("contents", terms), "p.yaml").errors
+        assert not [one for one in other if "Compare" in one.message]
+
+
 def test_a_receipt_after_delivery_is_called_back() -> None:
     assert told("\nack_after_delivery: true", CALLBACK) == []
     for receipts in (RESPONSE, "{reply_pattern: response}"):

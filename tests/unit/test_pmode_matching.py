@@ -128,16 +128,49 @@ def test_ids_are_compared_as_a_set() -> None:
     assert refusal([both], message(sender=ids[:1]))
 
 
-def test_a_pmode_id_in_the_message_is_a_constraint() -> None:
-    one, two = pmode("one"), pmode("two", {"business_info": {"action": "Place"}})
-    given = message(agreement=AgreementRef("urn:x", pmode="one"))
-    assert match([two, one], given).pmode is one
-    assert (
-        "AgreementRef/@pmode is 'three', not"
-        in refusal([one, two], message(agreement=AgreementRef("urn:x", pmode="three"))).detail
-    )
+def test_a_pmode_id_in_the_message_is_no_constraint_unless_the_pmode_says_so() -> None:
+    """Partners name their P-Modes as they like."""
+    foreign = message(agreement=AgreementRef("urn:x", pmode="theirs"))
+    lax = pmode("ours", agreement="urn:x")
+    assert match([lax], foreign).pmode is lax
+    strict = pmode("ours", agreement={"value": "urn:x", "match_pmode": True})
+    assert "AgreementRef/@pmode is 'theirs', not 'ours'" in refusal([strict], foreign).detail
+    for own in (None, "ours"):
+        assert match([strict], message(agreement=AgreementRef("urn:x", pmode=own))).pmode is strict
 
 
+def test_a_pmode_id_in_the_message_chooses_among_equals_only() -> None:
+    """It must not lead a message to a P-Mode that asks for less than the one it belongs to."""
+    one, two = pmode("one", agreement="urn:x"), pmode("two", agreement="urn:x")
+    specific = pmode("specific", {"business_info": {"action": "Place"}}, agreement="urn:x")
+    for name, chosen in (("one", one), ("two", two), ("theirs", one)):
+        given = message(agreement=AgreementRef("urn:x", pmode=name))
+        assert match([one, two], given).pmode is chosen
+        assert match([one, two, specific], given).pmode is specific
+
+
+def test_a_ping_goes_to_the_pmode_that_it_names() -> None:
+    one = pmode("one", agreement="urn:x")
+    two = pmode("two", {"business_info": {"action": "Place"}}, agreement="urn:x")
+    for name, chosen in (("one", one), ("two", two)):
+        ping = message(
+            service=Service(TEST_SERVICE),
+            action=TEST_ACTION,
+            agreement=AgreementRef("urn:x", pmode=name),
+        )
+        assert match([one, two], ping).pmode is chosen
+
+
+def test_messages_carry_the_pmode_id_only_where_the_pmode_says_so() -> None:
+    silent = pmode("p", agreement={"value": "urn:a", "type": "t"})
+    assert header(silent, 1).agreement_ref == AgreementRef("urn:a", "t", None)
+    told = pmode("p", agreement={"value": "urn:a", "type": "t", "include_pmode": True})
+    assert header(told, 1).agreement_ref == AgreementRef("urn:a", "t", "p")
+    unit = pmode("p.init", agreement={"value": "urn:a", "include_pmode": False})
+    assert header(unit, 1).agreement_ref == AgreementRef("urn:a")
+
+
+@pytest.mark.req("P2-2.7.2-03")
 def test_the_pmode_id_in_a_message_has_no_unit_suffix() -> None:
     for suffix in (".init", ".resp"):
         unit = pmode("hop" + suffix, agreement="urn:agreement")

@@ -179,13 +179,14 @@ def test_the_page_lists_exactly_the_parameters_of_the_models() -> None:
 def test_the_examples_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     names = re.findall(r"<!-- example: (\S+) -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
     outputs = re.findall(r"<!-- output: (.+?) -->\n```text\n(.*?)```", PAGE, re.DOTALL)
-    assert (len(names), len(outputs)) == (5, 2)
+    assert (len(names), len(outputs)) == (6, 2)
     with chdir(tmp_path):
         for name, text in names:
             Path(name).write_text(text)
         for command, output in outputs:
             assert CliRunner().invoke(app, command.split()).output == output
-        assert CliRunner().invoke(app, ["check", "ebxml.yaml"]).exit_code == 0
+        for name in ("ebxml.yaml", "named.yaml"):
+            assert CliRunner().invoke(app, ["check", name]).exit_code == 0
         for name in ("invoices.yaml", "orders.yaml"):
             shown = f"$ postroad pmode check {name}\n"
             assert shown + CliRunner().invoke(app, ["check", name]).output in PAGE

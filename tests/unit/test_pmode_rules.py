@@ -12,11 +12,12 @@ def test_a_pmode_that_breaks_no_rule_has_no_problems() -> None:
     assert broken(HEAD + "legs: [{}]\n") == []
 
 
-def test_a_party_id_without_a_type_is_a_uri() -> None:
+def test_a_party_id_that_has_no_type_and_is_not_a_uri_is_a_warning() -> None:
     parties = "  party:\n    - urn:acme\n    - {id: acme, type: t}\n    - acme\n"
     text = "id: p\ninitiator:\n" + parties + "legs: [{}]\n"
-    problems = broken(text)
-    assert (problems[0].line, problems[0].message) == (
+    problem = broken(text)[0]
+    assert problem.level is Level.WARNING
+    assert (problem.line, problem.message) == (
         6,
         "PMode.Initiator.Party[3]: 'acme' has no type and is not a URI",
     )
@@ -31,19 +32,25 @@ def test_the_ids_of_one_party_have_different_types() -> None:
     )
 
 
-def test_a_service_or_agreement_without_a_type_is_a_uri() -> None:
-    line, said = breach(leg("business_info:\n  service: orders"))
+def test_a_service_or_agreement_that_has_no_type_and_is_not_a_uri_is_a_warning() -> None:
+    line, said = breach(leg("business_info:\n  service: eu_ics2_c2t"), Level.WARNING)
     assert (line, said) == (
         6,
-        "PMode[1].BusinessInfo.Service: 'orders' has no type and is not a URI",
+        "PMode[1].BusinessInfo.Service: 'eu_ics2_c2t' has no type and is not a URI",
     )
-    assert breach(HEAD + "agreement: 2024-17\nlegs: [{}]\n")[0] == 4
+    for agreement in ("EU-ICS2-TI-V1.0", "EDELIVERY-1110"):
+        assert breach(HEAD + f"agreement: {agreement}\nlegs: [{{}}]\n", Level.WARNING)[0] == 4
     assert broken(leg("business_info: {service: {value: orders, type: t}}")) == []
+
+
+def test_in_ebxml_an_untyped_service_that_is_not_a_uri_is_an_error() -> None:
+    text = "business_info: {service: orders, action: a}\nebxml: {version: '2.0'}"
+    assert "'orders' has no type and is not a URI" in breach(leg(text, HEAD + "agreement: c\n"))[1]
 
 
 def test_a_service_in_an_epr_is_held_to_the_same() -> None:
     epr = "addressing: {epr: {routing_input: {business_info: {service: orders}}}}"
-    assert "BusinessInfo.Service: 'orders' has no type" in breach(pulled(epr))[1]
+    assert "BusinessInfo.Service: 'orders' has no type" in breach(pulled(epr), Level.WARNING)[1]
     epr = "addressing: {epr: {routing_input: {initiator: {party: acme}, responder: {party: b}}}}"
     assert len(broken(pulled(epr))) == 2
 
@@ -270,5 +277,5 @@ legs:
   - protocol: {soap_version: 1.3}
     business_info: {service: Sales, action: A}
 """
-    lines = sorted(problem.line for problem in load_pmodes(text, "x.yaml").errors)
+    lines = sorted(problem.line for problem in load_pmodes(text, "x.yaml").problems)
     assert lines == [5, 8, 9]

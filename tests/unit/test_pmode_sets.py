@@ -271,3 +271,14 @@ def test_two_pmodes_for_the_same_messages_get_a_warning() -> None:
     assert str(result.problems[0]).startswith(
         "2.yaml:3:8: warning: PMode[1]: a message that matches 'a' matches this P-Mode just as well"
     )
+
+
+def test_two_pmodes_whose_messages_both_name_them_can_be_told_apart() -> None:
+    text = (
+        "id: {0}\nagreement: {{value: urn:x, include_pmode: {1}}}\n"
+        "responder: {{party: urn:g}}\nlegs: [{{}}]\n"
+    )
+    assert told(text.format("a", "true"), text.format("b", "true")) == []
+    for named, other in (("true", "false"), ("false", "true"), ("false", "false")):
+        problem = only(text.format("a", named), text.format("b", other))
+        assert "agreement.include_pmode: true in both" in problem

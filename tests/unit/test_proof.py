@@ -26,6 +26,7 @@ from postroad.security.sign import Block, Signing
 from postroad.wire.content import BytesContent
 from postroad.wire.ebms3 import MessageInfo, Messaging
 from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.names import RECEIPT_COPY, WSA
 from postroad.wire.receipts import nonrepudiation_receipt
 from postroad.wire.soap import SoapVersion
 from tests.pipeline.kept import Books, Receipt, at_another_time, changed, exchanged, signature_of
@@ -80,6 +81,29 @@ def test_what_postroad_writes_is_usual_and_proven_as_a_whole_look_proves_it(
 def test_what_is_not_signed_fits_together_and_proves_nothing(books: Books) -> None:
     found = proven(prover(books), books.receipts[PLAIN])
     assert found == Proof(None, None, None, True, None, proofs.NOT_SIGNED)
+
+
+def test_an_unsigned_receipt_that_was_kept_in_an_older_form_fits_as_well(books: Books) -> None:
+    """Stores and evidence have receipts with eb:UserMessage itself, and those of other products."""
+    one = books.receipts[PLAIN]
+    opening = f'<copy:UserMessage xmlns:copy="{RECEIPT_COPY}"'.encode()
+    assert opening in one.receipt
+    older = one.receipt.replace(opening, b"<eb:UserMessage").replace(b"</copy:", b"</eb:")
+    wrapped = older.replace(b"<eb:Receipt>", b'<eb:Receipt><x:Original xmlns:x="urn:x">')
+    wrapped = wrapped.replace(b"</eb:Receipt>", b"</x:Original></eb:Receipt>")
+    for receipt in (older, wrapped):
+        found = proven(prover(books), replace(one, receipt=receipt))
+        assert found == Proof(None, None, None, True, None, proofs.NOT_SIGNED)
+
+
+def test_a_receipt_is_proven_without_its_routing_headers(books: Books) -> None:
+    """They only led it to its sender; whether they must be signed was up to the P-Mode."""
+    one = books.receipts[SIGNED]
+    for name, valid in (("To", True), ("Action", True), ("ReplyTo", False)):
+        header = f'<S12:Header><wsa:{name} xmlns:wsa="{WSA}">urn:example:x</wsa:{name}>'.encode()
+        receipt = one.receipt.replace(b"<S12:Header>", header)
+        assert receipt != one.receipt
+        assert proven(prover(books), replace(one, receipt=receipt)).valid is valid
 
 
 def test_an_unsigned_receipt_for_another_header_is_not_valid(books: Books) -> None:

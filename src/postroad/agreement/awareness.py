@@ -155,6 +155,11 @@ class DuplicateDetection(Switch):
     parameters: DetectionParameters | None = parameter(
         "Parameters", "How much and how long; DetectDuplicates.Parameters in AS4."
     )
+    compare: Literal["message_id", "contents"] | None = parameter(
+        "Compare",
+        "Whether MessageId alone makes a duplicate, or other contents under a known one are "
+        "refused; unset: what the protocol says, which is message_id for AS4. Postroad's own.",
+    )
 
 
 class ReceptionAwareness(Switch):

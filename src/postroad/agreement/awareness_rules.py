@@ -7,6 +7,7 @@ from typing import Final
 
 from postroad.agreement.awareness import ReceptionAwareness, RetryParameters
 from postroad.agreement.breach import Breach, warning
+from postroad.agreement.duplicates import is_relayed, number_decides
 from postroad.agreement.ebxml import addresses
 from postroad.agreement.parameters import Path
 from postroad.agreement.places import Rule, numbered
@@ -172,9 +173,23 @@ def _idle(given: RetryParameters, retrying: Policy) -> Iterator[tuple[str, str]]
         yield "then", "unlimited retries are never used up"
 
 
+def message_ids_are_compared_where_they_decide(pmode: PMode) -> Iterator[Breach]:
+    """Draft 001 knows duplicates by number, and a relay cannot tell who sent what it passes on."""
+    for path, leg, aware in _aware(pmode):
+        detection = aware.duplicate_detection
+        if detection is None or detection.compare != "message_id":
+            continue
+        place = (*path, "duplicate_detection", "compare")
+        if is_relayed(leg):
+            yield Breach(place, "a relay compares contents", "remove it")
+        elif number_decides(leg):
+            yield Breach(place, "with profile rm001 the SequenceNumber decides", "remove it")
+
+
 AWARENESS_RULES: Final[tuple[Rule, ...]] = (
     awareness_needs_receipts,
     duplicates_are_always_recognised,
+    message_ids_are_compared_where_they_decide,
     acknowledgment_options_suit_the_receipts,
     retries_come_to_an_end,
     persist_duration_covers_the_retries,

@@ -69,7 +69,10 @@ def is_below(channel: str, parent: str) -> bool:
     Path by path segment, so that `…/mpc12` is no sub-channel of `…/mpc1`. [P2-2.5.4-05]
     [P2-2.5.4-06]
     """
-    one, other = urlsplit(channel), urlsplit(parent)
+    try:
+        one, other = urlsplit(channel), urlsplit(parent)
+    except ValueError:
+        return False
     if (one.scheme, one.netloc) != (other.scheme, other.netloc):
         return False
     plain = not (one.query or one.fragment or other.query or other.fragment)

@@ -111,6 +111,10 @@ def ebxml_has_what_the_header_needs(pmode: PMode) -> Iterator[Breach]:
         info = leg.business_info
         if pmode.agreement and pmode.agreement.type:
             yield Breach(("agreement", "type"), "a CPAId has no type", "remove it")
+        for key in ("include_pmode", "match_pmode"):
+            if pmode.agreement and getattr(pmode.agreement, key) is not None:
+                said = "no ebXML message names a P-Mode beside its CPAId"
+                yield Breach(("agreement", key), said, "remove it")
         if (
             info
             and info.service

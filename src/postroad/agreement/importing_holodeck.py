@@ -41,14 +41,14 @@ def import_holodeck(data: bytes, name: str, *, me: str | None = None) -> Importe
     identifier = source.child(root, "id")
     if identifier is None or not text(identifier):
         raise Refusal(line_of(root), "the P-Mode has no id")
-    if source.attribute(identifier, "include") not in ("true", "1"):
-        message = "Holodeck leaves the id out of its messages; here it is AgreementRef/@pmode"
-        source.note(identifier, f"{message} where there is an agreement")
+    included = source.attribute(identifier, "include") in ("true", "1")
     sides = {side: source.child(root, side) for side in ("Initiator", "Responder")}
     _known(source, me, sides)
     binding = source.text(root, "mepBinding") or ""
     agreement = source.child(root, "Agreement")
     agreed = source.text(agreement, "name")
+    if included and not agreed:
+        source.note(identifier, "include is left out: without an Agreement no message has the id")
     legs = source.children(root, "Leg")
     if not legs:
         raise Refusal(line_of(root), "the P-Mode has no Leg")
@@ -56,7 +56,7 @@ def import_holodeck(data: bytes, name: str, *, me: str | None = None) -> Importe
     pmode: Plain = pruned(
         {
             "id": text(identifier),
-            "agreement": typed(agreed, source.text(agreement, "type")) if agreed else None,
+            "agreement": _agreement(agreed, source.text(agreement, "type"), included),
             "mep": source.text(root, "mep"),
             "mep_binding": binding or None,
             "initiator": _partner(source, sides["Initiator"]),
@@ -70,6 +70,16 @@ def import_holodeck(data: bytes, name: str, *, me: str | None = None) -> Importe
     ]
     source.lines[text(identifier)] = line_of(identifier)
     return source.result(WHAT, [pmode], _REASONS)
+
+
+def _agreement(value: str | None, type_: str | None, included: bool) -> str | Plain | None:
+    """The agreement; Holodeck writes the P-Mode's id beside it where `id/@include` says so."""
+    if not value:
+        return None
+    if not included:
+        return typed(value, type_)
+    found: Plain = pruned({"value": value, "type": type_, "include_pmode": True})
+    return found
 
 
 def _known(source: Source, me: str | None, sides: dict[str, Element | None]) -> None:

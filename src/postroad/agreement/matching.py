@@ -3,7 +3,9 @@
 A parameter that a P-Mode leaves unset is no constraint; every one that it sets must be equal in
 the message. Of several that match, the most specific wins: the criteria are ordered, and one that
 is set outweighs all behind it. Two P-Modes can therefore tie only when they set the same criteria
-to the same values. A leg takes messages of its own tongue only: ebMS 3.0, or a dialect of ebXML.
+to the same values; then AgreementRef/@pmode decides. Partners name their P-Modes as they like, so
+another @pmode keeps no message from a P-Mode, unless the P-Mode says so. A leg takes
+messages of its own tongue only: ebMS 3.0, or a dialect of ebXML.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -178,6 +180,7 @@ def header(pmode: PMode, number: int) -> Header:
     info = pmode.legs[index].business_info
     sender, receiver = sides(pmode, index)
     agreement = pmode.agreement
+    named = pmode.public_id if pmode.includes_pmode else None
     if speaks(pmode.legs[index]) is not None:
         return Header(
             _party(sender, ""),
@@ -195,7 +198,7 @@ def header(pmode: PMode, number: int) -> Header:
         _service(pmode.legs[index]) or Service(AS4_SERVICE),
         _action(pmode.legs[index]) or AS4_ACTION,
         (info.mpc if info else None) or DEFAULT_MPC,
-        AgreementRef(agreement.value, agreement.type, pmode.public_id) if agreement else None,
+        AgreementRef(agreement.value, agreement.type, named) if agreement else None,
     )
 
 
@@ -289,12 +292,17 @@ class PModes:
                 ref=message.message_info.message_id,
             )
         test = ebxml is None and is_test(message)
+        ref = message.collaboration_info.agreement_ref
+        named = ref.pmode if ref is not None else None
         best = max(
             matching,
             key=lambda leg: (
                 test and _names_test(leg),
                 test and protected == _protection(leg.leg),
+                # A ping has no business of its own that could tell P-Modes apart.
+                test and named == leg.pmode.public_id,
                 _specificity(leg),
+                named == leg.pmode.public_id,
                 # Only what refers to a request can be a reply; then it is one.
                 leg.index,
             ),
@@ -349,8 +357,9 @@ def differences(
     if leg.dialect != ebxml:
         found.append(("protocol", _tongue(leg.dialect), _tongue(ebxml)))
     ref = message.collaboration_info.agreement_ref
-    if ref is not None and ref.pmode is not None and ref.pmode != leg.pmode.public_id:
-        found.append(("AgreementRef/@pmode", leg.pmode.public_id, ref.pmode))
+    named = ref.pmode if ref is not None else None
+    if leg.pmode.matches_pmode and named is not None and named != leg.pmode.public_id:
+        found.append(("AgreementRef/@pmode", leg.pmode.public_id, named))
     test = ebxml is None and is_test(message)
     waived = _WAIVED_IN_SIGNALS if signal else _WAIVED_IN_TESTS if test else frozenset()
     for criterion, value in zip(CRITERIA, leg.criteria, strict=True):

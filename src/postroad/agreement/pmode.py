@@ -45,11 +45,26 @@ INIT: Final = ".init"
 RESP: Final = ".resp"
 
 
-class Agreement(Valued):
-    """The business agreement; without a type it is a URI."""
+class AgreementReference(Valued):
+    """The name of a business agreement; without a type it should be a URI."""
 
     value: Text = parameter("", "The agreement (eb:AgreementRef).", REQUIRED)
     type: Text | None = parameter("type", "How the agreement is named (eb:AgreementRef/@type).")
+
+
+class Agreement(AgreementReference):
+    """The business agreement, and whether messages name the P-Mode beside it (Core 5.2.2.7)."""
+
+    include_pmode: bool | None = parameter(
+        "IncludePMode",
+        "Whether messages carry PMode.ID in eb:AgreementRef/@pmode; unset: only those of "
+        "multi-hop units. Postroad's own.",
+    )
+    match_pmode: bool | None = parameter(
+        "MatchPMode",
+        "Whether a received eb:AgreementRef/@pmode must be PMode.ID; unset: only in multi-hop "
+        "units. Postroad's own.",
+    )
 
 
 class MepBinding(Valued):
@@ -370,6 +385,27 @@ class PMode(Group):
     def public_id(self) -> str:
         """The id as AgreementRef/@pmode carries it: without the unit's suffix. [P2-2.7.2-03]"""
         return self.id.removesuffix(INIT).removesuffix(RESP)
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether it is one of the two units of a multi-hop P-Mode. [P2-2.7.2-01]"""
+        return self.id.endswith((INIT, RESP))
+
+    @property
+    def includes_pmode(self) -> bool:
+        """Whether messages carry the id in AgreementRef/@pmode.
+
+        The attribute is optional (Core 5.2.2.7), and several profiles of AS4 forbid it. The units
+        of a multi-hop P-Mode carry it. [P2-2.7.2-03]
+        """
+        agreed = self.agreement.include_pmode if self.agreement else False
+        return self.is_unit if agreed is None else agreed
+
+    @property
+    def matches_pmode(self) -> bool:
+        """Whether a message that carries another AgreementRef/@pmode does not match."""
+        agreed = self.agreement.match_pmode if self.agreement else False
+        return self.is_unit if agreed is None else agreed
 
     @property
     def binding(self) -> str | None:

@@ -8,6 +8,7 @@ from postroad.agreement.addressing import Addressing
 from postroad.agreement.groups import REQUIRED, Group, Switch, parameter
 from postroad.agreement.values import (
     CommaTexts,
+    CopyElement,
     DigestAlgorithm,
     EncryptionAlgorithm,
     FileName,
@@ -145,6 +146,19 @@ class SendReceipt(Switch):
     )
     non_repudiation: bool | None = parameter(
         "NonRepudiation", "Whether a receipt holds signed digests of what was received."
+    )
+    copy_element: CopyElement = parameter(
+        "CopyElement",
+        "The element that copies eb:UserMessage into the receipt for an unsigned message: one of "
+        "another namespace (extension), as the schema of Core 3.0 requires, or eb:UserMessage "
+        "itself (core). Both are read. Postroad's own.",
+        "extension",
+    )
+    allow_unsigned_routing: bool = parameter(
+        "AllowUnsignedRouting",
+        "Accept multi-hop receipts and errors whose signature leaves out wsa:To, wsa:Action and "
+        "the routing input, as AS4.NET writes them. Postroad's own.",
+        False,
     )
 
 

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from postroad.agreement.addressing import Service
 from postroad.agreement.awareness import RetryParameters
 from postroad.agreement.groups import REQUIRED, Group, Valued, parameter
-from postroad.agreement.pmode import Agreement, Authorization, TransportSecurity
+from postroad.agreement.pmode import AgreementReference, Authorization, TransportSecurity
 from postroad.agreement.quotas import Quotas
 from postroad.agreement.values import Mpc, Span, Text, Texts, Uri, Wait, one_or_many
 
@@ -73,7 +73,7 @@ class Criteria(Group):
         "service", "The service."
     )
     action: Texts | None = parameter("action", "The action.")
-    agreement: Annotated[tuple[Agreement, ...], one_or_many] | None = parameter(
+    agreement: Annotated[tuple[AgreementReference, ...], one_or_many] | None = parameter(
         "agreement", "The agreement."
     )
     pmode: Texts | None = parameter("pmode", "The P-Mode that the agreement names.")

@@ -45,15 +45,19 @@ _WAITED_FOR: Final = frozenset({PULL, PULL_AND_PULL, SYNC})
 def untyped_identifiers_are_uris(pmode: PMode) -> Iterator[Breach]:
     """A party id, service or agreement without a type is a URI (Core 5.2.2.4, 5.2.2.7-8).
 
-    A CPAId is any text.
+    A warning, since whole networks agreed on values that are neither. In ebXML it is an error,
+    which a receiver has to report [MS098-8.4.1-07] [MS098-8.4.4.1-03]; a CPAId there is any text.
     """
+    ebxml = any(leg.ebxml for leg in pmode.legs)
     for path, value, type_ in _identifiers(pmode):
-        if type_ is None and not is_uri(value):
-            yield Breach(
-                path,
-                f"{value!r} has no type and is not a URI",
-                "give it a type, or write it as a URI",
-            )
+        if type_ is not None or is_uri(value):
+            continue
+        message = f"{value!r} has no type and is not a URI"
+        if ebxml:
+            yield Breach(path, message, "give it a type, or write it as a URI")
+        else:
+            hint = "give it a type, or write it as a URI, unless your partner uses this very value"
+            yield warning(path, message, hint)
 
 
 def _identifiers(pmode: PMode) -> Iterator[tuple[Path, str, str | None]]:

@@ -115,17 +115,28 @@ def one_destination_is_routed_one_way(pmodes: Sequence[PMode]) -> Iterator[Found
 
 
 def matches_are_unambiguous(pmodes: Sequence[PMode]) -> Iterator[Found]:
-    """No two P-Modes ask exactly the same of a message: matching could not tell them apart."""
+    """No two P-Modes ask exactly the same of a message: matching could not tell them apart.
+
+    Where the messages of both name their P-Mode, that tells them apart.
+    """
     first: dict[object, PMode] = {}
+    unnamed: dict[object, PMode] = {}
     for index, pmode in enumerate(pmodes):
         for position in range(len(pmode.legs)):
             asked = wanted(pmode, position)
             key = (position, asked.criteria, asked.dialect)
-            other = first.setdefault(key, pmode)
+            others = unnamed if pmode.includes_pmode else first
+            other = others.get(key, pmode)
             if other.public_id != pmode.public_id:
                 message = f"a message that matches {other.id!r} matches this P-Mode just as well"
-                hint = "set something that tells them apart, such as action or agreement"
+                hint = (
+                    "set something that tells them apart, such as action or agreement, "
+                    "or agreement.include_pmode: true in both"
+                )
                 yield index, warning(("legs", position), message, hint)
+            first.setdefault(key, pmode)
+            if not pmode.includes_pmode:
+                unnamed.setdefault(key, pmode)
 
 
 SET_RULES: Final[tuple[SetRule, ...]] = (

@@ -12,6 +12,8 @@ _TABLE = """
 PMode.ID
 PMode.Agreement
 PMode.Agreement.type
+PMode.Agreement.IncludePMode
+PMode.Agreement.MatchPMode
 PMode.MEP
 PMode.MEPbinding
 PMode.MEPbinding.Alternate
@@ -77,6 +79,8 @@ PMode[].Security.SendReceipt.Certificate
 PMode[].Security.SendReceipt.ReplyPattern
 PMode[].Security.SendReceipt.ReplyTo
 PMode[].Security.SendReceipt.Addressing.*
+PMode[].Security.SendReceipt.AllowUnsignedRouting
+PMode[].Security.SendReceipt.CopyElement
 PMode[].ErrorHandling.Report.AsResponse
 PMode[].ErrorHandling.Report.SenderErrorsTo
 PMode[].ErrorHandling.Report.SenderErrorsTo.Addressing.*
@@ -93,6 +97,7 @@ PMode[].ReceptionAwareness
 PMode[].ReceptionAwareness.Retry
 PMode[].ReceptionAwareness.Retry.Parameters.*
 PMode[].ReceptionAwareness.DuplicateDetection
+PMode[].ReceptionAwareness.DuplicateDetection.Compare
 PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck

@@ -371,6 +371,7 @@ SignalReplyPattern = Annotated[Literal["response", "callback", "pull"], BeforeVa
 AckReplyPattern = Annotated[
     Literal["Response", "Callback", "Poll", "Pull"], BeforeValidator(_capitalized)
 ]
+CopyElement = Literal["extension", "core"]
 KeyReference = Literal[
     "binary_security_token",
     "pki_path",

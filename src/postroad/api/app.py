@@ -21,6 +21,7 @@ from postroad.api import (
     routing,
 )
 from postroad.api.access import ALWAYS_OPEN, Guard
+from postroad.api.guesses import Guesses
 from postroad.api.limits import ApiLimits
 from postroad.api.paths import WholeSegments
 from postroad.api.problems import LastResort, tell_problems
@@ -30,14 +31,15 @@ from postroad.node.service import Service
 def create_app(
     service: Service,
     *,
-    token: str | None,
+    token: str,
     limits: ApiLimits | None = None,
     open_metrics: bool = False,
+    guesses: Guesses | None = None,
 ) -> FastAPI:
     """The interface to a running node.
 
-    With a token, everything needs it but health, readiness and the documentation; `open_metrics`
-    opens `/metrics` too. Without one (None) only this very machine is served.
+    Everything needs the token but health, readiness and the documentation; `open_metrics` opens
+    `/metrics` too.
     """
     app = FastAPI(
         title="Postroad",
@@ -59,7 +61,7 @@ def create_app(
     app.include_router(_documentation(app))
     tell_problems(app)
     opened = ALWAYS_OPEN | {"/metrics"} if open_metrics else ALWAYS_OPEN
-    app.add_middleware(Guard, token=token, opened=opened)
+    app.add_middleware(Guard, token=token, opened=opened, guesses=guesses)
     app.add_middleware(WholeSegments)
     app.add_middleware(LastResort)
     return app

@@ -18,7 +18,12 @@ def _with_plus(text: Any) -> Any:
 
 
 def _utc(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    if time.tzinfo is None:
+        return time.replace(tzinfo=UTC)
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{time.isoformat()} is out of range in UTC") from None
 
 
 def _parted(given: Any) -> Any:

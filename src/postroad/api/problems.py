@@ -122,7 +122,7 @@ def field_errors(errors: Sequence[Any], root: str = "") -> list[tuple[str, str]]
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """How a route documents the problems that it answers with."""
-    return {status: _documented(status) for status in sorted({401, 403, 500, 503, *statuses})}
+    return {status: _documented(status) for status in sorted({401, 500, 503, *statuses})}
 
 
 def tell_problems(app: FastAPI) -> None:

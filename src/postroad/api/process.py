@@ -15,6 +15,7 @@ import msgspec
 from postroad.node.node import Node
 from postroad.node.settings.config import Config
 from postroad.store.interface import Store
+from postroad.store.private import create_private_folder
 
 _FOLDER: Final = "counters"
 _EVERY: Final = 1.0
@@ -100,7 +101,7 @@ class SharedCounters:
 def forget_counters(data: Path) -> None:
     """Before the first process starts: all count from zero."""
     folder = data / _FOLDER
-    folder.mkdir(exist_ok=True)
+    create_private_folder(folder)
     for file in (*folder.glob("*.json"), *folder.glob(".*")):
         file.unlink(missing_ok=True)
 

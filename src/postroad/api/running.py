@@ -13,12 +13,16 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
+
+from msgspec.structs import replace as changed
 
 from postroad.api.app import create_app
 from postroad.api.door_tls import DoorTls
 from postroad.api.endpoint import msh_app, say
+from postroad.api.guesses import Guesses
 from postroad.api.limits import ApiLimits
 from postroad.api.mail_door import mail_door
 from postroad.api.process import Place, Process
@@ -27,6 +31,7 @@ from postroad.node.node import Node
 from postroad.node.settings.config import Config
 from postroad.node.settings.config_groups import Http, Listen
 from postroad.node.settings.keyring import TlsIdentity, door_tls
+from postroad.node.settings.listeners import configured_mail, own_listeners
 from postroad.node.settings.reloading import Change, Watched, watch_tls
 from postroad.node.tuning import tune_process
 from postroad.store.interface import Store
@@ -100,6 +105,7 @@ class RunningNode:
             self.node = self._process(store)
             named = [one.public_url for one in config.listen if "msh" in one.serve]
             self.node.context.msh_url = next(iter(named), None) or self.serving.msh_url
+            self._keep_from_itself()
             await self.node.start()
         except BaseException:
             await store.close()
@@ -119,6 +125,15 @@ class RunningNode:
             await self._open_mail()
         self._watching = asyncio.create_task(self._watch_tls())
 
+    def _keep_from_itself(self) -> None:
+        """Tell the egress policy the addresses of all listeners, as they were bound."""
+        doors = [one.getsockname()[:2] for one in self._sockets]
+        context = self.node.context
+        # One process takes the mail of all: the others know its address from the file.
+        mail = (self.mail.host, self.mail.port) if self.mail is not None else None
+        listeners = own_listeners(self.config, doors, mail or configured_mail(self.config))
+        context.egress = changed(context.egress, listeners=listeners)
+
     async def _open_mail(self) -> None:
         """One process takes the mail of all."""
         self.mail = mail_door(self.config, self.node, self._tls[-1])
@@ -132,6 +147,7 @@ class RunningNode:
                 f"cannot take mail on {self.config.mail.listen}: {error.strerror or error}; "
                 "stop what listens there, or choose another address"
             ) from None
+        self._keep_from_itself()
         _log.info("takes mail", extra={"peer": f"{self.mail.host}:{self.mail.port}"})
 
     def _process(self, store: Store) -> Node:
@@ -205,6 +221,7 @@ class _Rest:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._guesses = Guesses(partial(node.context.count, "wrong_tokens"))
         self._make()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,11 +232,14 @@ class _Rest:
     def _make(self) -> None:
         limits = self._node.config.limits
         self._token = self._node.context.in_force.keyring.api_token
+        if self._token is None:
+            raise ServeError("the REST interface has no token; set api.token_file")
         self._app = create_app(
             self._node,
             token=self._token,
             limits=ApiLimits(upload_bytes=limits.message_bytes, parts=limits.parts),
             open_metrics=self._node.config.api.open_metrics,
+            guesses=self._guesses,
         )
 
 

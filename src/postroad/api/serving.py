@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 
 from postroad.node.settings.config import Config
+from postroad.store.interface import StoreError
 from postroad.store.locks import FileLock
+from postroad.store.private import make_private
 
 FILE: Final = "serving.json"
 LOCK: Final = "serve.lock"
@@ -102,8 +104,10 @@ def only_one(config: Config) -> FileLock:
     """The lock that the one who serves a data folder holds, with all its processes."""
     data = config.data
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        make_private(data)
         lock = FileLock(data / LOCK)
+    except StoreError as error:
+        raise ServeError(str(error)) from None
     except OSError as error:
         advice = "make it writable, or set `data`"
         if isinstance(error, FileExistsError | NotADirectoryError):

@@ -83,7 +83,7 @@ def _check(config: Config) -> None:
             problems += error.problems
     if problems:
         raise ConfigError(dict.fromkeys(problems))
-    for warning in (*load_keyring(config).warnings, *tls_warnings(config)):
+    for warning in (*config.warnings, *load_keyring(config).warnings, *tls_warnings(config)):
         _log.warning(warning)
 
 

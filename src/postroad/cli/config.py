@@ -63,7 +63,7 @@ def _checked(file: Path) -> Checked:
         keyring = load_keyring(config)
     except ConfigError as error:
         problems += str(error).splitlines()
-    warnings: tuple[str, ...] = keyring.warnings
+    warnings: tuple[str, ...] = config.warnings + keyring.warnings
     try:
         warnings += tls_warnings(config)
     except ConfigError as error:

@@ -40,6 +40,14 @@ def init(
             "these; it shows a user name. Else signed P-Modes that are pushed, both ways."
         ),
     ] = None,
+    unsigned: Annotated[
+        bool,
+        typer.Option(
+            "--unsigned",
+            help="Add P-Modes without signatures. Anybody who reaches the node can send what they "
+            "take.",
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Make a ready configuration, development keys and sample P-Modes."""
@@ -49,7 +57,7 @@ def init(
     if partner is not None:
         beside = folder.parent if folder.name else whole.parent
         second = Station(partner, beside / partner, partner_port)
-    plan = Plan(first, second, tls, client_certificates, profile=profile)
+    plan = Plan(first, second, tls, client_certificates, profile=profile, unsigned=unsigned)
     try:
         initialize(plan, now=datetime.now(UTC), force=force)
     except InitError as error:

@@ -296,6 +296,8 @@ def _signature(tree: Tree, signature: Facts) -> None:
         shown = branch.add(_line("signer", certificate["subject"]))
         _pairs(shown, ((n, certificate[n]) for n in ("issuer", "serial", "key", "sha256")))
         shown.add(_line("valid", f"{certificate['not_before']} to {certificate['not_after']}"))
+    if signature["unsigned_routing"]:
+        branch.add(_line("accepted unsigned", ", ".join(signature["unsigned_routing"])))
     if len(signature["chain"]) > 1:
         branch.add(_line("chain", "  →  ".join(signature["chain"])))
     for reference in signature["references"]:

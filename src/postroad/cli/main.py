@@ -27,6 +27,9 @@ from postroad.cli.inspect import inspect
 from postroad.cli.messages import WaitsByDefault
 from postroad.cli.serve import serve
 
+_LONG = 200
+"""Characters of a value that are repeated."""
+
 app = typer.Typer(
     name="postroad",
     help="Business messaging gateway: ebMS 3.0, AS4 and ebXML messaging, with proof of delivery.",
@@ -55,6 +58,10 @@ def _postroad(
             stream.reconfigure(errors="backslashreplace")
 
 
+def _tell(sentence: str) -> None:
+    typer.echo(f"postroad: {sentence}", err=True)
+
+
 def main() -> None:
     """Run the command; what it is called wrongly with is told in one line on stderr."""
     try:
@@ -62,6 +69,15 @@ def main() -> None:
     except typer.Abort:
         typer.echo("postroad: interrupted", err=True)
         sys.exit(130)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        name, why = str(error.filename), error.strerror or str(error)
+        _tell(f"{name if len(name) < _LONG else name[:_LONG] + '…'}: {why}. Choose another file.")
+        sys.exit(1)
+    except UnicodeEncodeError as error:
+        _tell(f"{str(error.object)[:_LONG]!r} is not valid text. Write it in UTF-8.")
+        sys.exit(2)
     except Exception as error:
         # The library's usage errors have no public name; what they can do tells them apart.
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):

@@ -394,7 +394,9 @@ def settle(
 def purge(
     days: Annotated[
         float | None,
-        typer.Option(min=0, help="What is settled for longer; else as the node's file says."),
+        typer.Option(
+            min=0, max=36_500, help="What is settled for longer; else as the node's file says."
+        ),
     ] = None,
     as_json: Json = False,
     config: ConfigFile = None,

@@ -75,6 +75,7 @@ class _Where:
 def node(config: Path | None, url: str | None, token: str | None) -> Iterator[Client]:
     """The node that the options name; what it refuses is told in one line."""
     where = _where(config, url, token)
+    _check(where)
     with Client(where.url, token=where.token, verify=where.verify, retries=1) as client:
         try:
             yield client
@@ -82,6 +83,18 @@ def node(config: Path | None, url: str | None, token: str | None) -> Iterator[Cl
             if is_away(error):
                 fail(f"no node answers at {where.url}; start it with: {where.start}", code=1)
             fail(_told(error), code=1)
+
+
+def _check(where: _Where) -> None:
+    """Refuse an address or a token that no request can hold."""
+    try:
+        httpx.URL(where.url)
+    except (httpx.InvalidURL, UnicodeError) as error:
+        fail(
+            f"{where.url!r} is no address of a node ({error}). Write it like http://127.0.0.1:8080"
+        )
+    if where.token is not None and not (where.token.isascii() and where.token.isprintable()):
+        fail("The token has characters that no HTTP header can hold. Check $POSTROAD_TOKEN.")
 
 
 def is_away(error: ApiError) -> bool:
@@ -129,8 +142,8 @@ def _address(config: Config) -> str | None:
 
 
 def _token(config: Config) -> str | None:
-    file = config.api.token_file
-    if file is None:
+    file = config.token_file
+    if file is None or (config.api.token_file is None and not file.exists()):
         return None
     try:
         return file.read_text(encoding="utf-8-sig").partition("\n")[0].strip()

@@ -35,7 +35,12 @@ def plain(value: object) -> str:
 
 
 def moment(at: datetime) -> str:
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+    """A time in the zone of this machine; in its own where that leaves the calendar."""
+    try:
+        shown = at.astimezone()
+    except (OverflowError, OSError):
+        shown = at
+    return f"{shown:%Y-%m-%d %H:%M:%S}"
 
 
 def size(count: int) -> str:

@@ -31,7 +31,7 @@ from postroad.wire.ebms3 import (
     UserMessage,
 )
 from postroad.wire.ebms3_reader import find_messaging, read_messaging
-from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.ebms3_writer import can_be_message_id, write_messaging
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.receipts import (
@@ -102,7 +102,13 @@ def receipt(
     digested = found.verification is not None or found.digests
     if digested and _wants_proof(match.leg):
         return nonrepudiation_receipt(references or found.proof, message_info=info)
-    return awareness_receipt(message, message_info=info)
+    return _awareness_receipt(message, match.leg, info)
+
+
+def _awareness_receipt(message: UserMessage, leg: Leg, info: MessageInfo) -> SignalMessage:
+    asked = leg.security.send_receipt if leg.security else None
+    core_element = asked is not None and asked.copy_element == "core"
+    return awareness_receipt(message, message_info=info, core_element=core_element)
 
 
 def error(
@@ -110,8 +116,10 @@ def error(
 ) -> SignalMessage:
     """The signal that tells what is wrong with a message, failures first.
 
-    None of it helps an attacker.
+    None of it helps an attacker. An id that no signal can hold is left out: it is among the
+    problems.
     """
+    ref = ref if ref is not None and can_be_message_id(ref) else None
     told = sorted(problems, key=lambda one: one.severity is not Severity.FAILURE)
     return SignalMessage(
         MessageInfo(now, signal_id, ref),
@@ -282,7 +290,7 @@ def foreseen_receipt(sent: SentMessage, match: Match, info: MessageInfo) -> Sign
     references = _proof_of(sent, match)
     if references:
         return nonrepudiation_receipt(references, message_info=info)
-    return awareness_receipt(sent.user_message, message_info=info)
+    return _awareness_receipt(sent.user_message, match.leg, info)
 
 
 def _proof_of(sent: SentMessage, match: Match) -> tuple[Reference, ...]:
@@ -313,6 +321,31 @@ def error_problems(found: Inspection, match: Match, *, on_response: bool) -> lis
     if signs(match.leg):
         problems += _unproven(found)
     return problems
+
+
+def way_problems(
+    signal: SignalMessage, match: Match, *, pushed: bool, in_request: bool
+) -> list[EbmsError]:
+    """Why a signal that is no response is not believed for the way it came.
+
+    What is unsigned is believed only for the connection that brought it: where the P-Mode says
+    that it comes in the response, or is pulled, anybody could have written a request that says
+    the same. A signature that the P-Mode asks for proves it on any way. `pushed` tells how the
+    message went: what is said about one that was pulled cannot be its response. `in_request` is
+    False for a signal that we pulled.
+    """
+    if signs(match.leg):
+        return []
+    is_receipt = signal.receipt is not None
+    pattern = receipt_pattern(match.leg) if is_receipt else error_pattern(match.leg)
+    kind = "receipts" if is_receipt else "errors"
+    if pattern == "response" and pushed:
+        said = f"{kind} are unsigned and agreed to come in the response, not in a request"
+    elif pattern == "pull" and in_request:
+        said = f"{kind} are unsigned and agreed to be pulled, not to come in a request"
+    else:
+        return []
+    return [EbmsError("EBMS:0010", said, location="PMode")]
 
 
 def _unproven(found: Inspection) -> list[EbmsError]:

@@ -215,6 +215,7 @@ def _judge_signal(
     choose: ChooseTerms,
 ) -> SignalFinding:
     capture = Capture(None, None, None, given.envelope, (), False, (), True)
+    lens = replace(lens, unsigned_routing=True)
     found = _looked(capture, lens, choose)
     if rides(found):
         found = _looked(replace(capture, whole=False), lens, choose)

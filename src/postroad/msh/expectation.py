@@ -48,6 +48,8 @@ class Terms(Struct, frozen=True):
     """What a certificate that only an authority vouches for must be named."""
     answering: bool = False
     """It is an answer to a message of the P-Mode, and not such a message itself."""
+    unsigned_routing: bool = False
+    """Whether the routing headers of a signal may be unsigned."""
 
 
 class Material(Struct, frozen=True):
@@ -134,7 +136,9 @@ class Expectation:
         if message is None:
             legs = [wanted.leg for wanted in self.pmodes.legs]
             named = frozenset().union(*(_named(leg.security) for leg in legs))
-            return Terms(None, named, None, sum(self.materials.values(), NOTHING))
+            material = sum(self.materials.values(), NOTHING)
+            lenient = any(_allows_unsigned_routing(leg.security) for leg in legs)
+            return Terms(None, named, None, material, unsigned_routing=lenient)
         try:
             match = self.pmodes.match(message, protected, ebxml=ebxml, signal=signal)
         except EbmsError:
@@ -172,8 +176,17 @@ class Expectation:
         material = Material(pins=pins, anchors=() if pins else own.anchors)
         partner = sides(match.pmode, match.number - 1)[1]
         signers = frozenset(one.id for one in (partner and partner.party) or ())
-        named = _named(match.leg.security)
-        return Terms(match.pmode.id, named, None, material, match, signers, answering=True)
+        security = match.leg.security
+        return Terms(
+            match.pmode.id,
+            _named(security),
+            None,
+            material,
+            match,
+            signers,
+            answering=True,
+            unsigned_routing=_allows_unsigned_routing(security),
+        )
 
     def material(self, match: Match) -> Material:
         return self.materials.get((match.pmode.id, match.number), NOTHING)
@@ -315,7 +328,8 @@ def _encryption(terms: X509, facts: Facts, material: Material) -> Iterator[EbmsE
     used = [strength(uri) for uri in found.algorithms if uri in DATA_CIPHERS]
     if least is not None and min(used, default=0) < least:
         yield _policy(f"the encryption is weaker than the {least} bits that are agreed")
-    if encryption.certificate and not any(one in material.recipients for one in found.recipients):
+    ours = any(one in material.recipients for one in found.recipients)
+    if encryption.certificate and not ours and not found.failed:
         yield _policy("it is not encrypted for the certificate that the P-Mode names")
     form = encryption.key_reference
     if form and found.forms and form not in found.forms:
@@ -332,6 +346,11 @@ def _named(security: Security | None) -> frozenset[str]:
     if terms.encryption is not None:
         found += [terms.encryption.algorithm, terms.encryption.key_transport]
     return frozenset(uri for uri in found if uri)
+
+
+def _allows_unsigned_routing(security: Security | None) -> bool:
+    receipt = security.send_receipt if security else None
+    return receipt is not None and receipt.allow_unsigned_routing
 
 
 def _raw(security: Security | None) -> bool | None:

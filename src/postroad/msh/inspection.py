@@ -16,6 +16,7 @@ from postroad.msh.bundle_rules import received_bundle_problems
 from postroad.msh.capture import Capture, read_capture
 from postroad.msh.ebxml_inbound import EbxmlLook
 from postroad.msh.expectation import Expectation, Facts, Terms, check_secondary
+from postroad.msh.fragment_structure import has_fragment_header, structure_problems
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.payloads import (
     Opening,
@@ -250,6 +251,8 @@ class Look:
         attachments: dict[str, Attachment] = {}
         for part in self._capture.attachments:
             name = part.content_id
+            if name is None and has_fragment_header(self._envelope):
+                continue
             if name is None:
                 self._problems.append(
                     EbmsError(
@@ -406,8 +409,6 @@ class Look:
         messaging = self._found.messaging
         listed: list[str | None] = []
         closed = self._closed
-        if self._found.fragment is not None:
-            listed.append(self._found.fragment.href)
         messages = 0
         bundled = messaging is not None and len(messaging.user_messages) > 1
         opening = Opening(self._envelope.body, self._found.attachments, self._lens.limits)
@@ -430,10 +431,26 @@ class Look:
             listed += [part.href for part in unit.part_infos]
             for problem in problems if bundled else ():
                 problem.ref = unit.message_info.message_id
-        if messaging is not None:
+        if messaging is None:
+            return
+        if has_fragment_header(self._envelope):
+            self._fragment_structure(messaging)
+        else:
             self._problems += unlisted(list(self._found.attachments), listed)
-            if bundled:
-                self._problems += misplaced_parts(messaging.user_messages)
+        if bundled:
+            self._problems += misplaced_parts(messaging.user_messages)
+
+    def _fragment_structure(self, messaging: Messaging) -> None:
+        """Check Body and parts of a fragment; a node does so together with the fragment's group."""
+        fragment = self._found.fragment
+        if fragment is not None and not self._lens.receiving:
+            self._problems += structure_problems(
+                fragment.href,
+                self._capture.attachments,
+                self._envelope.body,
+                messaging,
+                envelope_only=self._capture.envelope_only,
+            )
 
     def _unit_path(self) -> str:
         prefix = self._envelope.version.prefix

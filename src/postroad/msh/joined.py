@@ -4,17 +4,16 @@ A joined message is taken apart as if it had come whole. Where it is not compres
 are slices of the fragments' data, so that nothing is copied.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from lxml import etree
 from msgspec import Struct
 from msgspec.structs import replace
 
 from postroad.msh.capture import Capture, Incoming
-from postroad.msh.fragment_group import PLACE, Arrival, Group, header_of
+from postroad.msh.fragment_group import Arrival, Group, header_of
+from postroad.msh.fragment_structure import has_fragment_header, structure_problems
 from postroad.msh.lens import Inspection
-from postroad.security.attachments import signed_form
 from postroad.wire.codings import Damaged, decoded, decoded_at_most
 from postroad.wire.content import Content, NewSink, Slice
 from postroad.wire.ebms3 import Messaging, UserMessage
@@ -32,8 +31,7 @@ _JOINED: Final = "the joined message"
 
 def is_fragment(found: Inspection) -> bool:
     """Whether it says that it is a fragment, however badly. [P2-4.3.2-01]"""
-    blocks = found.envelope.blocks if found.envelope is not None else ()
-    return any(block.element.tag == MESSAGE_FRAGMENT for block in blocks)
+    return found.envelope is not None and has_fragment_header(found.envelope)
 
 
 def group_ids(found: Inspection) -> list[str]:
@@ -57,33 +55,6 @@ def arrival_of(found: Inspection) -> Arrival | None:
         data.content.size if data is not None else 0,
         tuple(structure_problems(fragment.href, parts, envelope.body, messaging)),
     )
-
-
-def structure_problems(
-    href: str, parts: Iterable[Part], body: etree._Element, messaging: Messaging
-) -> Iterator[EbmsError]:
-    """A fragment is an envelope with an empty Body, and one part of octets that href names.
-
-    [P2-4.6-09]
-    """
-
-    def bad(said: str) -> EbmsError:
-        return EbmsError("EBMS:0047", said, location=PLACE)
-
-    wanted = content_id_of(href)
-    named = [part for part in parts if part.content_id == wanted]
-    others = [part for part in parts if part.content_id != wanted]
-    if not named:
-        yield bad(f"href is {href[:200]}, and no part has this Content-ID")
-    if others or len(named) > 1:
-        yield bad("there are other parts beside the envelope and the data")
-    for part in named[:1]:
-        if signed_form(part.content_type.media_type) != "octets":
-            yield bad(f"the data is {part.content_type.media_type}, not application/octet-stream")
-    if len(body) or (body.text or "").strip():
-        yield bad("the Body of a fragment is empty")
-    if len(messaging.units) != 1:
-        yield bad("a fragment holds one user message, and no other unit")
 
 
 def joined_content_type(group: Group) -> str:

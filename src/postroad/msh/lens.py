@@ -54,6 +54,8 @@ class Lens(Struct, frozen=True):
     """Attachments are given as they were before encryption: there is nothing to decrypt."""
     joined: bool = False
     """It was joined of fragments that were secured: it need not be so itself. [P2-4.4.2-05]"""
+    unsigned_routing: bool = False
+    """The routing headers of a signal may be unsigned: a receipt is proven without them."""
     known: tuple[x509.Certificate, ...] = ()
     """Certificates that a message may name without holding them; nobody is trusted for it."""
     expectation: Expectation | None = None
@@ -101,6 +103,8 @@ class Inspection:
     """Of a joined message: those of its parts, which stand for a signature of its own."""
     trusted: bool | None = None
     """None when nobody said whom to trust."""
+    unsigned_routing: tuple[str, ...] = ()
+    """Routing headers of a signal that its signature leaves out, where that is accepted."""
     timestamp: Timestamp | None = None
     username_tokens: tuple[UsernameToken, ...] = ()
     pmode: str | None = None

@@ -259,6 +259,7 @@ class Prover:
             known=self._trust.pinned,
             legacy=self._legacy,
             opened=True,
+            unsigned_routing=True,
             limits=self._limits,
         )
         found = self._looked(receipt, lens, at, whole=True)

@@ -40,6 +40,8 @@ _SECURITY_PIECES = frozenset(
         "ReferenceList",
     )
 )
+_ROUTING = frozenset((f"{{{names.WSA}}}To", f"{{{names.WSA}}}Action", *ROUTING_INPUT_TAGS))
+"""The headers of a signal that AS4.NET does not sign. Not those that say where to answer."""
 _EBMS_ROLE = "ebms"
 _OURS = (None, names.NEXT_MSH, names.S12_NEXT, names.S11_NEXT)
 """Whose Security header we look at: the first of these that there is."""
@@ -94,6 +96,9 @@ class Protection:
         )
         self._raw_attachments = terms.raw_attachments if terms else None
         self._material = terms.material if terms else NOTHING
+        self._unsigned_routing = lens.unsigned_routing or (
+            terms is not None and terms.unsigned_routing
+        )
         self._vouching = Vouching(found, lens, terms)
         self._sealed: frozenset[str] | None = None
         self._bound: list[etree._Element] = []
@@ -191,7 +196,7 @@ class Protection:
         )
         self._found.verification = verification
         self._problems += verification.problems
-        if self._lens.receiving:
+        if self._lens.receiving and not self._failed_to_open():
             self._problems += map(_unchecked, verification.unseen)
         self._vouching.judge(verification)
 
@@ -200,6 +205,11 @@ class Protection:
         if self._sealed is None:
             self._sealed = self._closed()
         return self._sealed
+
+    def _failed_to_open(self) -> bool:
+        """Whether decryption failed: that error is told alone, and not what follows from it."""
+        result = self._found.decryption
+        return result is not None and result.failed
 
     def _hides_something(self) -> bool:
         return bool(self.closed()) or self._capture.envelope_only
@@ -273,6 +283,25 @@ class Protection:
             if block.element.tag in ROUTING_INPUT_TAGS
             or str(block.element.tag).startswith(f"{{{names.WSA}}}")
         ]
-        self._problems += missing_coverage(
-            verification, [one for one in routed[:_MOST_ALIKE] if one not in pointed], []
-        )
+        unsigned = [one for one in routed[:_MOST_ALIKE] if one not in pointed]
+        if self._unsigned_routing and self._is_signal():
+            accepted = [one for one in unsigned if one.tag in _ROUTING]
+            unsigned = [one for one in unsigned if one.tag not in _ROUTING]
+            self._accept_unsigned(accepted)
+        self._problems += missing_coverage(verification, unsigned, [])
+
+    def _is_signal(self) -> bool:
+        messaging = self._found.messaging
+        return messaging is not None and not messaging.user_messages
+
+    def _accept_unsigned(self, headers: Sequence[etree._Element]) -> None:
+        """Report routing headers that are not signed as warnings only. [P2-2.4.5-02]"""
+        self._found.unsigned_routing = tuple(xml.local(one) for one in headers)
+        self._problems += [
+            warning(
+                "EBMS:0103",
+                f"the signature does not cover {xml.local(one)}, which is accepted for this signal",
+                one,
+            )
+            for one in headers
+        ]

@@ -251,7 +251,7 @@ def _signature(found: Inspection) -> Json:
     if check is None:
         return {
             "present": False, "valid": None, "algorithm": None, "signer": None, "trusted": None,
-            "certificate": None, "chain": [], "references": [],
+            "certificate": None, "chain": [], "references": [], "unsigned_routing": [],
         }  # fmt: skip
     certificate = check.certificate
     return {
@@ -273,6 +273,7 @@ def _signature(found: Inspection) -> Json:
             }
             for one in check.references
         ],
+        "unsigned_routing": list(found.unsigned_routing),
     }
 
 

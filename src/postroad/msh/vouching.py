@@ -67,7 +67,8 @@ class Vouching:
             expected = self._lens.receiving and self._found.match is not None
             if expected and certificate not in self._material.pins:
                 check_subject(certificate, self._signers)
-            self._found.trusted = True
+            # Trust is in who signed, and a signature that is not valid shows nothing of that.
+            self._found.trusted = bool(verification.valid)
         except EbmsError as error:
             error.location = error.location or "certificate"
             self._found.trusted = False

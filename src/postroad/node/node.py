@@ -126,7 +126,9 @@ class Node:
             entropy,
         )
         parallel = config.send.parallel
-        self._client: Client = client or HttpClient(per_host=parallel, total=4 * parallel)
+        self._client: Client = client or HttpClient(
+            per_host=parallel, total=4 * parallel, egress=lambda: self.context.egress
+        )
         self._mail: Mailing = mail or Mails(self.context)
         self._sender = Sender(self.context, self._client, self._mail)
         self._bundling = Bundling(self.context, self._sender)

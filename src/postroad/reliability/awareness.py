@@ -1,9 +1,11 @@
 """AS4 reception awareness: what a copy means to a receiver, and an answer to a sender (AS4 3.2).
 
-A receiver knows a message by its id. What comes under a known id is a copy when it says the same as
-the first, and is then answered as the first was, byte for byte, but only once the first was taken
-for good: before that there is nothing to say. Something else under a known id is refused, and the
-first stays untouched. What was refused before may come again.
+A receiver knows a message by its id. What comes under a known id is a duplicate when it says the
+same as the first, or when the same partner sends it by the same P-Mode and duplicates are known by
+MessageId there (AS4 3.2): some products write a message anew for each attempt. A duplicate is
+answered as the first was, byte for byte, but only once the first was taken for good: before that
+there is nothing to say. Anything else under a known id is refused. The first stays untouched in any
+case. What was refused before may come again.
 
 A sender believes a receipt that names every digest of what was sent. A receipt that doesn't is no
 acknowledgment; it is an incident (EBMS:0302), and the message is as unanswered as before. No
@@ -21,6 +23,8 @@ from postroad.reliability.delivery import Input
 
 MISSING_RECEIPT: Final = "EBMS:0301"
 INVALID_RECEIPT: Final = "EBMS:0302"
+_UNSPECIFIC: Final = frozenset(("EBMS:0004", "Unknown"))
+"""Codes of errors that do not say what is wrong with the message, in ebMS 3.0 and in ebXML."""
 _NOT_TAKEN: Final = frozenset(("EBMS:0202", "EBMS:0005"))
 """Errors by which a partner says that it could not take a message now."""
 _AT_FAULT: Final = frozenset(
@@ -45,6 +49,7 @@ class Arrival(StrEnum):
     """What comes under it."""
 
     SAME = "the same"
+    REBUILT = "other contents of the same partner, where MessageId decides"
     OTHER = "something else"
 
 
@@ -59,14 +64,31 @@ class Reception(StrEnum):
 
 
 RECEPTION: Final[Mapping[Known, Mapping[Arrival, Reception]]] = {
-    Known.NOTHING: {Arrival.SAME: Reception.TAKE, Arrival.OTHER: Reception.TAKE},
+    Known.NOTHING: {
+        Arrival.SAME: Reception.TAKE,
+        Arrival.REBUILT: Reception.TAKE,
+        Arrival.OTHER: Reception.TAKE,
+    },
     Known.REJECTED: {
         Arrival.SAME: Reception.TAKE_INSTEAD,
+        Arrival.REBUILT: Reception.TAKE_INSTEAD,
         Arrival.OTHER: Reception.TAKE_INSTEAD,
     },
-    Known.HELD: {Arrival.SAME: Reception.ANSWER_AGAIN, Arrival.OTHER: Reception.REFUSE},
-    Known.TAKEN: {Arrival.SAME: Reception.ANSWER_AGAIN, Arrival.OTHER: Reception.REFUSE},
-    Known.UNANSWERED: {Arrival.SAME: Reception.FILTER, Arrival.OTHER: Reception.REFUSE},
+    Known.HELD: {
+        Arrival.SAME: Reception.ANSWER_AGAIN,
+        Arrival.REBUILT: Reception.ANSWER_AGAIN,
+        Arrival.OTHER: Reception.REFUSE,
+    },
+    Known.TAKEN: {
+        Arrival.SAME: Reception.ANSWER_AGAIN,
+        Arrival.REBUILT: Reception.ANSWER_AGAIN,
+        Arrival.OTHER: Reception.REFUSE,
+    },
+    Known.UNANSWERED: {
+        Arrival.SAME: Reception.FILTER,
+        Arrival.REBUILT: Reception.FILTER,
+        Arrival.OTHER: Reception.REFUSE,
+    },
 }
 
 
@@ -112,6 +134,15 @@ def received(known: Known, arrival: Arrival) -> Reception:
 def error_said(code: str) -> Answer:
     """What an error of severity failure says, by its code."""
     return Answer.NOT_NOW if code in _NOT_TAKEN else Answer.ERROR
+
+
+def leaves_open(code: str | None, status: int) -> bool:
+    """Whether an error that came with this HTTP status leaves open what became of the message.
+
+    Who fails and does not say what is wrong with the message may have taken it. Any other code is a
+    refusal, also with a 500, which is how SOAP 1.1 sends every fault (Core 6).
+    """
+    return status >= 500 and code in _UNSPECIFIC
 
 
 def fault_said(code: str) -> Answer:

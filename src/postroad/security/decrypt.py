@@ -14,7 +14,7 @@ from cryptography import x509
 from lxml import etree
 from msgspec.structs import replace
 
-from postroad.security.algorithms import DATA_CIPHERS, STRONG, Algorithms, DataCipher
+from postroad.security.algorithms import DATA_CIPHERS, PRFS, STRONG, Algorithms, DataCipher
 from postroad.security.attachments import CIPHERTEXT_TRANSFORM, CONTENT_ONLY, Attachment
 from postroad.security.ciphers import NotDecrypted, Plain, decrypt_content
 from postroad.security.ids import Ids
@@ -53,6 +53,13 @@ class Decryption:
     attachments: Mapping[str, Attachment]
     """All attachments, the encrypted ones in plain where they could be opened."""
     problems: tuple[EbmsError, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether something that should be open could not be decrypted."""
+        return any(
+            one.code == "EBMS:0102" and one.severity is Severity.FAILURE for one in self.problems
+        )
 
 
 NOT_ENCRYPTED: Final = Decryption(False, False, (), (), (), (), False, {}, ())
@@ -246,7 +253,10 @@ class _Opener:
         self._note(method.get("Algorithm", ""), method)
         for element in encrypted_key.iter(etree.Element):
             if "Algorithm" in element.attrib:
-                self.used.setdefault(element.get("Algorithm", ""))
+                uri = element.get("Algorithm", "")
+                self.used.setdefault(uri)
+                if uri in PRFS:  # HKDF names its digest only as that of an HMAC
+                    self.used.setdefault(PRFS[uri].uri)
         info = _child(encrypted_key, "KeyInfo", DS)
         first = _child(info, None)
         agreement = first if first.tag == f"{{{XENC}}}AgreementMethod" else None

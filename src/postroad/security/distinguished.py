@@ -12,7 +12,7 @@ from typing import Final
 
 from cryptography import x509
 
-from postroad.security.keys import der_elements
+from postroad.security.der import der_elements
 
 REMEMBERED: Final = 2048
 LARGEST_CERTIFICATE: Final = 16 * 1024

@@ -7,9 +7,9 @@ What a file is, its content tells, never its name. Whatever is wrong with it is 
 import base64
 import binascii
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, NoReturn, SupportsIndex, TypeVar
 
 from cryptography import x509
@@ -21,16 +21,16 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_private_key,
     load_pem_private_key,
     pkcs7,
-    pkcs12,
 )
 from cryptography.x509.oid import NameOID
 
 from postroad.security import jks
+from postroad.security.der import der_elements
 from postroad.security.jks import KeyStoreError as KeyStoreError
+from postroad.security.pkcs12 import read_pkcs12
 
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_PARENTS: Final = 16
-_MOST_REMEMBERED: Final = 8
 _CONVERT: Final = (
     "convert it with keytool -importkeystore -srcstoretype {} -deststoretype PKCS12 "
     "-srckeystore FILE -destkeystore FILE.p12"
@@ -43,10 +43,6 @@ _PKCS7_LABELS: Final = frozenset(("PKCS7", "CMS", "PKCS #7 SIGNED DATA"))
 
 _INTEGER: Final = 0x02
 _OID: Final = 0x06
-_DATA: Final = bytes.fromhex("2a864886f70d010701")
-_KEY_BAG: Final = bytes.fromhex("2a864886f70d010c0a0101")
-_SHROUDED_KEY_BAG: Final = bytes.fromhex("2a864886f70d010c0a0102")
-_FRIENDLY_NAME: Final = bytes.fromhex("2a864886f70d010914")
 
 _T = TypeVar("_T")
 
@@ -180,25 +176,6 @@ def load_trusted(data: bytes, password: bytes | None = None) -> tuple[x509.Certi
             raise wrong from None
 
 
-def der_elements(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """The DER elements that stand one after the other: tag, content, and the whole of each."""
-    found = []
-    at = 0
-    while at < len(data):
-        start, tag = at, data[at]
-        size = data[at + 1] if at + 1 < len(data) else 0x80
-        at += 2
-        if size == 0x80 or size > 0x84 or tag & 0x1F == 0x1F:
-            raise ValueError("not in DER")
-        if size > 0x80:
-            at, size = at + size - 0x80, int.from_bytes(data[at : at + size - 0x80])
-        if at + size > len(data):
-            raise ValueError("a DER element ends beyond the data")
-        found.append((tag, data[at : at + size], data[start : at + size]))
-        at += size
-    return found
-
-
 def _guarded(read: Callable[[], _T]) -> _T:
     """Let only `KeyStoreError` out, and no warning about certificates as they are in the wild."""
     with warnings.catch_warnings():
@@ -209,8 +186,9 @@ def _guarded(read: Callable[[], _T]) -> _T:
             raise
         except UnsupportedAlgorithm as error:
             raise KeyStoreError(
-                f"it uses an algorithm that is not supported ({_one_line(error)}); make it anew "
-                "with openssl pkcs12 -export, or with keys of RSA, EC or Ed25519"
+                f"it uses an algorithm that is not supported ({_one_line(error)}). Use a key of "
+                "RSA, EC (NIST, or brainpool r1 with 256, 384 or 512 bits), Ed25519, Ed448, X25519 "
+                "or X448"
             ) from None
         except (ValueError, TypeError, IndexError, OverflowError, x509.InvalidVersion) as error:
             raise KeyStoreError(
@@ -254,9 +232,8 @@ def _certificates(data: bytes, password: bytes | None) -> list[x509.Certificate]
     if kind == "PKCS#7":
         return pkcs7.load_der_pkcs7_certificates(data)
     if kind == "PKCS#12":
-        store = _load_pkcs12(data, password)
-        others = [item.certificate for item in store.additional_certs]
-        return others or ([store.cert.certificate] if store.cert else [])
+        store = read_pkcs12(data, password)
+        return list(store.others) or ([store.own] if store.own else [])
     if kind == "JKS":
         return _jks_certificates(data, password)
     if kind == "key":
@@ -306,13 +283,14 @@ def _der_certificate(data: bytes) -> x509.Certificate:
         return x509.load_der_x509_certificate(data)
 
 
-_Key = tuple[str, PrivateKeyTypes]
+_PlainKey = tuple[str, PrivateKeyTypes]
+_Key = tuple[str, PrivateKeyTypes | KeyStoreError]
 
 
 def _pem(
     data: bytes, password: bytes | None, *, with_keys: bool
-) -> tuple[list[_Key], list[x509.Certificate]]:
-    keys: list[_Key] = []
+) -> tuple[list[_PlainKey], list[x509.Certificate]]:
+    keys: list[_PlainKey] = []
     certificates: list[x509.Certificate] = []
     for label, block in _pem_blocks(data):
         if label in _CERTIFICATE_LABELS:
@@ -373,84 +351,16 @@ def _pem_key(block: bytes, password: bytes | None) -> PrivateKeyTypes:
         ) from None
 
 
-def _load_pkcs12(data: bytes, password: bytes | None) -> pkcs12.PKCS12KeyAndCertificates:
-    attempts = (None, b"") if not password else (password,)
-    for attempt in attempts:
-        try:
-            return pkcs12.load_pkcs12(data, attempt)
-        except (ValueError, TypeError):
-            continue
-    needed = "the password is wrong" if password else "it needs a password"
-    raise KeyStoreError(
-        f"the PKCS#12 store does not open: {needed} or the file is damaged; check it with "
-        "openssl pkcs12 -info -noout -in FILE (old ones with -legacy)"
-    )
+def _pkcs12(data: bytes, password: bytes | None) -> tuple[list[_Key], tuple[x509.Certificate, ...]]:
+    """Keys and certificates of a PKCS#12 store; a key without alias has its certificate's."""
+    store = read_pkcs12(data, password)
+    named = {_certified_bytes(certificate): name for certificate, name in store.names}
+    keys = [(alias or _named(named, key), key) for alias, key in store.keys]
+    return keys, (*((store.own,) if store.own else ()), *store.others)
 
 
-@lru_cache(maxsize=_MOST_REMEMBERED)
-def _pkcs12(
-    data: bytes, password: bytes | None
-) -> tuple[tuple[_Key, ...], tuple[x509.Certificate, ...]]:
-    """Keys and certificates of a PKCS#12 store.
-
-    Remembered: a node opens the same store for itself, its P-Modes and its doors, and whether
-    an RSA key is sound takes longer to find out than all else of its start.
-    """
-    store = _load_pkcs12(data, password)
-    held = [*([store.cert] if store.cert else []), *store.additional_certs]
-    try:
-        bags = list(_key_bags(data))
-        keys = (
-            # The library has opened and checked the first key; twice would be no better.
-            [(name, store.key) for name, *_ in bags]
-            if len(bags) == 1 and store.key is not None
-            else [(name, _unshrouded(value, password, shrouded)) for name, value, shrouded in bags]
-        )
-    except (ValueError, IndexError, TypeError):
-        keys = []
-    if not keys and store.key is not None:
-        keys = [("", store.key)]
-    named = {_certified_bytes(item.certificate): _bag_name(item.friendly_name) for item in held}
-    return (
-        tuple((alias or named.get(_public_bytes(key), ""), key) for alias, key in keys),
-        tuple(item.certificate for item in held),
-    )
-
-
-def _bag_name(name: bytes | None) -> str:
-    return (name or b"").decode("utf-8", "replace").rstrip("\0")
-
-
-def _key_bags(data: bytes) -> Iterator[tuple[str, bytes, bool]]:
-    """Every key of a PKCS#12 store, with whether it is shrouded: the library tells of one only."""
-    [(_, pfx, _)] = der_elements(data)
-    safe = _content(der_elements(pfx)[1][1])
-    for _, info, _ in der_elements(der_elements(safe or b"")[0][1]):
-        content = _content(info)
-        if content is None:
-            continue
-        for _, bag, _ in der_elements(der_elements(content)[0][1]):
-            (_, kind, _), (_, value, _), *attributes = der_elements(bag)
-            if kind in (_KEY_BAG, _SHROUDED_KEY_BAG):
-                yield _friendly_name(attributes), value, kind == _SHROUDED_KEY_BAG
-
-
-def _unshrouded(value: bytes, password: bytes | None, shrouded: bool) -> PrivateKeyTypes:
-    return load_der_private_key(value, (password or b"") if shrouded else None)
-
-
-def _content(info: bytes) -> bytes | None:
-    """What a ContentInfo of type data holds; None where it is encrypted."""
-    (_, kind, _), (_, explicit, _) = der_elements(info)
-    return der_elements(explicit)[0][1] if kind == _DATA else None
-
-
-def _friendly_name(attributes: Sequence[tuple[int, bytes, bytes]]) -> str:
-    for _, attribute, _ in der_elements(attributes[0][1]) if attributes else ():
-        (_, kind, _), (_, values, _) = der_elements(attribute)
-        if kind == _FRIENDLY_NAME:
-            return der_elements(values)[0][1].decode("utf-16-be", "replace").rstrip("\0")
-    return ""
+def _named(names: Mapping[bytes, str], key: PrivateKeyTypes | KeyStoreError) -> str:
+    return "" if isinstance(key, KeyStoreError) else names.get(_public_bytes(key), "")
 
 
 def _paired(keys: Sequence[_Key], certificates: Sequence[x509.Certificate]) -> list[_Slot]:
@@ -458,6 +368,9 @@ def _paired(keys: Sequence[_Key], certificates: Sequence[x509.Certificate]) -> l
     by_key = {_certified_bytes(item): item for item in reversed(certificates)}
     slots: list[_Slot] = []
     for position, (alias, key) in enumerate(keys, 1):
+        if isinstance(key, KeyStoreError):
+            slots.append((alias or str(position), partial(_refused, key)))
+            continue
         own = by_key.get(_public_bytes(key))
         if own is None:
             raise _without_certificate(certificates)
@@ -468,6 +381,10 @@ def _paired(keys: Sequence[_Key], certificates: Sequence[x509.Certificate]) -> l
 
 def _given(pair: KeyPair) -> KeyPair:
     return pair
+
+
+def _refused(error: KeyStoreError) -> NoReturn:
+    raise KeyStoreError(str(error))
 
 
 def _without_certificate(certificates: Sequence[x509.Certificate]) -> KeyStoreError:

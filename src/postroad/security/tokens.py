@@ -14,8 +14,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 from lxml import etree
 
+from postroad.security.der import der_elements
 from postroad.security.distinguished import LARGEST_CERTIFICATE, issuer_matches, rfc2253_name
-from postroad.security.keys import KeyPair, der_elements
+from postroad.security.keys import KeyPair
 from postroad.security.trust import subject_key_identifier, thumbprint_sha1
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import (

@@ -18,6 +18,7 @@ from typing import Final
 from postroad.store import gathered
 from postroad.store.failures import lost, told
 from postroad.store.interface import StoreDamaged
+from postroad.store.private import FILE_MODE, create_private_folder
 from postroad.store.records import Stored
 from postroad.wire.content import CHUNK, BytesContent, Content
 from postroad.wire.limits import DEFAULT, MIB
@@ -159,7 +160,7 @@ class Segment:
         made = self.file is None
         if self.file is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self.file = OpenedFile(os.open(self.path, flags, 0o640))
+            self.file = OpenedFile(os.open(self.path, flags, FILE_MODE))
         write_all(self.file.fd, data, self.end)
         os.fdatasync(self.file.fd)
         return made
@@ -318,7 +319,7 @@ class Contents:
         """An empty temporary file."""
         path = self.own / self.new_place("t")
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise told(error, path) from error
         return SpilledContent(OpenedFile(fd), path, 0)
@@ -440,7 +441,7 @@ class Contents:
     def place_file(self, content: SpilledContent | bytes, place: str) -> None:
         path = self.own / place
         if isinstance(content, bytes):
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
             try:
                 write_all(fd, content, 0)
                 os.fsync(fd)
@@ -457,7 +458,7 @@ class Contents:
         """
         finished = self.finished_path(place)
         with contextlib.suppress(OSError):
-            finished.parent.mkdir(parents=True, exist_ok=True)
+            create_private_folder(finished.parent)
             self.unfinished_path(place).rename(finished)
 
     def forget(self, place: str) -> None:

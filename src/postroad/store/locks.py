@@ -7,6 +7,8 @@ import os
 import threading
 from pathlib import Path
 
+from postroad.store.private import FILE_MODE
+
 
 class FileLock:
     """A lock that ends with the process that holds it, however it ends."""
@@ -15,7 +17,7 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
     def try_take(self) -> bool:
         try:

@@ -17,6 +17,7 @@ import msgspec
 from postroad.store.contents import Contents, sync_folder
 from postroad.store.interface import StoreError
 from postroad.store.locks import FileLock
+from postroad.store.private import create_private_file, create_private_folder
 from postroad.store.queries import Migration, query
 from postroad.store.writing import now
 
@@ -109,6 +110,7 @@ def write_mark(folder: Path, mark: Mark) -> None:
     """Replace it whole, durably."""
     fresh = folder / f".{MARK}.{secrets.token_hex(4)}"
     try:
+        create_private_file(fresh)
         with fresh.open("wb") as file:
             file.write(msgspec.json.encode(mark))
             file.flush()
@@ -174,7 +176,7 @@ class Presence:
 def appear(folder: Path) -> Presence:
     token = secrets.token_hex(6)
     own = folder / "incoming" / token
-    own.mkdir(parents=True)
+    create_private_folder(own)
     lock = FileLock(own / LOCK)
     lock.take()
     sync_folder(folder / "incoming")

@@ -39,6 +39,7 @@ from postroad.store.opening import (
     settle_folder,
     write_mark,
 )
+from postroad.store.private import create_private_file, make_private
 from postroad.store.queries import migrations
 from postroad.store.reading import SqliteReader
 from postroad.store.records import Stored, Wanted
@@ -83,8 +84,7 @@ class SqliteStore:
         self._reading = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
-            # What lies here is nobody else's business: payloads in plain, keys of what is sent.
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             with contextlib.ExitStack() as undo:
                 self._open(patience, undo)
                 sync_folder(folder.parent)
@@ -101,6 +101,7 @@ class SqliteStore:
         undo.callback(lock.close)
         if not take_in_time(lock, patience):
             raise busy(self._path, patience)
+        create_private_file(self._path)  # SQLite gives its other files the rights of this one.
         database = connect(self._path)
         undo.callback(database.close)
         database.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")

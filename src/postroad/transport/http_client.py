@@ -4,21 +4,23 @@
         reply = await client.post(Outgoing(url, "application/soap+xml", envelope))
 
 Redirects are not followed, cookies not kept, proxies of the environment not used: a message goes
-where the P-Mode says and nowhere else.
+where the P-Mode says and nowhere else. With an egress policy each resolved address is checked
+before a connection is opened, and exactly that address is connected to.
 """
 
 import asyncio
 import errno
-import socket
 import ssl
 from collections import deque
 from functools import lru_cache, partial
 from typing import Final, Protocol, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from postroad.security.egress import Purpose
 from postroad.transport import tls
+from postroad.transport.egress import Destination, Policy, resolve
 from postroad.transport.http_exchange import Exchange
 from postroad.transport.http_outgoing import Outgoing, Reply, TransportFailure
 from postroad.transport.tls import TlsError, TlsProfile
@@ -35,6 +37,8 @@ class Address(msgspec.Struct, frozen=True):
     secure: bool
     head: str
     """The lines that open every request to it."""
+    path: str = "/"
+    """Without percent-encoding, as a server compares it."""
 
     @property
     def peer(self) -> str:
@@ -63,7 +67,7 @@ def parse_address(url: str) -> Address:
     if port not in (None, usual):
         named += f":{port}"
     head = f"POST {target} HTTP/1.1\r\nHost: {named}\r\nUser-Agent: postroad\r\n"
-    return Address(host, port or usual, secure, head)
+    return Address(host, port or usual, secure, head, unquote(parts.path) or "/")
 
 
 def _no_address(url: str, why: str) -> TransportFailure:
@@ -71,13 +75,14 @@ def _no_address(url: str, why: str) -> TransportFailure:
 
 
 class _Host:
-    """The connections to one address with one TLS profile."""
+    """The connections to one address with one TLS profile, for one purpose."""
 
-    __slots__ = ("address", "idle", "last", "opened", "profile")
+    __slots__ = ("address", "idle", "last", "opened", "profile", "purpose")
 
-    def __init__(self, address: Address, profile: TlsProfile) -> None:
+    def __init__(self, address: Address, profile: TlsProfile, purpose: Purpose) -> None:
         self.address = address
         self.profile = profile
+        self.purpose = purpose
         self.idle: list[Exchange] = []
         self.opened = 0
         self.last: Exchange | None = None
@@ -97,12 +102,19 @@ class HttpClient:
     """Sends requests; keeps connections for the next ones."""
 
     def __init__(
-        self, *, per_host: int = 32, total: int = 256, keepalive_seconds: float = 15
+        self,
+        *,
+        per_host: int = 32,
+        total: int = 256,
+        keepalive_seconds: float = 15,
+        egress: Policy | None = None,
     ) -> None:
+        """`egress` says which addresses may be contacted; None: all."""
+        self._egress = egress
         self._per_host = per_host
         self._total = total
         self._keepalive_seconds = keepalive_seconds
-        self._hosts: dict[tuple[str, int, TlsProfile | None], _Host] = {}
+        self._hosts: dict[tuple[str, int, TlsProfile | None, Purpose, str], _Host] = {}
         self._opened = 0
         self._busy: set[Exchange] = set()
         self._waiting: deque[tuple[_Host, bool, asyncio.Future[None]]] = deque()
@@ -170,10 +182,19 @@ class HttpClient:
         profile = request.tls
         if profile is not None and not address.secure:
             raise _no_address(request.url, "TLS is agreed on, which needs https:")
-        key = (address.host, address.port, (profile or _NO_TLS) if address.secure else None)
+        # What was allowed for one purpose is no answer for another; on a port of the node itself
+        # it depends on the path too.
+        own = self._egress is not None and self._egress().has_port(address.port)
+        key = (
+            address.host,
+            address.port,
+            (profile or _NO_TLS) if address.secure else None,
+            request.purpose,
+            address.path if own else "",
+        )
         host = self._hosts.get(key)
         if host is None:
-            host = self._hosts[key] = _Host(address, profile or _NO_TLS)
+            host = self._hosts[key] = _Host(address, profile or _NO_TLS, request.purpose)
         return host
 
     # The pool
@@ -278,7 +299,9 @@ class HttpClient:
         host.opened += 1
         self._opened += 1
         try:
-            exchange = await connect(host.address, host.profile, request.timeouts.connect)
+            exchange = await connect(
+                host.address, host.profile, request.timeouts.connect, host.purpose, self._egress
+            )
         except BaseException:
             self._lost(host)
             raise
@@ -323,7 +346,13 @@ def _head(address: Address, request: Outgoing) -> bytes:
     return (lines + "\r\n").encode("latin-1")
 
 
-async def connect(address: Address, profile: TlsProfile, seconds: float) -> Exchange:
+async def connect(
+    address: Address,
+    profile: TlsProfile,
+    seconds: float,
+    purpose: Purpose = Purpose.PARTNER,
+    egress: Policy | None = None,
+) -> Exchange:
     """Connect to one of the addresses of the host; `TransportFailure` when none lets us in."""
     loop = asyncio.get_running_loop()
     try:
@@ -334,7 +363,9 @@ async def connect(address: Address, profile: TlsProfile, seconds: float) -> Exch
     first: TransportFailure | None = None
     try:
         async with asyncio.timeout_at(deadline):
-            ips = await _resolve(loop, address)
+            ips = await resolve(
+                Destination(address.host, address.port, purpose, address.path), egress
+            )
             for position, ip in enumerate(ips):
                 # One address that swallows everything leaves time for the others.
                 share = (deadline - loop.time()) / (len(ips) - position)
@@ -349,16 +380,6 @@ async def connect(address: Address, profile: TlsProfile, seconds: float) -> Exch
         raise first or _late(address, seconds) from None
     assert first is not None
     raise first
-
-
-async def _resolve(loop: asyncio.AbstractEventLoop, address: Address) -> list[str]:
-    try:
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise TransportFailure(
-            "dns", f"the host {address.host} is not known: {error.strerror}", transmitted=False
-        ) from None
-    return list(dict.fromkeys(str(info[4][0]) for info in found))
 
 
 async def _connect(

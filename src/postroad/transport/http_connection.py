@@ -32,6 +32,8 @@ _AHEAD: Final = 256 * 1024
 """More of a body than this waits in the network until the application has taken it; what the loop
 reads at once is less."""
 CLOSE: Final = (b"connection", b"close")
+_TOO_LARGE: Final = (431, "The head of the request is too large.")
+_NOT_HTTP: Final = (400, "This is not a valid HTTP request.")
 
 
 class State(ServerState):
@@ -111,7 +113,8 @@ class Connection(HttpToolsProtocol):
         self.reading_head = True
         self.loose_bytes = 0
         """Bytes that came since the last that were of use: of heads, trailers, chunk lines."""
-        self.too_large = False
+        self.refused: tuple[int, str] | None = None
+        """Status and sentence for a head that is not taken; else it is no HTTP at all."""
         self.body_bytes = 0
         self.body_seconds = 0.0
         self.large: LargeBody | None = None
@@ -176,7 +179,7 @@ class Connection(HttpToolsProtocol):
             else:
                 break
         if self.loose_bytes > self.limits.header_bytes:
-            self.too_large = True
+            self.refused = _TOO_LARGE
             self._misunderstood()
         elif self.large is not None and not self.pipeline and not self.deaf:
             self._read_straight(self.large)
@@ -206,6 +209,9 @@ class Connection(HttpToolsProtocol):
             return
         if self.loose_bytes > self.limits.header_bytes:
             self._measure_head()
+        self.refused = _head_problem(self.parser.get_http_version(), self.headers)
+        if self.refused is not None:
+            raise ValueError(self.refused[1])
         self.scope["extensions"] = self.extensions.copy()  # type: ignore[typeddict-item]
         self.requests += 1
         self.reading_head = False
@@ -390,8 +396,8 @@ class Connection(HttpToolsProtocol):
         """Refuse a head that came in one piece and is too large."""
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.limits.header_bytes:
-            self.too_large = True
-            raise ValueError("the head is too large")
+            self.refused = _TOO_LARGE
+            raise ValueError(_TOO_LARGE[1])
 
     def _misunderstood(self) -> None:
         """Refuse what is no HTTP; an answer that is under way is finished first."""
@@ -402,10 +408,7 @@ class Connection(HttpToolsProtocol):
         if self.answering:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        if self.too_large:
-            self._say(431, "The head of the request is too large.")
-        else:
-            self._say(400, "This is not a valid HTTP request.")
+        self._say(*(self.refused or _NOT_HTTP))
 
     def _say(self, status: int, text: str) -> None:
         """Answer without the application, and close."""
@@ -418,6 +421,24 @@ class Connection(HttpToolsProtocol):
             + body
         )
         self.transport.close()
+
+
+def _head_problem(version: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+    """Why a request is refused for its head: where two readers could see different requests.
+
+    RFC 9112: one Host (3.2), no transfer coding but chunked, and that not in HTTP/1.0 (6.1, 7).
+    """
+    if version not in ("1.0", "1.1"):
+        return 505, "Only HTTP 1.1 and 1.0 are served here."
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (version == "1.1" and not hosts):
+        return 400, f"A request has one Host header, this one has {len(hosts)}."
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings and version == "1.0":
+        return 400, "HTTP/1.0 has no Transfer-Encoding. Send a Content-Length."
+    if codings and codings != [b"chunked"]:
+        return 501, "The only transfer coding that is taken is chunked."
+    return None
 
 
 def tls_facts(connection: ssl.SSLObject) -> dict[str, object]:

@@ -5,12 +5,14 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from postroad.security.egress import Purpose
 from postroad.transport.tls import TlsProfile
 from postroad.wire.limits import MIB
 
 Kind = Literal[
     "address",
     "dns",
+    "egress",
     "refused",
     "unreachable",
     "tls",
@@ -103,6 +105,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     """The body waits a moment for the server to ask for it: it may have an answer without."""
     method: Literal["POST", "HEAD"] = "POST"
     """A HEAD has neither body nor Content-Type, and its answer no body."""
+    purpose: Purpose = Purpose.PARTNER
+    """Why the address is contacted, which the egress policy judges it by."""
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -167,6 +167,9 @@ class Receipt(Struct, frozen=True, gc=False):
     non_repudiation: NonRepudiationInformation | None = None
     user_message: UserMessage | None = None
     """The copy of the received eb:UserMessage."""
+    core_element: bool = False
+    """The copy is an eb:UserMessage itself, in the words of AS4 5.1.8. The schema of Core 3.0
+    forbids that: there it is an element of another namespace with the same content."""
 
 
 class Error(Struct, frozen=True, gc=False):

@@ -52,6 +52,8 @@ _TRANSFORMS: Final = f"{{{DS}}}Transforms"
 _TRANSFORM: Final = f"{{{DS}}}Transform"
 _CANONICALIZATION_METHOD: Final = f"{{{DS}}}CanonicalizationMethod"
 _DIGEST_METHOD: Final = f"{{{DS}}}DigestMethod"
+_USER_MESSAGE: Final = f"{{{EB3}}}UserMessage"
+_MESSAGE_INFO: Final = f"{{{EB3}}}MessageInfo"
 _DIGEST_VALUE: Final = f"{{{DS}}}DigestValue"
 _SIGNAL: Final = Model("MessageInfo PullRequest? Receipt? Error*", open=True)
 _ERROR: Final = Model("Description? ErrorDetail?")
@@ -172,13 +174,16 @@ def _selected_party(element: etree._Element, findings: Findings) -> Party:
 def _receipt(element: etree._Element, findings: Findings) -> Receipt:
     information: NonRepudiationInformation | None = None
     copy: UserMessage | None = None
+    core_element = False
     attributes(element, (), findings)
     for child in xml.elements(element):
         if child.tag == f"{{{EBBP}}}NonRepudiationInformation" and information is None:
             information = _non_repudiation(child, findings)
-        elif child.tag in (f"{{{EB3}}}UserMessage", "UserMessage") and copy is None:
-            copy = _copied_user_message(child, findings)
-        else:
+        elif child.tag in (_USER_MESSAGE, "UserMessage") and copy is None:
+            copy, core_element = _copied_user_message(child, findings), True
+        elif copy is None and (enclosed := _enclosed_copy(child)) is not None:
+            copy = _copied_user_message(enclosed, findings)
+        elif child.tag == "UserMessage" or xml.namespace(child) in (EB3, EBBP):
             findings.warn(
                 "EBMS:0302", child, f"<{xml.local(child)[:80]}> has no meaning in a receipt here"
             )
@@ -196,7 +201,22 @@ def _receipt(element: etree._Element, findings: Findings) -> Receipt:
             "expected either ebbp:NonRepudiationInformation or a copy of the eb:UserMessage, "
             "found both",
         )
-    return Receipt(information, copy)
+    return Receipt(information, copy, core_element)
+
+
+def _enclosed_copy(element: etree._Element) -> etree._Element | None:
+    """Find the copy of a user message in an element of another namespace.
+
+    Either the element holds an eb:UserMessage, as phase4 writes it, or what an eb:UserMessage
+    holds, as Postroad writes it. Others are extensions that the schema allows.
+    """
+    if xml.namespace(element) in (EB3, EBBP):
+        return None
+    held = xml.elements(element)
+    copies = [one for one in held if one.tag == _USER_MESSAGE]
+    if len(copies) == 1:
+        return copies[0]
+    return element if held and held[0].tag == _MESSAGE_INFO else None
 
 
 def _copied_user_message(element: etree._Element, findings: Findings) -> UserMessage:

@@ -378,7 +378,7 @@ def _party(element: etree._Element, findings: Findings) -> Party:
     party_ids = tuple([party_id(item, findings) for item in ids])
     for item, one in zip(ids, party_ids, strict=True):
         if one.type is None:
-            _must_be_uri(one.value, "PartyId", item, findings)
+            _should_be_uri(one.value, "PartyId", item, findings)
     if len(party_ids) > 1:
         types = [one.type for one in party_ids if one.type is not None]
         for repeated in sorted({type for type in types if types.count(type) > 1}):
@@ -386,9 +386,14 @@ def _party(element: etree._Element, findings: Findings) -> Party:
     return Party(party_ids, filled(roles[0], (), findings) if roles else "")
 
 
-def _must_be_uri(value: str, what: str, element: etree._Element, findings: Findings) -> None:
+def _should_be_uri(value: str, what: str, element: etree._Element, findings: Findings) -> None:
+    """Warn of an untyped value that is not a URI (Core 5.2.2.4, 5.2.2.7, 5.2.2.8).
+
+    Core makes it an error. Whole networks, EU customs among them, agreed on such values, and they
+    are compared like any other: nothing is ambiguous about them.
+    """
     if value and not is_uri(value):
-        findings.add(
+        findings.warn(
             "EBMS:0003",
             element,
             f"eb:{what} without the attribute type must be a URI, found {quoted(value)}",
@@ -403,10 +408,10 @@ def _collaboration_info(element: etree._Element, findings: Findings) -> Collabor
     agreements, services, actions, conversations = children(element, _COLLABORATION_INFO, findings)
     of_service = service(services[0], findings) if services else Service("")
     if of_service.type is None and services:
-        _must_be_uri(of_service.value, "Service", services[0], findings)
+        _should_be_uri(of_service.value, "Service", services[0], findings)
     of_agreement = agreement_ref(agreements[0], findings) if agreements else None
     if of_agreement is not None and of_agreement.type is None:
-        _must_be_uri(of_agreement.value, "AgreementRef", agreements[0], findings)
+        _should_be_uri(of_agreement.value, "AgreementRef", agreements[0], findings)
     action = token(filled(actions[0], (), findings)) if actions else ""
     if action == TEST_ACTION and of_service.value != TEST_SERVICE:
         findings.add(

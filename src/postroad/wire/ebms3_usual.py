@@ -35,7 +35,7 @@ from postroad.wire.ebms3_user_messages import (
     token,
 )
 from postroad.wire.errors import EbmsError
-from postroad.wire.names import DS, EB3, EBBP, TEST_ACTION, TEST_SERVICE
+from postroad.wire.names import DS, EB3, EBBP, RECEIPT_COPY, TEST_ACTION, TEST_SERVICE
 
 _BLANK: Final = " \t\r\n"
 _REMEMBERED: Final = 512
@@ -57,6 +57,7 @@ _PART_INFO: Final = f"{{{EB3}}}PartInfo"
 _PART_PROPERTIES: Final = [f"{{{EB3}}}PartProperties"]
 _RECEIPT_SIGNAL: Final = [f"{{{EB3}}}MessageInfo", f"{{{EB3}}}Receipt"]
 _NON_REPUDIATION: Final = f"{{{EBBP}}}NonRepudiationInformation"
+_USER_COPY: Final = f"{{{RECEIPT_COPY}}}UserMessage"
 _MESSAGE_PART: Final = f"{{{EBBP}}}MessagePartNRInformation"
 _REFERENCE: Final = f"{{{DS}}}Reference"
 
@@ -243,8 +244,8 @@ def _receipt_signal(element: etree._Element) -> SignalMessage:
     if element.keys() or second.keys() or info.ref_to_message_id is None:
         raise _Unusual
     (content,) = second
-    if content.tag == _USER:
-        receipt = Receipt(None, _user_message(content))
+    if content.tag in (_USER, _USER_COPY):
+        receipt = Receipt(None, _user_message(content), content.tag == _USER)
     elif content.tag == _NON_REPUDIATION and len(content):
         receipt = Receipt(_non_repudiation(content))
     else:

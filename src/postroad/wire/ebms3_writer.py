@@ -37,7 +37,7 @@ from postroad.wire.ebms3 import (
     Unit,
     UserMessage,
 )
-from postroad.wire.names import DS, EB3, EBBP, EXC_C14N, WSU
+from postroad.wire.names import DS, EB3, EBBP, EXC_C14N, RECEIPT_COPY, WSU
 from postroad.wire.soap import SoapVersion, legible
 from postroad.wire.xml import escape, escape_attribute, is_xml_text
 
@@ -104,7 +104,16 @@ def write_receipt(signal: SignalMessage, copy: str | None = None) -> str:
     if copy is None or signal.receipt is None or signal.receipt.user_message is None:
         return _signal(signal)
     info = _message_info(signal.message_info)
-    return f"<eb:SignalMessage>{info}<eb:Receipt>{copy}</eb:Receipt></eb:SignalMessage>"
+    content = _copy(copy, core_element=signal.receipt.core_element)
+    return f"<eb:SignalMessage>{info}<eb:Receipt>{content}</eb:Receipt></eb:SignalMessage>"
+
+
+def _copy(message: str, *, core_element: bool) -> str:
+    """A user message as it stands in a receipt, from what `write_user_message` wrote."""
+    if core_element:
+        return message
+    content = message.removeprefix("<eb:UserMessage").removesuffix("</eb:UserMessage>")
+    return f'<copy:UserMessage xmlns:copy="{RECEIPT_COPY}"{content}</copy:UserMessage>'
 
 
 def _unit(unit: Unit) -> str:
@@ -320,7 +329,8 @@ def _receipt(receipt: Receipt) -> str:
             "a receipt holds either non-repudiation information or the copy of a user message"
         )
     if receipt.user_message is not None:
-        return f"<eb:Receipt>{write_user_message(receipt.user_message)}</eb:Receipt>"
+        written = write_user_message(receipt.user_message)
+        return f"<eb:Receipt>{_copy(written, core_element=receipt.core_element)}</eb:Receipt>"
     information = receipt.non_repudiation
     assert information is not None
     if information.message_part_identifiers:
@@ -426,6 +436,15 @@ def _message_id(value: str, what: str) -> str:
     if "<" in value or ">" in value or " " in value:
         raise ValueError(f"{what} must hold no angle brackets and no white space: {value!r}")
     return escape(value)
+
+
+def can_be_message_id(value: str) -> bool:
+    """Whether a value can be written as eb:MessageId or eb:RefToMessageId."""
+    try:
+        _message_id(value, "eb:MessageId")
+    except ValueError:
+        return False
+    return True
 
 
 def _xml_id(id: str) -> str:

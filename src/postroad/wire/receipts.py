@@ -2,6 +2,11 @@
 
 A receipt for a signed message lists the ds:References of its signature (non-repudiation of
 receipt); one for an unsigned message holds a copy of its eb:UserMessage (reception awareness).
+AS4 5.1.8 wants that copy in eb:Receipt, where the schema of Core 3.0 allows only elements of other
+namespaces. So products differ: Holodeck B2B, Domibus and AS4.NET write eb:UserMessage itself;
+phase4 refuses that, and writes it within an element of its own. All of these are read. What is
+written by default is an element of another namespace with the content of eb:UserMessage: it is
+valid by the schema, so phase4 reads it, and so does Domibus, which looks at the content only.
 Whoever sent the message holds the receipt against the message it kept: EBMS:0302 if it differs.
 """
 
@@ -68,11 +73,17 @@ def references_about(
     return unit_references(references, messages, messaging.id)[messages.index(message)]
 
 
-def awareness_receipt(user_message: UserMessage, *, message_info: MessageInfo) -> SignalMessage:
-    """The receipt for an unsigned message: a copy of its eb:UserMessage."""
+def awareness_receipt(
+    user_message: UserMessage, *, message_info: MessageInfo, core_element: bool = False
+) -> SignalMessage:
+    """Make the receipt for an unsigned message: a copy of its eb:UserMessage.
+
+    `core_element` makes the copy an eb:UserMessage itself, instead of an element of another
+    namespace.
+    """
     if _referring(message_info).ref_to_message_id != user_message.message_info.message_id:
         raise ValueError("the RefToMessageId of a receipt is the MessageId of what was received")
-    return SignalMessage(message_info, receipt=Receipt(user_message=user_message))
+    return SignalMessage(message_info, receipt=Receipt(None, user_message, core_element))
 
 
 def _referring(message_info: MessageInfo) -> MessageInfo:

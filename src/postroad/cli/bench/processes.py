@@ -58,7 +58,7 @@ def make_parties(work: Path) -> None:
     ):
         buyer = Station("buyer", work / "buyer", first.getsockname()[1])
         seller = Station("seller", work / "seller", second.getsockname()[1])
-    initialize(Plan(buyer, seller, ships=False), now=datetime.now(UTC))
+    initialize(Plan(buyer, seller, ships=False, unsigned=True), now=datetime.now(UTC))
 
 
 @contextmanager

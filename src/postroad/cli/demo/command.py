@@ -31,8 +31,9 @@ def demo(
     Makes keys for a buyer, a seller and a supplier, starts a node for each on free ports, sends
     small and large orders, speaks ebXML over HTTP and mail, lets a supplier that nobody can reach
     collect its order, fetches the answer to a price request that takes too long, sends a thousand
-    updates in three envelopes and an order by way of two hubs, lets a stranger and a tampered
-    message try, proves the receipts offline, and lets Spark reconcile the journals.
+    updates in three envelopes and an order by way of two hubs, exchanges messages with phase4 if
+    Java and Maven are found, lets a stranger and a tampered message try, proves the receipts
+    offline, and lets Spark reconcile the journals.
     """
     # The whole node is behind this: commands that do not need it start quicker without.
     from postroad.cli.demo.nodes import NotStarted

@@ -21,6 +21,7 @@ from postroad.api.client_values import ApiError, Event, Payload
 from postroad.cli.demo import ebxml as demo_ebxml
 from postroad.cli.demo import hubs as demo_hubs
 from postroad.cli.demo import large as demo_large
+from postroad.cli.demo import phase4 as demo_phase4
 from postroad.cli.demo import prices as demo_prices
 from postroad.cli.demo import supplier as demo_supplier
 from postroad.cli.demo import updates as demo_updates
@@ -36,6 +37,7 @@ from postroad.cli.demo.nodes import (
     tampering,
 )
 from postroad.cli.demo.pipeline import NotReconciled, begin_spark, reconcile
+from postroad.cli.java_peer import PeerError, PeerUnavailable
 from postroad.msh.outbound import Draft, DraftPayload, WirePart, package, wire_form
 from postroad.node.evidence.inspecting import inspect
 from postroad.node.first_steps.devpki import issue, make_authority
@@ -96,6 +98,7 @@ class Story:
         self._sent: list[Sent] = []
         self._updates: demo_updates.Told | None = None
         self._verified = 0
+        self._with_phase4: list[str] = []
         self._classes: dict[str, int] = {}
         self._drawn: dict[str, int] = {}
         self.surprises: list[str] = []
@@ -113,6 +116,7 @@ class Story:
         self._late_price()
         self._catalogue()
         self._by_hubs()
+        self._another_product()
         self._stranger()
         self._tampered()
         self._spark = begin_spark()  # it takes its time, most of which a storm leaves to it
@@ -126,8 +130,15 @@ class Story:
         buyer, seller, supplier = (
             Station(name, self._work / name, free_port()) for name in COMPANIES
         )
-        keys = make_keys(COMPANIES, now=self._now)
+        keys = make_keys((*COMPANIES, demo_phase4.NAME), now=self._now)
         initialize(Plan(buyer, seller), now=self._now, keys=keys)
+        self._phase4_keys = keys.parties[demo_phase4.NAME].signing
+        self._phase4 = demo_phase4.begin(
+            self._work / demo_phase4.NAME,
+            self._phase4_keys,
+            buyer.folder / "keys" / "authority.pem",
+            self._stack,
+        )
         demo_supplier.found_supplier(supplier, buyer, keys, self._now)
         self._folders = {one.name: one.folder for one in (buyer, seller)}
         demo_ebxml.add_mail(self._folders)
@@ -290,6 +301,50 @@ class Story:
             ]
         )
 
+    def _another_product(self) -> None:
+        """An order to phase4 and its confirmation; both prove to the other what they received."""
+        self._say("Another product", "phase4 is the partner: an order to it, a confirmation back")
+        try:
+            with self._console.status("phase4 is starting; Maven fetches it the first time"):
+                partner = self._phase4.result()
+            self._exchange_with(partner)
+        except PeerUnavailable as missing:
+            self._console.print(f"  left out: {str(missing).splitlines()[0]}", soft_wrap=True)
+        except PeerError as error:
+            self.surprises.append(f"phase4: {error}")
+
+    def _exchange_with(self, partner: demo_phase4.Partner) -> None:
+        folder = self._folders["buyer"]
+        demo_phase4.agree(folder / "pmodes", partner, self._phase4_keys, self._back)
+        client = self._buyer.client
+        client.reload()
+        order, confirmation = order_text().encode(), b"<Confirmation>PO-1</Confirmation>"
+        sent = client.send(
+            pmode=demo_phase4.ORDER,
+            payloads=[Payload(order, media_type="application/xml")],
+            wait=_PATIENCE,
+        )
+        got = partner.received(sent.message_id)
+        told = partner.confirm(
+            sent.message_id, confirmation, self._back, folder / "keys" / "buyer.pem"
+        )
+        self._with_phase4 = [sent.message_id, told["messageId"]]
+        for message_id in self._with_phase4:
+            self._print([(event, "buyer") for event in client.events(message_id)])
+        good = {
+            f"our order is {sent.message.state}": sent.message.state == "acknowledged",
+            "phase4 verified, decrypted and unpacked the order": got["signed"]
+            and got["encrypted"]
+            and [one["sha256"] for one in got["payloads"]] == [demo_phase4.digest(order)],
+            f"phase4 takes our receipt: {told.get('result')}": told.get("result") == "SUCCESS",
+            "its confirmation is in the inbox": confirmation == client.part(told["messageId"]),
+        }
+        for text, held in good.items():
+            mark = "[green]✔[/]" if held else "[red]✘[/]"
+            self._console.print(f"  {mark} phase4 {partner.version}: {text}")
+            if not held:
+                self.surprises.append(text)
+
     def _stranger(self) -> None:
         """Somebody who calls himself the buyer, with a certificate of another authority."""
         self._say("A stranger", "claims to be the buyer, with a certificate of his own making")
@@ -398,6 +453,7 @@ class Story:
         bundles = self._updates.bundles if self._updates is not None else ()
         stories = {one: (_UPDATE, "confirmed") for bundle in bundles for one in bundle}
         stories |= {one.message_id: (one.story, _class(one)) for one in self._sent}
+        stories |= dict.fromkeys(self._with_phase4, ("exchanged with phase4", "confirmed"))
         try:
             self._classes, wrong = reconcile(self._work, self._console, stories, self._spark)
         except NotReconciled as missing:
@@ -490,6 +546,7 @@ class Story:
             ),
             "twice": sum(count > 1 for count in deliveries),
             **{f"large_{name}": count for name, count in self._drawn.items()},
+            **({"exchanged_with_phase4": len(self._with_phase4)} if self._with_phase4 else {}),
             **{f"reconciled_{name}": count for name, count in self._classes.items()},
             "as_expected": not self.surprises,
         }

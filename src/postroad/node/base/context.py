@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeVar
 
+from msgspec.structs import replace as changed
+
 from postroad.agreement.matching import Match
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
@@ -21,7 +23,9 @@ from postroad.node.base.reading_ahead import ReadingAhead
 from postroad.node.base.together import Together
 from postroad.node.settings.config import Config
 from postroad.node.settings.in_force import InForce
+from postroad.node.settings.listeners import configured_listeners
 from postroad.reliability.breaker import Gate
+from postroad.security.egress import EgressPolicy
 from postroad.store.interface import Store
 from postroad.store.records import Partner, Work
 from postroad.wire.limits import Limits
@@ -85,6 +89,8 @@ class Context:
     """Takes in the reply that came as the response to a request of ours, if it is one."""
     msh_url: str | None = None
     """Where partners reach this node; known when its doors are open."""
+    egress: EgressPolicy = field(init=False)
+    """Whom this node contacts; its own listeners are added when its doors are open."""
     host: str = ""
     ahead: ReadingAhead = field(init=False)
     """Reads messages whose fragments are still coming."""
@@ -96,6 +102,8 @@ class Context:
         self.party = self.config.party_name
         self.host = self.host or host_name(self.config.node)
         self.ahead = ReadingAhead(self.store, self.limits)
+        policy = self.config.security.egress.policy
+        self.egress = changed(policy, listeners=configured_listeners(self.config))
 
     @property
     def lease(self) -> timedelta:

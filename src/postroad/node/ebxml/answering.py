@@ -2,20 +2,25 @@
 
 import base64
 import logging
-from fnmatch import fnmatch
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from postroad.agreement.ebxml import is_mail
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
+from postroad.msh.ebxml_answers import sent_ebxml
 from postroad.msh.ebxml_outbound import hop
+from postroad.msh.securing import signs
 from postroad.node.base.context import Context
+from postroad.node.base.journaling import about as event_about
 from postroad.node.base.own_address import own_address, own_addresses
 from postroad.node.steps.calling import Call
-from postroad.store.records import Work
+from postroad.security.egress import host_of, same_address
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, Side, State, Work
+from postroad.wire.content import read_all
 from postroad.wire.ebxml import EbxmlMessage
 
 _log = logging.getLogger("postroad.receive")
@@ -25,10 +30,16 @@ class Route(Struct, frozen=True):
     """How an answer travels: as the response, or as a message of its own to an address."""
 
     url: str | None
-    """None: it is the response."""
+    """None: it is the response, or there is no way at all where nobody waits for a response."""
+    named_by_message: bool = False
+    """Only the message names the address: the egress policy judges it as a callback."""
+    refused: str | None = None
+    """Why the address in the message is not used, where that is worth a line in the journal."""
+    is_response: bool = False
 
 
-RESPONSE = Route(None)
+RESPONSE = Route(None, is_response=True)
+NOWHERE = Route(None)
 
 
 def wants_response(message: EbxmlMessage, synchronous: bool) -> bool:
@@ -45,35 +56,105 @@ def answer_route(
     *,
     synchronous: bool,
     proven: bool,
-) -> Route | None:
-    """Where an answer goes; None: nobody knows.
+    first: EbxmlMessage | None = None,
+) -> Route:
+    """Decide where an answer goes.
 
-    What the agreement names goes first, then the SenderURI of the last TraceHeader; but where a
-    stranger wants us to call is no address. [MS098-8.5.3.1-01] [MS098-11.4-01] [MS098-11.4-02]
+    What the agreement names goes first, then the SenderURI of the last TraceHeader, of the first
+    copy where there was one before. No signature covers a TraceHeader, as it changes on the way:
+    its address is used only if P-Modes name it, or its host, for the sender of the message, or the
+    configuration allows the host. [MS098-8.5.3.1-01] [MS098-11.4-01] [MS098-11.4-02]
     """
     if wants_response(message, synchronous):
         return RESPONSE
     url = _agreed(match, kind) if match is not None else None
-    if url is None and match is not None and proven and message.trace:
-        url = _called_back(context, message.trace[-1].sender_uri)
+    route = None if url is None else Route(url)
+    if route is None and match is not None and proven:
+        route = _called_back(context, first or message, match)
+    fallback = RESPONSE if synchronous else NOWHERE
+    if route is None:
+        return fallback
+    if route.url is None or not _has_way(context, route.url):
+        return replace(fallback, refused=route.refused)
+    return route
+
+
+def _has_way(context: Context, url: str) -> bool:
     mails = context.config.mail is not None and context.config.mail.relay is not None
     ways = ("http://", "https://", "mailto:") if mails else ("http://", "https://")
-    if url is not None and url.lower().startswith(ways):
-        return Route(url)
-    return RESPONSE if synchronous else None
+    return url.lower().startswith(ways)
 
 
-def _called_back(context: Context, url: str) -> str | None:
-    """An address that only the message tells, if it may be called.
-
-    It stands outside of the signature, as it changes on the way: whoever passes a message on can
-    name another. So it can be bounded, and it is never our own.
-    """
-    allowed = context.config.http.call_back
-    host = urlsplit(url).hostname or url.rpartition("@")[2]
-    if allowed is not None and not any(fnmatch(host.lower(), one.lower()) for one in allowed):
+def _called_back(context: Context, message: EbxmlMessage, match: Match) -> Route | None:
+    """Decide about the address that a message names; another that is agreed on may replace it."""
+    if not message.trace:
         return None
-    return None if url in own_addresses(context, None) else url
+    url = message.trace[-1].sender_uri
+    if not _has_way(context, url):
+        return None
+    contacts = context.in_force.contacts.of(message.header.from_party.party_ids)
+    own = own_addresses(context, None)
+    agreed = [one for one in contacts if one not in own and _has_way(context, one)]
+    for one in agreed:
+        if same_address(url, one):
+            return Route(one)
+    instead = agreed[0] if agreed else None
+    if url not in own and context.egress.may_call_back(url, agreed):
+        # An unsigned message proves nothing: what is agreed on is better than what it says.
+        if instead is not None and not signs(match.leg):
+            return Route(instead)
+        return Route(url, named_by_message=True)
+    host = host_of(url) or url
+    why = (
+        f"callback refused: the message names {url} as the address of its sender, but no P-Mode "
+        f"names the host {host} for this party. Set SendReceipt.ReplyTo, or add the host to "
+        "security.egress.callback_hosts."
+    )
+    _log.warning(
+        "callback refused",
+        extra={"message_id": message.message_id, "peer": url, "detail": why},
+    )
+    return Route(instead, refused=why)
+
+
+async def first_copy(context: Context, message: EbxmlMessage, side: Side) -> EbxmlMessage | None:
+    """Read the first copy of a message that came before: it is answered where that was."""
+    if not message.trace:
+        return None
+    found = await context.store.look(lambda reader: reader.message(side, message.message_id))
+    return kept_copy(context, found)
+
+
+def kept_copy(context: Context, found: Message | None) -> EbxmlMessage | None:
+    """Read a message as it was kept; None: it was refused, or nothing is left of it."""
+    if found is None or found.envelope is None or found.state is State.REJECTED:
+        return None
+    kept = read_all(context.store.content(found.envelope), found.envelope.size)
+    return sent_ebxml(kept, context.limits).message
+
+
+async def tell_refused(context: Context, route: Route, message_id: str) -> None:
+    """Record in the journal that the address in a message was not used."""
+    refused = route.refused
+    if refused is None:
+        return
+    now = context.clock()
+
+    def step(tx: Transaction) -> None:
+        rows = (tx.message(side, message_id) for side in (Side.RECEIVING, Side.FORWARDING))
+        found = next((one for one in rows if one is not None), None)
+        if found is not None:
+            event = event_about(
+                found,
+                "error_raised",
+                now,
+                error_code="SecurityFailure",
+                severity="warning",
+                detail=refused,
+            )
+            tx.record((event,))
+
+    await context.store.run(step)
 
 
 def _agreed(match: Match, kind: str) -> str | None:
@@ -88,7 +169,7 @@ def _agreed(match: Match, kind: str) -> str | None:
 
 def call(
     context: Context,
-    url: str,
+    route: Route,
     answer: Answer,
     message: EbxmlMessage,
     match: Match | None,
@@ -97,7 +178,8 @@ def call(
     reliably: bool = False,
 ) -> Work:
     """The work of sending an answer to an address; `reliably`: until it is acknowledged."""
-    now = context.clock()
+    now, url = context.clock(), route.url
+    assert url is not None
     envelope = hop(
         answer.envelope,
         message.dialect,
@@ -114,5 +196,6 @@ def call(
         match.pmode.id if match is not None else "",
         '"ebXML"',
         copies=0 if reliably else None,
+        named_by_message=route.named_by_message,
     )
     return Work("signal", about, now, msgspec.json.encode(data))

@@ -15,13 +15,16 @@ from postroad.msh.answers import Answer
 from postroad.msh.payloads import Payload
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed
+from postroad.node.ebxml.answering import RESPONSE, Route
 from postroad.node.steps.arrival import Arrival
+from postroad.node.steps.duplicates import compare
 from postroad.node.steps.handing import deliver
 from postroad.node.steps.hearing import Hearing
-from postroad.node.steps.keeping import add_instead, is_copy, kept_message, sent_signal
+from postroad.node.steps.keeping import add_instead, kept_message, sent_signal
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.outcome import answered
 from postroad.reliability import order
+from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.ebxml import (
     Case,
     Known,
@@ -61,8 +64,8 @@ class Arrived(Struct, frozen=True):
     """Written, in case that it is due."""
     back: Work | None = None
     """The work of sending it, where it is not the response."""
-    as_response: bool = True
-    """The acknowledgment is the response; without that and `back` it has no way to go."""
+    route: Route = RESPONSE
+    """Where the acknowledgment goes."""
     tells: tuple[records.Message, Hearing] | None = None
     """The message that it refers to, and what it says about that."""
 
@@ -130,10 +133,18 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
         before = tx.message(Side.RECEIVING, message.message_id)
         rejected = before is not None and before.state is State.REJECTED
         first = None if rejected else before
-        known = None
+        known = differs = None
         if first is not None:
-            same = is_copy(arrival, arrived.user_message, payloads, first)
-            known = Known(message.digest if same else "another", first.created_at)
+            kind, differs = compare(
+                arrival,
+                arrived.user_message,
+                payloads,
+                arrived.match,
+                first,
+                best_effort=not arrived.terms.is_reliable,
+            )
+            digest = "another" if kind is Same.OTHER else message.digest
+            known = Known(digest, first.created_at)
         given = _answers(tx, message.message_id) if first is not None else []
         reception = receive(
             message,
@@ -148,7 +159,7 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
             return Kept(reception.case, reception=reception)
         if first is not None:
             # BestEffort may be delivered twice, and is not: it is known all the same.
-            tx.record((about(first, "duplicate", now, peer=arrival.peer),))
+            tx.record((about(first, "duplicate", now, peer=arrival.peer, detail=differs),))
             return _again(context, tx, arrived, reception, first, given)
         return _taken(context, tx, arrived, reception, payloads, before)
 
@@ -259,7 +270,7 @@ def _acknowledge(
         number = tx.add_work(arrived.back)
         tx.change_message(Side.RECEIVING, kept.message_id, (kept.state,), timer=number)
         return signal
-    if not arrived.as_response:
+    if not arrived.route.is_response:
         said = "the acknowledgment has no way back: neither P-Mode nor message tell where to"
         events.append(about(kept, "error_raised", now, severity="warning", detail=said))
         return signal

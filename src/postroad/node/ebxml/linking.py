@@ -18,13 +18,13 @@ from postroad.msh.securing import Unsecurable, answer_signing
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, signed
 from postroad.node.base.requests import NO_CONTENT, Response
-from postroad.node.ebxml.answering import answer_route, call
+from postroad.node.ebxml.answering import answer_route, call, first_copy, tell_refused
 from postroad.node.steps.arrival import Arrival
+from postroad.node.steps.duplicates import is_copy
 from postroad.node.steps.keeping import (
     Contradiction,
     about_nothing,
     add_instead,
-    is_copy,
     kept_message,
     sent_signal,
     user_message_of,
@@ -97,11 +97,11 @@ class Linking:
         transport = "SMTP" if arrival.by_mail else "HTTP"
         seen = link_message(message, transport)
         name = _name(seen)
-        route = answer_route(
-            context, message, match, "acknowledgment", synchronous=False, proven=True
-        )
-
         side = Side.RECEIVING if onward is Onward.NOWHERE else Side.FORWARDING
+        first = await first_copy(context, message, side)
+        route = answer_route(
+            context, message, match, "acknowledgment", synchronous=False, proven=True, first=first
+        )
 
         def step(tx: Transaction) -> None:
             self._same(tx, arrival, message, side)
@@ -128,14 +128,15 @@ class Linking:
             if waits and not kept and answer is not None and answer.kind == "acknowledgment":
                 # The first one is still to be passed on.
                 answer = None
-            if answer is not None and route is not None and route.url is not None:
-                back = call(context, route.url, answer, message, match, message.message_id)
+            if answer is not None and route.url is not None:
+                back = call(context, route, answer, message, match, message.message_id)
                 number = tx.add_work(back)
                 if kept and onward is Onward.OPEN and _after_forward(match):
                     tx.postpone_work(number, None)
                     tx.set_state(waiting_name(message.message_id), str(number).encode(), now)
 
         await context.store.run(step)
+        await tell_refused(context, route, message.message_id)
         context.work_came.set()
         context.told()
         return NO_CONTENT

@@ -26,7 +26,14 @@ from postroad.msh.securing import answer_signing, signs
 from postroad.node.base.context import Context
 from postroad.node.base.own_address import own_address, own_addresses
 from postroad.node.base.requests import NO_CONTENT, Request, Response
-from postroad.node.ebxml.answering import Route, answer_route, call
+from postroad.node.ebxml.answering import (
+    NOWHERE,
+    Route,
+    answer_route,
+    call,
+    first_copy,
+    tell_refused,
+)
 from postroad.node.ebxml.keeping import Arrived, Kept, keep_ebxml
 from postroad.node.ebxml.linking import Linking
 from postroad.node.ebxml.refusing import PLACES, Refusing, failures, too_long, unlinked
@@ -207,7 +214,7 @@ class EbxmlReceiver:
         acknowledgment = None
         if terms.is_acknowledged:
             acknowledgment = self._acknowledgment(arrival, message, match, terms, party)
-        back, route = None, None
+        back, route = None, NOWHERE
         if acknowledgment is not None:
             route = answer_route(
                 context,
@@ -216,9 +223,10 @@ class EbxmlReceiver:
                 "acknowledgment",
                 synchronous=request.synchronous,
                 proven=True,
+                first=await first_copy(context, message, Side.RECEIVING),
             )
-            if route is not None and route.url is not None:
-                back = call(context, route.url, acknowledgment, message, match, message.message_id)
+            if route.url is not None:
+                back = call(context, route, acknowledgment, message, match, message.message_id)
         user_message = user_message_of(arrival.found)
         tells = await self._tells(arrival, message)
         return Arrived(
@@ -230,7 +238,7 @@ class EbxmlReceiver:
             party=party,
             acknowledgment=acknowledgment,
             back=back,
-            as_response=route is not None and route.url is None,
+            route=route,
             tells=tells,
         )
 
@@ -300,6 +308,7 @@ class EbxmlReceiver:
         context.count("messages", side="receiving", event=event)
         context.told()
         context.work_came.set()
+        await tell_refused(context, arrived.route, message.message_id)
         if arrived.tells is not None:
             context.settled.tell(arrived.tells[0].message_id)
         _log.info(event, extra={"message_id": message.message_id})
@@ -316,22 +325,25 @@ class EbxmlReceiver:
         context, first = self._context, kept.answer
         assert first is not None
         body = read_all(context.store.content(first.envelope), first.envelope.size)
-        route = answer_route(
-            context,
-            message,
-            arrived.match,
-            first.kind,
-            synchronous=request.synchronous,
-            proven=True,
-        )
+        route = arrived.route
+        if arrived.acknowledgment is None:
+            route = answer_route(
+                context,
+                message,
+                arrived.match,
+                first.kind,
+                synchronous=request.synchronous,
+                proven=True,
+                first=await first_copy(context, message, Side.RECEIVING),
+            )
         if first.kind == "response" and request.synchronous:
             return Response(200, first.content_type, body)
-        if route is not None and route.url is None:
+        if route.is_response:
             return Response(200, first.content_type, body)
-        if route is None or route.url is None or kept.fresh or first.kind == "response":
+        if route.url is None or kept.fresh or first.kind == "response":
             return NO_CONTENT
         again = _answer_of(first, body)
-        work = call(context, route.url, again, message, arrived.match, message.message_id)
+        work = call(context, route, again, message, arrived.match, message.message_id)
         await context.store.run(_again(message.message_id, work, arrived.arrival.now))
         context.work_came.set()
         return NO_CONTENT
@@ -398,6 +410,8 @@ class EbxmlReceiver:
             synchronous=request.synchronous,
             proven=proven,
         )
+        if route.refused is not None:
+            await self._refusing.note("SecurityFailure", route.refused, arrival)
         return await self._by(route, answer, message, match)
 
     def _names_us(self, message: EbxmlMessage, match: Match) -> bool:
@@ -406,14 +420,14 @@ class EbxmlReceiver:
         return any(one.value in own for one in message.header.to_party.party_ids)
 
     async def _by(
-        self, route: Route | None, answer: Answer, message: EbxmlMessage, match: Match | None
+        self, route: Route, answer: Answer, message: EbxmlMessage, match: Match | None
     ) -> Response:
         """An answer that nobody has to remember, on its way."""
-        if route is None:
-            return NO_CONTENT
-        if route.url is None:
+        if route.is_response:
             return Response(200, answer.content_type, answer.envelope)
-        work = call(self._context, route.url, answer, message, match, message.message_id)
+        if route.url is None:
+            return NO_CONTENT
+        work = call(self._context, route, answer, message, match, message.message_id)
         await self._context.store.run(lambda tx: tx.add_work(work))
         self._context.work_came.set()
         return NO_CONTENT

@@ -15,7 +15,7 @@ from postroad.msh.lens import Inspection
 from postroad.msh.securing import Unsecurable, answer_signing, signs
 from postroad.node.base.context import Context
 from postroad.node.base.requests import NO_CONTENT, Request, Response
-from postroad.node.ebxml.answering import answer_route, call
+from postroad.node.ebxml.answering import NOWHERE, answer_route, call
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.keeping import LONGEST_ID, about_nothing, reject, user_message_of
 from postroad.reliability import ebxml
@@ -90,13 +90,13 @@ class Refusing:
         named = message.message_id and len(message.message_id) <= LONGEST_ID
         if answer is None or not named or kind_of(message) != "message":
             remembered = False
-        back, route = None, None
+        back, route = None, NOWHERE
         if answer is not None:
             route = answer_route(
                 context, message, match, "error", synchronous=request.synchronous, proven=proven
             )
-            if route is not None and route.url is not None:
-                back = call(context, route.url, answer, message, match, message.message_id)
+            if route.url is not None:
+                back = call(context, route, answer, message, match, message.message_id)
         if remembered and answer is not None:
             await context.store.run(
                 reject(context, arrival, user_message_of(found), match, problems, answer, back)
@@ -105,9 +105,11 @@ class Refusing:
             context.told()
         else:
             await context.store.run(_noted(context, arrival, problems, back))
+        if route.refused is not None:
+            await self.note("SecurityFailure", route.refused, arrival)
         if back is not None:
             context.work_came.set()
-        if answer is None or route is None or route.url is not None:
+        if answer is None or not route.is_response:
             return NO_CONTENT
         return Response(200, answer.content_type, answer.envelope)
 

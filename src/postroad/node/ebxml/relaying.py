@@ -22,14 +22,23 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, signed
 from postroad.node.base.own_address import own_address
 from postroad.node.base.requests import NO_CONTENT, Request, Response
-from postroad.node.ebxml.answering import Route, answer_route, call
+from postroad.node.ebxml.answering import (
+    NOWHERE,
+    RESPONSE,
+    Route,
+    answer_route,
+    call,
+    first_copy,
+    tell_refused,
+    wants_response,
+)
 from postroad.node.ebxml.hearing import terms_of
 from postroad.node.ebxml.linking import Linking
 from postroad.node.steps.arrival import Arrival
+from postroad.node.steps.duplicates import is_copy
 from postroad.node.steps.ebxml_order import link_of, next_over_link
 from postroad.node.steps.keeping import (
     Contradiction,
-    is_copy,
     kept_message,
     sent_signal,
     user_message_of,
@@ -107,22 +116,31 @@ class Relaying:
         context = self._context
         terms = terms_of(message, match, final=False)
         answer = self._acknowledgment(arrival, message, match, terms, own)
-        route = answer_route(
-            context, message, match, "acknowledgment", synchronous=request.synchronous, proven=True
-        )
+        route = RESPONSE if wants_response(message, request.synchronous) else NOWHERE
+        if answer is not None:
+            route = answer_route(
+                context,
+                message,
+                match,
+                "acknowledgment",
+                synchronous=request.synchronous,
+                proven=True,
+                first=await first_copy(context, message, Side.FORWARDING),
+            )
         back = None
-        if answer is not None and route is not None and route.url is not None:
-            back = call(context, route.url, answer, message, match, message.message_id)
+        if answer is not None and route.url is not None:
+            back = call(context, route, answer, message, match, message.message_id)
 
         def step(tx: Transaction) -> records.Signal | None:
             return self.keep(tx, arrival, message, match, answer, back)
 
         first = await context.store.run(step)
+        await tell_refused(context, route, message.message_id)
         context.work_came.set()
         return self._response(first, route)
 
-    def _response(self, first: records.Signal | None, route: Route | None) -> Response:
-        if first is None or route is None or route.url is not None:
+    def _response(self, first: records.Signal | None, route: Route) -> Response:
+        if first is None or not route.is_response:
             return NO_CONTENT
         body = read_all(self._context.store.content(first.envelope), first.envelope.size)
         return Response(200, first.content_type, body)
@@ -342,7 +360,7 @@ class Reporting:
         terms = terms_of(sent, match)
         signal = notice(reliable(sent), terms, life_of(message).stage, context.party)
         route = answer_route(context, sent, match, "error", synchronous=False, proven=True)
-        if signal is None or route is None or route.url is None:
+        if signal is None or route.url is None:
             return None
         now = context.clock()
         try:
@@ -359,7 +377,7 @@ class Reporting:
         )
         if answer is None:
             return None
-        work = call(context, route.url, answer, sent, match, message.message_id, reliably=True)
+        work = call(context, route, answer, sent, match, message.message_id, reliably=True)
         return answer.signal_id, work
 
 

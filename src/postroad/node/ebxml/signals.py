@@ -88,9 +88,9 @@ class Signals:
         route = answer_route(
             context, message, match, "acknowledgment", synchronous=False, proven=True
         )
-        if answer is None or route is None or route.url is None:
+        if answer is None or route.url is None:
             return None
-        return call(context, route.url, answer, message, match, message.message_id)
+        return call(context, route, answer, message, match, message.message_id)
 
 
 def first_said(tx: Transaction, message_id: str, work: Work, now: datetime) -> Work:

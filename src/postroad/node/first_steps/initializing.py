@@ -60,6 +60,8 @@ class Plan:
     """Whether the journal is shipped, where the libraries for it are there."""
     profile: Profile | None = None
     """A conformance profile of AS4; None: samples that are pushed, both ways."""
+    unsigned: bool = False
+    """Whether there are samples without signatures too."""
 
     @property
     def stations(self) -> tuple[Station, ...]:
@@ -69,8 +71,11 @@ class Plan:
     def samples(self) -> list[tuple[Sample, Station, Station]]:
         """What is agreed on, with sender and receiver."""
         if self.partner is None:
-            return [(one, self.first, self.first) for one in samples_of(None, back=False)]
-        there, back = (samples_of(self.profile, back=back) for back in (False, True))
+            alone = samples_of(None, back=False, unsigned=self.unsigned)
+            return [(one, self.first, self.first) for one in alone]
+        there, back = (
+            samples_of(self.profile, back=back, unsigned=self.unsigned) for back in (False, True)
+        )
         return [
             *((one, self.first, self.partner) for one in there),
             *((one, self.partner, self.first) for one in back),

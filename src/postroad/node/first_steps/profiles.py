@@ -61,6 +61,15 @@ _BACK: Final = {
 }
 
 
-def samples_of(profile: Profile | None, *, back: bool) -> tuple[Sample, ...]:
-    """What the first party sends to its partner, or what comes `back`."""
-    return (_BACK if back else _THERE)[profile]
+def samples_of(
+    profile: Profile | None, *, back: bool, unsigned: bool = False
+) -> tuple[Sample, ...]:
+    """What the first party sends to its partner, or what comes `back`.
+
+    Samples without signatures are left out unless they are asked for: whoever reaches a node can
+    send what such a P-Mode takes. The profile `minimal` has no others.
+    """
+    found = (_BACK if back else _THERE)[profile]
+    if unsigned or profile is Profile.MINIMAL:
+        return found
+    return tuple(one for one in found if one.signed)

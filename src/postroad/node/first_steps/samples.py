@@ -35,9 +35,7 @@ class Sample:
 SAMPLES: Final = (
     Sample("order", "NewOrder", "signed, encrypted and compressed", True, True),
     Sample("signed", "OrderStatus", "signed and compressed, but not encrypted", True, False),
-    Sample(
-        "plain", "PriceList", "neither signed nor encrypted: good for a first try", False, False
-    ),
+    Sample("plain", "PriceList", "neither signed nor encrypted: anybody can send it", False, False),
 )
 
 

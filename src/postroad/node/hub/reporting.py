@@ -96,7 +96,8 @@ class ForwardingReports:
         answer = write_report(problem, found, back, signal_id=signal_id, now=now)
         url = fixed or (back.url if back is not None else None)
         if url is not None:
-            call = _call(url, answer, message_id, now)
+            named = fixed is None and not routing.pushes_to(url)
+            call = _call(url, answer, message_id, now, named_by_message=named)
             return Report(answer, call, said=f"told to {url}: {problem.detail}")
         return self._routed(answer, problem, now)
 
@@ -132,9 +133,19 @@ def problem_of(message: Message) -> EbmsError:
     return EbmsError(code, message.detail or "the next MSH cannot be reached")
 
 
-def _call(url: str, answer: Answer, message_id: str, now: datetime) -> Work:
+def _call(
+    url: str, answer: Answer, message_id: str, now: datetime, *, named_by_message: bool
+) -> Work:
     envelope = base64.b64encode(answer.envelope).decode()
-    call = Call(url, "error", answer.signal_id, answer.content_type, envelope, "")
+    call = Call(
+        url,
+        "error",
+        answer.signal_id,
+        answer.content_type,
+        envelope,
+        "",
+        named_by_message=named_by_message,
+    )
     return Work("signal", message_id, now, msgspec.json.encode(call))
 
 

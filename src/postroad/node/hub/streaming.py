@@ -45,7 +45,9 @@ class Streaming:
         self._context = context
         self._forwarding = Forwarding(context)
         self._station = station_of(context)
-        self._client = client or HttpClient(per_host=_AT_ONCE, total=_AT_ONCE)
+        self._client = client or HttpClient(
+            per_host=_AT_ONCE, total=_AT_ONCE, egress=lambda: context.egress
+        )
         self._under_way = 0
         http = context.config.http
         self._timeouts = Timeouts(

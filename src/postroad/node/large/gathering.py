@@ -26,6 +26,7 @@ from postroad.node.steps import keeping
 from postroad.node.steps.answering import written
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import way_back
+from postroad.node.steps.duplicates import FRAGMENT
 from postroad.node.steps.fragment_groups import (
     KeptGroup,
     group_there,
@@ -34,7 +35,14 @@ from postroad.node.steps.fragment_groups import (
     new_group,
     room_for,
 )
-from postroad.node.steps.keeping import Answering, Given, kept_message, put, take_over, told
+from postroad.node.steps.keeping import (
+    Answering,
+    Given,
+    kept_message,
+    put,
+    take_over,
+    told,
+)
 from postroad.security.attachments import Attachment
 from postroad.store.fragments import StoredFragment
 from postroad.store.interface import Transaction
@@ -44,7 +52,6 @@ from postroad.wire.errors import EbmsError
 from postroad.wire.mime_headers import content_id_of
 
 A_MOMENT: Final = timedelta(milliseconds=1)
-FRAGMENT: Final = "fragment"
 
 
 class GroupKey(Struct, frozen=True):

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from postroad.agreement.addressing import PartyIdentifiers
-from postroad.agreement.breach import Breach, Level
+from postroad.agreement.breach import Breach, Level, warning
 from postroad.agreement.explaining import explain, is_consequence
 from postroad.agreement.groups import REQUIRED
 from postroad.agreement.hints import field_at, hint
@@ -45,6 +45,7 @@ from postroad.node.settings.config_groups import (
     Part,
     Restart,
     Retention,
+    Security,
     Send,
     Settings,
     Tls,
@@ -115,6 +116,7 @@ class Config(Settings):
         "Where commands reach the REST interface; unset: the first door that serves it."
     )
     api: Api = setting("The REST interface.", Api())
+    security: Security = setting("Security of the node as a whole.", Security())
     webhook: Webhook | None = setting("Whom to call when something happened.")
     limits: LimitSettings = setting("What a message may cost.", LimitSettings())
     http: Http = setting("Patience and capacity of HTTP.", Http())
@@ -129,6 +131,12 @@ class Config(Settings):
     workers: int = setting("Processes that share the work.", 1, ge=1, le=256)
 
     _source: Source | None = PrivateAttr(None)
+    _warnings: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is doubtful about the file, and let through."""
+        return self._warnings
 
     @property
     def party_name(self) -> str:
@@ -142,6 +150,16 @@ class Config(Settings):
         if self.public_url is not None:
             return self.public_url.rstrip("/")
         return self._door_url("api")
+
+    @property
+    def token_file(self) -> Path | None:
+        """The file with the token of the REST interface; None where no listener serves it."""
+        if self.api.token_file is not None:
+            return self.api.token_file
+        if not any("api" in door.serve for door in self.listen):
+            return None
+        folder = self._source.file.parent if self._source is not None else Path()
+        return folder / "keys" / "api.token"
 
     @property
     def msh_url(self) -> str | None:
@@ -191,7 +209,13 @@ def load_config(path: Path) -> Config:
                 problems.append(source.problem(_explained(details)))
         raise ConfigError(_in_order(problems)) from None
     config._source = source
-    problems += [source.problem(breach) for rule in RULES for breach in rule(config)]
+    breaches = [breach for rule in RULES for breach in rule(config)]
+    problems += [source.problem(one) for one in breaches if one.level is Level.ERROR]
+    config._warnings = tuple(
+        f"{setting_name(one.path)}: {one.message} ({one.hint})"
+        for one in breaches
+        if one.level is Level.WARNING
+    )
     if problems:
         raise ConfigError(_in_order(problems))
     return config
@@ -256,10 +280,11 @@ def parties_are_named_clearly(config: Config) -> Iterator[Breach]:
     types = [item.type for item in config.party]
     for index, item in enumerate(config.party):
         if item.type is None and not is_uri(item.id):
-            yield Breach(
+            yield warning(
                 ("party", index),
                 f"{item.id!r} has no type and is not a URI",
-                "give it a type, or write it as a URI such as urn:example:buyer",
+                "give it a type, or write it as a URI such as urn:example:buyer, "
+                "unless your partners use this very value",
             )
         if item.type in types[:index]:
             yield Breach(
@@ -304,16 +329,6 @@ def paths_do_not_collide(config: Config) -> Iterator[Breach]:
                 ("listen", index, "path"),
                 f"{door.path} belongs to the REST interface of the same door",
                 "choose another, such as /msh",
-            )
-
-
-def an_open_api_has_a_token(config: Config) -> Iterator[Breach]:
-    for index, door in enumerate(config.listen):
-        if "api" in door.serve and not door.loopback and config.api.token_file is None:
-            yield Breach(
-                ("listen", index),
-                f"anyone who reaches {door.address} could use the REST interface",
-                "add api.token_file, or serve: [msh] here and the api on 127.0.0.1",
             )
 
 
@@ -393,7 +408,6 @@ RULES: Final[tuple[Callable[[Config], Iterator[Breach]], ...]] = (
     passwords_have_one_source,
     doors_are_distinct,
     paths_do_not_collide,
-    an_open_api_has_a_token,
     client_certificates_have_an_authority,
     limits_fit_together,
     mail_that_is_taken_is_protected,

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -19,6 +19,7 @@ from pydantic import (
 
 from postroad.agreement.groups import REQUIRED, Group
 from postroad.agreement.values import Duration, Size, Texts, TlsVersion, one_or_many
+from postroad.security.egress import EgressPolicy, Network
 from postroad.wire.limits import DEFAULT, GIB, MIB, Limits
 from postroad.wire.mail import is_address
 
@@ -105,6 +106,17 @@ def _host(value: str) -> str:
     return value
 
 
+def _network(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return ip_network(value)
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is not a network. Write it such as 10.1.0.0/16, fd00::/8 or 127.0.0.1"
+        ) from None
+
+
 def _positive(value: timedelta) -> timedelta:
     if not timedelta(0) < value <= timedelta(days=1):
         raise ValueError("it must be more than nothing and a day at most; write such as PT30S")
@@ -151,6 +163,10 @@ MailAddress = Annotated[
 ]
 MailAddresses = Annotated[tuple[MailAddress, ...], one_or_many]
 Host = Annotated[str, AfterValidator(_host)]
+IpNetwork = Annotated[
+    Network, BeforeValidator(_network), WithJsonSchema({"type": "string", "format": "network"})
+]
+Networks = Annotated[tuple[IpNetwork, ...], one_or_many]
 NodeName = Annotated[
     str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": _NAME})
 ]
@@ -225,19 +241,52 @@ class Listen(Settings):
     def port(self) -> int:
         return split_address(self.address)[1]
 
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can come in."""
-        return is_loopback(self.host)
-
 
 class Api(Settings):
     """The REST interface."""
 
     token_file: FilePath | None = setting(
-        "File with the token that callers show; needed where others than this machine can call."
+        "File with the token that callers show; unset: keys/api.token."
     )
     open_metrics: bool = setting("Whether /metrics needs no token.", False)
+
+
+class Egress(Settings):
+    """Which hosts and networks the node contacts."""
+
+    deny: Networks = setting("Networks that are never contacted, for whatever purpose.", ())
+    partner_networks: Networks | None = setting(
+        "The only networks in which addresses of P-Modes and routing rules are contacted; "
+        "unset: any."
+    )
+    webhook_networks: Networks | None = setting(
+        "The only networks in which the webhook is called; unset: any."
+    )
+    callback_hosts: Texts = setting(
+        "Hosts, such as *.seller.example, that answers may be sent to where a message names the "
+        "address, beside the hosts that P-Modes name for its sender.",
+        (),
+    )
+    callback_networks: Networks = setting(
+        "Networks that are not public, such as 10.1.0.0/16, to which such answers may go.", ()
+    )
+
+    @property
+    def policy(self) -> EgressPolicy:
+        """The policy as the transport takes it, without the listeners of the node."""
+        return EgressPolicy(
+            self.deny,
+            self.callback_hosts,
+            self.callback_networks,
+            self.partner_networks,
+            self.webhook_networks,
+        )
+
+
+class Security(Settings):
+    """Security of the node as a whole."""
+
+    egress: Egress = setting("Which hosts and networks the node contacts.", Egress())
 
 
 class Webhook(Settings):
@@ -319,10 +368,6 @@ class Http(Settings):
     connections: int = setting("Connections that are open at once.", 2000, ge=1, le=1_000_000)
     connect_timeout: Timeout = setting("For a partner to take a connection.", "PT10S")
     answer_timeout: Timeout = setting("For a partner to answer a message.", "PT60S")
-    call_back: Texts | None = setting(
-        "Hosts, such as *.seller.example, that answers are sent to where only the message tells "
-        "the address (SenderURI of ebXML); unset: any."
-    )
     reply_timeout: Timeout = setting(
         "For the application to answer a message whose sender waits (Two-Way/Sync, ebXML "
         "syncReply).",

@@ -19,6 +19,7 @@ from postroad.agreement.channels import (
     pulling_of,
     somebody_may_pull,
 )
+from postroad.agreement.contacts import Contacts
 from postroad.agreement.ebxml import Ebxml, addresses, order_scope, speaks
 from postroad.agreement.matching import Header, Match, PModes, header
 from postroad.agreement.places import initiator_sends, is_pulled, is_response, sides
@@ -145,6 +146,8 @@ class InForce:
             for pmode in self._by_id.values()
             for number, leg in enumerate(pmode.legs, 1)
         }
+        self.contacts = Contacts(self._by_id.values())
+        """The addresses that P-Modes name for a party."""
         self._sending: dict[tuple[object, ...], Sending] = {}
         self._answers: dict[tuple[str, int], Terms] = {}
         self._taking: dict[int, Taking] = {}

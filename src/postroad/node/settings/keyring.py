@@ -145,7 +145,7 @@ def keyring_files(config: Config) -> set[Path]:
         *(keys.decryption or ()),
         keys.password_file,
         *config.trust,
-        config.api.token_file,
+        config.token_file,
         config.webhook.secret_file if config.webhook else None,
     )
     return {file for file in named if file is not None}
@@ -248,23 +248,29 @@ class _Reading:
         )
 
     def token(self) -> str | None:
-        place = ("api", "token_file")
-        line = self._line(place, self._config.api.token_file)
+        """The token of the REST interface, which is served to nobody without one."""
+        place, file = ("api", "token_file"), self._config.token_file
+        if file is not None and not file.exists():
+            self._problem(
+                place,
+                f"the REST interface needs a token, and {file} is not there",
+                f"make one with: openssl rand -hex 32 > {file}; or write serve: [msh] in listen",
+            )
+            return None
+        line = self._line(place, file)
         if not line:
             return None
         token = line.strip()
+        if not token:
+            self._problem(place, f"the token in {file} is empty", _MAKE_ONE)
+            return None
         if not (token.isascii() and all(0x21 <= byte <= 0x7E for byte in token)):
             self._problem(
-                place,
-                f"the token in {self._config.api.token_file} has characters that HTTP cannot carry",
-                _MAKE_ONE,
+                place, f"the token in {file} has characters that HTTP cannot carry", _MAKE_ONE
             )
             return None
         if len(token) < SHORT_TOKEN:
-            self.warnings.append(
-                f"the token in {self._config.api.token_file} is short and could be guessed; "
-                f"{_MAKE_ONE}"
-            )
+            self.warnings.append(f"the token in {file} is short and could be guessed; {_MAKE_ONE}")
         return token.decode()
 
     def secret(self) -> bytes | None:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from postroad.agreement.pmode import Authorization
 from postroad.agreement.retrying import retries_by
@@ -14,6 +13,7 @@ from postroad.agreement.waiting import Policy
 from postroad.node.settings.agreements import AgreementError
 from postroad.node.settings.reloading import Watched
 from postroad.reliability.schedule import SIGNALS
+from postroad.security.egress import host_of, same_address
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 
 _NONE = RoutesFile(routes=())
@@ -30,8 +30,19 @@ class Routing:
 
     def may_be_told(self, url: str) -> bool:
         """Whether errors are sent to an address that a message names: not to any host at all."""
-        known = {urlsplit(one).hostname for rule in self.file.routes for one in rule.to.push or ()}
-        return urlsplit(url).hostname in known | set(self.file.reachable)
+        host = host_of(url)
+        known = {host_of(one) for one in self._pushed} | {
+            one.lower() for one in self.file.reachable
+        }
+        return bool(host) and host in known
+
+    def pushes_to(self, url: str) -> bool:
+        """Whether a rule itself names the address."""
+        return any(same_address(url, one) for one in self._pushed)
+
+    @cached_property
+    def _pushed(self) -> tuple[str, ...]:
+        return tuple(one for rule in self.file.routes for one in rule.to.push or ())
 
     @cached_property
     def streams(self) -> bool:

@@ -19,6 +19,7 @@ from postroad.msh.selecting import signal_items
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place
 from postroad.node.steps.mailing import Mailing
+from postroad.security.egress import Purpose
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Offer, Side, State, Work
 from postroad.transport.http_client import Client
@@ -53,6 +54,8 @@ class Call(msgspec.Struct, frozen=True):
     leg: int = 1
     copies: int | None = None
     """How many were taken of what is to be acknowledged; None: nobody acknowledges it."""
+    named_by_message: bool = False
+    """Only a message names the address, no P-Mode: the egress policy judges it as a callback."""
 
 
 class Riding(msgspec.Struct, frozen=True):
@@ -165,6 +168,9 @@ class Calling:
         try:
             trouble = await self._send(call)
         except TransportFailure as failure:
+            if failure.kind == "egress" and call.named_by_message:
+                await self._refuse(work, call, failure.reason)
+                return
             trouble = failure.reason
         if trouble is not None:
             await self._again(work, call, trouble)
@@ -189,6 +195,7 @@ class Calling:
                 () if call.soap_action is None else (("SOAPAction", call.soap_action),),
                 tls=self._tls(call),
                 timeouts=self._timeouts,
+                purpose=Purpose.CALLBACK if call.named_by_message else Purpose.PARTNER,
             )
         )
         return None if reply.status < 400 else f"the partner answered HTTP {reply.status}"
@@ -203,6 +210,15 @@ class Calling:
             now = self._context.clock()
             gone(tx, message, SENT[call.kind], call.signal_id, call.url, now)
         tx.finish_work(work.id, work.owner)
+
+    async def _refuse(self, work: Work, call: Call, why: str) -> None:
+        """Give up a callback that the egress policy refuses: it would refuse it again."""
+        _log.warning(
+            "callback refused",
+            extra={"message_id": work.message_id, "peer": call.url, "detail": why},
+        )
+        said = f"the {call.kind} was not sent to {call.url}: {why}"
+        await self._context.store.run(lambda tx: self._give_up(tx, work, call, said))
 
     async def _again(self, work: Work, call: Call, why: str) -> None:
         """Try later; after many times give up, and say so."""

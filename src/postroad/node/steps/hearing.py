@@ -5,9 +5,10 @@ The same whether they are the response or come later, as a request of the partne
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import SentMessage, error_problems, receipt_problems
@@ -22,7 +23,7 @@ from postroad.reliability.awareness import ANSWERS, Answer, error_said
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Transaction
 from postroad.store.records import Event, Message, Side, Signal, Stored
-from postroad.wire.ebms3 import Error, SignalMessage
+from postroad.wire.ebms3 import Error, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap_faults import Fault
 
@@ -74,6 +75,15 @@ class Heard(Struct, frozen=True):
     """What it does to the message, if it is believed; None: nothing."""
     errors: tuple[Reported, ...] = ()
     doubts: bool = False
+    unsigned: tuple[str, ...] = ()
+    """Routing headers that are not signed, which the P-Mode accepts."""
+
+    @property
+    def note(self) -> str | None:
+        """What the journal says about a signal that is believed."""
+        if not self.unsigned:
+            return None
+        return f"its signature does not cover {', '.join(self.unsigned)}; the P-Mode accepts that"
 
     @property
     def failure(self) -> Reported | None:
@@ -90,6 +100,8 @@ class Hearing(Struct, frozen=True):
     problems: tuple[EbmsError, ...]
     """Why there is nothing to hear in it."""
     fault: Fault | None = None
+    unusable: EbmsError | None = None
+    """Why a response is no answer to the message: it cannot be read, or is about something else."""
 
     @property
     def said(self) -> Said | None:
@@ -107,6 +119,12 @@ class Hearing(Struct, frozen=True):
         return refusal
 
     @property
+    def is_silent(self) -> bool:
+        """Whether it neither takes the message nor refuses it, believed or not."""
+        doubted = any(one.problems for one in self.heard)
+        return self.said is None and self.fault is None and not doubted
+
+    @property
     def moves_reply(self) -> bool:
         """Whether it says that the reply comes by the alternate binding."""
         return any(
@@ -122,7 +140,9 @@ class Hearing(Struct, frozen=True):
         for one in self.heard:
             for wrong in one.problems:
                 bad = Answer.DISBELIEVED if one.kind == "error" else Answer.BAD_RECEIPT
-                return Said(ANSWERS[bad], wrong.code, wrong.detail)
+                return Said(ANSWERS[bad], wrong.code, _not_believed(one, wrong))
+        if self.unusable is not None:
+            return Said(ANSWERS[Answer.DISBELIEVED], self.unusable.code, self.unusable.detail)
         for wrong in self.problems:
             return Said(ANSWERS[Answer.DISBELIEVED], wrong.code, wrong.detail)
         return None
@@ -149,7 +169,37 @@ async def hear(
     look = Look(capture, lens)
     if await context.read(look):
         await context.judge((look, terms))
-    return judged(look.found, capture, match, sent, on_response=on_response)
+    hearing = judged(look.found, capture, match, sent, on_response=on_response)
+    if hearing.heard or not on_response:
+        return hearing
+    return changed(hearing, unusable=_no_answer(look.found, hearing.problems))
+
+
+def unreadable(error: EbmsError) -> Hearing:
+    """A response that could not even be taken apart."""
+    said = f"the partner's answer cannot be read: {error.detail}"
+    return Hearing(b"", "", (), (error,), unusable=EbmsError(error.code, said))
+
+
+def _no_answer(found: Inspection, problems: Sequence[EbmsError]) -> EbmsError | None:
+    """Why a response in which nothing is about the message is no answer; None: it says nothing."""
+    units = found.messaging.units if found.messaging is not None else ()
+    for unit in units:
+        if isinstance(unit, UserMessage):
+            name = unit.message_info.message_id
+            said = f"the partner's answer is the user message {name!r}, which was not asked for"
+            return EbmsError("EBMS:0010", said)
+        ref = unit.message_info.ref_to_message_id
+        if unit.receipt is not None:
+            said = f"the partner's answer is a receipt for {ref!r}, not for this message"
+            return EbmsError("EBMS:0302", said)
+        if unit.errors:
+            told = f"{unit.errors[0].error_code} {told_by(unit.errors[0])}"
+            said = f"the partner's answer is an error about {ref!r}, not about this message: {told}"
+            return EbmsError("EBMS:0003", said)
+    for wrong in problems[:1]:
+        return EbmsError(wrong.code, f"the partner's answer is not valid: {wrong.detail}")
+    return None
 
 
 def heard_as_foreseen(
@@ -176,8 +226,12 @@ def judged(
     *,
     on_response: bool,
     signals: Sequence[SignalMessage] | None = None,
+    wrong_way: Callable[[SignalMessage], list[EbmsError]] | None = None,
 ) -> Hearing:
-    """What an envelope that was looked at says about a message; `signals` are those about it."""
+    """What an envelope that was looked at says about a message; `signals` are those about it.
+
+    `wrong_way` tells why one is not believed for the way it came.
+    """
     wanted = sent.user_message.message_info.message_id
     if signals is None:
         signals = found.messaging.signals if found.messaging else ()
@@ -185,7 +239,8 @@ def judged(
     for signal in signals:
         ref = signal.message_info.ref_to_message_id
         if ref == wanted or (ref is None and signal.errors and on_response):
-            heard.append(_judge(found, signal, match, sent, on_response=on_response))
+            wrong = wrong_way(signal) if wrong_way is not None else []
+            heard.append(_judge(found, signal, match, sent, wrong, on_response=on_response))
     problems = tuple(one for one in found.problems if one.severity is Severity.FAILURE)
     kind = str(capture.content_type) if capture.content_type else "application/soap+xml"
     return Hearing(capture.envelope, kind, tuple(heard), problems, found.fault)
@@ -196,23 +251,27 @@ def _judge(
     signal: SignalMessage,
     match: Match | None,
     sent: SentMessage,
+    wrong_way: list[EbmsError],
     *,
     on_response: bool,
 ) -> Heard:
-    problems: list[EbmsError]
     if match is None:
         problems = [EbmsError("EBMS:0010", "the P-Mode of the message is no longer in force")]
     elif signal.receipt is not None:
-        problems = receipt_problems(found, signal, sent, match)
+        problems = [*wrong_way, *receipt_problems(found, signal, sent, match)]
     else:
-        problems = error_problems(found, match, on_response=on_response)
+        problems = [*wrong_way, *error_problems(found, match, on_response=on_response)]
     signal_id = signal.message_info.message_id
     if signal.receipt is not None:
-        return Heard(signal_id, "receipt", tuple(problems), _RECEIPT)
+        return Heard(
+            signal_id, "receipt", tuple(problems), _RECEIPT, unsigned=found.unsigned_routing
+        )
     errors = tuple(Reported(one.error_code, one.severity, told_by(one)) for one in signal.errors)
     failure = next((one for one in errors if one.severity == "failure"), None)
     meaning = None if failure is None else ANSWERS[error_said(failure.code)]
-    return Heard(signal_id, "error", tuple(problems), meaning, errors)
+    return Heard(
+        signal_id, "error", tuple(problems), meaning, errors, unsigned=found.unsigned_routing
+    )
 
 
 def noted(
@@ -224,6 +283,9 @@ def noted(
     keep: Callable[[bytes], Stored] | None = None,
 ) -> None:
     """Write down what was heard, believed or not: the signals with their bytes, and the events."""
+    wrong = hearing.unusable
+    if wrong is not None:
+        tx.record((_raised(message, wrong, wrong.detail, now, peer=peer),))
     if not hearing.heard:
         return
     stored = (keep or tx.keep)(hearing.envelope)
@@ -264,18 +326,12 @@ def heard_events(
     }
     if one.problems:
         return [
-            about(
-                message,
-                "error_raised",
-                now,
-                error_code=problem.code,
-                severity=problem.severity.value,
-                detail=f"{one.kind} not believed: {problem.detail}",
-                **common,
-            )
+            _raised(message, problem, _not_believed(one, problem), now, **common)
             for problem in one.problems[:1]
         ]
-    known = [about(message, EVENTS[one.kind], now, **common)] if one.kind in EVENTS else []
+    known = []
+    if one.kind in EVENTS:
+        known.append(about(message, EVENTS[one.kind], now, detail=one.note, **common))
     return known + [
         about(
             message,
@@ -284,11 +340,24 @@ def heard_events(
             now,
             error_code=error.code,
             severity=error.severity,
-            detail=error.detail,
+            detail="; ".join(filter(None, (error.detail, one.note))),
             **common,
         )
         for error in one.errors
     ]
+
+
+def _raised(message: Message, problem: EbmsError, detail: str, now: datetime, **more: Any) -> Event:
+    code, severity = problem.code, problem.severity.value
+    return about(
+        message, "error_raised", now, error_code=code, severity=severity, detail=detail, **more
+    )
+
+
+def _not_believed(one: Heard, problem: EbmsError) -> str:
+    """Why a signal is not believed; one that holds neither a receipt nor an error is no error."""
+    kind = "signal" if one.kind == "error" and not one.errors else one.kind
+    return f"{kind} not believed: {problem.detail}"
 
 
 def told_by(error: Error) -> str:

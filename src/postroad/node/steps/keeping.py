@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
@@ -16,9 +15,9 @@ from postroad.msh.payloads import Payload
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed, then
 from postroad.node.steps.arrival import Arrival
+from postroad.node.steps.duplicates import FRAGMENT, compare, header_fields
 from postroad.node.steps.exchanging import is_reply, replied, uncorrelated
 from postroad.node.steps.notifying import notification
-from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.awareness import Known, Reception, received
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import (
@@ -69,6 +68,8 @@ class Given(Struct, frozen=True):
     """The message, where it is new."""
     received: Event | None = None
     """What the journal tells of that."""
+    differs: str | None = None
+    """Of a duplicate: in what its contents differ from the first message's."""
 
 
 class Answering(Struct, frozen=True):
@@ -142,26 +143,26 @@ def take_over(
             return Given(State.REJECTED, None, refused=wrong)
     if before is None:
         return _taken(context, tx, arrival, message, match, how, payloads, None, keep)
-    same = is_copy(arrival, message, payloads, before)
-    done = received(_known(before, how), Same.SAME if same else Same.OTHER)
+    kind, differs = compare(arrival, message, payloads, match, before)
+    done = received(_known(before, how), kind)
     if done is Reception.REFUSE:
         return Given(before.state, None, contradicts=True)
     if done is Reception.TAKE_INSTEAD:
         return _taken(context, tx, arrival, message, match, how, payloads, before, keep)
-    tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
+    tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer, detail=differs),))
     if done is Reception.FILTER:
-        return Given(before.state, None, duplicate=True)
+        return Given(before.state, None, duplicate=True, differs=differs)
     first = first_answer(tx, message_id)
     if not how.as_response:
         waiting = tx.work(before.timer) if before.timer is not None else None
         if waiting is not None:
             tx.wake_work(waiting.id, arrival.now)
-            return Given(before.state, None, duplicate=True)
-        return Given(before.state, None, duplicate=True, again=first)
+            return Given(before.state, None, duplicate=True, differs=differs)
+        return Given(before.state, None, duplicate=True, again=first, differs=differs)
     shown = _shown(first) if first is not None else None
     held = before.state is State.HELD and not how.numbered
     held_by = _held(context, tx, message_id) if held else None
-    return Given(before.state, shown, duplicate=True, held_by=held_by)
+    return Given(before.state, shown, duplicate=True, held_by=held_by, differs=differs)
 
 
 def _known(before: Message, how: Answering) -> Known:
@@ -301,21 +302,6 @@ def _held(context: Context, tx: Transaction, message_id: str) -> int:
     return tx.add_work(owned)
 
 
-def is_copy(
-    arrival: Arrival, message: UserMessage, payloads: Sequence[Payload], before: Message
-) -> bool:
-    """Whether a message under an id that is known says the same as the first one.
-
-    An id is no secret: who sends something else under it must neither get the first one's receipt
-    nor take its place.
-    """
-    digests = tuple([f"sha256:{one.sha256.hex()}" for one in payloads if one.sha256])
-    said = _header_fields(arrival, message)
-    return before.payload_digests == digests and all(
-        getattr(before, name) == value for name, value in said.items()
-    )
-
-
 def first_answer(reader: Reader, message_id: str) -> Signal | None:
     """What the first copy was answered with: byte for byte the same again."""
     for signal in reader.signals(Side.RECEIVING, message_id):
@@ -372,7 +358,7 @@ def kept_message(
         soap=version.number,
         parts=parts,
         peer=arrival.peer,
-        **_header_fields(arrival, message),
+        **header_fields(arrival, message),
     )
 
 
@@ -387,7 +373,7 @@ def _refused(
     version = arrival.found.envelope.version if arrival.found.envelope else SoapVersion.SOAP_12
     said: dict[str, Any] = {
         name: value[:LONGEST_ID] if isinstance(value, str) else value
-        for name, value in _header_fields(arrival, message).items()
+        for name, value in header_fields(arrival, message).items()
     }
     said["properties"] = ()
     return Message(
@@ -398,7 +384,7 @@ def _refused(
         arrival.now,
         pmode=match.pmode.id if match else None,
         leg=match.number if match else 1,
-        kind="fragment" if is_fragment(arrival.found) else "message",
+        kind=FRAGMENT if is_fragment(arrival.found) else "message",
         party=context.party,
         wire_bytes=arrival.size,
         soap=version.number,
@@ -558,29 +544,3 @@ def _file_name(part: Part) -> str | None:
     value = part.headers.get("content-disposition")
     name = file_name(value) if value else None
     return name[:255] if name else None
-
-
-_name: Final = lru_cache(maxsize=1024)(str)
-"""Of a party or a service: few are named again and again."""
-
-
-def _header_fields(arrival: Arrival, message: UserMessage) -> dict[str, Any]:
-    """What a received header says, as fields of a stored message."""
-    info, business = message.message_info, message.collaboration_info
-    ebxml = arrival.found.ebxml
-    number = ebxml.header.sequence_number if ebxml is not None else None
-    return {
-        "protocol": "as4" if ebxml is None else ebxml.dialect.protocol,
-        "sequence_number": None if number is None else number.value,
-        "ref_to_message_id": info.ref_to_message_id,
-        "conversation_id": business.conversation_id,
-        "from_party": _name(message.from_party),
-        "to_party": _name(message.to_party),
-        "from_role": message.from_party.role,
-        "to_role": message.to_party.role,
-        "service": _name(business.service),
-        "action": business.action,
-        "mpc": message.effective_mpc if ebxml is None else None,
-        "agreement": business.agreement_ref.value if business.agreement_ref else None,
-        "properties": tuple([(one.name, one.value, one.type) for one in message.properties]),
-    }

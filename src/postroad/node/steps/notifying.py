@@ -23,6 +23,7 @@ from postroad.node.service import Refused, Submission, Submitted, SubmittedPaylo
 from postroad.node.settings.config_groups import Webhook
 from postroad.node.steps.webhook_signature import HEADER, sign_webhook
 from postroad.reliability.delivery import KINDS, Stage
+from postroad.security.egress import Purpose
 from postroad.store.records import Message, Notice, Recorded, Side, State, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Reply, Timeouts, TransportFailure
@@ -243,7 +244,13 @@ class Notifier:
         )
         kept = _Kept()
         request = Outgoing(
-            webhook.url, "application/json", body, headers, timeouts=timeouts, reader=kept.reader
+            webhook.url,
+            "application/json",
+            body,
+            headers,
+            timeouts=timeouts,
+            reader=kept.reader,
+            purpose=Purpose.WEBHOOK,
         )
         try:
             reply = await self._client.post(request)

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from postroad.node.steps.wsrm_states import read_state, write_state
+from postroad.node.steps.wsrm_states import created, read_state, write_state
 from postroad.reliability import wsrm
 from postroad.reliability.wsrm import Destination, Source
 from postroad.store.interface import Reader, Transaction
@@ -62,6 +62,15 @@ def asked_of(reader: Reader, identifier: str, now: datetime) -> Asked | None:
 
 def keep_asked(tx: Transaction, record: Asked, now: datetime) -> None:
     write_state(tx, _asked_name(record.destination.identifier), record, now)
+
+
+def keep_new_asked(tx: Transaction, record: Asked, now: datetime) -> None:
+    """Keep a sequence that was just created, and forget the oldest of too many unused ones."""
+    keep_asked(tx, record, now)
+    for identifier in created(tx, f"pull\0{record.creator}", record.destination.identifier, now):
+        found = asked_of(tx, identifier, now)
+        if found is None or not found.destination.received:
+            forget_asked(tx, identifier, now)
 
 
 def forget_asked(tx: Transaction, identifier: str, now: datetime) -> None:

@@ -24,6 +24,10 @@ _TAKING: Final = (SourceStage.OPEN, SourceStage.FULL, SourceStage.CLOSING)
 """A message that has a number is sent with it as long as its sequence is one of these."""
 
 
+MOST_UNUSED: Final = 100
+"""Sequences of one P-Mode and one signer in which nothing came yet; beyond, the oldest goes."""
+
+
 class SourceRecord(Struct, frozen=True):
     """A sequence that this node sends in."""
 
@@ -250,6 +254,30 @@ def destination_of(reader: Reader, identifier: str, now: datetime) -> Destinatio
 
 def keep_destination(tx: Transaction, record: DestinationRecord, now: datetime) -> None:
     write_state(tx, destination_name(record.destination.identifier), record, now)
+
+
+def keep_new_destination(tx: Transaction, record: DestinationRecord, now: datetime) -> None:
+    """Keep a sequence that was just created, and forget the oldest of too many unused ones."""
+    keep_destination(tx, record, now)
+    group = f"{record.pmode}\0{record.leg}\0{record.creator}"
+    for identifier in created(tx, group, record.destination.identifier, now):
+        found = destination_of(tx, identifier, now)
+        if found is None or not found.destination.received:
+            forget_destination(tx, identifier, now)
+
+
+def created(tx: Transaction, group: str, identifier: str, now: datetime) -> tuple[str, ...]:
+    """Note a new sequence of a group; those that are no longer among the last `MOST_UNUSED`.
+
+    Anybody can ask for sequences where nothing is signed, and each is a row: whoever asks for
+    many loses the oldest that nothing came in.
+    """
+    name = f"~wsrm:created:{group}"
+    before = tx.state(name)
+    known = msgspec.json.decode(before, type=list[str]) if before is not None else []
+    known.append(identifier)
+    write_state(tx, name, known[-MOST_UNUSED:], now)
+    return tuple(known[:-MOST_UNUSED])
 
 
 def forget_destination(tx: Transaction, identifier: str, now: datetime) -> None:

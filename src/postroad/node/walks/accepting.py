@@ -145,7 +145,15 @@ class Accepting:
         # Who waits for the response to a request hears what is said about that.
         refs = [ref for ref in refs if ref is None or ref != arrival.responds]
         if refs:
-            await listen(self._context, None, arrival.capture, refs, arrival.peer, arrival.now)
+            await listen(
+                self._context,
+                None,
+                arrival.capture,
+                refs,
+                arrival.peer,
+                arrival.now,
+                pulled=arrival.pulled is not None,
+            )
 
     def _not_for_us(self, message: UserMessage) -> EbmsError:
         said = f"this is {self._context.party}, not the receiver {message.to_party}"
@@ -306,6 +314,7 @@ class Accepting:
         self._settle(arrival, message, how, given, signal)
         event = "duplicate" if given.duplicate else given.state.value
         self._tell_taken(event, [message.message_info.message_id])
+        self._tell_differing(message, arrival, given)
 
     def _settle(
         self,
@@ -325,6 +334,13 @@ class Accepting:
                 context.begin(given.back)
         if message.message_info.ref_to_message_id is not None:
             context.settled.tell(message.message_info.ref_to_message_id)
+
+    def _tell_differing(self, message: UserMessage, arrival: Arrival, given: Given) -> None:
+        """Warn that a partner sent other contents under a known id: they are dropped."""
+        if given.differs is not None:
+            ref = message.message_info.message_id
+            extra = {"message_id": ref, "peer": arrival.peer, "detail": given.differs}
+            _log.warning("duplicate with other contents", extra=extra)
 
     def _tell_taken(self, event: str, ids: Sequence[str]) -> None:
         """What became of some messages, for who counts and who reads the log."""
@@ -371,6 +387,7 @@ class Accepting:
                 self._settle(arrival, message, how, one, signal)
             event = "duplicate" if one.duplicate else one.state._value_
             events.setdefault(event, []).append(message.message_info.message_id)
+            self._tell_differing(message, arrival, one)
         for event, ids in events.items():
             self._tell_taken(event, ids)
         for number, problems in taken.failed.items():

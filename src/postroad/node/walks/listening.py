@@ -5,20 +5,23 @@ message that it is about, and all that is heard is written down in one step.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace as changed
 
-from postroad.msh.answers import SentMessage, sent_messages
+from postroad.agreement.matching import Match
+from postroad.agreement.places import is_pulled, is_response
+from postroad.msh.answers import SentMessage, sent_messages, way_problems
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.node.base.context import Context
 from postroad.node.bundles.outcome import close_rows, refused_whole, rows_of
-from postroad.node.steps.hearing import Hearing, by_reference, judged
+from postroad.node.steps.hearing import Hearing, by_reference, judged, told_by
 from postroad.node.steps.noting import note
 from postroad.node.steps.outcome import answered
 from postroad.node.steps.sharing import Shared
@@ -26,6 +29,8 @@ from postroad.node.steps.split_units import source_id
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, Stored
 from postroad.wire.content import read_all
+from postroad.wire.ebms3 import SignalMessage
+from postroad.wire.errors import EbmsError
 from postroad.wire.receipts import unit_references
 
 _AT_ONCE: Final = 16 * 1024
@@ -33,7 +38,7 @@ _AT_ONCE: Final = 16 * 1024
 Refs = tuple[str | None, ...]
 Ids = tuple[str, ...]
 Sources = Mapping[str, Message]
-"""By the ids of the messages whose fragments others may go in."""
+"""By their ids: the messages whose fragments others may go in, and the primaries of bundles."""
 
 
 async def listen(
@@ -45,13 +50,19 @@ async def listen(
     now: datetime,
     *,
     judged_already: bool = False,
+    pulled: bool = False,
 ) -> str | None:
-    """Hear what is said about messages of ours, and tell who waits for that; the first of them."""
+    """Hear what is said about messages of ours, and tell who waits for that; the first of them.
+
+    `pulled`: it was the response to a PullRequest of ours.
+    """
     known, unknown = await hear_all(
-        context, look, capture, refs, peer, now, judged_already=judged_already
+        context, look, capture, refs, peer, now, judged_already=judged_already, pulled=pulled
     )
+    signals = by_reference(look.found) if look is not None else {}
     for name in unknown[:5]:
-        detail = f"a signal about {name or 'no message'}, which was not sent from here"
+        said = _named(signals.get(name, ()))
+        detail = f"{said} about {name or 'no message'}, which was not sent from here"
         await note(context, "EBMS:0003", detail, now, peer)
     for message in known:
         context.settled.tell(message.part_of or message.message_id)
@@ -63,6 +74,17 @@ async def listen(
     return known[0].message_id if known else None
 
 
+def _named(signals: Sequence[SignalMessage]) -> str:
+    """What signals about one message are, with what the errors among them say."""
+    for one in signals:
+        if one.receipt is not None:
+            return f"the receipt {one.message_info.message_id}"
+        if one.errors:
+            told = "; ".join(f"{error.error_code} {told_by(error)}" for error in one.errors)
+            return f"the error {one.message_info.message_id} ({told[:1000]})"
+    return "a signal"
+
+
 async def hear_all(
     context: Context,
     look: Look | None,
@@ -72,6 +94,7 @@ async def hear_all(
     now: datetime,
     *,
     judged_already: bool = False,
+    pulled: bool = False,
 ) -> tuple[list[Message], Refs]:
     """What an envelope says about messages of ours: those, and the references to no message.
 
@@ -96,20 +119,47 @@ async def hear_all(
             if message.bundle is not None:
                 bundles[message.bundle] = ids
             about = signals.get(message.message_id, ())
-            hearing = judged(found, capture, match, sent, on_response=False, signals=about)
+            hearing = judged(
+                found,
+                capture,
+                match,
+                sent,
+                on_response=False,
+                signals=about,
+                wrong_way=partial(
+                    _wrong_way,
+                    match=_leading(context, message, sources) or match,
+                    pulled=pulled,
+                ),
+            )
             hearings.append((message, hearing))
     if hearings:
         await context.store.run(_written(context, hearings, bundles, now, peer))
     return known, unknown
 
 
+def _leading(context: Context, message: Message, sources: Sources) -> Match | None:
+    """The P-Mode of the primary unit, which says how answers about a whole bundle come."""
+    primary = sources.get(message.bundle) if message.bundle is not None else None
+    return context.in_force.match(primary.pmode, primary.leg) if primary is not None else None
+
+
+def _wrong_way(signal: SignalMessage, match: Match | None, pulled: bool) -> list[EbmsError]:
+    if match is None:
+        return []
+    index = match.number - 1
+    pushed = not is_pulled(match.pmode, index) and not is_response(match.pmode, index)
+    return way_problems(signal, match, pushed=pushed, in_request=not pulled)
+
+
 async def _known(context: Context, wanted: Refs) -> tuple[list[Message], Sources, Refs]:
-    """The messages that are named, the sources of those that went in fragments, what is left."""
+    """The messages that are named, those that they went with, and what is left."""
 
     def look(reader: Reader) -> tuple[list[Message], Sources]:
         found = [reader.message(Side.SENDING, ref) if ref else None for ref in wanted]
         known = [one for one in found if one is not None and _was_given_away(one)]
         names = {source_id(one) for one in known if one.split is not None}
+        names |= {one.bundle for one in known if one.bundle is not None}
         return known, reader.messages_by_id(Side.SENDING, names)
 
     known, sources = await context.store.look(look)

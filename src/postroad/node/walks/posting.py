@@ -32,7 +32,7 @@ from postroad.node.large.uploading import posted
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.attempts import Outcome
 from postroad.node.steps.exchanging import has_alternate
-from postroad.node.steps.hearing import Hearing, hear, judged
+from postroad.node.steps.hearing import Hearing, hear, judged, unreadable
 from postroad.node.steps.mailing import Mailing
 from postroad.node.wsrm.asking import NoSequence
 from postroad.node.wsrm.asking import sent as sent_alone
@@ -43,6 +43,7 @@ from postroad.reliability.awareness import (
     MISSING_RECEIPT,
     Answer,
     fault_said,
+    leaves_open,
     status_said,
 )
 from postroad.reliability.delivery import Input
@@ -62,6 +63,7 @@ IN_ONE_PIECE: Final = 256 * 1024
 _AT_HAND: Final = 32 * MIB
 """So much that was read a moment ago is in memory still."""
 _SEALED_TYPE: Final = "application/octet-stream"
+_DECIDED: Final = (Input.ACKNOWLEDGED, Input.REFUSED)
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 
 
@@ -174,7 +176,7 @@ class Posting:
         try:
             capture = _captured(reply, self._context)
         except EbmsError as error:
-            one = _spoken(Hearing(b"", "", (), (error,)), reply.status)
+            one = _spoken(unreadable(error), reply.status)
             return [changed(one, reached=reached)] * len(units)
         hearings = await hear_units(
             self._context, capture, sending.match, units, self._sent_units(outgoing)
@@ -242,7 +244,7 @@ class Posting:
                     return Outcome(Input.LEFT, hearing)
                 return changed(_spoken(hearing, reply.status), reached=reply.status < 500)
         except EbmsError as error:
-            return _spoken(Hearing(b"", "", (), (error,)), reply.status)
+            return _spoken(unreadable(error), reply.status)
         found, taken = given
         if found.match is None or (found.match.pmode.id, found.match.number) != (request.pmode, 2):
             # Who signs for another P-Mode says nothing about this request.
@@ -261,9 +263,13 @@ class Posting:
         trouble = reply.status >= 500
         if reply.body and _is_soap(reply.content_type):
             hearing = await self._hear(outgoing, sending, reply)
+            if not sending.awaits and reply.status < 300 and hearing.is_silent:
+                return Outcome(Input.LEFT, hearing)
             outcome = _spoken(hearing, reply.status)
             # In SOAP 1.1 all faults are a 500.
-            there = sending.reliable is not None and bool(hearing.heard)
+            there = outcome.result in _DECIDED or (
+                sending.reliable is not None and bool(hearing.heard)
+            )
             return changed(outcome, reached=there or not trouble)
         answer = status_said(reply.status)
         if answer is not Answer.NOTHING:
@@ -302,7 +308,7 @@ class Posting:
                 return await self._hear_ebxml(outgoing, sending, capture, reply)
             return await self._heard(outgoing, sending, capture)
         except EbmsError as error:
-            return Hearing(b"", "", (), (error,))
+            return unreadable(error)
 
     async def _heard(self, outgoing: Outgoing, sending: Sending, capture: Capture) -> Hearing:
         context, sent = self._context, self.sent(outgoing)
@@ -370,7 +376,7 @@ def _spoken(hearing: Hearing, status: int) -> Outcome:
     """The partner answered in SOAP: with a receipt, with errors, or with something else."""
     said = hearing.said
     refused = said is not None and said.by_error and said.input is Input.REFUSED
-    if said is not None and refused and status >= 500:
+    if said is not None and refused and leaves_open(said.error_code, status):
         # It failed while it processed the message: nobody knows how far it came.
         return Outcome(ANSWERS[Answer.TROUBLE], hearing, said.error_code, said.detail)
     said = said or hearing.disbelieved

@@ -459,7 +459,7 @@ class Puller:
             return Got(answered=acked[0] if acked else asked)
         refs = [one.message_info.ref_to_message_id for one in _signals(found)]
         if any(ref and ref != asked for ref in refs):
-            ref = await self._receiver.hear(look, capture, url, self._context.clock())
+            ref = await self._receiver.hear(look, capture, url, self._context.clock(), pulled=True)
             said = f"{url} handed out a signal about {refs[0]}, which was not sent from here"
             return Got(answered=ref) if ref is not None else Got(trouble=said)
         errors = [one for signal in _signals(found) for one in signal.errors]

@@ -423,12 +423,20 @@ class Receiver:
         ref: str | None = None,
         *,
         judged_already: bool = False,
+        pulled: bool = False,
     ) -> str | None:
         """Signals that come by themselves or were pulled; the message of ours they are about."""
         signals = look.found.messaging.signals if look.found.messaging is not None else ()
         refs = [one.message_info.ref_to_message_id for one in signals] if ref is None else [ref]
         return await listen(
-            self._context, look, capture, refs, peer, now, judged_already=judged_already
+            self._context,
+            look,
+            capture,
+            refs,
+            peer,
+            now,
+            judged_already=judged_already,
+            pulled=pulled,
         )
 
     async def _unreadable(

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.agreement.channels import collected_at
-from postroad.agreement.matching import Match
+from postroad.agreement.matching import Match, header
 from postroad.agreement.reliable import pulled_in_sequence, wsrm_of
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
@@ -32,6 +32,7 @@ from postroad.node.wsrm.destination import Destinations
 from postroad.reliability import wsrm
 from postroad.reliability.ranges import Ranges, numbers
 from postroad.reliability.wsrm import Destination, Source, SourceStage
+from postroad.security.egress import same_address
 from postroad.security.sign import Block
 from postroad.store.interface import Transaction
 from postroad.transport.http_client import Client
@@ -49,6 +50,10 @@ from postroad.wire.wsrm_faults import ESCALATED, Code, read_rm_fault
 from postroad.wire.wsrm_reader import read_rm_headers
 
 _ENDS: Final = (Code.UNKNOWN_SEQUENCE, Code.SEQUENCE_TERMINATED, Code.SEQUENCE_CLOSED)
+_NOT_AGREED: Final = (
+    "no P-Mode names the address for acknowledgments that the partner names; they go to the "
+    "address that messages are pulled from"
+)
 _log = logging.getLogger("postroad.pull")
 
 
@@ -192,9 +197,13 @@ class PullSequences:
         to = answer.accept.address
         now = context.clock()
         source = wsrm.created(wsrm.asked(Source(), "", now), answer.identifier, answer.expires, now)
-        # Where intermediaries route, acknowledgements take their way too.
+        # Where intermediaries route, acknowledgements take their way too. An address that the
+        # partner names is contacted only if the agreement names it too.
         routed = match.leg.addressing is not None
-        made = Asking(source, offered, url if routed or to == ANONYMOUS else to)
+        agreed_to = any(same_address(to, one) for one in self._agreed_addresses(match))
+        made = Asking(source, offered, to if agreed_to and not routed else url)
+        if to != ANONYMOUS and not routed and not agreed_to:
+            _log.warning("address not used", extra={"peer": to, "detail": _NOT_AGREED})
         comes = DestinationRecord(
             Destination(offered),
             signer_of(found),
@@ -208,6 +217,11 @@ class PullSequences:
             states.keep_destination(tx, comes, now)
 
         await context.store.run(step)
+
+    def _agreed_addresses(self, match: Match) -> tuple[str, ...]:
+        """The addresses that P-Modes name for the partner from whom messages are pulled."""
+        sender = header(match.pmode, match.number).from_party
+        return self._context.in_force.contacts.of(sender.party_ids)
 
     def _written(
         self,

@@ -233,7 +233,7 @@ class SequenceRequests:
         )
 
         def keep(tx: Transaction) -> None:
-            states.keep_destination(tx, record, now)
+            states.keep_new_destination(tx, record, now)
 
         if back is not None:
             await self.destinations.send(answer, back, match, keep)
@@ -263,7 +263,7 @@ class SequenceRequests:
         destination, signer = Destination(identifier, expires_at=ends), signer_of(found)
         order = None if asked.assurance is None else asked.assurance.in_order
         record = Asked(destination, offer.identifier, signer, order)
-        await context.store.run(lambda tx: pulls.keep_asked(tx, record, now))
+        await context.store.run(lambda tx: pulls.keep_new_asked(tx, record, now))
         related = found.addressing.message_id if found.addressing else None
         here = EndpointReference(collected_at(match.pmode, match.leg) or ANONYMOUS)
         made = CreateSequenceResponse(identifier, asked.expires, accept=here)
