@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from postroad.api.client import Client
 from tests.e2e.nodes import until
 from tests.interop.phase4_lab import (
     AGREEMENT,
@@ -73,6 +74,10 @@ def lab(phase4: Lab) -> Lab:
 def between() -> Iterator[Relay]:
     with relay("http://127.0.0.1:9/") as made:
         yield made
+
+
+def errors_of(client: Client, message_id: str) -> list[str | None]:
+    return [one.error_code for one in client.events(message_id)]
 
 
 def pulled(lab: Lab, name: str, sender: str, *, sign: bool) -> str:
@@ -266,6 +271,8 @@ def test_phase4_does_not_take_a_signed_receipt_for_its_reply(lab: Lab, between: 
     assert b"NonRepudiationInformation" in receipt.request
     assert b'errorCode="EBMS:0004"' in receipt.response
     assert lab.peer.call("signals", refToMessageId=reply.message_id)["signals"] == []
+    with lab.client() as client:
+        until(lambda: "EBMS:0004" in errors_of(client, reply.message_id), "the journal says so")
 
 
 @from_peer("two-way sync")

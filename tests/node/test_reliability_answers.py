@@ -137,6 +137,22 @@ async def test_a_receipt_that_calls_back_is_waited_for_and_ends_the_timer(world:
     assert await buyer.work() == {}
 
 
+@played
+async def test_an_error_in_the_answer_to_a_receipt_is_in_the_journal(world: World) -> None:
+    """phase4 answers a signed receipt that calls back so. The message stays received."""
+    world.agree(receipt="callback", retry=FEW)
+    world.wire.will(told(200, "EBMS:0004", "receipt@seller"), at=BUYER)
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await world.until(4)
+    events = {one.event: one for one in await seller.events(M)}
+    assert "receipt_sent" in events
+    raised = events["error_raised"]
+    assert (raised.error_code, raised.severity) == ("EBMS:0004", "warning")
+    assert "the partner answered the receipt with an error" in (raised.detail or "")
+    assert await seller.inbox() == [M]
+
+
 @pytest.mark.req("OV004-2-06")
 @played
 async def test_without_a_receipt_that_calls_back_it_is_given_up_one_interval_after_the_last_retry(

@@ -18,15 +18,20 @@ from postroad.msh.outbound import wire_form
 from postroad.msh.selecting import signal_items
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place
+from postroad.node.steps.hearing import told_by
 from postroad.node.steps.mailing import Mailing
 from postroad.security.egress import Purpose
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Offer, Side, State, Work
 from postroad.transport.http_client import Client
-from postroad.transport.http_outgoing import Outgoing, Timeouts, TransportFailure
+from postroad.transport.http_outgoing import Outgoing, Reply, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
-from postroad.wire.ebms3 import SignalMessage, UserMessage
-from postroad.wire.soap import SoapVersion
+from postroad.wire.ebms3 import Error, SignalMessage, UserMessage
+from postroad.wire.ebms3_reader import find_messaging, read_messaging
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.limits import Limits
+from postroad.wire.soap import SoapVersion, read_envelope
+from postroad.wire.xml import parse
 
 SOON: Final = timedelta(seconds=5)
 """A receipt for which no PullRequest comes by in that time calls back."""
@@ -165,8 +170,9 @@ class Calling:
             said = f"the {call.kind} was not acknowledged"
             await self._context.store.run(lambda tx: self._give_up(tx, work, call, said))
             return
+        errors: tuple[Error, ...] = ()
         try:
-            trouble = await self._send(call)
+            trouble, errors = await self._send(call)
         except TransportFailure as failure:
             if failure.kind == "egress" and call.named_by_message:
                 await self._refuse(work, call, failure.reason)
@@ -178,15 +184,15 @@ class Calling:
         if call.copies is not None:
             await self._until_heard(work, call, call.copies)
             return
-        await self._context.store.run(lambda tx: self._done(tx, work, call))
+        await self._context.store.run(lambda tx: self._done(tx, work, call, errors))
 
-    async def _send(self, call: Call) -> str | None:
-        """Why the partner did not take it, if so."""
+    async def _send(self, call: Call) -> tuple[str | None, tuple[Error, ...]]:
+        """Return why the partner did not take the signal, if so, and the errors in its response."""
         envelope = base64.b64decode(call.envelope)
         if is_mail(call.url):
             form = wire_form(SoapVersion.SOAP_11, envelope, (), None)
             await self._mail.send(form, call.url, call.signal_id)
-            return None
+            return None, ()
         reply = await self._client.post(
             Outgoing(
                 call.url,
@@ -198,13 +204,28 @@ class Calling:
                 purpose=Purpose.CALLBACK if call.named_by_message else Purpose.PARTNER,
             )
         )
-        return None if reply.status < 400 else f"the partner answered HTTP {reply.status}"
+        trouble = None if reply.status < 400 else f"the partner answered HTTP {reply.status}"
+        return trouble, _errors_in(reply, self._context.limits)
 
     def _tls(self, call: Call) -> TlsProfile | None:
         return self._context.in_force.tls(call.pmode, call.leg)
 
-    def _done(self, tx: Transaction, work: Work, call: Call) -> None:
+    def _done(self, tx: Transaction, work: Work, call: Call, errors: tuple[Error, ...]) -> None:
         message = tx.message(Side.RECEIVING, work.message_id)
+        if message is not None and errors:
+            # The signal was sent and the message is received, whatever the partner makes of it.
+            said = f"the partner answered the {call.kind} with an error: {told_by(errors[0])}"
+            event = about(
+                message,
+                "error_raised",
+                self._context.clock(),
+                error_code=errors[0].error_code,
+                severity=Severity.WARNING.value,
+                detail=said,
+                signal_id=call.signal_id,
+                peer=call.url,
+            )
+            tx.record((event,))
         refused = message is not None and message.state is State.REJECTED
         if message is not None and not refused and call.kind in SENT:
             now = self._context.clock()
@@ -265,3 +286,18 @@ class Calling:
                 )
             )
         tx.finish_work(work.id, work.owner)
+
+
+def _errors_in(reply: Reply, limits: Limits) -> tuple[Error, ...]:
+    """Return the ebMS errors in the response to a signal; most responses are empty."""
+    if not reply.body:
+        return ()
+    try:
+        envelope = read_envelope(parse(reply.body, limits))
+    except EbmsError:
+        return ()
+    element = find_messaging(envelope)
+    reading = read_messaging(element, envelope.version, limits) if element is not None else None
+    if reading is None or reading.messaging is None:
+        return ()
+    return tuple(error for signal in reading.messaging.signals for error in signal.errors)
