@@ -48,7 +48,7 @@ def _pmode(
         leg["reception_awareness"] = {"retry": {"parameters": often}}
     return {
         "id": name,
-        "agreement": "urn:example:agreed",
+        "agreement": {"value": "urn:example:agreed", "include_pmode": True},
         "mep_binding": "pull",
         "initiator": puller,
         "responder": {"party": known.initiator},
