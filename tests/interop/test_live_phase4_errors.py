@@ -29,7 +29,7 @@ _DUPLICATES: Final = (
     "duplicate gets a receipt too."
 )
 _REBUILT: Final = (
-    "An application that sends again through phase4 has the message built anew: the same MessageId "
+    "An application that sends again through phase4 has the message rebuilt: the same MessageId "
     "with other ids and digests. AS4 1.0, 3.2: it is the same message that is sent again. The "
     "receipt of the first one is the answer, and phase4 reports that its digests differ."
 )
@@ -251,7 +251,7 @@ def test_phase4_gets_the_first_receipt_when_it_sends_again(lab: Lab, between: Re
     assert "duplicate" in events
 
 
-@from_peer("the same MessageId in a message built anew", _REBUILT)
+@from_peer("the same MessageId in a rebuilt message", _REBUILT)
 def test_a_message_that_phase4_built_anew_gets_the_first_receipt(lab: Lab) -> None:
     name = "rebuilt@phase4.example"
     first = lab.peer_send("expected-signed", ORDER, messageId=name)

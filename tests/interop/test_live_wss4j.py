@@ -58,23 +58,23 @@ TO_PEER: Final = (
 REFUSED_BY_PEER: Final = {
     EMBEDDED: (
         ("Unsupported KeyInfo type", "No certificates were found for decryption"),
-        "WSS4J: it takes no certificate in wsse:Embedded, which WSS SOAP Message Security 1.1 has "
+        "WSS4J takes no certificate in wsse:Embedded, which WSS SOAP Message Security 1.1 has "
         "under Embedded References",
     ),
     AES_192: (
         ("BSP:R5620",),
-        "WSS4J: it enforces Basic Security Profile 1.1 R5620, which has no AES-192; XML Encryption "
+        "WSS4J enforces Basic Security Profile 1.1 R5620, which has no AES-192; XML Encryption "
         "1.1 has it",
     ),
     HKDF_SHA2: (
         ("Integrity check failed", "checksum failed"),
-        "Santuario: it looks for the PRF of HKDFParams in the namespace of XML Encryption 1.1, "
+        "Santuario looks for the PRF of HKDFParams in the namespace of XML Encryption 1.1, "
         "writes it in that of RFC 9231bis, and so always derives with HMAC-SHA-256",
     ),
     MD5: (
         ("unsupported SignatureMethod algorithm",),
-        "none: Santuario does not verify RSA with MD5, which is broken; Postroad writes it only "
-        "where the P-Mode names it",
+        "No deviation: Santuario does not verify RSA with MD5, which is broken; Postroad writes it "
+        "only where the P-Mode names it",
     ),
 }
 FROM_PEER: Final = (
@@ -296,7 +296,7 @@ def test_we_accept_what_wss4j_writes_and_refuse_it_tampered(
         _case(
             COMPLETE,
             "from peer",
-            deviation="none: AS4 secures attachments by content only; WSS4J is asked for more",
+            deviation="No deviation: AS4 secures attachments by content only; here more is asked",
         )
     ],
 )
