@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tests.e2e.nodes import Pair, Served, until
 from tests.interop.java import Peer
 from tests.interop.recordings import Recorder
-from tests.interop.relays import Exchange, Relay, relay
+from tests.interop.relay import Exchange, Relay, relay
 from tests.ports import free_port
 
 EB: Final = "http://docs.oasis-open.org/ebxml-msg/ebms/v3.0/ns/core/200704/"
@@ -247,10 +247,6 @@ class World:
 
     def record(self, name: str, writer: str, exchange: Exchange, *, response: bool = False) -> None:
         """Keep a message of an exchange for machines without Java."""
-        head = exchange.response_headers if response else exchange.headers
-        content = exchange.response if response else exchange.request
-        kept = {k: v for k, v in head.items() if k.lower() in ("content-type", "soapaction")}
-        lines = "".join(f"{key}: {value}\r\n" for key, value in kept.items())
         keys = self.pair.seller.folder / "keys"
         found = pkcs12.load_pkcs12((keys / "seller.p12").read_bytes(), None)
         assert found.key is not None
@@ -258,12 +254,12 @@ class World:
             "cxf",
             name,
             writer,
-            lines.encode() + b"\r\n" + content,
+            exchange.as_response() if response else exchange.as_request(),
             trust=(keys / "authority.pem").read_bytes(),
             key=found.key.private_bytes(  # type: ignore[union-attr]
                 Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
             ),
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            at=exchange.at,
         )
 
 

@@ -25,6 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from postroad.api.client import Client, Payload
 from postroad.api.client_values import Message
+from postroad.cli.demo.phase4 import FACTORIES
 from postroad.security.keys import KeyPair
 from tests import pki
 from tests.e2e.nodes import Served
@@ -44,15 +45,6 @@ _VALID: Final = {
     "not_before": datetime(2020, 1, 1, tzinfo=UTC),
     "not_after": datetime(2045, 1, 1, tzinfo=UTC),
 }
-_FACTORIES: Final = {
-    "javax.xml.transform.TransformerFactory": (
-        "com.sun.org.apache.xalan.internal.xsltc.trax.TransformerFactoryImpl"
-    ),
-    "javax.xml.parsers.DocumentBuilderFactory": (
-        "com.sun.org.apache.xerces.internal.jaxp.DocumentBuilderFactoryImpl"
-    ),
-}
-"""phase4 looks these up on the class path for every message otherwise."""
 AUTHORITY: Final = pki.authority("Interop authority", **_VALID)
 STRANGERS: Final = pki.authority("Interop authority of strangers", **_VALID)
 
@@ -424,7 +416,7 @@ def laboratory(folder: Path, suites: Sequence[str]) -> Iterator[Lab]:
         node.begin()
         stack.callback(_end, node)
         peer = java.start(
-            "phase4", "Main", folder / "phase4", log=folder / "phase4.log", properties=_FACTORIES
+            "phase4", "Main", folder / "phase4", log=folder / "phase4.log", properties=FACTORIES
         )
         stack.callback(peer.stop)
         info = peer.call("info")

@@ -11,7 +11,7 @@ from tests.e2e.nodes import make_pair, until
 from tests.interop.cxf_world import PATIENCE, World, is_kind, kind
 from tests.interop.java import PeerError, start
 from tests.interop.recordings import Recorder
-from tests.interop.relays import Relay
+from tests.interop.relay import Relay
 from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("cxf")
@@ -65,7 +65,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, recorder: Recorder) -> Itera
 
 
 def kinds(relay: Relay) -> list[str]:
-    return [kind(one) for one in relay.bodies()]
+    return [kind(one.request) for one in relay.exchanges]
 
 
 TO, FROM = "to peer", "from peer"
@@ -224,7 +224,7 @@ def test_wss4j_refuses_a_message_of_ours_that_was_changed_on_the_way(
     world: World, tmp_path: Path
 ) -> None:
     with world.relay(world.receiver("tampered", security=world.security)) as relay:
-        relay.change = lambda body: body.replace(b"<order>1<", b"<order>9<")
+        relay.change_request = lambda body: body.replace(b"<order>1<", b"<order>9<")
         world.agree("tampered", "buyer", relay.url, signed=True, reliable=False)
         ids = world.submit("tampered", 1, tmp_path / "order.xml")
         until(lambda: world.states(ids) == {"failed"}, "it is reported", PATIENCE)

@@ -217,7 +217,7 @@ def test_compressed_messages_of_each_suite_are_recorded(
         lab.sign_receipts_with(suite)
         assert lab.peer_send(case.name, ORDER, url=tap.url)["result"] == "SUCCESS"
         lab.sign_receipts_with("rsa")
-    ours, theirs = tap.passed
+    ours, theirs = tap.exchanges
     for name, writer, message in (
         ("message-to-peer", "postroad", ours.as_request()),
         ("receipt-of-peer", "peer", ours.as_response()),

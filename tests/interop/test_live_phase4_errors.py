@@ -60,8 +60,7 @@ def lab(phase4: Lab, between: Relay) -> Lab:
 @pytest.fixture(autouse=True)
 def _unchanged(between: Relay) -> Iterator[None]:
     yield
-    between.change_request = between.change_response = None
-    between.lose_responses = 0
+    between.reset()
 
 
 def to_peer(case: str, deviation: str | None = None) -> pytest.MarkDecorator:
@@ -226,7 +225,8 @@ def test_phase4_does_not_take_a_changed_receipt(lab: Lab, between: Relay) -> Non
 def test_a_receipt_of_phase4_that_is_lost_leaves_the_message_in_doubt(
     lab: Lab, between: Relay
 ) -> None:
-    between.target, between.lose_responses = lab.peer_url("rsa"), 1
+    between.target = lab.peer_url("rsa")
+    between.lose("response")
     message = lab.send("lost", ORDER)
     assert (message.state, message.error_code) == ("in_doubt", "EBMS:0004")
     assert "this is a duplicate" in (message.detail or "")
@@ -238,11 +238,12 @@ def test_a_receipt_of_phase4_that_is_lost_leaves_the_message_in_doubt(
 
 @from_peer("lost receipt")
 def test_phase4_gets_the_first_receipt_when_it_sends_again(lab: Lab, between: Relay) -> None:
-    between.target, between.lose_responses = lab.url(), 1
-    seen = len(between.passed)
+    between.target = lab.url()
+    between.lose("response")
+    seen = len(between.exchanges)
     answer = lab.peer_send("lost", ORDER, url=between.url, retries=2)
     assert (answer["result"], answer["comparison"]) == ("SUCCESS", "equal"), answer
-    first, second = between.passed[seen:]
+    first, second = between.exchanges[seen:]
     assert second.request == first.request
     assert second.response == first.response
     with lab.client() as client:

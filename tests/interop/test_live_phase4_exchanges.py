@@ -208,15 +208,15 @@ def test_phase4_pushes_a_reply(lab: Lab) -> None:
 def test_a_reply_of_phase4_without_the_payload_that_it_names_is_refused(
     lab: Lab, between: Relay
 ) -> None:
-    between.target, seen = lab.url(), len(between.passed)
+    between.target, seen = lab.url(), len(between.exchanges)
     two_way(lab, "asked-for-payload", POSTROAD, reply=REPLY, reply_url=between.url)
     with lab.client() as client:
         asked = client.send(
             pmode="asked-for-payload", payloads=[ORDER], properties=CORNERS, wait=PATIENCE
         )
         assert asked.state == "acknowledged", asked.message.detail
-        until(lambda: len(between.passed) > seen, "phase4 pushes its reply")
-        [reply] = between.passed[seen:]
+        until(lambda: len(between.exchanges) > seen, "phase4 pushes its reply")
+        [reply] = between.exchanges[seen:]
         assert b"cid:" in reply.request
         assert REPLY.encode() not in reply.request
         assert b'errorCode="EBMS:0007"' in reply.response, reply.response
@@ -258,7 +258,7 @@ def test_phase4_fails_at_a_sync_request_without_properties(lab: Lab) -> None:
 
 @to_peer("two-way sync, signed receipt for the reply", _SIGNED_RECEIPT)
 def test_phase4_does_not_take_a_signed_receipt_for_its_reply(lab: Lab, between: Relay) -> None:
-    between.target, seen = lab.peer_url("rsa"), len(between.passed)
+    between.target, seen = lab.peer_url("rsa"), len(between.exchanges)
     two_way(lab, "sync-receipt", POSTROAD, sync=True, reply=REPLY, receipts_to=between.url)
     with lab.client() as client:
         asked = client.send(
@@ -266,8 +266,8 @@ def test_phase4_does_not_take_a_signed_receipt_for_its_reply(lab: Lab, between: 
         )
         reply = client.wait_reply(asked.message_id, 30)
     assert reply is not None
-    until(lambda: len(between.passed) > seen, "the receipt is sent")
-    [receipt] = between.passed[seen:]
+    until(lambda: len(between.exchanges) > seen, "the receipt is sent")
+    [receipt] = between.exchanges[seen:]
     assert b"NonRepudiationInformation" in receipt.request
     assert b'errorCode="EBMS:0004"' in receipt.response
     assert lab.peer.call("signals", refToMessageId=reply.message_id)["signals"] == []

@@ -28,7 +28,7 @@ _BUYER: Final = "urn:example:buyer"
 _SERVICE: Final = "urn:example:purchasing"
 _AGREEMENT: Final = "urn:example:agreement:phase4"
 _PASSWORD: Final = "a secret of the demo"
-_FACTORIES: Final = {
+FACTORIES: Final = {
     "javax.xml.transform.TransformerFactory": (
         "com.sun.org.apache.xalan.internal.xsltc.trax.TransformerFactoryImpl"
     ),
@@ -36,6 +36,7 @@ _FACTORIES: Final = {
         "com.sun.org.apache.xerces.internal.jaxp.DocumentBuilderFactoryImpl"
     ),
 }
+"""phase4 looks these up on the class path for every message otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _started(folder: Path, keys: KeyPair, trust: Path) -> Partner:
     data = folder / "data"
     data.mkdir()
     peer = java_peer.start(
-        NAME, "Main", data.resolve(), log=folder / "peer.log", properties=_FACTORIES
+        NAME, "Main", data.resolve(), log=folder / "peer.log", properties=FACTORIES
     )
     info = peer.call("info")
     files = {"sign": str(store.resolve()), "decrypt": str(store.resolve())}
@@ -126,7 +127,7 @@ def agree(pmodes: Path, partner: Partner, certificate: KeyPair, own_address: str
 
 
 def digest(content: bytes) -> str:
-    """Return the digest by which phase4 reports a payload."""
+    """Return the SHA-256 digest of a payload in hex, the form in which phase4 reports it."""
     return hashlib.sha256(content).hexdigest()
 
 

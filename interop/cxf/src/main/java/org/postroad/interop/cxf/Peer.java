@@ -1,5 +1,8 @@
 package org.postroad.interop.cxf;
 
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.ToNumberPolicy;
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
@@ -20,6 +23,12 @@ import java.util.concurrent.Executors;
  * of its own. Prints {@code ready PORT} when the control port listens.
  */
 public final class Peer {
+    private static final Gson JSON =
+            new GsonBuilder()
+                    .serializeNulls()
+                    .setObjectToNumberStrategy(ToNumberPolicy.LONG_OR_DOUBLE)
+                    .create();
+
     private final Map<String, Receiver> receivers = new ConcurrentHashMap<>();
     private final Map<String, Sender> senders = new ConcurrentHashMap<>();
 
@@ -92,7 +101,7 @@ public final class Peer {
         int status = 200;
         try {
             String text = new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8);
-            said = command.run(new Options(text.isBlank() ? Map.of() : Json.read(text)));
+            said = command.run(new Options(text.isBlank() ? Map.of() : JSON.fromJson(text, Map.class)));
         } catch (Exception | LinkageError failure) {
             StringWriter trace = new StringWriter();
             failure.printStackTrace(new PrintWriter(trace));
@@ -103,7 +112,7 @@ public final class Peer {
             said = map;
             status = 500;
         }
-        byte[] bytes = Json.write(said).getBytes(StandardCharsets.UTF_8);
+        byte[] bytes = JSON.toJson(said).getBytes(StandardCharsets.UTF_8);
         exchange.getResponseHeaders().set("Content-Type", "application/json");
         exchange.sendResponseHeaders(status, bytes.length);
         exchange.getResponseBody().write(bytes);

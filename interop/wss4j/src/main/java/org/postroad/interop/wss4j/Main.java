@@ -1,5 +1,8 @@
 package org.postroad.interop.wss4j;
 
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.ToNumberPolicy;
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
@@ -20,6 +23,12 @@ import org.bouncycastle.jce.provider.BouncyCastleProvider;
  * `messages`; the answer has one report for each message, by its name.
  */
 public final class Main {
+    private static final Gson JSON =
+            new GsonBuilder()
+                    .serializeNulls()
+                    .setObjectToNumberStrategy(ToNumberPolicy.LONG_OR_DOUBLE)
+                    .create();
+
     private Main() {
     }
 
@@ -53,7 +62,7 @@ public final class Main {
         server.createContext(path, exchange -> {
             String body = new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8);
             try {
-                Fields call = Fields.of(Json.parse(body));
+                Fields call = Fields.of(JSON.fromJson(body, Map.class));
                 Batch batch = work.start(call, new Keys(call.texts("keys"), call.texts("trusted")));
                 Map<String, Object> reports = new LinkedHashMap<>();
                 for (Fields message : call.objects("messages")) {
@@ -68,7 +77,7 @@ public final class Main {
     }
 
     private static void answer(HttpExchange exchange, int status, Map<String, Object> said) throws IOException {
-        byte[] body = Json.write(said).getBytes(StandardCharsets.UTF_8);
+        byte[] body = JSON.toJson(said).getBytes(StandardCharsets.UTF_8);
         exchange.getResponseHeaders().set("Content-Type", "application/json");
         exchange.sendResponseHeaders(status, body.length);
         exchange.getResponseBody().write(body);
