@@ -17,7 +17,7 @@ from postroad.wire.names import I_CLOUD
 
 
 class Contacts:
-    """Addresses by party. Those of a P-Mode that leaves a party open are for every party."""
+    """The addresses in P-Modes, by party. A P-Mode that names no party adds its own to all."""
 
     def __init__(self, pmodes: Iterable[PMode] = ()) -> None:
         self._by_party: dict[PartyId, dict[str, None]] = {}

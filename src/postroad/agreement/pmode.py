@@ -403,7 +403,7 @@ class PMode(Group):
 
     @property
     def matches_pmode(self) -> bool:
-        """Whether a message that carries another AgreementRef/@pmode does not match."""
+        """Whether AgreementRef/@pmode of a message, if present, must be the id of this P-Mode."""
         agreed = self.agreement.match_pmode if self.agreement else False
         return self.is_unit if agreed is None else agreed
 

@@ -13,9 +13,9 @@ from typing import Final
 from msgspec import Struct
 
 FREE: Final = 10
-"""Wrong tokens of one address in a row that are answered at once."""
+"""How many consecutive wrong tokens of one address are answered without delay."""
 LONGEST: Final = 8.0
-"""Seconds that an answer is delayed at most."""
+"""The longest delay of an answer, in seconds."""
 FORGOTTEN: Final = 300.0
 """Seconds without a wrong token after which an address starts anew."""
 _FIRST: Final = 0.25

@@ -233,7 +233,7 @@ class _Rest:
         limits = self._node.config.limits
         self._token = self._node.context.in_force.keyring.api_token
         if self._token is None:
-            raise ServeError("the REST interface has no token; set api.token_file")
+            raise ServeError("The REST interface has no token. Set api.token_file.")
         self._app = create_app(
             self._node,
             token=self._token,

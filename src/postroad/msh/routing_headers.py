@@ -91,7 +91,7 @@ def message_routing(
 def direct_blocks(
     match: Match, message: UserMessage, address: str, version: SoapVersion
 ) -> list[Block]:
-    """Return the WS-Addressing headers of a message that no intermediary routes.
+    """Return the WS-Addressing headers of a message that goes directly to its receiver.
 
     WS-ReliableMessaging leaves them to the sender; its implementations expect them on every
     message of a sequence. [P2-2.6.3.2-02]

@@ -58,7 +58,7 @@ _STAMP: Final = (
 _STAMP_END: Final = b"</wsu:Timestamp>"
 _CREATED_END: Final = b"</wsu:Created>"
 _CREATED: Final = b"0000-00-00T00:00:00.000Z" + _CREATED_END
-"""Milliseconds: `write_security_time` writes no more."""
+"""The end of wsu:Created with each digit as 0; `write_security_time` writes milliseconds."""
 _TOKEN: Final = (
     f'<wsse:BinarySecurityToken xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}" '
     f'EncodingType="{BASE64_BINARY}" ValueType="{X509_V3}" wsu:Id="_signature-token">'

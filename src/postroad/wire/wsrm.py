@@ -116,7 +116,7 @@ class CloseSequence:
 @dataclass(frozen=True, slots=True)
 class CloseSequenceResponse:
     identifier: str
-    """Empty where the partner named none; read only."""
+    """Empty if the partner sent no Identifier; responses of our own always have one."""
 
 
 @dataclass(frozen=True, slots=True)

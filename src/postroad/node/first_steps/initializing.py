@@ -61,7 +61,7 @@ class Plan:
     profile: Profile | None = None
     """A conformance profile of AS4; None: samples that are pushed, both ways."""
     unsigned: bool = False
-    """Whether there are samples without signatures too."""
+    """Whether to write sample P-Modes without signatures too."""
 
     @property
     def stations(self) -> tuple[Station, ...]:

@@ -64,7 +64,7 @@ _BACK: Final = {
 def samples_of(
     profile: Profile | None, *, back: bool, unsigned: bool = False
 ) -> tuple[Sample, ...]:
-    """What the first party sends to its partner, or what comes `back`.
+    """Return the samples that the first party sends by, or with `back` those of its partner.
 
     Samples without signatures are left out unless they are asked for: whoever reaches a node can
     send what such a P-Mode takes. The profile `minimal` has no others.

@@ -233,7 +233,7 @@ class Calling:
         tx.finish_work(work.id, work.owner)
 
     async def _refuse(self, work: Work, call: Call, why: str) -> None:
-        """Give up a callback that the egress policy refuses: it would refuse it again."""
+        """Drop a callback that the egress policy refuses: a retry would be refused too."""
         _log.warning(
             "callback refused",
             extra={"message_id": work.message_id, "peer": call.url, "detail": why},

@@ -14,7 +14,7 @@ from postroad.wire.ebms3 import UserMessage
 
 FRAGMENT: Final = "fragment"
 """The kind of a stored message that is a part of another."""
-_TOLD_AS: Final = {
+_FIELD_NAMES: Final = {
     "sequence_number": "SequenceNumber",
     "ref_to_message_id": "RefToMessageId",
     "conversation_id": "ConversationId",
@@ -28,9 +28,9 @@ _TOLD_AS: Final = {
     "properties": "MessageProperties",
     "payload_digests": "payloads",
 }
-"""The fields of a stored message as the journal names them."""
+"""The names of stored fields in the `detail` of a journal event."""
 _PARTNER: Final = ("protocol", "from_party", "to_party")
-"""What the messages of one partner share."""
+"""Fields that are equal in all messages of one partner."""
 
 
 def compare(
@@ -60,7 +60,7 @@ def compare(
     )
     if not same_partner or not message_id_decides(match.leg, best_effort=best_effort):
         return Same.OTHER, None
-    named = ", ".join(_TOLD_AS.get(name, name) for name in different)
+    named = ", ".join(_FIELD_NAMES.get(name, name) for name in different)
     return Same.REBUILT, f"its contents differ from those of the first message: {named}"
 
 

@@ -76,7 +76,7 @@ class Heard(Struct, frozen=True):
     errors: tuple[Reported, ...] = ()
     doubts: bool = False
     unsigned: tuple[str, ...] = ()
-    """Routing headers that are not signed, which the P-Mode accepts."""
+    """Unsigned routing headers that the P-Mode allows."""
 
     @property
     def note(self) -> str | None:

@@ -65,7 +65,7 @@ def keep_asked(tx: Transaction, record: Asked, now: datetime) -> None:
 
 
 def keep_new_asked(tx: Transaction, record: Asked, now: datetime) -> None:
-    """Keep a sequence that was just created, and forget the oldest of too many unused ones."""
+    """Store a sequence that was just created; delete the oldest unused ones beyond the limit."""
     keep_asked(tx, record, now)
     for identifier in created(tx, f"pull\0{record.creator}", record.destination.identifier, now):
         found = asked_of(tx, identifier, now)

@@ -257,7 +257,7 @@ def keep_destination(tx: Transaction, record: DestinationRecord, now: datetime) 
 
 
 def keep_new_destination(tx: Transaction, record: DestinationRecord, now: datetime) -> None:
-    """Keep a sequence that was just created, and forget the oldest of too many unused ones."""
+    """Store a sequence that was just created; delete the oldest unused ones beyond the limit."""
     keep_destination(tx, record, now)
     group = f"{record.pmode}\0{record.leg}\0{record.creator}"
     for identifier in created(tx, group, record.destination.identifier, now):
