@@ -20,17 +20,17 @@ THIRD: Final = "urn:example:third"
 _GZIP: Final = b"\x1f\x8b\x08"
 _SECURITY_ERRORS: Final = (
     "phase4 reports every failure of the Security header as EBMS:0102 (FailedDecryption). ebMS 3.0 "
-    "Core 6.7.2: EBMS:0101 (FailedAuthentication) is for a signature that could not be verified, "
+    "Core: EBMS:0101 (FailedAuthentication) is for a signature that could not be verified, "
     "EBMS:0102 for an element that could not be decrypted."
 )
 _DUPLICATES: Final = (
     "phase4 answers a duplicate with EBMS:0004 instead of a receipt, so that a receipt that was "
-    "lost never arrives. AS4 1.0, 3.2: a message is sent again until its receipt arrives, so a "
+    "lost never arrives. AS4 1.0: a message is sent again until its receipt arrives, so a "
     "duplicate gets a receipt too."
 )
 _REBUILT: Final = (
     "An application that sends again through phase4 has the message rebuilt: the same MessageId "
-    "with other ids and digests. AS4 1.0, 3.2: it is the same message that is sent again. The "
+    "with other ids and digests. AS4 1.0: it is the same message that is sent again. The "
     "receipt of the first one is the answer, and phase4 reports that its digests differ."
 )
 

@@ -31,19 +31,19 @@ CORNERS: Final = {"originalSender": "urn:example:c1", "finalRecipient": "urn:exa
 """phase4 copies these properties of a request into its reply, and needs both to write one."""
 _PULLED_BARE: Final = (
     "phase4 answers a PullRequest with an unsigned message without payloads, whatever its P-Mode "
-    "says. ebMS 3.0 Core 2.2 (One-Way/Pull): what is pulled is a user message like any other."
+    "says. ebMS 3.0 Core, One-Way/Pull: what is pulled is a user message like any other."
 )
 _SIGNED_RECEIPT: Final = (
     "phase4 does not take a signed receipt in a request of its own: it finds no P-Mode for it and "
-    "answers EBMS:0004. ebMS 3.0 Core, D.3.6: with SendReceipt.ReplyPattern = callback receipts "
+    "answers EBMS:0004. ebMS 3.0 Core: with SendReceipt.ReplyPattern = callback receipts "
     "are sent so."
 )
 _PROPERTIES: Final = (
     "phase4 fails to build a reply to a request without the properties originalSender and "
-    "finalRecipient. ebMS 3.0 Core 5.2.2: eb:MessageProperties occurs zero or one times."
+    "finalRecipient. ebMS 3.0 Core: eb:MessageProperties occurs zero or one times."
 )
 _LOST_PAYLOAD: Final = (
-    "phase4 pushes a reply whose header names a payload that it left out. ebMS 3.0 Core 5.2.2: "
+    "phase4 pushes a reply whose header names a payload that it left out. ebMS 3.0 Core: "
     "eb:PartInfo/@href names a payload of the message."
 )
 _NO_RECEIPT: Final = (
