@@ -492,7 +492,7 @@ PACKAGES: Final[dict[str, tuple[Callable[[Letter], Wire], str | None]]] = {
 def test_a_package_is_taken_when_it_is_legal(world: World, name: str) -> None:
     """Core 5.1 and the rules of MIME; EBMS:0007 where they are broken.
 
-    RFC 2387 3.1: "The type parameter must be specified". Core 5.2.2.12: all payloads are listed in
+    RFC 2387 3.1: "The type parameter must be specified". Core: all payloads are listed in
     eb:PayloadInfo, so a part that is not listed is inconsistent with the header.
     """
     make, code = PACKAGES[name]

@@ -254,6 +254,8 @@ def test_a_sequence_of_cxf_is_taken_to_its_end(
         assert world.inbox(name) == ids
         expected = ["CreateSequence", "1", "2", "3", "CloseSequence", "TerminateSequence"]
         assert kinds(relay) == expected
+        headers = {key.lower(): value for key, value in relay.exchanges[1].headers.items()}
+        assert ("application/xop+xml" in headers["content-type"]) is mtom
         assert b":Offer" in relay.exchanges[0].request
         assert b"Accept" not in relay.exchanges[0].response
         assert b"CloseSequenceResponse" in relay.exchanges[4].response
