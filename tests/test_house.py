@@ -136,13 +136,6 @@ def test_no_test_sleeps() -> None:
     assert guilty == []
 
 
-def test_constraints_pin_versions_and_name_no_address() -> None:
-    constraints = PROJECT / "constraints.txt"
-    pin = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+")
-    wrong = [line for line in constraints.read_text().splitlines() if not pin.fullmatch(line)]
-    assert wrong == []
-
-
 def test_no_file_names_a_folder_of_one_machine(files: list[Path]) -> None:
     assert files
     guilty = [str(path.relative_to(PROJECT)) for path in files if OUTSIDE.search(path.read_bytes())]
