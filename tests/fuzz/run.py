@@ -1,149 +1,235 @@
-"""Fuzz the readers with atheris (libFuzzer) for a given time: `make fuzz SECONDS=60`.
+"""Fuzz the readers with atheris (libFuzzer): `make fuzz`, `make fuzz RUNS=1000000`.
 
-Each target runs in a process of its own, for its share of the time, from seeds that this project
-writes itself and from recorded messages where they lie beside it. What a run learns stays in
-build/fuzz/corpus and is where the next one starts. An input that makes a reader stumble, take
-too long or too much memory is saved under build/fuzz/found; its path is printed and the exit
-code is 1.
+Each target runs in a process of its own, from seeds that this project writes itself, from the
+corpus in tests/fuzz/corpus and from what earlier runs found (build/fuzz/corpus). The tally is
+printed and written to build/fuzz/report.json.
 
-    python tests/fuzz/run.py --seconds 60 [--target NAME]
-    python tests/fuzz/run.py --target NAME --input FILE     to see one input again
+The exit code is 1 only on a finding: an input that makes a target raise, take too long, take too
+much memory or end its process. It is saved in build/fuzz/found. A target that could not run is
+reported, and is not a finding.
+
+    python -m tests.fuzz.run [--seconds 20] [--runs N] [--target NAME] [--jobs 2]
+    python -m tests.fuzz.run --target NAME --input FILE    runs one input
+    python -m tests.fuzz.run --keep                        writes tests/fuzz/corpus
+    python -m tests.fuzz.run --record                      writes the tally into docs/security.md
 """
 
 import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
-BUILD: Final = PROJECT / "build" / "fuzz"
-VECTORS: Final = PROJECT.parent / "shared" / "vectors"
-sys.path.insert(0, str(PROJECT))
+from tests.fuzz import corpora
+from tests.fuzz.corpora import BUILD, PROJECT, last_input_file
+from tests.fuzz.targets import TARGETS
 
-_NAMES: Final = (
-    "inspect",
-    "inspect_strictly",
-    "envelope",
-    "multipart",
-    "http",
-    "keystore",
-    "pmodes",
-)
-_LARGEST_SEED: Final = 64 * 1024
+_PROCESS: Final = (sys.executable, "-m", "tests.fuzz.process")
+_LARGEST_INPUT: Final = 16 * 1024
 _MOST_MIB: Final = 2048
-_SLOWEST_INPUT: Final = 10
-_GRACE: Final = 60
-"""Seconds beyond its share after which a target that does not end by itself is ended."""
+_SLOWEST_SECONDS: Final = 10
+_START_SECONDS: Final = 300
+"""Time for a process to import everything and to run its corpus, on a busy machine."""
+_PROGRESS_SECONDS: Final = 15.0
+_STATUS: Final = re.compile(
+    r"^#(\d+)\s.*?cov: (\d+) ft: (\d+)(?: corp: (\d+)/(\S+))?", re.MULTILINE
+)
+_PAGE: Final = PROJECT / "docs" / "security.md"
+_TALLY: Final = re.compile(r"(?<=<!-- table: fuzz -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+_EXECUTED: Final = re.compile(r"^stat::number_of_executed_units:\s*(\d+)", re.MULTILINE)
 
 
-def main() -> int:
-    arguments = argparse.ArgumentParser(description="Fuzz the readers.")
-    arguments.add_argument("--seconds", type=int, default=60, help="for all targets together")
-    arguments.add_argument("--target", choices=_NAMES, help="only this one")
-    arguments.add_argument("--input", type=Path, help="give this file to the target, once")
-    arguments.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    given = arguments.parse_args()
-    if given.child:
-        _fuzz(given.target, given.seconds)
-    elif given.input is not None:
-        if given.target is None:
-            arguments.error("--input needs --target")
-        _once(given.target, given.input)
-    else:
-        names = [given.target] if given.target else list(_NAMES)
-        return _run(names, max(1, given.seconds // len(names)))
-    return 0
+@dataclass
+class Result:
+    """What came of one target."""
+
+    target: str
+    executions: int = 0
+    seconds: float = 0.0
+    edges: int = 0
+    features: int = 0
+    corpus: int = 0
+    findings: list[str] = field(default_factory=list)
+    problem: str | None = None
+    """Why it could not run, or ended too early; not a finding."""
+
+    def read(self, log: str) -> None:
+        """Take the numbers from what libFuzzer has printed so far."""
+        for number, edges, features, corpus, _ in _STATUS.findall(log)[-1:]:
+            self.executions, self.edges, self.features = int(number), int(edges), int(features)
+            self.corpus = int(corpus or self.corpus)
+        if told := _EXECUTED.search(log):
+            self.executions = int(told[1])
 
 
-def _once(name: str, path: Path) -> None:
-    from tests.fuzz.targets import TARGETS
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description="Fuzz readers.")
+    parser.add_argument("--runs", type=int, help="executions per target")
+    parser.add_argument("--seconds", type=int, help="time per target (default: 20 without --runs)")
+    parser.add_argument("--target", choices=TARGETS, action="append", help="only this one")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at a time (default: 1)")
+    parser.add_argument("--input", type=Path, help="run this file only, in this process")
+    parser.add_argument("--keep", action="store_true", help="write tests/fuzz/corpus, do not fuzz")
+    parser.add_argument("--record", action="store_true", help="write the last tally into the docs")
+    given = parser.parse_args(arguments)
+    names = given.target or list(TARGETS)
+    seconds = given.seconds or (0 if given.runs else 20)
+    if given.input is not None:
+        if len(names) != 1:
+            parser.error("--input needs one --target. Name the target that the file is for.")
+        TARGETS[names[0]](given.input.read_bytes())
+        return 0
+    if given.keep:
+        corpora.write(names)
+        return 0
+    if given.record:
+        rows = json.loads((BUILD / "report.json").read_text())
+        text = _PAGE.read_text(encoding="utf-8")
+        tally = table([rows[name] for name in TARGETS if name in rows])
+        _PAGE.write_text(_TALLY.sub(lambda _: f"{tally}\n", text), encoding="utf-8")
+        return 0
+    with ThreadPoolExecutor(given.jobs) as pool:
+        results = list(pool.map(lambda name: run(name, given.runs, seconds), names))
+    return report(results, BUILD)
 
-    TARGETS[name](path.read_bytes())
+
+def report(results: Sequence[Result], build: Path) -> int:
+    """Print and write the tally; the exit code is 1 on a finding."""
+    write_json(results, build / "report.json")
+    print(table(list(map(asdict, results))))
+    for result in results:
+        if result.problem:
+            print(f"NOT FUZZED: {result.target}: {result.problem}", file=sys.stderr)
+        for finding in result.findings:
+            print(f"FINDING: {result.target}: {finding}", file=sys.stderr)
+    return 1 if any(result.findings for result in results) else 0
 
 
-def _run(names: list[str], seconds: int) -> int:
-    """Fuzz one target after the other; 1 when any of them found something."""
-    found: dict[str, list[Path]] = {}
-    for name in names:
-        before = set(_findings(name))
-        failed = not _child_went_well(name, seconds)
-        new = [path for path in _findings(name) if path not in before]
-        if failed or new:
-            found[name] = new
-    for name, paths in found.items():
-        for path in paths or [BUILD / f"{name}.log"]:
-            print(f"{name}: {path.relative_to(PROJECT)}", file=sys.stderr)
-    return 1 if found else 0
+# In the process that starts the others
 
 
-def _findings(name: str) -> list[Path]:
-    return sorted((BUILD / "found").glob(f"{name}-*"))
-
-
-def _child_went_well(name: str, seconds: int) -> bool:
-    (BUILD / "found").mkdir(parents=True, exist_ok=True)
-    log = BUILD / f"{name}.log"
-    command = [sys.executable, __file__, "--child", "--target", name, "--seconds", str(seconds)]
+def run(
+    name: str,
+    runs: int | None,
+    seconds: int,
+    *,
+    process: Sequence[str] = _PROCESS,
+    build: Path = BUILD,
+) -> Result:
+    """Fuzz one target in a process of its own; what it leaves is in the folder `build`."""
+    result = Result(name)
+    if process is _PROCESS and importlib.util.find_spec("atheris") is None:
+        version = ".".join(map(str, sys.version_info[:3]))
+        result.problem = f"atheris is not installed for Python {version}. Run: make fuzz"
+        return result
+    found = build / "found"
+    found.mkdir(parents=True, exist_ok=True)
+    log, before = build / f"{name}.log", set(found.glob(f"{name}-*"))
+    options = [
+        f"-runs={runs or -1}",
+        f"-max_total_time={seconds}",
+        f"-timeout={_SLOWEST_SECONDS}",
+        f"-rss_limit_mb={_MOST_MIB}",
+        f"-max_len={_LARGEST_INPUT}",
+        f"-artifact_prefix={found / name}-",
+        "-print_final_stats=1",
+    ]
+    begun = time.monotonic()
     with log.open("wb") as file:
+        child = subprocess.Popen(
+            [*process, name, *options],
+            cwd=PROJECT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        ended = _watch(child, result, log, seconds + _START_SECONDS if seconds else None)
+    result.seconds = round(time.monotonic() - begun, 1)
+    text = log.read_text(errors="replace")
+    result.read(text)
+    if child.returncode != 0 and set(found.glob(f"{name}-*")) == before:
+        if result.executions == 0 and ended:
+            last = text.strip().splitlines()[-1:] or ["it printed nothing"]
+            result.problem = f"its process ended before the first execution: {last[0]}"
+            return result
+        _save_last_input(build, name, "died" if ended else "hung")
+    new = sorted(set(found.glob(f"{name}-*")) - before)
+    result.findings = [os.path.relpath(path, PROJECT) for path in new if not _is_quick(name, path)]
+    if result.findings:
+        print(text[-3000:], file=sys.stderr)
+    if not result.findings and result.executions == 0:
+        result.problem = "the time was too short for a single execution. Give it more --seconds."
+    return result
+
+
+def _watch(child: "subprocess.Popen[bytes]", result: Result, log: Path, most: float | None) -> bool:
+    """Print progress until the process ends; False when it took too long and was killed."""
+    begun = time.monotonic()
+    while True:
         try:
-            done = subprocess.run(
-                command,
-                cwd=PROJECT,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                timeout=seconds + _GRACE,
-                check=False,
-            )
+            child.wait(_PROGRESS_SECONDS)
+            return True
         except subprocess.TimeoutExpired:
-            print(f"{name}: did not end by itself", flush=True)
+            result.read(log.read_text(errors="replace"))
+            speed = result.executions / (time.monotonic() - begun)
+            print(
+                f"{result.target}: {result.executions:,} executions ({speed:,.0f}/s), "
+                f"{result.edges:,} edges, {result.corpus:,} inputs in the corpus",
+                flush=True,
+            )
+        if most is not None and time.monotonic() - begun > most:
+            child.kill()
+            child.wait()
             return False
-    lines = log.read_text(errors="replace").splitlines()
-    told = [line for line in lines if line.startswith(("Done ", "stat::number_of_executed_units"))]
-    print(f"{name}: {told[-1] if told else 'failed'}", flush=True)
-    if done.returncode != 0:
-        print("\n".join(lines[-30:]), file=sys.stderr)
+
+
+def _is_quick(name: str, path: Path) -> bool:
+    """Whether an input that took too long does not when it is run again: the machine was busy."""
+    if not path.name.startswith(f"{name}-timeout-"):
+        return False
+    command = [sys.executable, "-m", "tests.fuzz.run", "--target", name, "--input", str(path)]
+    try:
+        done = subprocess.run(command, cwd=PROJECT, timeout=6 * _SLOWEST_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    if done.returncode == 0:
+        path.rename(path.with_name(f"slow-{path.name}"))
     return done.returncode == 0
 
 
-def _fuzz(name: str, seconds: int) -> None:
-    """Fuzz one target in this process, which atheris ends."""
-    import atheris
-
-    with atheris.instrument_imports(include=["postroad"]):
-        from tests.fuzz.targets import TARGETS, seeds
-    from tests.fuzz.words import dictionary
-
-    corpus, start = BUILD / "corpus" / name, BUILD / "seeds" / name
-    for folder in (corpus, start):
-        folder.mkdir(parents=True, exist_ok=True)
-    for seed, data in {**seeds(name), **_recorded(name)}.items():
-        (start / seed).write_bytes(data)
-    words = BUILD / "words.dict"
-    words.write_text(dictionary())
-    options = [
-        f"-max_total_time={seconds}",
-        f"-timeout={_SLOWEST_INPUT}",
-        f"-rss_limit_mb={_MOST_MIB}",
-        f"-max_len={_LARGEST_SEED}",
-        f"-dict={words}",
-        f"-artifact_prefix={BUILD / 'found' / name}-",
-        "-print_final_stats=1",
-    ]
-    atheris.Setup([sys.argv[0], *options, str(corpus), str(start)], TARGETS[name])
-    atheris.Fuzz()
+def _save_last_input(build: Path, name: str, how: str) -> None:
+    """Save the input that the process was running when it ended without a word."""
+    data = last_input_file(build, name).read_bytes()
+    content = data[4 : 4 + int.from_bytes(data[:4], "little")]
+    digest = hashlib.sha256(content).hexdigest()[:40]
+    (build / "found" / f"{name}-{how}-{digest}").write_bytes(content)
 
 
-def _recorded(name: str) -> dict[str, bytes]:
-    """Messages that other software wrote, where they are there and of use to the target."""
-    if name in ("keystore", "pmodes") or not VECTORS.is_dir():
-        return {}
-    paths = [path for path in sorted(VECTORS.rglob("*")) if path.is_file()]
-    return {
-        "-".join(path.relative_to(VECTORS).parts): path.read_bytes()
-        for path in paths
-        if path.stat().st_size <= _LARGEST_SEED
-    }
+def write_json(results: Sequence[Result], path: Path) -> None:
+    """Write the tally; targets that did not run keep the numbers of their last run."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known |= {result.target: asdict(result) for result in results}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(known, indent=2) + "\n")
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the tally as a table."""
+    lines = ["| target | executions | edges | features | corpus | findings |"]
+    lines.append("| --- " + "| ---: " * 5 + "|")
+    for row in rows:
+        cells = [row["executions"], row["edges"], row["features"], row["corpus"]]
+        cells.append(len(row["findings"]))
+        lines.append(f"| {row['target']} | {' | '.join(f'{cell:,}' for cell in cells)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

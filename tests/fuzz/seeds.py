@@ -21,6 +21,7 @@ from postroad.node.first_steps.example import http_request, order_message
 from postroad.security.algorithms import ECDH_ES, ED25519
 from postroad.security.attachments import Attachment
 from postroad.security.keyestablishment import Encryption
+from postroad.security.keys import KeyPair
 from postroad.security.secure import Lifetime, Secured, secure
 from postroad.security.sign import Block, Signing
 from postroad.security.tokens import TokenReference
@@ -129,6 +130,7 @@ def secured(
     body: str = "",
     blocks: tuple[Block, ...] = (),
     tokens: tuple[str, ...] = (),
+    signer: KeyPair = BUYER,
 ) -> Secured:
     """A message as its sender secures it."""
     header = write_messaging(Messaging((message or order(),), id="_messaging"), version)
@@ -136,7 +138,7 @@ def secured(
         version,
         [Block("_messaging", header), *blocks],
         [order_attachment()] if attachments is None else attachments,
-        signing=Signing(BUYER, ED25519, reference=reference) if sign else None,
+        signing=Signing(signer, ED25519, reference=reference) if sign else None,
         encryption=Encryption(SELLER.certificate, key=ECDH_ES) if encrypt else None,
         entropy=entropy(),
         lifetime=Lifetime(NOW, timedelta(hours=1)) if sign else None,
@@ -179,7 +181,7 @@ def signal(**content: object) -> SignalMessage:
     return SignalMessage(info, **content)  # type: ignore[arg-type]
 
 
-def _receipt(reply_to: Secured) -> SignalMessage:
+def receipt(reply_to: Secured) -> SignalMessage:
     info = MessageInfo(NOW, "receipt-1@seller.example", order().message_info.message_id)
     return nonrepudiation_receipt(reply_to.references, message_info=info)
 
@@ -265,7 +267,7 @@ def messages() -> dict[str, bytes]:
     """Messages by name; each of them holds for the receiver that `tools` describes."""
     good = secured()
     bundle = write_messaging(
-        Messaging((order(), signal(receipt=_receipt(good).receipt)), id="_messaging"), SOAP_12
+        Messaging((order(), signal(receipt=receipt(good).receipt)), id="_messaging"), SOAP_12
     )
     made = {
         "push": request(good),
@@ -276,9 +278,9 @@ def messages() -> dict[str, bytes]:
         "plain": request(secured(sign=False, encrypt=False)),
         "body": secured(_body_order(), [], body="<o:Order xmlns:o='urn:o'>1</o:Order>").envelope,
         "bundle": write_envelope(SOAP_12, [bundle], write_body(SOAP_12, "")),
-        "receipt": response(secured(_receipt(good), [], encrypt=False).envelope),
+        "receipt": response(secured(receipt(good), [], encrypt=False).envelope),
         "awareness": secured(
-            awareness_receipt(order(), message_info=_receipt(good).message_info),
+            awareness_receipt(order(), message_info=receipt(good).message_info),
             [],
             sign=False,
             encrypt=False,

@@ -261,7 +261,9 @@ def test_members_are_read_wherever_the_chunks_end(between: bytes) -> None:
         assert b"".join(decoded("gzip", [packed[:at], packed[at:]])) == b"".join(given)
 
 
-@pytest.mark.parametrize("rubbish", [b"x", b"rubbish", b"much more of it"])
+@pytest.mark.parametrize(
+    "rubbish", [b"x", b"rubbish", b"much more of it", bytes(3) + gzip.compress(SHORT)]
+)
 def test_what_follows_the_end_of_gzip_is_not_passed_over(rubbish: bytes) -> None:
     packed = gzip.compress(SHORT) + rubbish
     for at in range(1, len(packed)):

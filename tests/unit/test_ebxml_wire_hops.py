@@ -44,6 +44,12 @@ def test_all_other_bytes_stay():
         assert spots
 
 
+def test_a_message_with_a_space_in_a_namespace_name_is_passed_on():
+    data = write_ebxml(message()).replace(b"<SOAP-ENV:Body>", b'<SOAP-ENV:Body xmlns:x="urn:a b">')
+    assert b"urn:a b" in data
+    assert read(add_trace(data, MS098, FIRST)).message == message(trace=(FIRST,))
+
+
 @req("MS098-8.6.2-02")
 def test_the_via_that_came_goes_and_another_takes_its_place():
     data = write_ebxml(whole())

@@ -216,12 +216,16 @@ def interruptible(name: str, coded: Coded | None = None) -> Interruptible | None
 def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """All members of the file; zeros after the last are padding."""
     member, members = _Member(), 1
+    padded = False
     try:
         for chunk in chunks:
             data = chunk
             while data:
                 if member.eof:
-                    if not data.strip(b"\0"):
+                    padded = padded or data.startswith(b"\0")
+                    if padded and data.strip(b"\0"):
+                        raise Damaged(_NEVER)
+                    if padded:
                         break
                     if members == _MEMBERS:
                         raise Damaged(f"it has more than {_MEMBERS} members")

@@ -14,8 +14,11 @@ from postroad.wire.ebxml import Dialect, TraceHeader, Via
 from postroad.wire.ebxml_writer import write_trace_header, write_trace_header_list, write_via
 from postroad.wire.names import DS, S11
 
-_HEADER: Final = f"{S11} Header"
-_SIGNATURE: Final = f"{DS} Signature"
+_SEPARATOR: Final = "\x1f"
+"""Stands between namespace and local name. Expat refuses a namespace that contains it, so it is a
+character that XML does not allow: a name with a space in it is well-formed."""
+_HEADER: Final = f"{S11}{_SEPARATOR}Header"
+_SIGNATURE: Final = f"{DS}{_SEPARATOR}Signature"
 _HEADER_DEPTH: Final = 2
 _BLOCK_DEPTH: Final = 3
 
@@ -24,7 +27,7 @@ class _Span(Struct):
     """Where an element stands: its first byte, the byte of its end tag, the byte after it."""
 
     name: str
-    """Namespace, a space, local name."""
+    """Namespace, `_SEPARATOR`, local name."""
     start: int
     inner_end: int = -1
     end: int = -1
@@ -40,7 +43,7 @@ class _Places:
         self._ended: list[_Span] = []
         self._depth = 0
         self.encoding = "utf-8"
-        self._parser = parser = expat.ParserCreate(namespace_separator=" ")
+        self._parser = parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
         parser.StartDoctypeDeclHandler = self._refuse
         parser.XmlDeclHandler = self._declaration
         parser.StartElementHandler = self._start
@@ -106,14 +109,14 @@ def add_trace(envelope: bytes, dialect: Dialect, trace: TraceHeader) -> bytes:
     if not dialect.has_trace:
         raise ValueError(f"version {dialect.name} has no TraceHeaderList")
     places = _Places(envelope)
-    found = next(places.named(f"{dialect.namespace} TraceHeaderList"), None)
+    found = next(places.named(_name(dialect, "TraceHeaderList")), None)
     if found is not None and _is_closed(envelope, found, places):
         text = places.encoded(write_trace_header(trace, dialect, alone=True))
         return _spliced(envelope, found.inner_end, found.inner_end, text)
     list_ = places.encoded(write_trace_header_list((trace,), dialect, alone=True))
     if found is not None:
         return _spliced(envelope, found.start, found.end, list_)
-    at = _after(places, f"{dialect.namespace} MessageHeader")
+    at = _after(places, _name(dialect, "MessageHeader"))
     return _spliced(envelope, at, at, list_)
 
 
@@ -121,12 +124,12 @@ def renew_via(envelope: bytes, dialect: Dialect, via: Via | None) -> bytes:
     """The envelope with this Via in place of the one it came with. [MS098-8.6.2-02]"""
     places = _Places(envelope)
     new = b"" if via is None else places.encoded(write_via(via, dialect, alone=True))
-    old = list(places.named(f"{dialect.namespace} Via"))
+    old = list(places.named(_name(dialect, "Via")))
     if not old:
         if not new:
             return envelope
         names = ("TraceHeaderList", "MessageHeader")
-        at = _after(places, *(f"{dialect.namespace} {name}" for name in names))
+        at = _after(places, *(_name(dialect, name) for name in names))
         return _spliced(envelope, at, at, new)
     kept, at = [], 0
     for span in old:
@@ -144,6 +147,10 @@ def insert_signature(envelope: bytes, signature: str) -> bytes:
     first = next(places.named(_SIGNATURE), None)
     at = _header(envelope, places).inner_end if first is None else first.start
     return _spliced(envelope, at, at, places.encoded(signature))
+
+
+def _name(dialect: Dialect, local: str) -> str:
+    return f"{dialect.namespace}{_SEPARATOR}{local}"
 
 
 def _header(envelope: bytes, places: _Places) -> _Span:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import ssl
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -29,6 +30,12 @@ def _with(name: str, change: Callable[[bytes], bytes]) -> Callable[[Files, Files
 
 def _without(name: str) -> Callable[[Files, Files], Files]:
     return lambda files, _other: {one: data for one, data in files.items() if one != name}
+
+
+def _without_subject(pem: bytes) -> bytes:
+    """Change the type of the common name to one that does not exist; the last is the subject's."""
+    before, name, after = ssl.PEM_cert_to_DER_cert(pem.decode()).rpartition(b"\x55\x04\x03")
+    return ssl.DER_cert_to_PEM_cert(before + name + b"\0" + after[1:]).encode()
 
 
 TAMPERED: dict[str, tuple[Callable[[Files, Files], Files], str]] = {
@@ -76,6 +83,10 @@ TAMPERED: dict[str, tuple[Callable[[Files, Files], Files], str]] = {
     ),
     "receipt is empty": (_with("signals/1-receipt.xml", lambda data: b""), "EBMS:0009"),
     "certificates are none": (_with("certificates/message.pem", lambda data: b"x"), "EBMS:0004"),
+    "certificate without a readable subject": (
+        _with("certificates/message.pem", _without_subject),
+        "EBMS:0004",
+    ),
 }
 
 
@@ -173,6 +184,9 @@ HOSTILE: dict[str, Callable[[Files], bytes]] = {
     ),
     "list of a later format": lambda files: zipped(listed(files, format=2)),
     "list says nothing": lambda files: zipped({**files, "evidence.json": b"{}"}),
+    "time before the first year": lambda files: zipped(
+        listed(files, created_at="0001-01-01T00:00:00+14:00")
+    ),
     "part of no media type": lambda files: zipped(
         listed(files, parts=[{"file": "message/parts/1", "content_id": "a@b", "media_type": "?"}])
     ),
@@ -208,6 +222,7 @@ SAID = {
     "deep unknown value": "cannot be read",
     "list of a later format": "a newer Postroad",
     "list says nothing": "format",
+    "time before the first year": "years 1 to 9999",
     "part of no media type": "media type",
     "one file as many parts": "one after the other",
     "part is another file": "one after the other",

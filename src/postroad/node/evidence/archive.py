@@ -229,6 +229,13 @@ class Archive:
             manifest = msgspec.json.decode(octets, type=Manifest)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise wrong(f"it cannot be read: {error}"[:300], MANIFEST) from None
+        for time in (manifest.created_at, manifest.updated_at, manifest.made_at):
+            try:
+                time.utctimetuple()
+            except OverflowError:
+                raise wrong(
+                    f"the time {time.isoformat()} is outside the years 1 to 9999 in UTC", MANIFEST
+                ) from None
         if len(manifest.signals) > _MOST_SIGNALS or len(manifest.parts) > self._limits.parts:
             raise wrong("it lists more parts or signals than any message has", MANIFEST)
         parts = [one.file for one in manifest.parts]
