@@ -148,7 +148,9 @@ class MemoryService:
         """Here a bundle has no terms; a unit that cannot be submitted comes first, or none."""
         return [await self.submit(one) for one in submissions]
 
-    async def reply(self, message_id: str, submission: Submission) -> Submitted:
+    async def reply(
+        self, message_id: str, submission: Submission, cursor: int | None = None
+    ) -> Submitted:
         found = self._messages.get((Side.RECEIVING, message_id))
         if found is None or found.state not in INBOX:
             raise Refused(404, f"there is no message {message_id} in the inbox")
@@ -159,11 +161,17 @@ class MemoryService:
         await self.change(found, reply_message_id=submitted.message.message_id)
         return submitted
 
-    async def message(self, message_id: str, side: Side | None = None) -> Message | None:
+    async def message(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> Message | None:
         for one in [side] if side else [Side.SENDING, Side.RECEIVING]:
             if found := self._messages.get((one, message_id)):
                 return found
         return None
+
+    async def received(self, message_id: str) -> list[Message]:
+        found = self._messages.get((Side.RECEIVING, message_id))
+        return [] if found is None else [found]
 
     async def messages(self, wanted: Wanted) -> list[Message]:
         found = sorted(
@@ -232,13 +240,13 @@ class MemoryService:
     def signal(self, signal: Signal) -> Content:
         return self._contents[signal.envelope.place]
 
-    async def acknowledge(self, message_id: str) -> Message:
+    async def acknowledge(self, message_id: str, cursor: int | None = None) -> Message:
         message = self._messages.get((Side.RECEIVING, message_id))
         if message is None:
             raise Refused(404, f"There is no message {message_id} in the inbox.")
         return await self.change(message, state=State.CONSUMED)
 
-    async def release(self, message_id: str) -> Message:
+    async def release(self, message_id: str, cursor: int | None = None) -> Message:
         raise Refused(404, f"no message {message_id} is held until others come")
 
     async def acknowledge_all(self, wanted: Wanted) -> int:
@@ -254,7 +262,9 @@ class MemoryService:
         keys = [one.key for one in self._messages.values() if one.state in INBOX]
         return Extent(1, max([self._purged, *keys]), self._purged)
 
-    async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
+    async def evidence(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> Iterator[bytes]:
         message = await self.message(message_id, side)
         if message is None:
             raise Refused(404, f"There is no message {message_id} here.")
@@ -341,7 +351,9 @@ class MemoryService:
                 self._purged = max(self._purged, removed.key)
         return len(gone)
 
-    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+    async def route(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> RouteReport:
         if await self.message(message_id, side) is None:
             raise Refused(404, f"there is no message {message_id}")
         nearly = (Missed("invoices", ("action is submit, not invoice",)),)

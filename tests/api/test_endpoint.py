@@ -62,6 +62,7 @@ class Call:
     headers: dict[str, str] = field(default_factory=dict)
     pieces: tuple[bytes, ...] = (b"<order/>",)
     breaks_off: bool = False
+    address: str | None = None
     read: int = 0
     status: int = 0
     answered: dict[str, str] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class Call:
             "path": "/msh",
             "headers": [(name.encode(), value.encode()) for name, value in self.headers.items()],
             "client": ("127.0.0.9", 4711),
+            "extensions": {"connection": {"address": self.address}},
         }
         await app(scope, self._receive, self._send)
         return self
@@ -195,7 +197,10 @@ def test_a_client_that_went_away_gets_no_answer(caplog: pytest.LogCaptureFixture
         done = call(msh_app(Node()), breaks_off=True)
     assert done.status == 0
     [record] = caplog.records
-    assert (record.levelname, record.getMessage()) == ("INFO", "cut short")
+    assert (record.levelname, record.getMessage()) == (
+        "INFO",
+        "the client closed its connection before the end of its request",
+    )
 
 
 def test_an_unexpected_error_is_an_ebms_error_without_its_reason(
@@ -254,9 +259,36 @@ def test_beyond_its_capacity_the_node_asks_to_come_again() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
+def test_no_address_has_all_messages_in_progress() -> None:
+    async def scenario() -> None:
+        entered, leave = asyncio.Semaphore(0), asyncio.Event()
+
+        async def slow(request: Request) -> Response:
+            async for _ in request.body:
+                pass
+            entered.release()
+            await leave.wait()
+            return Response(202)
+
+        app = msh_app(Node(slow), at_once=5, per_address=2)
+        addresses = ["192.0.2.1", "192.0.2.1", "192.0.2.2", None, None]
+        begun = []
+        for address in addresses:
+            if address == "192.0.2.2":
+                assert (await Call(address="192.0.2.1").of(app)).status == 503
+            begun.append(asyncio.create_task(Call(address=address).of(app)))
+            await entered.acquire()
+        assert (await Call(address="192.0.2.3").of(app)).status == 503
+        leave.set()
+        assert [(await one).status for one in begun] == [202] * 5
+        assert (await Call(address="192.0.2.1").of(app)).status == 202
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
 def test_a_failed_request_makes_room_for_the_next() -> None:
     async def stumble(_: Request) -> Response:
         raise RuntimeError
 
-    app = msh_app(Node(stumble), at_once=1)
-    assert [call(app).status for _ in range(3)] == [500, 500, 500]
+    app = msh_app(Node(stumble), at_once=1, per_address=1)
+    assert [call(app, address="192.0.2.1").status for _ in range(3)] == [500, 500, 500]

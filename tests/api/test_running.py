@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import resource
 import shutil
 import ssl
 from collections.abc import AsyncIterator, Coroutine
@@ -15,7 +16,7 @@ import httpx
 import pytest
 import uvloop
 
-from postroad.api.running import RunningNode
+from postroad.api.running import RunningNode, server_limits
 from postroad.api.serving import ServeError, only_one, read_serving, write_serving
 from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.settings.config import Config, load_config
@@ -171,3 +172,18 @@ def test_the_file_tells_where_the_node_is_served(config: Config) -> None:
     run(scenario())
     (config.data / "serving.json").write_text("half a fi")
     assert read_serving(config.data) is None
+
+
+def test_no_more_connections_than_there_are_files_for(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        assert len(config.listen) == 2
+        assert server_limits(config).connections == (1024 - 256) // 2 - 32
+        assert "Raise that limit" in str(vars(caplog.records[-1])["detail"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    plenty = config.model_copy(update={"http": config.http.model_copy(update={"connections": 100})})
+    assert server_limits(plenty).connections == 100

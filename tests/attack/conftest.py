@@ -9,6 +9,9 @@ import pytest
 from tests.attack.messages import BODY, TWO, Package, make
 from tests.attack.network import Town, town
 
+EACH_IS_JOURNALED = "limits: {refused: {events: 1000000}}"
+"""So that each attack is found in the journal, however many there were before it."""
+
 
 @pytest.fixture(autouse=True)
 def _no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,5 +31,5 @@ def message() -> Package:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     """A node that is attacked over the network."""
-    with town(tmp_path_factory.mktemp("town") / "folder") as made:
+    with town(tmp_path_factory.mktemp("town") / "folder", EACH_IS_JOURNALED) as made:
         yield made

@@ -212,8 +212,8 @@ def test_no_field_of_a_submission_causes_an_unnamed_error(
     assert_quiet(node, found)
 
 
-ELSEWHERE: Final = ("bench", "demo", "init", "journal", "pipeline", "serve", "pull", "ping")
-"""Commands that start processes, write folders or wait for partners."""
+ELSEWHERE: Final = ("bench", "demo", "pipeline")
+"""Commands that start Spark or many processes."""
 ARGUMENTS: Final = (
     "",
     "\udcff",

@@ -475,9 +475,9 @@ def test_many_refusals_under_one_id_leave_one_envelope(place: Town) -> None:
     """Each of these is larger than what goes into a shared file."""
     good, bad = place.good(), place.new_id()
     before = _files(place)
+    large = {"at": NOW - timedelta(days=400), "body_content": f"<a>{'x' * 300_000}</a>"}
     for name in (good, bad) * 4:
-        answer = place.post(write(name, signed=False, body_content=f"<a>{'x' * 300_000}</a>"))
-        assert "EBMS:0103" in answer.codes
+        assert place.post(write(name, **large)).codes == ["EBMS:0003"]
     # What is not needed any more goes after the commit.
     until(lambda: len(_files(place) - before) == 1)
     assert place.post(order(bad)).is_receipt, "the good one takes the place of the refused"

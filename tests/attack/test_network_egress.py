@@ -57,6 +57,12 @@ class Victim:
             yield server.sockets[0].getsockname()[1]
 
 
+def counted(running: Running, by: str) -> int:
+    """The callbacks that a node refused, as its metrics tell."""
+    sample = f'postroad_callbacks_refused_total{{by="{by}"}}'
+    return running.node.node.context.counters[sample]
+
+
 async def post(port: int, request: bytes) -> bytes:
     """Send captured bytes once more; the answer."""
     reader, writer = await asyncio.open_connection(HOST, port)
@@ -189,6 +195,7 @@ def test_a_stranger_cannot_make_the_node_post_to_an_address_of_his_choice(
                 if address in foreign:
                     assert said[0].startswith(f"callback refused: the message names {address} ")
                     assert address in caplog.records[-1].__dict__["peer"]
+            assert counted(place.seller, "host") == len(foreign)
             count = len(foreign) + len(of_agreed_host) + 1
             acked = await place.told("acked", count)
             assert {one.peer for one in acked} == {place.buyer.company.url}
@@ -219,6 +226,7 @@ def test_a_host_that_is_allowed_by_name_is_refused_for_the_address_that_it_resol
                 assert said.error_code == "EBMS:0005"
                 assert "callback refused by the egress policy" in said.detail
                 assert "security.egress.callback_networks" in said.detail
+            assert counted(place.seller, "network") == len(hosts) + 1
             assert victim.heard == []
             assert len(await place.seller.inbox()) == 6
 

@@ -16,7 +16,7 @@ from postroad.transport.http_limits import ServerLimits
 from postroad.wire.ebms3 import GZIP
 from postroad.wire.limits import MIB
 from tests.attack.messages import VERSION, for_seller, payload, soap
-from tests.attack.network import Answer, Town, closed, hear, order, town, until, write
+from tests.attack.network import PATIENCE, Answer, Town, closed, hear, order, town, until, write
 
 SOAP: Final = VERSION.media_type
 
@@ -284,7 +284,7 @@ def test_who_sends_too_slowly_is_cut_off_and_nothing_stays(place: Town) -> None:
         for at in range(10):
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(body[at : at + 1])
-            _pass(place, limits.rate_grace_seconds / 4)
+            _pass(place, limits.body_seconds / 4)
         assert closed(connection) == b""
         until(lambda: bool(place.told(mark)))
     assert place.message(name) is None
@@ -311,6 +311,28 @@ def test_who_never_ends_the_head_is_cut_off(place: Town) -> None:
         _pass(place, ServerLimits().header_seconds + 1)
         assert closed(connection).startswith(b"HTTP/1.1 408 ")
     place.good()
+
+
+def test_a_message_whose_sender_has_gone_is_not_processed(place: Town) -> None:
+    """Its sender will send it again: an overloaded node does not work for both."""
+    name = place.new_id()
+    mark = place.mark()
+    sent = threading.Event()
+
+    async def busy() -> None:
+        assert sent.wait(PATIENCE)
+
+    with place.connect() as connection:
+        until(lambda: place.seller.server.connections > 0)
+        waiting = asyncio.run_coroutine_threadsafe(busy(), place.loop)
+        connection.sendall(order(name).wire())
+    sent.set()
+    waiting.result(PATIENCE)
+    until(lambda: place.seller.server.connections == 0)
+    place.good()
+    assert place.message(name) is None
+    assert name not in str(place.told(mark))
+    assert place.post(order(name)).is_receipt
 
 
 def test_who_does_not_read_the_answer_keeps_nobody_waiting_and_its_message_stays(

@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+import postroad
+from postroad.api.client import ApiError
 from postroad.msh.answers import SentMessage, sent_message
 from postroad.security.keys import KeyPair
 from postroad.store.records import Message, Side, State
@@ -17,10 +19,13 @@ from postroad.wire.receipts import awareness_receipt, nonrepudiation_receipt
 from tests.attack.forging import resigned
 from tests.attack.messages import NOW, Package, buyer, seller, soap
 from tests.attack.network import (
+    BUYER,
     LATER,
     ORDER,
     PRICES,
     RIVAL,
+    STATUS,
+    TOKEN,
     Partner,
     Town,
     http_answer,
@@ -113,10 +118,6 @@ def test_a_copy_is_answered_the_way_that_is_agreed(place: Town) -> None:
 
 
 BORROWED: Final[dict[str, Callable[[str], Package]]] = {
-    "another partner": lambda name: order(name, sender=RIVAL, signer=rival()),
-    "another partner, other content": lambda name: order(
-        name, b"nothing", sender=RIVAL, signer=rival()
-    ),
     "the same partner, another action": lambda name: order(name, action=LATER),
     "nobody, unsigned as is agreed": lambda name: order(name, signed=False, action=PRICES),
 }
@@ -158,13 +159,101 @@ def test_other_contents_under_a_known_id_get_no_receipt_unless_the_partner_signe
     assert "duplicate" not in place.events(name)
 
 
-def test_who_takes_an_id_before_its_owner_gets_no_receipt_for_the_owner(place: Town) -> None:
-    """The owner is told, and nothing of it counts as received."""
+OCCUPIED: Final[dict[str, Callable[[str], Package]]] = {
+    "a stranger, unsigned as is agreed": lambda name: order(name, signed=False, action=PRICES),
+    "another partner": lambda name: order(name, sender=RIVAL, signer=rival()),
+}
+
+
+@pytest.mark.parametrize("who", OCCUPIED)
+def test_message_is_delivered_although_another_sender_used_its_id_first(
+    place: Town, who: str
+) -> None:
+    name = place.new_id()
+    assert place.post(OCCUPIED[who](name)).is_receipt
+    [first] = _received(place, name)
+    answer = place.post(order(name))
+    assert answer.is_receipt, answer
+    assert answer.signal.message_info.ref_to_message_id == name
+    assert [one.state for one in _received(place, name)] == [State.DELIVERED] * 2
+    assert _received(place, name)[0] == first
+    assert place.events(name) == ["received", "delivered", "receipt_sent"] * 2
+    assert [one.event.pmode for one in place.recorded(name)][-1] == "order"
+    again = place.post(order(name))
+    assert again.body == answer.body
+    assert place.post(OCCUPIED[who](name)).is_receipt, "a copy is a copy, whoever came later"
+    assert place.events(name)[6:] == ["duplicate", "duplicate"]
+    refused = place.refuses(order(name, b"other", action=STATUS), "EBMS:0003")
+    assert not refused.is_signed, "a partner cannot use an id twice, by two P-Modes neither"
+
+
+def test_copy_is_known_after_the_other_message_of_its_id_is_gone(place: Town) -> None:
+    """And a stranger's refused message in its place changes nothing."""
     name = place.new_id()
     assert place.post(order(name, signed=False, action=PRICES)).is_receipt
-    answer = place.post(order(name))
-    assert answer.codes == ["EBMS:0003"]
-    assert place.events(name).count("delivered") == 1
+    first = place.post(order(name))
+    place.run(place.seller.node.acknowledge(name, _received(place, name)[0].key))
+    later = place.seller.clock() + timedelta(hours=1)
+    place.run(place.seller.store.run(lambda tx: tx.purge(later, [State.CONSUMED], 1000)))
+    [left] = _received(place, name)
+    place.refuses(order(name, signer=stranger()), "EBMS:0101")
+    assert place.post(order(name)).body == first.body
+    assert left in _received(place, name)
+    assert place.events(name).count("delivered") == 2
+
+
+def test_receipt_and_evidence_are_those_of_the_senders_own_message(place: Town) -> None:
+    name = place.new_id()
+    assert place.post(order(name, signed=False, action=PRICES)).is_receipt
+    assert place.post(order(name, action=LATER)).status == 202
+    until(lambda: place.events(name).count("receipt_sent") == 2)
+    other, own = _received(place, name)
+    assert (own.from_party, own.action) == (BUYER, LATER)
+    kinds = [place.run(place.seller.node.signals(one)) for one in (other, own)]
+    assert [len(one) for one in kinds] == [1, 1]
+    zipped = b"".join(place.run(place.seller.node.evidence(name, Side.RECEIVING, own.key)))
+    anchor = place.folder / "seller" / "keys" / "authority.pem"
+    facts = postroad.inspect(zipped, trust=anchor, at=NOW + timedelta(minutes=1))
+    assert facts["holds"] is True, facts
+    again = place.post(order(name, action=LATER))
+    assert again.status == 202
+    until(lambda: place.events(name).count("receipt_sent") == 3)
+
+
+def test_messages_of_one_id_are_told_apart_by_their_cursors(place: Town) -> None:
+    """Each is listed, read and acknowledged by itself; by the id alone none is guessed."""
+    name = place.new_id()
+    assert place.post(order(name, b"forged", signed=False, action=PRICES)).is_receipt
+    assert place.post(order(name, b"genuine")).is_receipt
+    with postroad.Client(place.seller.url, token=TOKEN) as client:
+        both = [one for one in client.inbox() if one.message_id == name]
+        assert [one.pmode for one in both] == ["prices", "order"]
+        calls: list[Callable[[], object]] = [
+            lambda: client.received(name),
+            lambda: client.part(name),
+            lambda: client.ack(name),
+            lambda: client.status(name),
+            lambda: client.evidence(name),
+            lambda: client.signals(name, side="receiving"),
+        ]
+        for call in calls:
+            with pytest.raises(ApiError, match="Choose one with cursor") as refused:
+                call()
+            assert refused.value.status == 409
+            assert all(f"{one.cursor} (from" in refused.value.detail for one in both)
+        parts = [client.part(name, cursor=one.cursor) for one in both]
+        assert parts == [b"forged", b"genuine"]
+        assert client.status(name, cursor=both[1].cursor).pmode == "order"
+        assert len(client.signals(name, cursor=both[0].cursor)) == 1
+        assert client.ack(name, cursor=both[1].cursor).state == "consumed"
+        assert [one.pmode for one in client.inbox() if one.message_id == name] == ["prices"]
+        with pytest.raises(ApiError, match="no message") as gone:
+            client.ack(name, cursor="999999")
+        assert gone.value.status == 404
+
+
+def _received(place: Town, name: str) -> list[Message]:
+    return place.run(place.seller.node.received(name))
 
 
 def test_a_refused_message_does_not_block_the_good_one(place: Town) -> None:

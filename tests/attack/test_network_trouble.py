@@ -133,7 +133,7 @@ def test_what_cannot_be_stored_is_not_acknowledged_and_can_come_again(
 def test_what_is_refused_without_room_is_not_written_down_but_told(place: Town) -> None:
     with _full_disk(place, place.seller):
         assert place.say(soap(b"<x/>")).codes == ["EBMS:0009"]
-        answer = place.post(order(place.new_id(), signed=False))
+        answer = place.post(order(place.new_id(), at=NOW - timedelta(days=400)))
         assert (answer.status, answer.codes) == (503, ["EBMS:0202"])
     place.good()
 

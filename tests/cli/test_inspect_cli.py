@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from postroad import __version__, inspect
 from tests.cli.conftest import AT, Run, command
 from tests.fuzz import seeds
 from tests.fuzz.seeds import CA, SELLER, jks
-from tests.pki import NOW, issue, p12, pem, pem_certificates
+from tests.pki import NOW, issue, p12, pem, pem_certificates, revocation_list
 from tests.unit.splits import cut
 
 SECRET = "correct horse"
@@ -455,3 +456,42 @@ def _peak_mib(path: Path) -> float:
     code, kilobytes = done.stdout.decode().split()
     assert code == "0"
     return int(kilobytes) / 1024
+
+
+# Revoked certificates
+
+
+def test_a_signer_that_was_revoked_does_not_hold_from_then_on(
+    run: Run, good: Path, ca: Path, key: Path, tmp_path: Path
+) -> None:
+    listed = tmp_path / "ca.crl"
+    given = ("inspect", good, "--trust", ca, "--key", key, "--crl", listed)
+    crl = revocation_list(CA, [seeds.BUYER.certificate], on=NOW - timedelta(days=1))
+    listed.write_bytes(crl.public_bytes(Encoding.DER))
+    result = run(*given, "--at", AT)
+    assert result.exit_code == 1
+    assert "CN=buyer,O=Postroad Tests,C=NL was revoked by its issuer on 2026-05-31" in result.stdout
+    later = revocation_list(CA, [seeds.BUYER.certificate], on=NOW + timedelta(hours=1))
+    listed.write_bytes(later.public_bytes(Encoding.PEM))
+    result = run(*given, "--at", AT)
+    assert result.exit_code == 0, result.output
+    assert "not revoked  CN=buyer" in result.stdout
+
+
+def test_a_list_that_ran_out_is_a_warning(good: Path, ca: Path, key: Path) -> None:
+    stale = revocation_list(CA, next_update=NOW - timedelta(hours=1)).public_bytes(Encoding.PEM)
+    facts = inspect(good, trust=ca, key=key, at=NOW, crl=stale)
+    assert facts["holds"]
+    [checked] = facts["signature"]["revocation"]
+    assert (checked["status"], checked["subject"]) == (
+        "unknown",
+        "CN=buyer,O=Postroad Tests,C=NL",
+    )
+    [warning] = [one for one in facts["errors"] if "was revoked is not known" in str(one)]
+    assert warning["severity"] == "warning"
+    assert inspect(good, trust=ca, key=key, at=NOW)["signature"]["revocation"] == []
+
+
+def test_a_file_without_a_list_is_one_line(run: Run, good: Path, ca: Path) -> None:
+    result = run("inspect", good, "--crl", ca)
+    assert one_line(result) == f"postroad: {ca}: this is no revocation list in PEM or DER"

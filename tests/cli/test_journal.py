@@ -105,6 +105,19 @@ def test_the_journal_is_shipped_to_where_the_command_says(
     assert segment["digest"] == read.digest(path)
 
 
+def test_a_place_that_is_forgotten_is_shipped_to_from_the_beginning(
+    run: Run, file: Path, tmp_path: Path
+) -> None:
+    run("journal", "ship", "-c", file, "--to", tmp_path / "a")
+    told = run("journal", "forget", "-c", file, "--to", tmp_path / "b")
+    assert told.exit_code == 1
+    assert f"The places that are known: {tmp_path / 'a'}" in one_line(told)
+    assert run("journal", "forget", "-c", file, "--to", tmp_path / "a").exit_code == 0
+    (tmp_path / "a").rename(tmp_path / "old")
+    run("journal", "ship", "-c", file, "--to", tmp_path / "a")
+    assert read.journal(tmp_path / "a") == read.journal(tmp_path / "old")
+
+
 def test_shipping_by_hand_and_by_the_node_is_one_chain(run: Run, file: Path) -> None:
     run("journal", "ship", "-c", file)
     record(file, [beat(START)])

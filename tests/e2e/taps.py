@@ -54,6 +54,7 @@ class Tap:
     def _post(self, request: BaseHTTPRequestHandler) -> None:
         body = read_body(request)
         self._note(body, request.headers.get("Content-Type", ""))
+        self.note_request(tuple(request.headers.items()), body)
         host, port = self._target.hostname, self._target.port
         connection = http.client.HTTPConnection(host or "", port, timeout=_PATIENCE)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP}
@@ -75,6 +76,9 @@ class Tap:
         request.send_header("Connection", "close")
         request.end_headers()
         request.wfile.write(said)
+
+    def note_request(self, headers: tuple[tuple[str, str], ...], body: bytes) -> None:
+        """Take note of a request before it is passed on."""
 
     def _note(self, body: bytes, content_type: str) -> None:
         found = _NAMED.search(body) if _USER in body else None

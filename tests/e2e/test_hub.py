@@ -101,6 +101,9 @@ def test_a_hub_that_is_killed_with_a_message_in_hand_brings_it_there(
     road.send(payload, name)
     with road.near.client() as near:
         until(lambda: any(near.messages(side="forwarding", state="ready")), "the hub has it")
+    explained = road.near.run("route", "explain", name)
+    assert explained.exit_code == 0, explained.output
+    assert "over" in explained.stdout
     road.near.end(signal.SIGKILL)
     road.near.begin()
     road.far.start()
@@ -109,9 +112,10 @@ def test_a_hub_that_is_killed_with_a_message_in_hand_brings_it_there(
     told = road.near.run("trace", name)
     assert told.exit_code == 0, told.output
     assert "forwarded" in told.stdout
+    assert "by the rule over" in told.stdout
     explained = road.near.run("route", "explain", name)
-    assert explained.exit_code == 0, explained.output
-    assert "over" in explained.stdout
+    assert explained.exit_code == 1, explained.output
+    assert "its envelope is no longer kept here" in explained.stderr
 
 
 def _errors(hub: Served, name: str) -> list[str | None]:

@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import subprocess
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -134,6 +136,44 @@ def test_several_processes_share_the_work_and_replace_each_other(pair: Pair) -> 
     pair.seller.start("--workers", "2")
     assert pair.send(order, "--wait").exit_code == 0
     assert pair.seller.end() == 0
+
+
+def killed_while_starting(node: Served, place: int, dead: Sequence[int] = ()) -> int:
+    """Kill a process of a node that starts, as soon as it appears; its id."""
+    deadline = time.monotonic() + 30
+    while len(found := [pid for pid in children(node) if pid not in dead]) <= place:
+        assert time.monotonic() < deadline, node.log
+    os.kill(found[place], signal.SIGKILL)
+    return found[place]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to see the processes")
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_process_that_dies_while_the_node_starts_is_replaced(pair: Pair, place: int) -> None:
+    assert pair.seller.end() == 0
+    before = len(pair.seller.log)
+    pair.seller.begin("--workers", "2")
+    killed_while_starting(pair.seller, place)
+    pair.seller.ready()
+    assert "killed by SIGKILL" in pair.seller.log[before:]
+    assert len(children(pair.seller)) == 2
+    assert pair.send(pair.buyer.folder / "order.xml", "--wait").exit_code == 0
+    assert pair.seller.end() == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to see the processes")
+def test_a_node_whose_processes_keep_dying_ends_with_the_reason(pair: Pair) -> None:
+    assert pair.seller.end() == 0
+    before = len(pair.seller.log)
+    pair.seller.begin("--workers", "2")
+    dead: list[int] = []
+    for _ in range(5):
+        dead.append(killed_while_starting(pair.seller, 0, dead))
+    assert pair.seller.ended() == 1
+    told = pair.seller.log[before:]
+    assert "the node cannot start: its processes die before they are ready" in told
+    assert "killed by SIGKILL, 5 times in a row" in told
+    pair.seller.start()
 
 
 def test_a_second_node_on_the_same_folder_is_refused(pair: Pair) -> None:

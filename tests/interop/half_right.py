@@ -199,6 +199,7 @@ def running(folder: Path) -> Iterator[World]:
     node, keys = pair.buyer, pair.buyer.folder / "keys"
     settings = yaml.safe_load(node.config.read_text())
     settings["send"] = {"breaker": {"failures": 10_000}}
+    settings["limits"] = {"refused": {"events": 1_000_000}}  # each refusal is looked for
     node.config.write_text(yaml.safe_dump(settings))
     for sample in (node.folder / "pmodes").iterdir():
         sample.unlink()

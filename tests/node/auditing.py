@@ -39,7 +39,9 @@ def _audit_events(name: str, message: Message, events: list[Event]) -> None:
     told = [
         one
         for one in events
-        if (one.message_id, one.side) == (message.message_id, message.side) and not of_signal(one)
+        if (one.message_id, one.side) == (message.wire_id, message.side) and not of_signal(one)
+        # Several senders may have used its id.
+        if one.pmode in (None, message.pmode)
     ]
     sizes = {one.bytes for one in told} - {None}
     assert len(sizes) <= 1, f"{name}: {message.message_id} has {sizes} bytes"

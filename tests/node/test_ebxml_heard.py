@@ -386,6 +386,24 @@ async def test_an_unsigned_acknowledgment_is_not_believed_where_a_signed_one_was
     assert await buyer.state(M) is State.WAITING
 
 
+@pytest.mark.parametrize("version", ["0.98b", "2.0"])
+@played
+async def test_an_unsigned_answer_by_a_request_is_not_believed_where_the_response_is_agreed_on(
+    world: World, version: str
+) -> None:
+    """Whoever knows the id could have written it."""
+    buyer = await sent(world, sync_reply="mshSignalsOnly", **reliable_terms(version))
+    about = (acknowledgment_20(M),) if version == "2.0" else (acknowledgment(),)
+    for letter in (
+        failure(version=version),
+        answer("Acknowledgment", *about, version=version, id="a@stranger.example"),
+    ):
+        outcome = await hand(world, buyer, letter)
+        assert outcome.silent
+        assert "SecurityFailure" in {one.error_code for one in outcome.raised}
+        assert await buyer.state(M) is State.WAITING
+
+
 @played
 async def test_an_unsigned_error_by_a_request_is_not_believed_where_all_is_signed(
     world: World,

@@ -107,6 +107,27 @@ async def test_one_partner_cannot_acknowledge_in_the_name_of_another(world: Worl
 
 
 @played
+async def test_message_is_delivered_although_a_stranger_used_its_id_first(world: World) -> None:
+    world.speak(signed=True, ack_requested="Signed", **RELIABLE)
+    world.speak("news", **RELIABLE)
+    buyer, seller = await start(world, BUYER), await start(world, SELLER)
+    await seller.receive(*packed(order(action="news", inside=RELIABLY)), EBXML)
+    await buyer.send(M)
+    await world.wait(2)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    received = await seller.node.received(M)
+    assert [(one.pmode, one.state) for one in received] == [
+        ("news", State.DELIVERED),
+        (ORDERS, State.DELIVERED),
+    ]
+    [posted] = world.wire.to(SELLER, M)
+    await seller.receive(posted.content_type, posted.body, EBXML)
+    await world.wait(2)
+    assert (await seller.story(M)).count("delivered") == 2
+    assert (await seller.story(M)).count("duplicate") == 1
+
+
+@played
 async def test_something_else_under_a_known_id_gets_no_acknowledgment_of_the_first(
     world: World,
 ) -> None:

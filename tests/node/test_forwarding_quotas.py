@@ -145,6 +145,62 @@ async def test_strangers_leave_room_for_who_shows_a_certificate(world: World) ->
     assert (await brought(far, third, "203.0.113.9", b"another")).status == 202
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_of_what_strangers_sent_nothing_is_kept_once_it_was_passed_on(
+    world: World, kept_in: str, keeps: bool
+) -> None:
+    """Unless the file asks for it; what those sent who are known is kept in any case."""
+    world.kept_in = kept_in
+    limited(world, **({"keep_passed": True} if keeps else {}))
+    far, (first, second) = await letters(world, M, N)
+    await brought(far, first)
+    await brought(far, second, certificate=b"a certificate")
+    for name in (M, N):
+        waits = await far.message(name)
+        assert waits.parts, "it is passed on from there"
+    world.wire.usual[SELLER] = passed
+    await world.wait(7200)
+    for name, kept in ((M, keeps), (N, True)):
+        found = await far.message(name)
+        assert (found.state, bool(found.parts), found.envelope is not None) == (
+            State.SENT,
+            kept,
+            kept,
+        )
+    assert (await brought(far, first)).status == 202
+    await world.wait(7200)
+    assert (await far.message(M)).state is State.SENT
+
+
+@played
+async def test_a_message_of_a_stranger_that_is_given_up_is_reported_and_dropped(
+    world: World,
+) -> None:
+    limited(world)
+    hub(world, FAR, rule("home", SELLER, {"max_retries": 1, "period": "PT1S"}), errors="log")
+    far, (first,) = await letters(world, M)
+    await brought(far, first)
+    await world.wait(7200)
+    found = await far.message(M)
+    assert (found.state, found.parts, found.envelope) == (State.FAILED, (), None)
+    [raised] = [one for one in await far.events(M) if one.event == "error_raised"]
+    assert "logged only" in (raised.detail or "")
+
+
+@played
+async def test_strangers_have_quotas_where_the_file_has_none(world: World) -> None:
+    limited(world)
+    far, (first,) = await letters(world, M)
+    quotas = far.node.context.in_force.routing.file.quotas
+    assert quotas.address is not None
+    assert quotas.strangers is not None
+    assert (quotas.address.messages, quotas.strangers.messages) == (10_000, 50_000)
+    await brought(far, first)
+    assert len((await far.message(M)).accounts) == 3
+
+
 @played
 async def test_quotas_change_with_the_file(world: World) -> None:
     limited(world, sender={"messages": 1})

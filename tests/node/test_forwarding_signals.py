@@ -235,6 +235,8 @@ async def test_an_address_in_fault_to_is_judged_as_what_a_message_names(
     await world.wait(120)
     posted = [one for one in world.wire.posted if one.receiver != SELLER]
     assert [(one.receiver, one.purpose) for one in posted] == told
+    refusals = near.node.context.counters['postroad_callbacks_refused_total{by="host"}']
+    assert refusals == ("victim" in named)
 
 
 @pytest.mark.req("P2-2.5.1-04")

@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import logging
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,41 @@ def test_only_what_is_full_is_shipped_before_its_time(
         assert [len(read.events(path)) for path in read.files(folder / "journal")] == [2, 2, 1]
 
     asyncio.run(story())
+
+
+def test_shipped_events_are_removed_when_their_time_is_over(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What another place has not got stays, and the log says whose fault that is."""
+    times = [datetime.now(UTC)]
+
+    async def story() -> None:
+        async with running(folder, clock=lambda: times[0]) as node:
+            store, upkeep = node.context.store, node._upkeep
+            for _ in range(3):
+                await upkeep.heartbeat()
+            elsewhere = Shipper(store, folder / "elsewhere")
+            await elsewhere.ship(everything=True)
+            elsewhere.close()
+            await upkeep.heartbeat()
+            whole = await journal(folder)
+            times[0] += timedelta(days=100)
+            await upkeep.heartbeat()
+            assert await upkeep.purge_events() == 0
+            assert node._shipping is not None
+            await node._shipping.ship(everything=True)
+            assert await upkeep.purge_events() == 4
+            assert str(folder / "elsewhere") in caplog.records[-1].__dict__["detail"]
+            await store.run(lambda tx: tx.forget_shipped(str(folder / "elsewhere")))
+            assert await upkeep.purge_events() == 1
+            whole += (await journal(folder))[-1:]
+            await upkeep.heartbeat()
+            whole += (await journal(folder))[-1:]
+        assert await journal(folder) == whole[-2:]
+        assert read.journal(folder / "journal") == whole
+
+    asyncio.run(story())
+    assert verify(folder / "journal").findings == ()
 
 
 def test_only_the_process_that_leads_ships(folder: Path) -> None:

@@ -188,20 +188,24 @@ async def test_an_identity_is_for_one_message(world: World) -> None:
     assert await seller.inbox() == [M]
 
 
+@pytest.mark.parametrize("fault", ["", ' fault="wsr:PermanentProcessingFailure"'])
+@pytest.mark.parametrize(
+    ("pattern", "signed"), [("Callback", True), ("Response", True), ("Response", False)]
+)
 @played
-async def test_an_unsigned_acknowledgment_is_not_believed_where_messages_are_signed(
-    world: World,
+async def test_an_unsigned_reply_is_believed_only_on_the_agreed_way(
+    world: World, pattern: str, signed: bool, fault: str
 ) -> None:
-    agree(world, pattern="Callback", signed=True)
+    agree(world, pattern=pattern, signed=signed)
     buyer, _ = await world.both()
+    world.wire.usual[SELLER] = world.wire.usual[BUYER] = lost
     await buyer.send(M)
-    world.wire.usual[BUYER] = lost
     await world.wait(1)
     assert await buyer.state(M) is State.WAITING
     forged = (
         '<S12:Envelope xmlns:S12="http://www.w3.org/2003/05/soap-envelope"><S12:Header>'
         '<wsr:Response xmlns:wsr="http://docs.oasis-open.org/wsrm/2004/06/ws-reliability-1.1.xsd">'
-        f'<wsr:NonSequenceReply groupId="mid:{M}"/></wsr:Response></S12:Header>'
+        f'<wsr:NonSequenceReply groupId="mid:{M}"{fault}/></wsr:Response></S12:Header>'
         "<S12:Body/></S12:Envelope>"
     )
     await buyer.receive("application/soap+xml", forged.encode())

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from postroad.msh.wsrm import write_message
+from postroad.msh.wsrm import write_message, write_rm_fault
 from postroad.node.base.requests import Response
 from postroad.node.steps.wsrm_states import MOST_UNUSED, destination_of
 from postroad.store.interface import Reader
@@ -25,6 +25,8 @@ from postroad.wire.wsrm_reader import read_lifecycle
 from postroad.wire.xml import parse
 from tests.node.reliable import (
     BEGIN,
+    BUYER,
+    ORDERS,
     SELLER,
     SOAP,
     Station,
@@ -100,9 +102,12 @@ async def test_nobody_ends_the_sequence_of_somebody_else(world: World, end: Any)
     assert kinds(world).count("CreateSequence") == 1
 
 
+@pytest.mark.parametrize("signed", [True, False], ids=["signed", "in the response"])
 @played
-async def test_an_acknowledgement_that_nobody_signed_is_not_believed(world: World) -> None:
-    agree(world, signed=True)
+async def test_what_nobody_signed_is_believed_only_on_the_agreed_way(
+    world: World, signed: bool
+) -> None:
+    agree(world, signed=signed)
     buyer, _ = await world.both()
     world.wire.usual[SELLER] = unless(lambda one: kind_of(one) == "message", lost)
     await buyer.send(M)
@@ -112,11 +117,44 @@ async def test_an_acknowledgement_that_nobody_signed_is_not_believed(world: Worl
     assert response.status == 202
     assert await buyer.state(M) is State.WAITING
     assert "not believed" in (await buyer.journal("error_raised"))[-1].detail
+    gone = RmFault(Code.SEQUENCE_TERMINATED, "no more of this", identifier)
+    fault = write_rm_fault(gone, SoapVersion.SOAP_12, message_id="f@stranger", now=BEGIN)
+    assert (await buyer.receive(SOAP, fault.envelope)).status == 202
+    assert len(await buyer.journal("error_raised")) == 2
+    del world.wire.usual[SELLER]
+    await world.wait(20)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert kinds(world).count("CreateSequence") == 1, "its sequence is not given up"
+
+
+@played
+async def test_message_in_a_sequence_is_taken_although_a_stranger_used_its_id(
+    world: World,
+) -> None:
+    world.agree("open", action="open")
+    agree(world, signed=True)
+    buyer, seller = await world.both()
+    await buyer.send(M, "open")
+    await world.wait(1)
+    await buyer.stop()
+    world._memories.pop(BUYER)
+    buyer = await world.start(BUYER)
+    await buyer.send(M)
+    await world.wait(1)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    received = await seller.node.received(M)
+    assert [(one.pmode, one.state) for one in received] == [
+        ("open", State.DELIVERED),
+        (ORDERS, State.DELIVERED),
+    ]
+    story = await seller.story(M)
+    assert story[:3] == ["received", "delivered", "receipt_sent"]
+    assert story[3:] == ["received", "delivered", "acked"]
 
 
 @played
 async def test_an_acknowledgement_of_what_was_never_sent_is_told_and_ignored(world: World) -> None:
-    agree(world)
+    agree(world, pattern="Callback")
     buyer, _ = await world.both()
     world.wire.usual[SELLER] = unless(lambda one: kind_of(one) == "message", lost)
     await buyer.send(M)

@@ -47,6 +47,8 @@ def story(first: int = 1, last: int = 4) -> list[Event]:
         ({"event": "telepathy", "side": None, "message_id": None}, None),
         ({"event": "heartbeat", "side": None, "message_id": None}, None),
         ({"event": "suspended", "message_id": None}, None),
+        # How many requests of strangers were refused, of one P-Mode.
+        ({"event": "error_raised", "side": None, "message_id": None, "pmode": "p"}, None),
         ({"party": None}, "null"),
         ({"node": None, "epoch": 0}, "null"),
         ({"epoch": 0}, "number"),

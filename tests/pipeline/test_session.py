@@ -174,3 +174,9 @@ def test_master_and_remote_exclude_each_other() -> None:
 
 def test_a_running_session_is_taken_over(spark: SparkSession) -> None:
     assert session() is spark
+
+
+@pytest.mark.parametrize("memory", ["", "-1", "4", "4g\n", "many", "9" * 5000])
+def test_an_amount_of_memory_that_java_would_not_take_is_refused(memory: str) -> None:
+    with pytest.raises(NoSpark, match=r"is not an amount of memory. Write a number with m or g"):
+        session(memory=memory)

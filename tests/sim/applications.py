@@ -137,12 +137,12 @@ class Applications:
     async def _take(self, party: str, message: Message) -> None:
         sender = self._names.get(message.from_party or "", "")
         content = await self._ask(party, lambda at: _content(at, message))
-        if content != self._contents.get((sender, message.message_id)):
-            self._history.fail(f"{party} got another content", message.message_id)
-        for reply in self._replies.get((sender, message.message_id), ()):
+        if content != self._contents.get((sender, message.wire_id)):
+            self._history.fail(f"{party} got another content", message.wire_id)
+        for reply in self._replies.get((sender, message.wire_id), ()):
             await self._reply(reply)
-        await self._ask(party, lambda at: at.node.acknowledge(message.message_id))
-        self._history.note(party, "consumed", message.message_id)
+        await self._ask(party, lambda at: at.node.acknowledge(message.wire_id, message.key))
+        self._history.note(party, "consumed", message.wire_id)
 
     async def _reply(self, reply: Planned) -> None:
         """The application answers; a second answer is refused, and one that nobody waits for."""

@@ -353,17 +353,17 @@ class Books:
         if row.state.value not in TAKEN:
             return
         sender = self._names.get(row.from_party or "", "")
-        planned = self._plan.get((sender, row.message_id))
+        planned = self._plan.get((sender, row.wire_id))
         if planned is None or planned.receiver != receiver:
-            self._fail(f"{receiver} took what nobody sent it", row.message_id)
+            self._fail(f"{receiver} took what nobody sent it", row.wire_id)
             return
         if row.payload_digests != (planned.digest,):
-            self._fail(f"{receiver} has another content than {sender} sent", row.message_id)
+            self._fail(f"{receiver} has another content than {sender} sent", row.wire_id)
         self._came(receiver, row, cause)
-        sent = self._disks[sender].message(Side.SENDING, row.message_id)
+        sent = self._disks[sender].message(Side.SENDING, row.wire_id)
         if sent is None:
-            if not self._is_purged(sender, row.message_id):
-                self._fail(f"{receiver} has what {sender} has no row of", row.message_id)
+            if not self._is_purged(sender, row.wire_id):
+                self._fail(f"{receiver} has what {sender} has no row of", row.wire_id)
         elif sent.state in CERTAIN and row.state.value in DELIVERED:
             self._ghost(sender, receiver, sent)
 
@@ -382,15 +382,17 @@ class Books:
 
     def _has(self, planned: Planned, states: frozenset[str]) -> bool:
         """Whether the receiver has it from this sender in one of these states, or had it."""
-        told = self.replays[planned.receiver].incoming.get(planned.message_id)
-        if told is None:
-            return False
-        if planned.sender in {self._names.get(one or "") for one in told.removed}:
+        incoming, name = self.replays[planned.receiver].incoming, planned.message_id
+        parties = [one for one, station in self._names.items() if station == planned.sender]
+        known = [incoming[name, one] for one in parties if (name, one) in incoming]
+        if any(one.removed for one in known):
             return True
-        if told.purged or self._names.get(told.sender or "") != planned.sender:
-            return False
-        found = self._disks[planned.receiver].message(Side.RECEIVING, planned.message_id)
-        return found is not None and found.state.value in states
+        disk = self._disks[planned.receiver]
+        return any(not one.purged for one in known) and any(
+            one.state.value in states
+            for one in disk.messages_of_id(Side.RECEIVING, name)
+            if one.from_party in parties
+        )
 
     def _took(self, planned: Planned) -> bool:
         return self._has(planned, TAKEN)

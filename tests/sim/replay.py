@@ -197,7 +197,8 @@ class Replay:
     def __init__(self) -> None:
         self.seq = 0
         self.outgoing: dict[str, Outgoing] = {}
-        self.incoming: dict[str, Incoming] = {}
+        self.incoming: dict[tuple[str, str | None], Incoming] = {}
+        """By message id and sender: several may use one id."""
         self.carried: dict[str, Carried] = {}
         self.begun_anew: dict[str, int] = {}
         """When an operator sent a message again: the journal has no event of that."""
@@ -218,7 +219,8 @@ class Replay:
             known = self.outgoing.setdefault(event.message_id, Outgoing())
             known.take(recorded.seq, event.event, event.attempt)
         elif event.side is Side.RECEIVING:
-            arrived = self.incoming.setdefault(event.message_id, Incoming())
+            key = (event.message_id, event.from_party)
+            arrived = self.incoming.setdefault(key, Incoming())
             arrived.take(recorded.seq, event.event, event.from_party)
             if event.event == "delivered":
                 self.deliveries.append((event.from_party or "", event.message_id))
@@ -238,7 +240,7 @@ class Replay:
                 return None
             return self.carried.get(row.message_id, Carried()).fits(row)
         if row.side is Side.RECEIVING:
-            return self.incoming.get(row.message_id, Incoming()).fits(row)
+            return self.incoming.get((row.wire_id, row.from_party), Incoming()).fits(row)
         known = self.outgoing.get(row.message_id)
         if known is None:
             return "there is a row, and the journal knows nothing of it"

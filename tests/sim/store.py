@@ -18,7 +18,7 @@ from postroad.store.interface import (
     Transaction,
 )
 from postroad.store.memory import MemoryStore, _MemoryTransaction
-from postroad.store.memory_reading import Tables
+from postroad.store.memory_reading import MemoryReader, Tables
 from postroad.store.records import Message, Recorded, Side
 from tests.sim.faults import Faults
 from tests.sim.loop import Process, refuse
@@ -45,6 +45,9 @@ class Disk:
 
     def message(self, side: Side, message_id: str) -> Message | None:
         return self.tables.messages.get((side, message_id))
+
+    def messages_of_id(self, side: Side, message_id: str) -> list[Message]:
+        return MemoryReader(self.tables).messages_of_id(side, message_id)
 
 
 @dataclass(frozen=True)

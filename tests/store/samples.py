@@ -42,6 +42,9 @@ def full_message(envelope: Stored, part: Stored) -> Message:
     return Message(
         side=Side.SENDING,
         message_id="full@here",
+        unproven=True,
+        beginning=8192,
+        envelope_bytes=4_000_000,
         state=State.WAITING,
         created_at=after(1),
         updated_at=after(2),

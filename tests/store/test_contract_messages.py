@@ -7,6 +7,7 @@ import pytest
 from msgspec import NODEFAULT, structs
 
 from postroad.store.interface import Store, Transaction
+from postroad.store.qualified import qualified_id
 from postroad.store.records import Load, Message, Side, State, Wanted
 from tests.changing import replace
 from tests.store.samples import (
@@ -64,6 +65,57 @@ def test_a_second_message_of_the_same_side_and_id_changes_nothing(tell: Tell) ->
         assert await store.run(lambda tx: tx.add_message(message(side=Side.SENDING)))
 
     tell(story)
+
+
+def test_messages_of_several_senders_under_one_id_are_stored_beside_each_other(tell: Tell) -> None:
+    def purge(tx: Transaction) -> list[str]:
+        return [one.message_id for one in tx.purge(after(1), [State.CONSUMED], 10)]
+
+    async def story(store: Store) -> None:
+        others = sorted(qualified_id("m1@here", one) for one in ("urn:x::one", "urn:x::two"))
+        names = ["m1@here", *others]
+
+        def step(tx: Transaction) -> None:
+            for name in reversed(names):
+                assert tx.add_message(message(name))
+                tx.add_signal(signal(tx.keep(b"<e/>"), name))
+            assert tx.add_message(message("m1@here.example"))
+            assert not tx.add_message(message(others[0]))
+            tx.change_message(Side.RECEIVING, "m1@here", State, state=State.CONSUMED)
+
+        await store.run(step)
+
+        async def known() -> list[str]:
+            of_id = await store.look(
+                lambda reader: reader.messages_of_id(Side.RECEIVING, "m1@here")
+            )
+            by_id = await store.look(lambda one: one.messages_by_id(Side.RECEIVING, ["m1@here"]))
+            assert {one.message_id: one for one in of_id} == by_id
+            assert {one.wire_id for one in of_id} == {"m1@here"}
+            return [one.message_id for one in of_id]
+
+        assert await known() == names
+        for name in names:
+            signals = await store.look(lambda one, name=name: one.signals(Side.RECEIVING, name))  # type: ignore[misc]
+            assert [one.message_id for one in signals] == [name]
+        assert await store.run(purge) == ["m1@here"]
+        assert await known() == others
+        one = await found(store, others[1])
+        assert one is not None
+        assert one.state is State.DELIVERED
+        with pytest.raises(Refusal):
+            await store.run(_and_refuse(lambda tx: tx.add_message(message("m1@here"))))
+        assert await known() == others
+
+    tell(story)
+
+
+def _and_refuse(step: Callable[[Transaction], Any]) -> Callable[[Transaction], None]:
+    def whole(tx: Transaction) -> None:
+        step(tx)
+        raise Refusal
+
+    return whole
 
 
 def test_a_message_that_is_not_there_is_none(tell: Tell) -> None:

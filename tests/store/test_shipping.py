@@ -111,6 +111,53 @@ def test_each_place_gets_the_whole_journal(tell: Tell, tmp_path: Path) -> None:
     tell(story)
 
 
+def test_events_are_removed_once_they_are_old_and_every_place_has_them(
+    tell: Tell, tmp_path: Path
+) -> None:
+    async def story(store: Store) -> None:
+        await record(store, at(*(after(one) for one in range(6))))
+        whole = await journal(store)
+        later, a = after(1000), str(tmp_path / "a")
+        assert await store.run(lambda tx: tx.purge_events(a, later, 100)) == 0
+        await ship(store, tmp_path / "a")
+        await record(store, at(after(6)))
+        await ship(store, tmp_path / "b")
+        whole += (await journal(store))[6:]
+        assert await store.run(lambda tx: tx.purge_events(a, after(2), 100)) == 2
+        assert await store.run(lambda tx: tx.purge_events(a, later, 3)) == 3
+        # The last event is at one of the two places only.
+        assert await store.run(lambda tx: tx.purge_events(a, later, 100)) == 1
+        assert await store.run(lambda tx: tx.purge_events(a, later, 100)) == 0
+        assert await journal(store) == whole[6:]
+        await record(store, at(after(7)))
+        whole += (await journal(store))[1:]
+        assert [one.seq for one in whole] == [1, 2, 3, 4, 5, 6, 7, 8]
+        for place in ("a", "b"):
+            await ship(store, tmp_path / place)
+            assert read.journal(tmp_path / place) == whole
+            assert verify(tmp_path / place).findings == ()
+        assert await store.run(lambda tx: tx.purge_events(a, later, 100)) == 2
+        assert (await store.look(lambda reader: reader.figures())).last_seq == 8
+
+    tell(story)
+
+
+def test_a_place_that_is_forgotten_holds_back_no_events(tell: Tell, tmp_path: Path) -> None:
+    async def story(store: Store) -> None:
+        await record(store, at(START))
+        await ship(store, tmp_path / "a")
+        await record(store, at(START))
+        await ship(store, tmp_path / "b")
+        places = await store.look(lambda reader: reader.shipped_positions())
+        assert [Path(one.target).name for one in places] == ["a", "b"]
+        assert await store.run(lambda tx: tx.forget_shipped(str(tmp_path / "a")))
+        assert not await store.run(lambda tx: tx.forget_shipped(str(tmp_path / "a")))
+        assert await store.run(lambda tx: tx.purge_events(str(tmp_path / "a"), after(1), 9)) == 0
+        assert await store.run(lambda tx: tx.purge_events(str(tmp_path / "b"), after(1), 100)) == 2
+
+    tell(story)
+
+
 @pytest.mark.parametrize(
     "seconds",
     [

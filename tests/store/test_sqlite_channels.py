@@ -116,3 +116,22 @@ def test_a_pull_takes_as_many_instructions_from_a_full_channel(waits: str, tmp_p
             assert many[name] <= spent * 1.2, name
 
     asyncio.run(story())
+
+
+def test_no_count_stays_of_a_channel_in_which_nothing_waits(tmp_path: Path) -> None:
+    """A hub has a channel for each MPC that messages name, and strangers name any number."""
+
+    async def story() -> list[str]:
+        store = await open_sqlite(tmp_path / "store", "station")
+        try:
+            for number in range(3):
+                one = Offer(f"urn:mpc:{number}", "orders", f"m{number}", after(0))
+                await store.run(lambda tx, one=one: tx.add_offer(one))  # type: ignore[misc]
+            for number in range(3):
+                await store.run(lambda tx, number=number: tx.remove_offer(f"m{number}"))  # type: ignore[misc]
+            rows = store._writer._database.execute("SELECT name FROM counts")
+            return [name for (name,) in rows.fetchall() if name.startswith("offer.")]
+        finally:
+            await store.close()
+
+    assert asyncio.run(story()) == []

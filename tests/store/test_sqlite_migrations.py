@@ -10,9 +10,10 @@ from typing import Any
 
 from postroad.store.interface import Store
 from postroad.store.opening import DATABASE, connect, migrate, transaction
+from postroad.store.qualified import qualified_id
 from postroad.store.queries import migrations
 from postroad.store.records import Message, Stored, Wanted
-from postroad.store.rows import microseconds
+from postroad.store.rows import message_changes, microseconds
 from postroad.store.sqlite import open_sqlite
 from tests.changing import replace
 from tests.store.samples import START, after, full_message, message
@@ -47,6 +48,7 @@ def old_messages() -> list[Message]:
         *("reply_message_id", "late"),
         *("route", "hop", "stations", "copies", "accounts", "bundle", "expires_at"),
         *("part_of", "fragment", "fragments", "split"),
+        *("unproven", "beginning", "envelope_bytes"),
     )
     names = {"from_party": 'the "us" \\ /', "to_party": "tab\t\u2028ü😀", "conversation_id": ""}
     times = [
@@ -192,6 +194,31 @@ def test_notifications_of_the_first_schema_stay_in_order(tmp_path: Path) -> None
         for id in (1, 2, 4):
             assert [one.id for one in await taken(store, now=60, lease=999)] == [id]
             await finish(store, id)
+
+    tell(tmp_path, story)
+
+
+def test_messages_of_the_schema_before_senders_are_the_first_of_their_ids(tmp_path: Path) -> None:
+    before = [one for one in migrations() if one.number < 14]
+    database = connect(tmp_path / DATABASE)
+    migrate(database, tmp_path / DATABASE, before)
+    known = message("m1@here", from_party="urn:x::them", part_of=None)
+    with transaction(database):
+        database.execute(
+            "INSERT INTO messages (side, message_id, part_of, state, created_at, updated_at, pmode,"
+            " from_party, to_party, service, action, conversation_id, details)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (known.side.value, known.message_id, None, *message_changes(known)),
+        )
+    database.close()
+
+    async def story(store: Store) -> None:
+        assert not await store.run(lambda tx: tx.add_message(message("m1@here")))
+        second = message(qualified_id("m1@here", "urn:x::others"))
+        assert await store.run(lambda tx: tx.add_message(second))
+        kept = await store.look(lambda reader: reader.messages_of_id(known.side, "m1@here"))
+        assert [replace(one, key=0) for one in kept] == [known, second]
+        assert await found(store, "m1@here") == kept[0]
 
     tell(tmp_path, story)
 

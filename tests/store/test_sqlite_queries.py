@@ -15,7 +15,7 @@ from postroad.store.sqlite import open_sqlite
 from tests.conftest import PROJECT
 
 STORE = PROJECT / "src" / "postroad" / "store"
-SMALL_TABLES = {"node", "counts", "trash", "migrations", "partners"}
+SMALL_TABLES = {"node", "counts", "trash", "migrations", "partners", "shipped"}
 ALLOWED = {
     "release_work": {"SCAN work USING COVERING INDEX work_leased"},
     "expired_work": {"USE TEMP B-TREE FOR ORDER BY"},

@@ -28,15 +28,25 @@ def authority(name: str) -> KeyPair:
     return pki.authority(name, not_before=LONG_AGO, not_after=FAR_AWAY)
 
 
-def issued(ca: KeyPair | None, name: str, *hosts: str, until: datetime = FAR_AWAY) -> KeyPair:
+def issued(
+    ca: KeyPair | None,
+    name: str,
+    *hosts: str,
+    until: datetime = FAR_AWAY,
+    purpose: x509.ObjectIdentifier | None = None,
+) -> KeyPair:
     """A certificate for hosts, valid today unless a test says otherwise."""
     names: list[x509.GeneralName] = [
         x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() else x509.DNSName(host)
         for host in hosts
     ]
-    extensions = ((x509.SubjectAlternativeName(names), False),) if names else ()
+    extensions: list[tuple[x509.ExtensionType, bool]] = []
+    if names:
+        extensions.append((x509.SubjectAlternativeName(names), False))
+    if purpose is not None:
+        extensions.append((x509.ExtendedKeyUsage([purpose]), False))
     return pki.issue(
-        ca, name, not_before=LONG_AGO, not_after=until, extensions=extensions, usage=None
+        ca, name, not_before=LONG_AGO, not_after=until, extensions=tuple(extensions), usage=None
     )
 
 

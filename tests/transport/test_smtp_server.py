@@ -2,15 +2,19 @@
 
 import asyncio
 import base64
+import logging
 import ssl
 import tracemalloc
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from postroad.transport.admission import AddressRules
 from postroad.transport.http_body import TooLarge, Truncated
+from postroad.transport.incidents import Incidents
 from postroad.transport.smtp_server import (
     COME_AGAIN,
     STORED,
@@ -69,8 +73,10 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(door: MailDoor, greeting: int = 220) -> AsyncIterator[Caller]:
-    reader, writer = await asyncio.open_connection(door.host, door.port)
+async def calling(
+    door: MailDoor, greeting: int = 220, address: str = "127.0.0.1"
+) -> AsyncIterator[Caller]:
+    reader, writer = await asyncio.open_connection(door.host, door.port, local_addr=(address, 0))
     caller = Caller(reader, writer)
     try:
         assert (await caller.hear())[0] == greeting
@@ -377,15 +383,51 @@ async def test_what_is_no_mail_is_refused() -> None:
 
 
 @in_loop
-async def test_a_connection_too_many_is_told_to_come_again() -> None:
+async def test_a_connection_too_many_is_told_to_come_again_where_all_bring_mail() -> None:
     async with door_of(Office(), limits=MailLimits(connections=1)) as door:
         async with calling(door) as first:
+            assert await first.envelope() == 354
             async with calling(door, greeting=421) as second:
+                second.writer.write(b"EHLO x\r\n")
                 assert await second.reader.read() == b""
-            assert await first.ask("NOOP") == 250
+            assert (await first.send(HEAD + b"<a/>"))[0] == 250
+            async with calling(door) as third:
+                assert await first.reader.read() == b""
+                assert await third.ask("NOOP") == 250
         await until(lambda: door.connections == 0)
-        async with calling(door) as third:
-            assert await third.ask("NOOP") == 250
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_no_address_takes_all_connections(files: Files, secured: bool) -> None:
+    async def scenario() -> None:
+        limits = MailLimits(
+            connections=6, connections_per_address=2, address_rules=AddressRules(exempt=())
+        )
+        counted = Counter[str]()
+        incidents = Incidents(
+            logging.getLogger("postroad.mail"), lambda reason: counted.update([reason])
+        )
+        tls = server_tls(files) if secured else None
+        async with (
+            door_of(Office(), limits=limits, tls=tls, incidents=incidents) as door,
+            AsyncExitStack() as crowd,
+        ):
+            for number in range(40):
+                address = "127.0.0.2" if number < 20 else f"127.0.1.{number}"
+                caller = await crowd.enter_async_context(calling(door, address=address))
+                if secured:
+                    # The handshake is never begun.
+                    assert await caller.ask("STARTTLS") == 220
+            for address in ("127.0.0.1", "127.0.0.3"):
+                async with calling(door, address=address) as good:
+                    if secured:
+                        await good.starttls(client_tls(files))
+                    assert await good.envelope() == 354
+                    assert (await good.send(HEAD + b"<a/>"))[0] == 250
+            assert door.connections <= 6
+            assert (counted["evicted_address"], counted["evicted_total"]) == (18, 18)
+
+    run(scenario())
 
 
 @in_loop

@@ -335,10 +335,6 @@ def test_handshakes_that_never_end_count_and_are_ended(files: Files, loop: str) 
                 await until(lambda: server.connections == 2)
                 assert (await reply(server, files.of_client())).status == 200
                 await until(lambda: server.connections == 2)
-                async with line_to(server):
-                    await until(lambda: server.connections == 3)
-                    async with line_to(server) as turned_away:
-                        assert await turned_away.closed() == b""
                 rubbish.say(post(b"this is no TLS"))
                 await rubbish.closed()
                 clock.now += limits.header_seconds + 1

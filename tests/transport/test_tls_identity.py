@@ -8,15 +8,28 @@ from collections.abc import Callable
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from postroad.security.keys import KeyPair
+from postroad.security.revocation import Revocation, read_list
 from postroad.transport import tls
 from postroad.transport.http_client import HttpClient
 from postroad.transport.http_outgoing import Outgoing, TransportFailure
 from postroad.transport.tls import TlsProfile
 from tests import pki
 from tests.changing import replace
-from tests.transport.handshakes import AES128, Files, demanding, issued, refused, reply, secured
+from tests.transport.handshakes import (
+    AES128,
+    FAR_AWAY,
+    LONG_AGO,
+    Files,
+    authority,
+    demanding,
+    issued,
+    refused,
+    reply,
+    secured,
+)
 from tests.transport.wires import Seen, in_loop, run, serving
 
 # Who the server is
@@ -33,8 +46,12 @@ from tests.transport.wires import Seen, in_loop, run, serving
         (lambda f: issued(None, "server", "127.0.0.1"), "self-signed certificate"),
         (lambda f: issued(f.ca, "server", "example.org"), "IP address mismatch"),
         (lambda f: issued(f.ca, "server", "127.0.0.1", until=pki.NOW - 2 * pki.YEAR), "expired"),
+        (
+            lambda f: issued(f.ca, "server", "127.0.0.1", purpose=ExtendedKeyUsageOID.CLIENT_AUTH),
+            "unsuitable certificate purpose",
+        ),
     ],
-    ids=["stranger", "self-signed", "other-host", "expired"],
+    ids=["stranger", "self-signed", "other-host", "expired", "purpose"],
 )
 def test_a_server_that_cannot_be_trusted_gets_nothing(
     files: Files, change: Callable[[Files], KeyPair], reason: str
@@ -157,8 +174,9 @@ def _suites(version: str) -> tuple[str, ...]:
         lambda f: issued(f.stranger, "client"),
         lambda f: issued(None, "client"),
         lambda f: issued(f.ca, "client", until=pki.NOW - 2 * pki.YEAR),
+        lambda f: issued(f.ca, "client", purpose=ExtendedKeyUsageOID.SERVER_AUTH),
     ],
-    ids=["none", "stranger", "self-signed", "expired"],
+    ids=["none", "stranger", "self-signed", "expired", "purpose"],
 )
 def test_a_client_without_a_good_certificate_is_refused(
     files: Files, version: str, shown: Callable[[Files], KeyPair | None]
@@ -197,6 +215,48 @@ async def test_an_optional_certificate_may_be_missing_but_not_wrong(files: Files
         with pytest.raises(TransportFailure):
             await reply(server, files.of_client(key_file=wrong))
         assert len(app.scopes) == 1
+
+
+def revoked_by(ca: KeyPair, *pairs: KeyPair) -> Revocation:
+    """A list that is current today, whenever that is."""
+    listed = [pair.certificate for pair in pairs]
+    crl = pki.revocation_list(ca, listed, this_update=LONG_AGO, next_update=FAR_AWAY, on=LONG_AGO)
+    return Revocation((read_list(crl),))
+
+
+@in_loop
+async def test_a_client_whose_certificate_was_revoked_is_refused(files: Files) -> None:
+    app = Seen()
+    bad, good = files.client, issued(files.ca, "another client")
+    context = tls.server_context(demanding(files, "required"))
+    context.revocation = lambda: revoked_by(files.ca, bad)
+    async with serving(app, ssl=context) as server:
+        with pytest.raises(TransportFailure):
+            await reply(server, files.of_client(key_file=files.key("bad", bad)))
+        assert app.scopes == []
+        assert (
+            await reply(server, files.of_client(key_file=files.key("good", good)))
+        ).status == 200
+
+
+@in_loop
+async def test_a_server_whose_certificate_was_revoked_gets_nothing(files: Files) -> None:
+    app = Seen()
+    async with secured(files.of_server(), app) as server:
+        for revocation, good in (
+            (revoked_by(files.ca, files.server), False),
+            (revoked_by(files.ca), True),
+            (revoked_by(authority("TLS CA"), files.client), True),
+        ):
+            request = Outgoing(server.url, "a/b", b"hello", tls=files.of_client())
+            async with HttpClient(revocation=lambda known=revocation: known) as client:
+                if good:
+                    assert (await client.post(request)).status == 200
+                    continue
+                with pytest.raises(TransportFailure, match="was revoked by its issuer") as caught:
+                    await client.post(request)
+                assert (caught.value.kind, caught.value.transmitted) == ("tls", False)
+                assert app.scopes == []
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

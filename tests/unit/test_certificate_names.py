@@ -8,8 +8,8 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 from hypothesis import given
 from hypothesis import strategies as st
 
+from postroad.security.certificates import subject_key_identifier, thumbprint_sha1
 from postroad.security.distinguished import issuer_matches, rfc2253_name
-from postroad.security.trust import subject_key_identifier, thumbprint_sha1
 from postroad.wire.xml import is_xml_text
 from tests.pki import issue
 from tests.unit.trusting import BOB, ROOT

@@ -21,6 +21,7 @@ from postroad.node.first_steps.example import order_message
 from postroad.security.algorithms import RSA_SHA256
 from postroad.security.attachments import Attachment
 from postroad.security.keys import KeyPair, load_certificates, load_key_pair
+from postroad.security.revocation import Revocation, read_list
 from postroad.security.secure import Lifetime, secure
 from postroad.security.sign import Block, Signing
 from postroad.wire.content import BytesContent
@@ -170,7 +171,8 @@ def test_a_revoked_certificate_counts_until_the_day_it_was_revoked(books: Books)
     one = books.receipts[SIGNED]
     on, until = one.at + timedelta(days=2), one.at + timedelta(days=90)
     crl = revocation_list(authority, [seller], on=on, this_update=on, next_update=until)
-    by = Prover(trust_in([authority.certificate], [crl]))
+    revocation = Revocation((read_list(crl),), historical=True)
+    by = Prover(trust_in([authority.certificate]), revocation=revocation)
     assert [proven(by, at_another_time(one, days)).chain for days in (1, 3, 0)] == [
         True,
         False,

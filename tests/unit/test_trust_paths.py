@@ -1,4 +1,4 @@
-"""Paths to what is trusted: authorities that revoke, and paths of which there are many."""
+"""Paths to what is trusted, of which there are many."""
 
 from datetime import timedelta
 
@@ -10,116 +10,16 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 from postroad.security.distinguished import issuer_matches
 from postroad.security.trust import Trust
 from postroad.wire.errors import EbmsError
-from tests.pki import NOW, authority, distinguished_name, issue, revocation_list
-from tests.unit.trusting import ALICE, BOB, MIDDLE, ROOT, TRUST, refusal
-
-# revocation
-
-
-def test_a_revoked_certificate_is_refused_with_the_date() -> None:
-    trust = Trust((ROOT.certificate,), crls=(revocation_list(ROOT, [BOB.certificate]),))
-    assert "CN=bob,O=Postroad Tests,C=NL was revoked by its issuer on 2026-05-02" in refusal(
-        trust, BOB
-    )
-    other = issue(ROOT, "not revoked")
-    assert trust.verify(other.certificate, (), NOW)
-
-
-def test_what_was_signed_before_the_revocation_still_holds() -> None:
-    trust = Trust((ROOT.certificate,), crls=(revocation_list(ROOT, [BOB.certificate]),))
-    assert trust.verify(BOB.certificate, (), NOW - timedelta(days=31))
-
-
-def test_a_revoked_authority_takes_all_below_it_along() -> None:
-    trust = Trust((ROOT.certificate,), crls=(revocation_list(ROOT, [MIDDLE.certificate]),))
-    assert "CN=Middle,O=Postroad Tests,C=NL was revoked" in refusal(trust, ALICE)
-
-
-def test_a_revoked_pin_is_refused_where_its_issuer_is_known() -> None:
-    crls = (revocation_list(ROOT, [BOB.certificate]),)
-    trust = Trust((ROOT.certificate,), pinned=(BOB.certificate,), crls=crls)
-    assert "was revoked" in refusal(trust, BOB)
-
-
-def test_a_list_that_the_issuer_did_not_sign_does_not_count() -> None:
-    forger = authority("Root", label="forger")
-    crl = revocation_list(forger, [BOB.certificate])
-    assert Trust((ROOT.certificate,), crls=(crl,)).verify(BOB.certificate, (), NOW)
-    strict = Trust((ROOT.certificate,), crls=(crl,), require_crl=True)
-    assert "no revocation list of CN=Root" in refusal(strict, BOB)
-
-
-def test_a_list_of_an_authority_that_may_not_sign_lists_does_not_count() -> None:
-    ca = authority("No Lists", usage=("key_cert_sign",))
-    leaf = issue(ca, "leaf")
-    crl = revocation_list(ca)
-    strict = Trust((ca.certificate,), crls=(crl,), require_crl=True)
-    assert "no revocation list" in refusal(strict, leaf)
-
-
-def test_a_list_that_ran_out_is_refused_with_its_date() -> None:
-    crl = revocation_list(ROOT, next_update=NOW - timedelta(hours=1))
-    sentence = refusal(Trust((ROOT.certificate,), crls=(crl,)), BOB)
-    assert "ran out on 2026-06-01T11:00:00Z; fetch the new one" in sentence
-
-
-def test_a_new_list_beside_the_old_one_is_enough() -> None:
-    old = revocation_list(ROOT, next_update=NOW - timedelta(hours=1))
-    trust = Trust((ROOT.certificate,), crls=(old, revocation_list(ROOT)))
-    assert trust.verify(BOB.certificate, (), NOW)
-
-
-def test_missing_lists_are_refused_where_they_are_required() -> None:
-    trust = Trust((ROOT.certificate,), crls=(revocation_list(ROOT),), require_crl=True)
-    assert trust.verify(BOB.certificate, (), NOW)
-    assert "no revocation list of CN=Middle" in refusal(trust, ALICE)
-
-
-def _point(**options: bool) -> tuple[x509.ExtensionType, bool]:
-    chosen = {
-        "only_contains_user_certs": False,
-        "only_contains_ca_certs": False,
-        "indirect_crl": False,
-        "only_contains_attribute_certs": False,
-        **options,
-    }
-    name = [x509.UniformResourceIdentifier("http://crl.example/1.crl")]
-    return x509.IssuingDistributionPoint(
-        full_name=name, relative_name=None, only_some_reasons=None, **chosen
-    ), True
-
-
-@pytest.mark.parametrize(
-    "extensions",
-    [
-        (_point(only_contains_ca_certs=True),),
-        (_point(indirect_crl=True),),
-        ((x509.DeltaCRLIndicator(1), True),),
-    ],
-)
-def test_a_list_in_part_proves_no_good_standing(
-    extensions: tuple[tuple[x509.ExtensionType, bool], ...],
-) -> None:
-    crl = revocation_list(ROOT, extensions=extensions)
-    trust = Trust((ROOT.certificate,), crls=(crl,), require_crl=True)
-    assert "no revocation list" in refusal(trust, BOB)
-
-
-def test_a_list_for_users_proves_a_user() -> None:
-    crl = revocation_list(ROOT, extensions=(_point(only_contains_user_certs=True),))
-    trust = Trust((ROOT.certificate,), crls=(crl,), require_crl=True)
-    assert trust.verify(BOB.certificate, (), NOW)
-
-
-# many paths
+from tests.pki import NOW, authority, distinguished_name, issue
+from tests.unit.trusting import BOB, MIDDLE, ROOT, TRUST, refusal
 
 
 def test_two_authorities_of_one_name_are_both_tried() -> None:
     second = authority("Root", label="renewed")
     trust = Trust(anchors=(second.certificate, ROOT.certificate))
-    assert trust.verify(BOB.certificate, (), NOW)[-1] == ROOT.certificate
+    assert trust.verify(BOB.certificate, (), NOW).chain[-1] == ROOT.certificate
     leaf = issue(second, "of the second")
-    assert trust.verify(leaf.certificate, (), NOW)[-1] == second.certificate
+    assert trust.verify(leaf.certificate, (), NOW).chain[-1] == second.certificate
 
 
 def test_a_cross_certificate_leads_to_the_anchor_that_is_trusted() -> None:
@@ -129,7 +29,7 @@ def test_a_cross_certificate_leads_to_the_anchor_that_is_trusted() -> None:
     leaf = issue(theirs, "partner")
     trust = Trust(anchors=(ours.certificate,))
     pile = (theirs.certificate, cross.certificate)
-    chain = trust.verify(leaf.certificate, pile, NOW)
+    chain = trust.verify(leaf.certificate, pile, NOW).chain
     assert chain == (leaf.certificate, cross.certificate, ours.certificate)
 
 
@@ -137,7 +37,7 @@ def test_an_expired_path_does_not_hide_a_good_one() -> None:
     good = authority("Renewed", issuer=ROOT)
     old = authority("Renewed", issuer=ROOT, not_after=NOW - timedelta(days=1))
     leaf = issue(good, "after renewal")
-    chain = TRUST.verify(leaf.certificate, (old.certificate, good.certificate), NOW)
+    chain = TRUST.verify(leaf.certificate, (old.certificate, good.certificate), NOW).chain
     assert chain[1] == good.certificate
 
 

@@ -15,6 +15,7 @@ from postroad.agreement.values import (
     FileNames,
     KeyAgreement,
     KeyDerivation,
+    KeyPurposes,
     KeyReference,
     KeyTransport,
     KeyWrap,
@@ -74,6 +75,12 @@ class Signature(Group):
     policies: Texts | None = parameter(
         "Policy[]",
         "Certificate policies (OIDs), one of which the signer's certificate carries. "
+        "Postroad's own.",
+    )
+    purposes: KeyPurposes | None = parameter(
+        "Purpose[]",
+        "Extended key usages, by name or OID, with which a certificate may sign; unset: "
+        "clientAuth, emailProtection, documentSigning, msDocumentSigning. Of no matter with pins. "
         "Postroad's own.",
     )
 

@@ -7,12 +7,14 @@ uses up the room of somebody else, and strangers do not use up that of those who
 """
 
 import hashlib
+from collections.abc import Collection
 from ipaddress import IPv6Address, ip_address
 
 from msgspec import Struct
 
 from postroad.agreement.groups import Group, parameter
 from postroad.agreement.values import Size
+from postroad.wire.limits import GIB
 
 
 class Allowance(Group):
@@ -28,15 +30,34 @@ class Allowance(Group):
 
 
 class Quotas(Group):
-    """How much may wait at this node to be passed on, by who brought it."""
+    """How much may wait at this node to be passed on, by who brought it.
+
+    Strangers have a share unless the file says otherwise: anybody can be one.
+    """
 
     sender: Allowance | None = parameter(
         "sender", "Of each sender: who shows a certificate, else From at an address."
     )
     address: Allowance | None = parameter(
-        "address", "Of each address, for all that come from it without a certificate."
+        "address",
+        "Of each address, for all that come from it without a certificate.",
+        Allowance(messages=10_000, bytes=4 * GIB),
     )
-    strangers: Allowance | None = parameter("strangers", "Of all together who show no certificate.")
+    strangers: Allowance | None = parameter(
+        "strangers",
+        "Of all together who show no certificate.",
+        Allowance(messages=50_000, bytes=16 * GIB),
+    )
+    keep_passed: bool = parameter(
+        "keep_passed",
+        "Whether the contents of messages that came without a certificate stay after they were "
+        "passed on or given up, until retention removes them.",
+        False,
+    )
+
+    def drops(self, accounts: Collection[str]) -> bool:
+        """Whether the contents of a message are dropped once it was passed on or given up."""
+        return not self.keep_passed and STRANGERS.name in accounts
 
 
 class Account(Struct, frozen=True):
@@ -65,11 +86,11 @@ def accounts_of(party: str, peer: str | None, certificate: bytes | None) -> tupl
     if certificate is not None:
         digest = hashlib.sha256(certificate).hexdigest()
         return (Account("sender", f"the certificate {digest}"),)
-    place = _network(peer or "")
+    place = network_of(peer or "")
     return Account("sender", f"{party} at {place}"), Account("address", place), STRANGERS
 
 
-def _network(peer: str) -> str:
+def network_of(peer: str) -> str:
     """Who has one address of IPv6 has the 2^64 beside it, too."""
     try:
         address = ip_address(peer.partition("%")[0])

@@ -181,6 +181,6 @@ class RoutesFile(Group):
         "namespaces", "Prefixes for XPath, beside those of SOAP and ebMS.", {}
     )
     pull: tuple[Inbound, ...] = parameter("pull", "Channels that this node pulls from.", ())
-    quotas: Quotas | None = parameter(
-        "quotas", "How much of one sender may wait to be passed on; unset: any."
+    quotas: Quotas = parameter(
+        "quotas", "How much of one sender, and of strangers, may wait to be passed on.", Quotas()
     )

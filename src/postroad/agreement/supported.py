@@ -59,6 +59,7 @@ PMode[].Security.X509.Signature.Pins
 PMode[].Security.X509.Signature.Raw
 PMode[].Security.X509.Signature.Subject[]
 PMode[].Security.X509.Signature.Policy[]
+PMode[].Security.X509.Signature.Purpose[]
 PMode[].Security.X509.Encryption.Algorithm
 PMode[].Security.X509.Encryption.Certificate
 PMode[].Security.X509.Encryption.Digest

@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from postroad.agreement.algorithms import ALGORITHMS, algorithm_uri
+from postroad.security.key_purposes import purpose_oid
 from postroad.wire.ebms3 import GZIP
 from postroad.wire.names import (
     DEFAULT_MPC,
@@ -232,6 +233,11 @@ def _known(names: Mapping[str, str]) -> _Known:
     return _Known(names, expand)
 
 
+def _key_purpose(value: str) -> str:
+    purpose_oid(value)
+    return value
+
+
 def _algorithm(kind: str) -> _Known:
     return _Known(ALGORITHMS[kind], partial(algorithm_uri, kind))
 
@@ -353,6 +359,7 @@ CommaTexts = Annotated[tuple[Text, ...], _Many(",")]
 CommaUris = Annotated[tuple[Uri, ...], _Many(",")]
 Uris = Annotated[tuple[Uri, ...], _Many()]
 FileNames = Annotated[tuple[FileName, ...], _Many()]
+KeyPurposes = Annotated[tuple[Annotated[Text, AfterValidator(_key_purpose)], ...], _Many()]
 one_or_many: Final = _Many()
 
 Mep = Annotated[str, _known(MEPS)]

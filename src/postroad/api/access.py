@@ -11,7 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from postroad.api.guesses import Guesses
 from postroad.api.problems import problem
 
-ALWAYS_OPEN: Final = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
+HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
+ALWAYS_OPEN: Final = HEALTH_PATHS | {"/docs", "/openapi.json"}
 
 
 class Guard:

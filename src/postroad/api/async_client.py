@@ -117,6 +117,7 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         payloads: Sequence[Content | Payload] = (),
         pmode: str | None = None,
         reply_id: str | None = None,
+        cursor: str | None = None,
         service: str | None = None,
         action: str | None = None,
         properties: Properties = (),
@@ -125,7 +126,8 @@ class AsyncClient(Asking[httpx.AsyncClient]):
     ) -> SentMessage:
         """Answer a message of the inbox; with `wait` as `send` does.
 
-        `pmode` is needed only where the exchange is one-way; `reply_id` is the reply's own id.
+        `pmode` is needed only where the exchange is one-way; `reply_id` is the reply's own id;
+        `cursor` chooses among messages of several senders that have one id.
         """
         metadata = calls.submission(
             pmode=pmode,
@@ -135,14 +137,16 @@ class AsyncClient(Asking[httpx.AsyncClient]):
             properties=properties,
         )
         with await asyncio.to_thread(Upload, metadata, payloads, progress) as upload:
-            sent = await self._run(calls.reply(message_id), upload)
+            sent = await self._run(calls.reply(message_id, cursor), upload)
         if wait is None:
             return sent
         return SentMessage(await self.wait(sent.message_id, wait), sent.repeated)
 
-    async def status(self, message_id: str, *, side: str | None = None) -> Message:
+    async def status(
+        self, message_id: str, *, side: str | None = None, cursor: str | None = None
+    ) -> Message:
         """Where a message is."""
-        return await self._run(calls.status(message_id, side))
+        return await self._run(calls.status(message_id, side, cursor=cursor))
 
     async def wait(self, message_id: str, timeout: float = 300.0) -> Message:
         """The message once it is no longer on its way, or as it is after `timeout` seconds."""
@@ -175,21 +179,39 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         """Which rule for messages of others it would match now, and why."""
         return await self._run(calls.route(message_id, side))
 
-    async def signals(self, message_id: str, *, side: str | None = None) -> tuple[Signal, ...]:
+    async def signals(
+        self, message_id: str, *, side: str | None = None, cursor: str | None = None
+    ) -> tuple[Signal, ...]:
         """The receipts and errors about a message."""
-        return await self._run(calls.signals(message_id, side))
+        return await self._run(calls.signals(message_id, side, cursor))
 
-    async def signal(self, message_id: str, signal_id: str, *, side: str | None = None) -> bytes:
+    async def signal(
+        self,
+        message_id: str,
+        signal_id: str,
+        *,
+        side: str | None = None,
+        cursor: str | None = None,
+    ) -> bytes:
         """A receipt or an error, byte for byte."""
-        return await self._fetch_bytes(calls.signal(message_id, signal_id, side))
+        return await self._fetch_bytes(calls.signal(message_id, signal_id, side, cursor))
 
-    async def evidence(self, message_id: str, *, side: str | None = None) -> bytes:
+    async def evidence(
+        self, message_id: str, *, side: str | None = None, cursor: str | None = None
+    ) -> bytes:
         """The proof as a zip: message, receipt, certificates and verdict."""
-        return await self._fetch_bytes(calls.evidence(message_id, side))
+        return await self._fetch_bytes(calls.evidence(message_id, side, cursor))
 
-    async def evidence_to(self, message_id: str, path: Target, *, side: str | None = None) -> Path:
+    async def evidence_to(
+        self,
+        message_id: str,
+        path: Target,
+        *,
+        side: str | None = None,
+        cursor: str | None = None,
+    ) -> Path:
         """The same into a file."""
-        return await self._fetch_file(calls.evidence(message_id, side), Path(path))
+        return await self._fetch_file(calls.evidence(message_id, side, cursor), Path(path))
 
     async def resend(self, message_id: str) -> Message:
         """Send an outgoing message again that failed, is in doubt or waits, under the same id."""
@@ -238,25 +260,27 @@ class AsyncClient(Asking[httpx.AsyncClient]):
             if (cursor := page.next) is None:
                 return
 
-    async def received(self, message_id: str) -> Message:
-        """A message of the inbox."""
-        return await self._run(calls.received(message_id))
+    async def received(self, message_id: str, *, cursor: str | None = None) -> Message:
+        """A message of the inbox; `cursor` chooses among those of several senders."""
+        return await self._run(calls.received(message_id, cursor))
 
-    async def part(self, message_id: str, number: int = 1) -> bytes:
+    async def part(self, message_id: str, number: int = 1, *, cursor: str | None = None) -> bytes:
         """A payload of a message in the inbox, checked against its digest."""
-        return await self._fetch_bytes(calls.part(message_id, number))
+        return await self._fetch_bytes(calls.part(message_id, number, cursor))
 
-    async def part_to(self, message_id: str, number: int, path: Target) -> Path:
+    async def part_to(
+        self, message_id: str, number: int, path: Target, *, cursor: str | None = None
+    ) -> Path:
         """The same into a file, which is there only when it is whole."""
-        return await self._fetch_file(calls.part(message_id, number), Path(path))
+        return await self._fetch_file(calls.part(message_id, number, cursor), Path(path))
 
-    async def ack(self, message_id: str) -> Message:
+    async def ack(self, message_id: str, *, cursor: str | None = None) -> Message:
         """Say that the application has it; again is no error."""
-        return await self._run(calls.ack(message_id))
+        return await self._run(calls.ack(message_id, cursor))
 
-    async def release(self, message_id: str) -> Message:
+    async def release(self, message_id: str, *, cursor: str | None = None) -> Message:
         """Deliver a message that is held until others come, which are waited for no longer."""
-        return await self._run(calls.release(message_id))
+        return await self._run(calls.release(message_id, cursor))
 
     async def ack_all(self, through: str, **filters: Unpack[Fitting]) -> int:
         """Say that the application has all that fit, up to a cursor; how many are new."""

@@ -152,6 +152,7 @@ class Client(Asking[httpx.Client]):
         payloads: Sequence[Content | Payload] = (),
         pmode: str | None = None,
         reply_id: str | None = None,
+        cursor: str | None = None,
         service: str | None = None,
         action: str | None = None,
         properties: Properties = (),
@@ -160,7 +161,8 @@ class Client(Asking[httpx.Client]):
     ) -> SentMessage:
         """Answer a message of the inbox; with `wait` as `send` does.
 
-        `pmode` is needed only where the exchange is one-way; `reply_id` is the reply's own id.
+        `pmode` is needed only where the exchange is one-way; `reply_id` is the reply's own id;
+        `cursor` chooses among messages of several senders that have one id.
         """
         metadata = calls.submission(
             pmode=pmode,
@@ -170,14 +172,16 @@ class Client(Asking[httpx.Client]):
             properties=properties,
         )
         with Upload(metadata, payloads, progress) as upload:
-            sent = self._run(calls.reply(message_id), upload)
+            sent = self._run(calls.reply(message_id, cursor), upload)
         if wait is None:
             return sent
         return SentMessage(self.wait(sent.message_id, wait), sent.repeated)
 
-    def status(self, message_id: str, *, side: str | None = None) -> Message:
+    def status(
+        self, message_id: str, *, side: str | None = None, cursor: str | None = None
+    ) -> Message:
         """Where a message is."""
-        return self._run(calls.status(message_id, side))
+        return self._run(calls.status(message_id, side, cursor=cursor))
 
     def wait(self, message_id: str, timeout: float = 300.0) -> Message:
         """The message once it is no longer on its way, or as it is after `timeout` seconds."""
@@ -210,21 +214,39 @@ class Client(Asking[httpx.Client]):
         """Which rule for messages of others it would match now, and why."""
         return self._run(calls.route(message_id, side))
 
-    def signals(self, message_id: str, *, side: str | None = None) -> tuple[Signal, ...]:
+    def signals(
+        self, message_id: str, *, side: str | None = None, cursor: str | None = None
+    ) -> tuple[Signal, ...]:
         """The receipts and errors about a message."""
-        return self._run(calls.signals(message_id, side))
+        return self._run(calls.signals(message_id, side, cursor))
 
-    def signal(self, message_id: str, signal_id: str, *, side: str | None = None) -> bytes:
+    def signal(
+        self,
+        message_id: str,
+        signal_id: str,
+        *,
+        side: str | None = None,
+        cursor: str | None = None,
+    ) -> bytes:
         """A receipt or an error, byte for byte."""
-        return self._fetch_bytes(calls.signal(message_id, signal_id, side))
+        return self._fetch_bytes(calls.signal(message_id, signal_id, side, cursor))
 
-    def evidence(self, message_id: str, *, side: str | None = None) -> bytes:
+    def evidence(
+        self, message_id: str, *, side: str | None = None, cursor: str | None = None
+    ) -> bytes:
         """The proof as a zip: message, receipt, certificates and verdict."""
-        return self._fetch_bytes(calls.evidence(message_id, side))
+        return self._fetch_bytes(calls.evidence(message_id, side, cursor))
 
-    def evidence_to(self, message_id: str, path: Target, *, side: str | None = None) -> Path:
+    def evidence_to(
+        self,
+        message_id: str,
+        path: Target,
+        *,
+        side: str | None = None,
+        cursor: str | None = None,
+    ) -> Path:
         """The same into a file."""
-        return self._fetch_file(calls.evidence(message_id, side), Path(path))
+        return self._fetch_file(calls.evidence(message_id, side, cursor), Path(path))
 
     def resend(self, message_id: str) -> Message:
         """Send an outgoing message again that failed, is in doubt or waits, under the same id."""
@@ -268,25 +290,27 @@ class Client(Asking[httpx.Client]):
             if (cursor := page.next) is None:
                 return
 
-    def received(self, message_id: str) -> Message:
-        """A message of the inbox."""
-        return self._run(calls.received(message_id))
+    def received(self, message_id: str, *, cursor: str | None = None) -> Message:
+        """A message of the inbox; `cursor` chooses among those of several senders."""
+        return self._run(calls.received(message_id, cursor))
 
-    def part(self, message_id: str, number: int = 1) -> bytes:
+    def part(self, message_id: str, number: int = 1, *, cursor: str | None = None) -> bytes:
         """A payload of a message in the inbox, checked against its digest."""
-        return self._fetch_bytes(calls.part(message_id, number))
+        return self._fetch_bytes(calls.part(message_id, number, cursor))
 
-    def part_to(self, message_id: str, number: int, path: Target) -> Path:
+    def part_to(
+        self, message_id: str, number: int, path: Target, *, cursor: str | None = None
+    ) -> Path:
         """The same into a file, which is there only when it is whole."""
-        return self._fetch_file(calls.part(message_id, number), Path(path))
+        return self._fetch_file(calls.part(message_id, number, cursor), Path(path))
 
-    def ack(self, message_id: str) -> Message:
+    def ack(self, message_id: str, *, cursor: str | None = None) -> Message:
         """Say that the application has it; again is no error."""
-        return self._run(calls.ack(message_id))
+        return self._run(calls.ack(message_id, cursor))
 
-    def release(self, message_id: str) -> Message:
+    def release(self, message_id: str, *, cursor: str | None = None) -> Message:
         """Deliver a message that is held until others come, which are waited for no longer."""
-        return self._run(calls.release(message_id))
+        return self._run(calls.release(message_id, cursor))
 
     def ack_all(self, through: str, **filters: Unpack[Fitting]) -> int:
         """Say that the application has all that fit, up to a cursor; how many are new."""

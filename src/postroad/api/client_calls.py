@@ -162,8 +162,8 @@ def send_bundle() -> Call[tuple[SentMessage, ...]]:
     return Call("POST", f"{API}/bundles", _many("messages", _sent_message))
 
 
-def reply(message_id: str) -> Call[SentMessage]:
-    return Call("POST", f"{API}/inbox/{segment_of(message_id)}/reply", _sent)
+def reply(message_id: str, cursor: str | None = None) -> Call[SentMessage]:
+    return Call("POST", _received(message_id, "/reply", cursor), _sent)
 
 
 def _sent(answer: httpx.Response) -> SentMessage:
@@ -175,9 +175,14 @@ def _sent_message(data: Mapping[str, Any]) -> SentMessage:
 
 
 def status(
-    message_id: str, side: str | None = None, wait: float = 0.0, wait_reply: float = 0.0
+    message_id: str,
+    side: str | None = None,
+    wait: float = 0.0,
+    wait_reply: float = 0.0,
+    cursor: str | None = None,
 ) -> Call[Message]:
     query = {"side": side, "wait": wait or None, "wait_reply": wait_reply or None}
+    query |= {"cursor": cursor}
     return Call("GET", _message(message_id, "", query), _message_of, extra_time=wait + wait_reply)
 
 
@@ -190,18 +195,24 @@ def route(message_id: str, side: str | None = None) -> Call[Route]:
     return Call("GET", path, lambda answer: values.route(answer.json()))
 
 
-def signals(message_id: str, side: str | None = None) -> Call[tuple[Signal, ...]]:
-    path = _message(message_id, "/signals", {"side": side})
+def signals(
+    message_id: str, side: str | None = None, cursor: str | None = None
+) -> Call[tuple[Signal, ...]]:
+    path = _message(message_id, "/signals", {"side": side, "cursor": cursor})
     return Call("GET", path, _many("signals", values.signal))
 
 
-def signal(message_id: str, signal_id: str, side: str | None = None) -> Call[None]:
-    path = _message(message_id, f"/signals/{segment_of(signal_id)}", {"side": side})
+def signal(
+    message_id: str, signal_id: str, side: str | None = None, cursor: str | None = None
+) -> Call[None]:
+    query = {"side": side, "cursor": cursor}
+    path = _message(message_id, f"/signals/{segment_of(signal_id)}", query)
     return Call("GET", path, _nothing)
 
 
-def evidence(message_id: str, side: str | None = None) -> Call[None]:
-    return Call("GET", _message(message_id, "/evidence", {"side": side}), _nothing)
+def evidence(message_id: str, side: str | None = None, cursor: str | None = None) -> Call[None]:
+    query = {"side": side, "cursor": cursor}
+    return Call("GET", _message(message_id, "/evidence", query), _nothing)
 
 
 def resend(message_id: str) -> Call[Message]:
@@ -261,20 +272,20 @@ def resume(partner: str) -> Call[int]:
     return Call("POST", path, _number_of("messages"), repeatable=False)
 
 
-def received(message_id: str) -> Call[Message]:
-    return Call("GET", f"{API}/inbox/{segment_of(message_id)}", _message_of)
+def received(message_id: str, cursor: str | None = None) -> Call[Message]:
+    return Call("GET", _received(message_id, "", cursor), _message_of)
 
 
-def part(message_id: str, number: int) -> Call[None]:
-    return Call("GET", f"{API}/inbox/{segment_of(message_id)}/parts/{number}", _nothing)
+def part(message_id: str, number: int, cursor: str | None = None) -> Call[None]:
+    return Call("GET", _received(message_id, f"/parts/{number}", cursor), _nothing)
 
 
-def ack(message_id: str) -> Call[Message]:
-    return Call("POST", f"{API}/inbox/{segment_of(message_id)}/ack", _message_of)
+def ack(message_id: str, cursor: str | None = None) -> Call[Message]:
+    return Call("POST", _received(message_id, "/ack", cursor), _message_of)
 
 
-def release(message_id: str) -> Call[Message]:
-    path = f"{API}/inbox/{segment_of(message_id)}/release"
+def release(message_id: str, cursor: str | None = None) -> Call[Message]:
+    path = _received(message_id, "/release", cursor)
     return Call("POST", path, _message_of, repeatable=False)
 
 
@@ -401,6 +412,10 @@ class Received:
 
 def _message(message_id: str, rest: str = "", query: Mapping[str, Any] | None = None) -> str:
     return f"{API}/messages/{segment_of(message_id)}{rest}{_query(query or {})}"
+
+
+def _received(message_id: str, rest: str, cursor: str | None) -> str:
+    return f"{API}/inbox/{segment_of(message_id)}{rest}{_query({'cursor': cursor})}"
 
 
 def _query(query: Mapping[str, Any]) -> str:

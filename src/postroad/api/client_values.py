@@ -174,6 +174,12 @@ class Message:
     """Its place in lists: give it as `cursor` to go on after it."""
     no_reply: str | None = None
     """Why no reply to it will come; told where one message is asked for."""
+    unproven: bool = False
+    """It was rejected, and its sender did not prove who it is."""
+    beginning: int = 0
+    """How many bytes of the envelope of such a message are kept."""
+    envelope_bytes: int = 0
+    """How many bytes the envelope of such a message had."""
 
     @property
     def settled(self) -> bool:

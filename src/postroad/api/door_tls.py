@@ -3,6 +3,7 @@
 import secrets
 import ssl
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import (
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from postroad.node.settings.config_groups import Tls
 from postroad.node.settings.keyring import TlsIdentity
+from postroad.security.revocation import Revocation
 from postroad.transport.tls import ServerTls, TlsContext, server_context
 
 
@@ -26,12 +28,19 @@ class DoorTls:
 
     def __init__(self, settings: Tls, identity: TlsIdentity) -> None:
         self._settings = settings
+        self._revocation: Callable[[], Revocation] | None = None
         self._current = self.context = _context(settings, identity)
         self.context.sni_callback = self._choose
+
+    def check_revocation(self, revocation: Callable[[], Revocation]) -> None:
+        """Refuse clients whose certificate was revoked, by what is known when they connect."""
+        self._revocation = revocation
+        self.context.revocation = self._current.revocation = revocation
 
     def change(self, identity: TlsIdentity) -> None:
         """Show another certificate from now on; `TlsError` leaves everything as it is."""
         self._current = _context(self._settings, identity)
+        self._current.revocation = self._revocation
 
     def _choose(self, connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
         connection.context = self._current

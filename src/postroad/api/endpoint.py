@@ -7,8 +7,10 @@ it comes, and the node's `Response` is written out.
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Protocol
 
 from postroad.msh.answers import error, write_answer
@@ -19,12 +21,14 @@ from postroad.node.walks.receiving import not_stored
 from postroad.store.interface import StoreError
 from postroad.transport.http_body import ASGIApp, Receive, Scope, Send, TooLarge, body_chunks
 from postroad.transport.http_body import Truncated as ClientIsGone
+from postroad.transport.incidents import Incident, Incidents
 from postroad.wire.errors import EbmsError
 from postroad.wire.restart import read_content_range, read_transfer_id
 from postroad.wire.soap import SoapVersion
 
 AT_ONCE: Final = 500
-"""Requests in progress; more are told to come again."""
+PER_ADDRESS: Final = 200
+"""Requests in progress, in all and from one address; more are told to come again."""
 SOON: Final = b"2"
 LATER: Final = b"60"
 """Seconds after which it is worth to come again: when the node is busy, or its disk is full."""
@@ -46,13 +50,48 @@ class Receiving(Protocol):
         ...
 
 
-def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
-    """The endpoint of a node; with `at_once` messages in progress the next is told to wait.
+class _InProgress:
+    """Messages that are being processed, in all and by the address of their sender.
 
     One whose body is still to come takes no place: slow senders cannot keep others out.
     """
+
+    def __init__(self, at_once: int, per_address: int) -> None:
+        self._at_once = at_once
+        self._per_address = per_address
+        self._all: dict[int, str | None] = {}
+        self._by_address: Counter[str] = Counter()
+
+    def refusal(self, address: str | None) -> Incident | None:
+        """Why no more can be taken from an address now."""
+        if address is not None and self._by_address[address] >= self._per_address:
+            return Incident.BUSY_ADDRESS
+        return Incident.BUSY_TOTAL if len(self._all) >= self._at_once else None
+
+    def begin(self, name: int, address: str | None) -> None:
+        self._all[name] = address
+        if address is not None:
+            self._by_address[address] += 1
+
+    def end(self, name: int) -> None:
+        address = self._all.pop(name, None)
+        if address is not None:
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+
+def msh_app(
+    node: Receiving,
+    *,
+    at_once: int = AT_ONCE,
+    per_address: int = PER_ADDRESS,
+    incidents: Incidents | None = None,
+) -> ASGIApp:
+    """The endpoint of a node; with `at_once` messages in progress the next is told to wait."""
     limit = node.config.limits.message_bytes
-    in_progress: set[int] = set()
+    in_progress = _InProgress(at_once, per_address)
+    noted = incidents or Incidents(_log)
 
     async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
         head = dict(scope["headers"])
@@ -73,17 +112,20 @@ def msh_app(node: Receiving, *, at_once: int = AT_ONCE) -> ASGIApp:
             said = "The Content-Range makes no sense, or no ETag says of what it is."
             await node.note("EBMS:0007", said, _peer(scope))
             await say(send, 400, said)
-        elif len(in_progress) >= at_once:
+        elif (busy := in_progress.refusal(address := _counted_address(scope))) is not None:
+            noted.note(busy, _peer(scope))
             said = "The node is busy; send the message again in a moment."
             await say(send, 503, said, [(b"retry-after", SOON)])
         else:
-            request = _request(scope, head, receive, limit, lambda: in_progress.add(id(scope)))
+            name = id(scope)
+            begin = partial(in_progress.begin, name, address)
+            request = _request(scope, head, receive, limit, begin)
             try:
                 await _answer(node, request, scope, send)
             except ClientIsGone as gone:
-                _log.info("cut short", extra={"peer": _peer(scope), "detail": str(gone)})
+                noted.note(Incident.CLIENT_GONE, _peer(scope), str(gone))
             finally:
-                in_progress.discard(id(scope))
+                in_progress.end(name)
 
     return endpoint
 
@@ -115,6 +157,7 @@ def _request(
         stations=_text(head.get(STATIONS.lower().encode())),
         length=announced,
         upload=_upload(scope, head) if b"etag" in head else None,
+        is_gone=scope.get("extensions", {}).get("connection", {}).get("is_closing"),
     )
 
 
@@ -186,10 +229,16 @@ async def _answer(node: Receiving, request: Request, scope: Scope, send: Send) -
         await response.handed(not gone)
 
 
+def _counted_address(scope: Scope) -> str | None:
+    """What the client is counted by; None if its network is exempt."""
+    address: str | None = scope.get("extensions", {}).get("connection", {}).get("address")
+    return address
+
+
 def _is_gone(scope: Scope) -> bool:
     """Whether who made the request has closed the connection."""
-    connection = scope.get("extensions", {}).get("connection")
-    return connection is not None and connection["is_closing"]()
+    is_closing = scope.get("extensions", {}).get("connection", {}).get("is_closing")
+    return is_closing is not None and is_closing()
 
 
 def _failure(node: str, status: int, problem: EbmsError) -> Response:

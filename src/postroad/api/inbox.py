@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from postroad.api.limits import ApiLimits
 from postroad.api.lists import Acknowledged, InboxFilters, page
 from postroad.api.metadata import ReplyMetadata
-from postroad.api.paths import API, Door, MessageId
+from postroad.api.paths import API, Cursor, Door, MessageId
 from postroad.api.problems import ApiProblem, problem_responses
 from postroad.api.streaming import streamed
 from postroad.api.submission_body import submission_body
@@ -73,24 +73,27 @@ async def acknowledge_all(
     return AcknowledgedView(acknowledged=await service.acknowledge_all(which.inbox()))
 
 
-@router.get("/{message_id}", responses=problem_responses(404, 422))
-async def get_from_inbox(service: Door, message_id: MessageId) -> MessageView:
+@router.get("/{message_id}", responses=problem_responses(404, 409, 422))
+async def get_from_inbox(
+    service: Door, message_id: MessageId, cursor: Cursor = None
+) -> MessageView:
     """A received message, with what its payloads are."""
-    return message_view(await _in_inbox(service, message_id))
+    return message_view(await _in_inbox(service, message_id, cursor))
 
 
 @router.get(
     "/{message_id}/parts/{number}",
     response_class=StreamingResponse,
-    responses={200: _PAYLOAD, **problem_responses(404, 422)},
+    responses={200: _PAYLOAD, **problem_responses(404, 409, 422)},
 )
 async def get_part(
     service: Door,
     message_id: MessageId,
     number: Annotated[int, Path(ge=1, le=100_000, description="Counted from 1.")],
+    cursor: Cursor = None,
 ) -> StreamingResponse:
     """A payload, as the sender's application gave it."""
-    message = await _in_inbox(service, message_id)
+    message = await _in_inbox(service, message_id, cursor)
     if number > len(message.parts):
         raise ApiProblem(404, f"{message_id} has {len(message.parts)} payloads, no {number}.")
     part = message.parts[number - 1]
@@ -104,18 +107,18 @@ async def get_part(
 
 
 @router.post("/{message_id}/ack", responses=problem_responses(404, 409, 422))
-async def acknowledge(service: Door, message_id: MessageId) -> MessageView:
+async def acknowledge(service: Door, message_id: MessageId, cursor: Cursor = None) -> MessageView:
     """The application has it: it leaves the inbox. Doing so again is no error."""
-    return message_view(await service.acknowledge(message_id))
+    return message_view(await service.acknowledge(message_id, cursor))
 
 
-@router.post("/{message_id}/release", responses=problem_responses(404, 422))
-async def release(service: Door, message_id: MessageId) -> MessageView:
+@router.post("/{message_id}/release", responses=problem_responses(404, 409, 422))
+async def release(service: Door, message_id: MessageId, cursor: Cursor = None) -> MessageView:
     """Deliver a message that is held until those before it in its conversation come.
 
     They are waited for no longer; what is held up by nothing else follows.
     """
-    return message_view(await service.release(message_id))
+    return message_view(await service.release(message_id, cursor))
 
 
 @router.post(
@@ -129,7 +132,11 @@ async def release(service: Door, message_id: MessageId) -> MessageView:
     openapi_extra=submission_body("ReplyMetadata", {"message_id": "price-17@seller.example"}),
 )
 async def reply(
-    request: Request, response: Response, service: Door, message_id: MessageId
+    request: Request,
+    response: Response,
+    service: Door,
+    message_id: MessageId,
+    cursor: Cursor = None,
 ) -> SubmittedView:
     """Answer a message: the reply refers to it, goes to its sender and is of its conversation.
 
@@ -137,14 +144,14 @@ async def reply(
     """
     limits: ApiLimits = request.app.state.limits
     submission = await read_submission(request, service.new_sink, limits, ReplyMetadata)
-    submitted = await service.reply(message_id, submission)
+    submitted = await service.reply(message_id, submission, cursor)
     if submitted.repeated:
         response.status_code = 200
     return submitted_view(submitted.message, submitted.repeated)
 
 
-async def _in_inbox(service: Service, message_id: str) -> Message:
-    message = await service.message(message_id, Side.RECEIVING)
+async def _in_inbox(service: Service, message_id: str, cursor: int | None) -> Message:
+    message = await service.message(message_id, Side.RECEIVING, cursor)
     if message is None or message.state not in INBOX:
         raise ApiProblem(404, f"There is no message {message_id} in the inbox.")
     return message

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from postroad.api.door_tls import DoorTls
+from postroad.api.listener_limits import address_rules, listener_incidents
 from postroad.api.serving import ServeError
 from postroad.node.node import Node
 from postroad.node.settings.config import Config
@@ -28,8 +29,11 @@ def mail_door(config: Config, node: Node, tls: DoorTls | None) -> MailDoor | Non
         limits=MailLimits(
             message_bytes=mail.max_size,
             connections=mail.connections,
+            connections_per_address=mail.connections_per_address,
+            address_rules=address_rules(config),
             seconds=mail.timeout.total_seconds(),
         ),
+        incidents=listener_incidents(node, "mail"),
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from postroad.api.limits import WAIT, ApiLimits
 from postroad.api.lists import MessageFilters, Pages, page, page_of
 from postroad.api.metadata import Word
-from postroad.api.paths import API, Door, MessageId, SignalId
+from postroad.api.paths import API, Cursor, Door, MessageId, SignalId
 from postroad.api.problems import ApiProblem, problem_responses
 from postroad.api.segments import segment_of
 from postroad.api.streaming import streamed
@@ -37,6 +37,10 @@ WhichSide = Annotated[
 _ZIP: Final[dict[str, Any]] = {
     "description": "A zip with message, receipt, certificates and verdict",
     "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
+}
+_BEGINNING: Final[dict[str, Any]] = {
+    "content": {"application/octet-stream": {}},
+    "description": "The first bytes of the SOAP envelope, as they came.",
 }
 _RAW: Final[dict[str, Any]] = {
     "description": "The bytes as they came or went",
@@ -97,7 +101,7 @@ async def list_messages(service: Door, filters: Annotated[MessageFilters, Query(
     return await page(service, filters.wanted(filters.side, tuple(filters.state), newest_first))
 
 
-@router.get("/{message_id}", responses=problem_responses(404, 422))
+@router.get("/{message_id}", responses=problem_responses(404, 409, 422))
 async def get_message(
     service: Door,
     message_id: MessageId,
@@ -120,13 +124,14 @@ async def get_message(
             "many seconds.",
         ),
     ] = 0,
+    cursor: Cursor = None,
 ) -> MessageView:
     """Where a message is."""
     if wait and side in (None, Side.SENDING):
         await service.settled(message_id, wait)
     if wait_reply and side in (None, Side.SENDING):
         await service.replied(message_id, wait_reply)
-    message = await _found(service, message_id, side)
+    message = await _found(service, message_id, side, cursor)
     return message_view(message, await service.transfer(message), service.no_reply(message))
 
 
@@ -155,31 +160,54 @@ async def list_events(service: Door, message_id: MessageId) -> EventsView:
     responses={200: _ZIP, **problem_responses(404, 409, 422)},
 )
 async def get_evidence(
-    service: Door, message_id: MessageId, side: WhichSide = None
+    service: Door, message_id: MessageId, side: WhichSide = None, cursor: Cursor = None
 ) -> StreamingResponse:
     """The proof: message, receipt, certificates and verdict as a zip."""
-    chunks = await service.evidence(message_id, side)
+    chunks = await service.evidence(message_id, side, cursor)
     name = f"evidence-{segment_of(message_id)}.zip"
     return await streamed(iter(chunks), media_type="application/zip", file_name=name)
 
 
-@router.get("/{message_id}/signals", responses=problem_responses(404, 422))
-async def list_signals(service: Door, message_id: MessageId, side: WhichSide = None) -> SignalsView:
+@router.get(
+    "/{message_id}/beginning",
+    response_class=Response,
+    responses={200: _BEGINNING, **problem_responses(404, 422)},
+)
+async def get_beginning(service: Door, message_id: MessageId) -> Response:
+    """What was kept of a rejected message whose sender proved nothing: its envelope's beginning."""
+    beginning = await service.beginning(message_id)
+    if beginning is None:
+        raise ApiProblem(
+            404,
+            f"There is no beginning of {message_id} here. It is kept only of rejected messages "
+            "whose senders proved nothing, and for a short time.",
+        )
+    return Response(beginning, media_type="application/octet-stream")
+
+
+@router.get("/{message_id}/signals", responses=problem_responses(404, 409, 422))
+async def list_signals(
+    service: Door, message_id: MessageId, side: WhichSide = None, cursor: Cursor = None
+) -> SignalsView:
     """The receipts and errors about a message."""
-    signals = await service.signals(await _found(service, message_id, side))
+    signals = await service.signals(await _found(service, message_id, side, cursor))
     return SignalsView(signals=[signal_view(signal) for signal in signals])
 
 
 @router.get(
     "/{message_id}/signals/{signal_id}",
     response_class=StreamingResponse,
-    responses={200: _RAW, **problem_responses(404, 422)},
+    responses={200: _RAW, **problem_responses(404, 409, 422)},
 )
 async def get_signal(
-    service: Door, message_id: MessageId, signal_id: SignalId, side: WhichSide = None
+    service: Door,
+    message_id: MessageId,
+    signal_id: SignalId,
+    side: WhichSide = None,
+    cursor: Cursor = None,
 ) -> StreamingResponse:
     """A receipt or an error, byte for byte."""
-    for signal in await service.signals(await _found(service, message_id, side)):
+    for signal in await service.signals(await _found(service, message_id, side, cursor)):
         if signal.signal_id == signal_id:
             content = service.signal(signal)
             return await streamed(
@@ -211,8 +239,10 @@ async def settle_message(
     return message_view(await service.settle(message_id, settlement.answer, settlement.who))
 
 
-async def _found(service: Service, message_id: str, side: Side | None) -> Message:
-    message = await service.message(message_id, side)
+async def _found(
+    service: Service, message_id: str, side: Side | None, cursor: int | None = None
+) -> Message:
+    message = await service.message(message_id, side, cursor)
     if message is None:
         raise ApiProblem(404, f"There is no message {message_id}{f' {side}' if side else ''} here.")
     return message

@@ -24,6 +24,7 @@ _HELP: Final = {
     "postroad_journal_shipped_seq": "Sequence number of the last event that was shipped.",
     "postroad_journal_segments_total": "Segments of the journal that were shipped.",
     "postroad_journal_shipping_failures_total": "How often the journal could not be shipped.",
+    "postroad_client_incidents_total": "Limits applied to clients, by listener and reason.",
     "postroad_store_bytes": "Database and contents on disk.",
 }
 _OF_HISTOGRAM: Final = ("_bucket", "_sum", "_count")

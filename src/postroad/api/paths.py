@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, cast
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -46,6 +46,15 @@ MessageId = Annotated[
         examples=["order-4711@buyer.example"],
     ),
     AfterValidator(id_of),
+]
+Cursor = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        le=2**63 - 1,
+        description="The `cursor` of the message that is meant, where several senders sent one "
+        "under this id.",
+    ),
 ]
 SignalId = Annotated[
     str,

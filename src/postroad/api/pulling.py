@@ -9,7 +9,7 @@ from postroad.api.limits import PAGE
 from postroad.api.paths import API, Door, PModeId
 from postroad.api.problems import ApiProblem, problem_responses
 from postroad.node.service import Service
-from postroad.store.records import Side
+from postroad.store.records import Message, Side
 from postroad.wire import ebms3
 
 router = APIRouter(prefix=API)
@@ -146,14 +146,19 @@ async def pull_messages(
         pmode=pmode,
         channel=found.channel,
         address=found.address,
-        messages=[await _pulled(service, one) for one in found.messages],
-        answered=[await _pulled(service, one, Side.SENDING) for one in found.answered],
+        messages=[_pulled(one, await _received(service, one, pmode)) for one in found.messages],
+        answered=[_pulled(one, await service.message(one, Side.SENDING)) for one in found.answered],
         detail=found.detail,
     )
 
 
-async def _pulled(service: Service, message_id: str, side: Side = Side.RECEIVING) -> PulledMessage:
-    message = await service.message(message_id, side)
+async def _received(service: Service, message_id: str, pmode: str) -> Message | None:
+    """Return the message that was pulled; another sender may have used its id before."""
+    known = await service.received(message_id)
+    return max(known, key=lambda one: (one.pmode == pmode, one.key), default=None)
+
+
+def _pulled(message_id: str, message: Message | None) -> PulledMessage:
     if message is None:
         return PulledMessage(message_id=message_id, state="rejected", detail="it has no use here")
     return PulledMessage(message_id=message_id, state=message.state.value, detail=message.detail)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from postroad.api.paths import API, Door, MessageId
+from postroad.api.paths import API, Cursor, Door, MessageId
 from postroad.api.problems import problem_responses
 from postroad.msh.forwarding import RouteReport
 from postroad.store.records import Side
@@ -48,9 +48,10 @@ async def explain_route(
     service: Door,
     message_id: MessageId,
     side: Annotated[Side | None, Query(description="Which side of the message.")] = None,
+    cursor: Cursor = None,
 ) -> RouteView:
     """Which rule of `routes.yaml` the message would match now, and why."""
-    return _view(await service.route(message_id, side))
+    return _view(await service.route(message_id, side, cursor))
 
 
 def _view(report: RouteReport) -> RouteView:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -19,17 +20,19 @@ from typing import Any, Final, Self
 
 from msgspec.structs import replace as changed
 
+from postroad.api.access import HEALTH_PATHS
 from postroad.api.app import create_app
 from postroad.api.door_tls import DoorTls
 from postroad.api.endpoint import msh_app, say
 from postroad.api.guesses import Guesses
 from postroad.api.limits import ApiLimits
+from postroad.api.listener_limits import address_rules, listener_incidents
 from postroad.api.mail_door import mail_door
 from postroad.api.process import Place, Process
 from postroad.api.serving import ServeError, Serving, serving
 from postroad.node.node import Node
 from postroad.node.settings.config import Config
-from postroad.node.settings.config_groups import Http, Listen
+from postroad.node.settings.config_groups import Listen
 from postroad.node.settings.keyring import TlsIdentity, door_tls
 from postroad.node.settings.listeners import configured_mail, own_listeners
 from postroad.node.settings.reloading import Change, Watched, watch_tls
@@ -47,6 +50,8 @@ DRAIN: Final = 20.0
 WIND_UP: Final = 8.0
 """Seconds for what is being sent to end after that; the rest is taken up by the next start."""
 RELOAD: Final = 1.0
+_OTHER_FILES: Final = 256
+"""File descriptors for all but connections that come in: the store, spool files, sending."""
 _LISTENING: Final = {
     errno.EADDRINUSE: "stop what listens there, or choose another address",
     errno.EADDRNOTAVAIL: "write an address of this machine, or 0.0.0.0 for all of them",
@@ -106,18 +111,30 @@ class RunningNode:
             named = [one.public_url for one in config.listen if "msh" in one.serve]
             self.node.context.msh_url = next(iter(named), None) or self.serving.msh_url
             self._keep_from_itself()
+            for one in self._tls:
+                if one is not None:
+                    one.check_revocation(lambda: self.node.context.in_force.revocation)
             await self.node.start()
         except BaseException:
             await store.close()
             raise
-        msh = msh_app(self.node)
+        http = config.http
+        incidents = listener_incidents(self.node, "http")
+        msh = msh_app(
+            self.node,
+            at_once=http.requests,
+            per_address=http.requests_per_address,
+            incidents=incidents,
+        )
         rest = _Rest(self.node) if self.serving.api_url else None
         for door, sock, tls in zip(config.listen, self._sockets, self._tls, strict=False):
             server = HttpServer(
                 _behind(door, msh, rest),
                 ssl=tls.context if tls else None,
-                limits=_limits(config.http),
+                limits=server_limits(config),
                 sock=sock,
+                incidents=incidents,
+                health_paths=HEALTH_PATHS if "api" in door.serve else (),
             )
             await server.start()
             self._servers.append(server)
@@ -206,14 +223,42 @@ class RunningNode:
             _log.error("not reloaded, the old stays in force", extra={"detail": problem})
 
 
-def _limits(http: Http) -> ServerLimits:
+def server_limits(config: Config) -> ServerLimits:
+    """What clients may cost a listener for HTTP."""
+    http = config.http
     return ServerLimits(
         header_seconds=http.header_timeout.total_seconds(),
         body_seconds=http.body_timeout.total_seconds(),
         write_seconds=http.write_timeout.total_seconds(),
         idle_seconds=http.idle_timeout.total_seconds(),
-        connections=http.connections,
+        min_rate=http.min_rate,
+        connections=_connections(config),
+        connections_per_address=http.connections_per_address,
+        health_connections=http.health_connections,
+        address_rules=address_rules(config),
     )
+
+
+def _connections(config: Config) -> int:
+    """The connections of a listener: no more than there are file descriptors for.
+
+    A process that has none left can open no file of its store either.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    wanted = config.http.connections
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    listeners = len(config.listen)
+    possible = max(1, (files - _OTHER_FILES) // listeners - config.http.health_connections)
+    if possible < wanted:
+        _log.warning(
+            "fewer connections than http.connections",
+            extra={
+                "detail": f"{possible} instead of {wanted}: the process may open {files} files. "
+                "Raise that limit (ulimit -n, LimitNOFILE=), or lower http.connections."
+            },
+        )
+    return min(possible, wanted)
 
 
 class _Rest:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from postroad.node.service import Health, PModeSummary, Transfer
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import KINDS
+from postroad.store.qualified import wire_id
 from postroad.store.records import (
     Extent,
     Message,
@@ -153,6 +154,17 @@ class MessageView(BaseModel):
     bytes: int = Field(description="Of all payloads, as the application gave or gets them.")
     wire_bytes: int = Field(description="What went over the wire.")
     parts: list[PartView]
+    unproven: bool = Field(
+        default=False,
+        description="It was received, and nothing proved who sent it. If it was rejected, only the "
+        "beginning of its envelope is kept, for a short time.",
+    )
+    beginning: int = Field(
+        default=0, description="How many bytes of the envelope of such a message are kept."
+    )
+    envelope_bytes: int = Field(
+        default=0, description="How many bytes the envelope of such a message had."
+    )
     peer: str | None
     error_code: str | None
     detail: str | None = Field(description="Why it failed, or what is to be known about it.")
@@ -440,7 +452,10 @@ def submitted_view(message: Message, repeated: bool) -> SubmittedView:
 def _shown(message: Message) -> dict[str, Any]:
     special = {"severity", "properties", "parts", "cursor", "fragments", "transfer", "no_reply"}
     shown = {name: getattr(message, name) for name in MessageView.model_fields.keys() - special}
+    reply = message.reply_message_id
     return shown | {
+        "message_id": message.wire_id,
+        "reply_message_id": None if reply is None else wire_id(reply),
         "severity": _SEVERITIES.get(message.state),
         "properties": properties_view(message.properties),
         "parts": [part_view(number, part) for number, part in enumerate(message.parts, 1)],

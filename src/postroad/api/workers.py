@@ -46,6 +46,10 @@ LONGEST_WAIT: Final = 30.0
 """Seconds before a process that died is started again; they double while it keeps dying."""
 STEADY: Final = 60.0
 """A process that lived so long is started again at once."""
+START_ATTEMPTS: Final = 5
+"""How often a process may die while the node starts, before the node gives up."""
+CANNOT_START: Final = 3
+"""The exit code of a process that logged why it cannot start: no other could either."""
 PATIENCE: Final = 40.0
 """Seconds for the processes to end by themselves; then they are killed."""
 SHORT: Final = 1.0
@@ -133,6 +137,8 @@ class _Worker:
     ready: bool = False
     begun: float = 0.0
     wait: float = FIRST_WAIT
+    deaths: int = 0
+    """How many processes died in this place before one was ready."""
     due: float | None = None
     """When it is to be started."""
     predecessors: tuple[int, ...] = ()
@@ -241,9 +247,14 @@ class Workers:
         if self._stop_by is not None:
             self._exit_code = self._exit_code or int(code != 0)
             return
-        if not self._served and not worker.ready:
-            # It cannot even start, and has said why.
-            self._exit_code = code if code > 0 else 1
+        worker.deaths = 0 if worker.ready else worker.deaths + 1
+        if not self._served and (code == CANNOT_START or worker.deaths == START_ATTEMPTS):
+            if code != CANNOT_START:
+                _log.error(
+                    "the node cannot start: its processes die before they are ready",
+                    extra={"detail": f"{_death(code)}, {START_ATTEMPTS} times in a row"},
+                )
+            self._exit_code = 1
             self._stop()
             return
         lived = time.monotonic() - worker.begun
@@ -255,7 +266,7 @@ class Workers:
             worker.close()
         _log.error(
             "a process died, another takes its place",
-            extra={"detail": f"process {pid} ended with {code}", "seconds": worker.wait},
+            extra={"detail": f"process {pid}: {_death(code)}", "seconds": worker.wait},
         )
 
     def _heard(self, pipe: int) -> None:
@@ -324,5 +335,10 @@ def _child(config: Config, worker: _Worker, ready: Callable[[], None], *, parent
     except ServeError as error:
         for line in str(error).splitlines():
             _log.error(line)
-        return 1
+        return CANNOT_START
     return 0
+
+
+def _death(code: int) -> str:
+    """Describe how a process ended."""
+    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from postroad.node.settings.agreements import AgreementError, load_expectation
+from postroad.node.settings.agreements import AgreementError, load_agreements
 from postroad.node.settings.config import Config, ConfigError, load_config
 from postroad.node.settings.config_schema import config_schema
 from postroad.node.settings.keyring import Keyring, check_files, load_keyring, tls_warnings
@@ -74,8 +74,9 @@ def _checked(file: Path) -> Checked:
         problems += str(error).splitlines()
     try:
         if config.pmodes.exists():
-            found = load_expectation(config.pmodes, password=keyring.password)
-            pmodes = len({leg.pmode.id for leg in found.pmodes.legs})
+            found = load_agreements(config.pmodes, password=keyring.password)
+            pmodes = len({leg.pmode.id for leg in found.expectation.pmodes.legs})
+            warnings += found.warnings
     except AgreementError as error:
         problems += str(error).splitlines()
     routing = Routing()

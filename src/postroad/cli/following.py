@@ -10,7 +10,16 @@ import typer
 from rich.text import Text
 
 from postroad.api.client import ApiError, Client, Event, Message, Notice, Partner
-from postroad.cli.node_options import ConfigFile, Json, MessageId, SideName, Token, Url, node
+from postroad.cli.node_options import (
+    ConfigFile,
+    Cursor,
+    Json,
+    MessageId,
+    SideName,
+    Token,
+    Url,
+    node,
+)
 from postroad.cli.showing import (
     as_data,
     moment,
@@ -51,6 +60,7 @@ Also = Annotated[
 def status(
     message_id: MessageId,
     side: SideName = None,
+    cursor: Cursor = None,
     as_json: Json = False,
     config: ConfigFile = None,
     url: Url = None,
@@ -61,7 +71,7 @@ def status(
     Example: postroad status order-4711@buyer.example
     """
     with node(config, url, token) as client:
-        message = client.status(message_id, side=side)
+        message = client.status(message_id, side=side, cursor=cursor)
         partner = partner_of(client, message)
     if as_json:
         print_json({**as_data(message), "partner": as_data(partner) if partner else None})

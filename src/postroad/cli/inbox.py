@@ -16,7 +16,7 @@ from postroad.cli.messages import (
     show_messages,
     submitted,
 )
-from postroad.cli.node_options import ConfigFile, Json, MessageId, Token, Url, node
+from postroad.cli.node_options import ConfigFile, Cursor, Json, MessageId, Token, Url, node
 from postroad.cli.problems import fail
 from postroad.cli.saving import save
 from postroad.cli.showing import as_data, moment, plain, print_json, print_table, size, state
@@ -64,6 +64,7 @@ def get(
     ] = ".",
     ack: Annotated[bool, typer.Option("--ack", help="Acknowledge it once it is saved.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    cursor: Cursor = None,
     as_json: Json = False,
     config: ConfigFile = None,
     url: Url = None,
@@ -81,10 +82,10 @@ def get(
       postroad inbox get order-4711@buyer.example --part 1 -o order.xml
     """
     with node(config, url, token) as client:
-        message = client.received(message_id)
+        message = client.received(message_id, cursor=cursor)
         saved = save(client, message, output, part=part, force=force)
         if ack:
-            client.ack(message_id)
+            client.ack(message_id, cursor=message.cursor)
     if as_json and output != "-":
         files = [{"file": str(path), **as_data(one)} for path, one in saved]
         print_json({"message_id": message_id, "files": files})
@@ -96,6 +97,7 @@ def get(
 @app.command()
 def ack(
     message_id: MessageId,
+    cursor: Cursor = None,
     as_json: Json = False,
     config: ConfigFile = None,
     url: Url = None,
@@ -106,7 +108,7 @@ def ack(
     Example: postroad inbox ack order-4711@buyer.example
     """
     with node(config, url, token) as client:
-        message = client.ack(message_id)
+        message = client.ack(message_id, cursor=cursor)
     if as_json:
         print_json(as_data(message))
     else:
@@ -126,6 +128,7 @@ def reply(
         str | None,
         typer.Option(help="The reply's id: the same again with the same content is sent once."),
     ] = None,
+    cursor: Cursor = None,
     no_compress: NoCompress = False,
     wait: Wait = None,
     as_json: Json = False,
@@ -143,7 +146,9 @@ def reply(
     with node(config, url, token) as client:
         submitted(
             client,
-            lambda **given: client.reply(message_id, pmode=pmode, reply_id=reply_id, **given),
+            lambda **given: client.reply(
+                message_id, pmode=pmode, reply_id=reply_id, cursor=cursor, **given
+            ),
             payload,
             property_,
             no_compress,
@@ -155,6 +160,7 @@ def reply(
 @app.command()
 def release(
     message_id: MessageId,
+    cursor: Cursor = None,
     as_json: Json = False,
     config: ConfigFile = None,
     url: Url = None,
@@ -167,7 +173,7 @@ def release(
     Example: postroad inbox release order-4713@buyer.example
     """
     with node(config, url, token) as client:
-        message = client.release(message_id)
+        message = client.release(message_id, cursor=cursor)
     if as_json:
         print_json(as_data(message))
     else:

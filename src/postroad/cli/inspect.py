@@ -21,6 +21,7 @@ from postroad.node.evidence.check import Evidence
 from postroad.node.evidence.inspecting import Tools, extract, facts_of, look_at, moment
 from postroad.node.settings.agreements import AgreementError, load_expectation
 from postroad.security.keys import KeyStoreError, load_opening_keys, load_trusted
+from postroad.security.revocation import RevocationError, RevocationList, load_lists
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import MIB
 
@@ -62,6 +63,14 @@ def inspect(
         Path | None,
         typer.Option(help="Check the message against the P-Modes of this file or folder."),
     ] = None,
+    crl: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Revocation lists to check the signer's certificate and those above it against: "
+            "PEM or DER. Repeat the option for several files.",
+        ),
+    ] = None,
     extract_to: Annotated[
         Path | None,
         typer.Option("--extract", metavar="DIR", help="Write envelope and payloads, opened."),
@@ -86,7 +95,7 @@ def inspect(
     files, trusted = _parted(files, trust or [])
     if not files:
         fail("there is no message to inspect: every file given is a certificate")
-    tools = _tools(trusted, key, password_env, at, pmode, allow_legacy)
+    tools = _tools(trusted, key, password_env, at, pmode, crl or [], allow_legacy)
     results: list[dict[str, object]] = []
     worst = HOLDS
     console = Console(highlight=False)
@@ -136,6 +145,7 @@ def _tools(
     password_env: str | None,
     at: str | None,
     pmode: Path | None,
+    crls: list[Path],
     allow_legacy: bool,
 ) -> Tools:
     password = password_in(password_env)
@@ -148,9 +158,12 @@ def _tools(
         keys = load_opening_keys(key.read_bytes(), password) if key is not None else ()
         path = pmode
         expectation = load_expectation(pmode, password=password) if pmode is not None else None
+        lists: list[RevocationList] = []
+        for path in crls:
+            lists += load_lists(path.read_bytes())
     except OSError as error:
         fail(f"{path}: {error.strerror or error}")
-    except KeyStoreError as error:
+    except (KeyStoreError, RevocationError) as error:
         fail(f"{path}: {error}")
     except AgreementError as error:
         fail(str(error))
@@ -159,6 +172,7 @@ def _tools(
         keys=keys,
         at=_time(at) if at is not None else None,
         expectation=expectation,
+        revocation_lists=tuple(lists),
         allow_legacy=allow_legacy,
     )
 

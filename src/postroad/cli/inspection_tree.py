@@ -300,6 +300,13 @@ def _signature(tree: Tree, signature: Facts) -> None:
         branch.add(_line("accepted unsigned", ", ".join(signature["unsigned_routing"])))
     if len(signature["chain"]) > 1:
         branch.add(_line("chain", "  →  ".join(signature["chain"])))
+    for note in signature["trust_notes"]:
+        branch.add(_line("note", note))
+    for one in signature["revocation"]:
+        style = {"good": _GOOD, "revoked": _BAD, "unknown": _WEAK}[one["status"]]
+        word = {"good": "not revoked", "revoked": "revoked", "unknown": "revocation unknown"}
+        told = plain(f"  {one['subject']}  ({one['detail']})")
+        branch.add(Text.assemble((word[one["status"]], style), (told, _FAINT)))
     for reference in signature["references"]:
         marks = {True: ("✔ ", _GOOD), False: ("✘ ", _BAD), None: ("? ", _WEAK)}
         reason = f"  {reference['reason']}" if reference["reason"] else ""

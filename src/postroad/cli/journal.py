@@ -124,6 +124,37 @@ def export(
 
 
 @app.command()
+def forget(
+    to: Annotated[str, typer.Option(metavar="URL", help="Folder or URL that was shipped to.")],
+    partner: Annotated[
+        str | None,
+        typer.Option(metavar="PARTY", help="Of an export: the partner.", show_default=False),
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Give up a place that was shipped or exported to: old events are kept for it no longer.
+
+    The files there stay. Shipping to it again begins with the oldest event that there still is.
+
+    Example: postroad journal forget --to s3://old-lake/journal
+    """
+    node = _node(config)
+    target = _target(to)
+    key = target if partner is None else f"{target} for {partner}"
+
+    async def step(store: "Store") -> tuple[bool, list[str]]:
+        gone = await store.run(lambda tx: tx.forget_shipped(key))
+        known = await store.look(lambda reader: reader.shipped_positions())
+        return gone, [one.target for one in known]
+
+    gone, known = _with_store(node, step)
+    if not gone:
+        there = "; ".join(map(plain, known)) or "none"
+        fail(f"nothing was shipped to {plain(key)}. The places that are known: {there}", code=1)
+    typer.echo(f"{plain(key)} is forgotten")
+
+
+@app.command()
 def verify(
     folder: Folder,
     config: ConfigFile = None,

@@ -26,6 +26,7 @@ from postroad.api.client import Client, Message, Payload, Property, SentMessage,
 from postroad.cli.file_names import safe_name
 from postroad.cli.node_options import (
     ConfigFile,
+    Cursor,
     Json,
     MessageId,
     SideName,
@@ -282,6 +283,7 @@ def evidence(
         typer.Option("--output", "-o", metavar="FILE", help="Where to; else evidence-ID.zip."),
     ] = None,
     side: SideName = None,
+    cursor: Cursor = None,
     config: ConfigFile = None,
     url: Url = None,
     token: Token = None,
@@ -292,7 +294,7 @@ def evidence(
     """
     path = output or Path(safe_name(f"evidence-{message_id}.zip", "evidence.zip"))
     with node(config, url, token) as client, writing(path):
-        client.evidence_to(message_id, path, side=side)
+        client.evidence_to(message_id, path, side=side, cursor=cursor)
     typer.echo(path)
 
 

@@ -49,6 +49,15 @@ Token = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message id.")]
+Cursor = Annotated[
+    str | None,
+    typer.Option(
+        "--cursor",
+        metavar="NUMBER",
+        help="The cursor of the message, where several senders sent one under this id.",
+        show_default=False,
+    ),
+]
 SideName = Annotated[
     str | None,
     typer.Option(

@@ -19,6 +19,7 @@ from postroad.security.keys import (
     load_key_pair,
     load_trusted,
 )
+from postroad.security.revocation import RevocationError, load_lists
 
 if TYPE_CHECKING:
     from postroad.pipeline.evidence import Believing
@@ -47,7 +48,7 @@ def verify(
         ),
     ] = None,
     crl: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Revocation lists, in PEM.")
+        list[Path] | None, typer.Option(metavar="FILE", help="Revocation lists: PEM or DER.")
     ] = None,
     signer: Annotated[
         list[str] | None,
@@ -156,18 +157,13 @@ def _believing(
     lists = b""
     for file in crls:
         try:
-            data = file.read_bytes()
+            found = load_lists(file.read_bytes())
         except OSError as error:
             fail(f"{file}: {error.strerror}")
-        if b"-----BEGIN X509 CRL-----" not in data:
-            fail(f"{file} holds no revocation list in PEM")
-        lists += data + b"\n"
-    believing = Believing(certificates, lists, tuple(names.items()), legacy)
-    try:
-        believing.prover()
-    except ValueError as error:
-        fail(f"a revocation list cannot be read: {error}")
-    return believing
+        except RevocationError as error:
+            fail(f"{file}: {error}")
+        lists += b"".join(one.crl.public_bytes(Encoding.PEM) for one in found)
+    return Believing(certificates, lists, tuple(names.items()), legacy)
 
 
 def _key(file: Path, password: bytes | None) -> KeyPair:

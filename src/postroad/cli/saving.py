@@ -70,7 +70,7 @@ def _save(
         fail(f"{path} is there already; name another file with -o, or add --force", code=1)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        client.part_to(message.message_id, part.number, path)
+        client.part_to(message.message_id, part.number, path, cursor=message.cursor)
     return path, part
 
 
@@ -78,5 +78,6 @@ def _to_standard_output(client: Client, message: Message, parts: list[Part]) -> 
     if len(parts) != 1:
         fail(f"{message.message_id} has {len(parts)} payloads; choose one with --part")
     with contextlib.suppress(BrokenPipeError):
-        sys.stdout.buffer.write(client.part(message.message_id, parts[0].number))
+        content = client.part(message.message_id, parts[0].number, cursor=message.cursor)
+        sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

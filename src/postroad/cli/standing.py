@@ -50,7 +50,11 @@ def why(message: Message) -> str:
     """The reason that the node gives."""
     if message.state == "settled":
         return ""
-    return " ".join(filter(None, (message.error_code, message.detail)))
+    reason = " ".join(filter(None, (message.error_code, message.detail)))
+    if not message.unproven or message.state != "rejected":
+        return reason
+    kept = f"the first {message.beginning} of {message.envelope_bytes} bytes of its envelope"
+    return f"{reason}. Only {kept} were kept, because its sender proved nothing"
 
 
 def has_arrived(message: Message) -> bool:

@@ -305,7 +305,8 @@ def answer_problems(
     What was asked to be signed must be signed by the partner, and in 2.0 repeat the digests of the
     message. An error on the response is taken unsigned: a partner that cannot read a message often
     cannot sign about it either. From a stranger's request it is not, where the P-Mode signs. An
-    error may be of another version, since who says it may not know ours.
+    error may be of another version, since who says it may not know ours. Where no signature is
+    asked for, and answers are agreed to be the response, none is taken from a request.
     """
     answer = found.ebxml
     if answer is None:
@@ -327,7 +328,18 @@ def answer_problems(
         if answer.dialect is not sent.message.dialect:
             said = f"it is of version {answer.dialect.name}, and what was sent of another"
             problems.append(EbmsError("Inconsistent", said, location=f"{HEADER}/@eb:version"))
-    return problems + (_unsigned(found) if wanted else [])
+    if wanted:
+        return problems + _unsigned(found)
+    if not on_response and _answers_respond(match):
+        said = "it is unsigned and agreed to come in the response, not in a request"
+        problems.append(EbmsError("SecurityFailure", said, location="PMode"))
+    return problems
+
+
+def _answers_respond(match: Match) -> bool:
+    """Whether it is agreed that what an MSH says about a message is the response."""
+    agreed = match.leg.ebxml
+    return agreed is not None and agreed.sync_reply not in ("none", "responseOnly")
 
 
 def _is_for_us(party: Party, sent: EbxmlMessage) -> bool:

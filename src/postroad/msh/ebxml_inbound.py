@@ -232,6 +232,10 @@ class EbxmlLook:
             if one.dialect == self._dialect.name and one.criteria[1] == sender
         ]
 
+    def renew(self, lens: Lens) -> None:
+        """Judge under another lens than it was read with."""
+        self._lens = lens
+
     def judge(self, terms: Terms | None) -> None:
         """Whether what it says is to be believed, and is as it must be."""
         self._answering = terms is not None and terms.answering

@@ -20,7 +20,9 @@ from postroad.agreement.pmode_security import UsernameToken as AgreedToken
 from postroad.msh.payloads import Payload
 from postroad.security.algorithms import DATA_CIPHERS
 from postroad.security.decrypt import Decryption
+from postroad.security.key_purposes import NAMES as PURPOSES
 from postroad.security.keys import KeyPair
+from postroad.security.revocation import NO_REVOCATION, Revocation
 from postroad.security.trust import Trust
 from postroad.security.username import UsernameToken, check_username_token
 from postroad.security.verify import Verification
@@ -30,6 +32,8 @@ from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.names import ONE_WAY, PUSH, TWO_WAY
 
 _MOST_KNOWN = 1024
+_CLIENTS: Final = frozenset((PURPOSES["clientAuth"],))
+"""For what the certificate of a TLS client must be, if it says; OpenSSL checks that as well."""
 _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9998, 12, 31, tzinfo=UTC)
 
@@ -67,6 +71,8 @@ class Material(Struct, frozen=True):
     """The names that the signer's certificate may have; empty: those of the party."""
     policies: frozenset[str] = frozenset()
     """Certificate policies, one of which the signer's certificate must carry."""
+    purposes: frozenset[str] = frozenset()
+    """Extended key usages, as OIDs, with which a certificate may sign; empty: the usual ones."""
     tls_clients: tuple[x509.Certificate, ...] = ()
     """The certificates that the sender shows in the TLS handshake."""
     tls_anchors: tuple[x509.Certificate, ...] = ()
@@ -173,7 +179,8 @@ class Expectation:
         """
         own = self.material(match)
         pins = own.answering or own.recipients
-        material = Material(pins=pins, anchors=() if pins else own.anchors)
+        anchors = () if pins else own.anchors
+        material = Material(pins=pins, anchors=anchors, purposes=own.purposes)
         partner = sides(match.pmode, match.number - 1)[1]
         signers = frozenset(one.id for one in (partner and partner.party) or ())
         security = match.leg.security
@@ -216,7 +223,11 @@ class Expectation:
         return problems
 
     def check_client(
-        self, match: Match, certificate: bytes | None, now: datetime
+        self,
+        match: Match,
+        certificate: bytes | None,
+        now: datetime,
+        revocation: Revocation = NO_REVOCATION,
     ) -> list[EbmsError]:
         """Whether who connected is whom the P-Mode's transport security names. [P2-6.4.1-01]"""
         own = self.material(match)
@@ -233,7 +244,7 @@ class Expectation:
             said = "the TLS client certificate is not the one that the P-Mode names"
             return [EbmsError("EBMS:0101", said, location=place)]
         try:
-            _tls_trust(own.tls_anchors).verify(shown, (), now)
+            _tls_trust(own.tls_anchors).verify(shown, (), now, revocation=revocation)
         except EbmsError as error:
             return [EbmsError("EBMS:0101", f"TLS client: {error.detail}", location=place)]
         return []
@@ -285,7 +296,7 @@ def _parts(payloads: Sequence[Payload]) -> list[PartFacts]:
 
 @lru_cache(maxsize=256)
 def _tls_trust(anchors: tuple[x509.Certificate, ...]) -> Trust:
-    return Trust(anchors=anchors, check_key_usage=False)
+    return Trust(anchors=anchors, check_key_usage=False, purposes=_CLIENTS)
 
 
 def _security(security: Security, facts: Facts, material: Material) -> Iterator[EbmsError]:

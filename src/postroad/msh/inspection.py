@@ -8,8 +8,11 @@ walk; only the lens is stricter for the node.
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import Enum, auto
+from itertools import islice
 
+from cryptography import x509
 from lxml import etree
+from msgspec.structs import replace
 
 from postroad.agreement.matching import Protected
 from postroad.msh.bundle_rules import received_bundle_problems
@@ -29,6 +32,8 @@ from postroad.msh.payloads import (
 from postroad.msh.protection import Protection, warning
 from postroad.security.attachments import Attachment
 from postroad.security.decrypt import NOT_ENCRYPTED
+from postroad.security.revocation import Revocation
+from postroad.security.tokens import carried_certificates
 from postroad.wire import names, xml
 from postroad.wire.ebms3 import Messaging, SignalMessage, Unit, UserMessage
 from postroad.wire.ebms3_reader import MESSAGING, find_messaging, read_messaging
@@ -54,6 +59,9 @@ from postroad.wire.wsrm_faults import read_rm_fault
 from postroad.wire.wsrm_reader import read_rm_headers
 
 _SECURITY = f"{{{names.WSSE}}}Security"
+_TOKEN = f"{{{names.WSSE}}}BinarySecurityToken"
+_CERTIFICATE = f"{{{names.DS}}}X509Certificate"
+_MOST_TOKENS = 16
 _EVERY_DAY = frozenset((MESSAGING, _SECURITY))
 """The header blocks of a message that goes no special ways."""
 _EBMS_ROLE = "ebms"
@@ -196,6 +204,18 @@ class Look:
             xml.mentions(envelope, b"Signature"), xml.mentions(envelope, b"Encrypted")
         )
         return expectation.terms(message, protected)
+
+    def certificates(self) -> tuple[x509.Certificate, ...]:
+        """The certificates that it carries, once it was read; nobody vouches for them yet."""
+        header = self._envelope.header
+        found = [] if header is None else header.iter(_TOKEN, _CERTIFICATE)
+        return carried_certificates(islice(found, _MOST_TOKENS))
+
+    def renew(self, revocation: Revocation) -> None:
+        """Judge by what was learned about revoked certificates since it was read."""
+        self._lens = replace(self._lens, revocation=revocation)
+        if self._ebxml is not None:
+            self._ebxml.renew(self._lens)
 
     def judge(self, terms: Terms | None) -> None:
         """Whether what it says is to be believed, and is as it must be."""

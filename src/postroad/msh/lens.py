@@ -15,6 +15,7 @@ from postroad.reliability.ebxml_terms import Terms as EbxmlTerms
 from postroad.security.attachments import Attachment
 from postroad.security.decrypt import Decryption
 from postroad.security.keys import BareKey, KeyPair
+from postroad.security.revocation import NO_REVOCATION, Checked, Revocation
 from postroad.security.timestamps import Timestamp
 from postroad.security.trust import Chain
 from postroad.security.username import UsernameToken
@@ -58,6 +59,8 @@ class Lens(Struct, frozen=True):
     """The routing headers of a signal may be unsigned: a receipt is proven without them."""
     known: tuple[x509.Certificate, ...] = ()
     """Certificates that a message may name without holding them; nobody is trusted for it."""
+    revocation: Revocation = NO_REVOCATION
+    """What is known about revoked certificates."""
     expectation: Expectation | None = None
     new_sink: NewSink = BytesSink
     limits: Limits = DEFAULT
@@ -99,6 +102,10 @@ class Inspection:
     decryption: Decryption | None = None
     verification: Verification | None = None
     chain: Chain | None = None
+    trust_notes: tuple[str, ...] = ()
+    """What is odd about a certificate that is trusted all the same."""
+    revocation: tuple[Checked, ...] = ()
+    """What is known about the revocation of the signer's certificate and those above it."""
     digests: tuple[Reference, ...] = ()
     """Of a joined message: those of its parts, which stand for a signature of its own."""
     trusted: bool | None = None

@@ -26,9 +26,11 @@ from postroad.msh.joined_receipts import received_references
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.usual_proof import UsualReceipt, UsualReceipts
 from postroad.security.algorithms import RSA_SHA256, SIGNATURES
+from postroad.security.certificates import is_authority
 from postroad.security.rawsign import verify_bytes
+from postroad.security.revocation import NO_REVOCATION, Revocation, revocation_dates
 from postroad.security.tokens import certificate_of
-from postroad.security.trust import Trust, check_subject, is_authority
+from postroad.security.trust import Trust, check_subject
 from postroad.wire.ebms3 import PartyId, Reference, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.limits import DEFAULT, Limits
@@ -73,17 +75,11 @@ _A_MOMENT: Final = 1_000_000
 """Microseconds within which the receipts of one envelope came."""
 
 
-def trust_in(
-    certificates: Sequence[x509.Certificate],
-    crls: Sequence[x509.CertificateRevocationList] = (),
-    *,
-    legacy: bool = False,
-) -> Trust:
+def trust_in(certificates: Sequence[x509.Certificate], *, legacy: bool = False) -> Trust:
     """Believe these certificates, and those that the authorities among them vouch for."""
     return Trust(
         anchors=tuple(one for one in certificates if is_authority(one)),
         pinned=tuple(certificates),
-        crls=tuple(crls),
         min_rsa_bits=1024 if legacy else 2048,
         allow_sha1=legacy,
     )
@@ -97,8 +93,8 @@ class _Standing:
     """
 
     __slots__ = (
-        "_companions", "_from", "_moments", "_refusals", "_trust", "_until", "certificate", "key",
-        "name", "proof", "rsa",
+        "_companions", "_from", "_moments", "_refusals", "_revocation", "_trust", "_until",
+        "certificate", "key", "name", "proof", "rsa",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +102,7 @@ class _Standing:
         certificate: x509.Certificate,
         companions: tuple[x509.Certificate, ...],
         trust: Trust,
+        revocation: Revocation,
     ) -> None:
         self.certificate = certificate
         self.key = certificate.public_key()
@@ -115,7 +112,8 @@ class _Standing:
         """What a receipt that it signed is worth when all is well."""
         self._companions = companions
         self._trust = trust
-        self._moments = _moments((certificate, *companions, *trust.anchors), trust.crls)
+        self._revocation = revocation
+        self._moments = _moments((certificate, *companions, *trust.anchors), revocation)
         self._refusals: dict[tuple[int, int], str | None] = {}
         self._from = self._until = 0
         """Between these two moments, themselves excluded, it was trusted when last asked."""
@@ -133,25 +131,21 @@ class _Standing:
         return refusal
 
     def _asked(self, at: int) -> str | None:
+        moment = EPOCH + at * _MICROSECOND
         try:
-            self._trust.verify(self.certificate, self._companions, EPOCH + at * _MICROSECOND)
+            verdict = self._trust.verify(
+                self.certificate, self._companions, moment, revocation=self._revocation
+            )
         except EbmsError as refused:
             return refused.detail
-        return None
+        # Who gives a list wants to know: one that does not tell is refused, unlike in a node.
+        return next((one.detail for one in verdict.revocation if one.stale), None)
 
 
-def _moments(
-    certificates: Sequence[x509.Certificate], crls: Sequence[x509.CertificateRevocationList]
-) -> list[int]:
+def _moments(certificates: Sequence[x509.Certificate], revocation: Revocation) -> list[int]:
     moments = [one.not_valid_before_utc for one in certificates]
     moments += [one.not_valid_after_utc for one in certificates]
-    for crl in crls:
-        if crl.next_update_utc is not None:
-            moments.append(crl.next_update_utc)
-        for one in certificates:
-            revoked = crl.get_revoked_certificate_by_serial_number(one.serial_number)
-            if revoked is not None:
-                moments.append(revoked.revocation_date_utc)
+    moments += revocation_dates(revocation.lists, certificates)
     return sorted({(one - EPOCH) // _MICROSECOND for one in moments})
 
 
@@ -171,11 +165,13 @@ class Prover:
         self,
         trust: Trust,
         *,
+        revocation: Revocation = NO_REVOCATION,
         signers: Mapping[str, frozenset[str]] | None = None,
         legacy: bool = False,
         limits: Limits = DEFAULT,
     ) -> None:
         self._trust = trust
+        self._revocation = revocation
         self._signers = signers or {}
         """The names that the certificate of a party must have, where it is not a trusted one."""
         self._legacy = legacy
@@ -246,7 +242,7 @@ class Prover:
         """The certificate of a token, if it is as plain as most are."""
         try:
             der = a2b_base64(token, strict_mode=True)
-            return _Standing(certificate_of(der), (), self._trust)
+            return _Standing(certificate_of(der), (), self._trust, self._revocation)
         except ValueError:
             return None
 
@@ -374,7 +370,9 @@ class Prover:
         if standing is None:
             if len(self._others) >= _REMEMBERED:
                 self._others.clear()
-            standing = self._others[names] = _Standing(names[0], names[1:], self._trust)
+            standing = self._others[names] = _Standing(
+                names[0], names[1:], self._trust, self._revocation
+            )
         refusal = standing.refusal(at)
         if refusal is None:
             return True, standing.name, []

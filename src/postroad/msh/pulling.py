@@ -28,11 +28,14 @@ from postroad.msh.lens import Inspection
 from postroad.msh.outbound import MESSAGING_ID, secured_at, soap_version
 from postroad.msh.routing_headers import pull_routing
 from postroad.msh.securing import Unsecurable, key_signing, own_signing, signs
+from postroad.security.certificates import is_authority
+from postroad.security.key_purposes import SIGNING
 from postroad.security.keyestablishment import Entropy
 from postroad.security.keys import KeyPair
+from postroad.security.revocation import NO_REVOCATION, Revocation
 from postroad.security.secure import secure
 from postroad.security.sign import Block, Signing, write_security
-from postroad.security.trust import Trust, check_subject, is_authority
+from postroad.security.trust import Trust, check_subject
 from postroad.security.username import (
     MAX_AGE,
     UsernameTokenRefused,
@@ -239,7 +242,9 @@ def _pull_terms(
         pins |= dict.fromkeys(trusted)
         anchors |= dict.fromkeys(trusted)
     named = frozenset().union(*(one.algorithms for one in each))
-    return Terms(None, named, None, Material(pins=tuple(pins), anchors=tuple(anchors)))
+    purposes = frozenset().union(*(one.material.purposes or SIGNING for one in each))
+    material = Material(pins=tuple(pins), anchors=tuple(anchors), purposes=purposes)
+    return Terms(None, named, None, material)
 
 
 def allowed(
@@ -250,6 +255,7 @@ def allowed(
     client_certificate: bytes | None,
     now: datetime,
     skew: timedelta,
+    revocation: Revocation = NO_REVOCATION,
 ) -> Allowed:
     """What a PullRequest may have: messages of the P-Modes whose credentials it shows.
 
@@ -259,7 +265,7 @@ def allowed(
     assert request.pull_request is not None
     channel = request.pull_request.effective_mpc
     here = channels.at(channel)
-    shown = _Shown(found, request, channels, client_certificate, now, skew)
+    shown = _Shown(found, request, channels, client_certificate, now, skew, revocation)
     taken: list[Channel] = []
     reasons: dict[str, None] = {}
     for one in here:
@@ -306,6 +312,7 @@ class _Shown:
         client_certificate: bytes | None,
         now: datetime,
         skew: timedelta,
+        revocation: Revocation,
     ) -> None:
         self._found = found
         self._info = request.message_info
@@ -314,6 +321,7 @@ class _Shown:
         self._trusted = channels.trusted
         self._now = now
         self._skew = skew
+        self._revocation = revocation
         self.once: dict[str, datetime] = {}
 
     def check(self, offered: Channel) -> None:
@@ -326,7 +334,9 @@ class _Shown:
         if broken:
             raise _refused(str(broken[0]))
         if client_asked(leg):
-            for problem in self._expectation.check_client(match, self._client, self._now):
+            for problem in self._expectation.check_client(
+                match, self._client, self._now, self._revocation
+            ):
                 raise problem
         if token_asked(pmode, leg) is not None:
             self._token(match)
@@ -367,8 +377,9 @@ class _Shown:
         if not (pins or anchors):
             pins = anchors = self._trusted
         authorities = tuple(one for one in anchors if is_authority(one))
-        Trust(anchors=authorities, pinned=pins).verify(
-            check.certificate, check.companions, self._now
+        purposes = terms.material.purposes or SIGNING
+        Trust(anchors=authorities, pinned=pins, purposes=purposes).verify(
+            check.certificate, check.companions, self._now, revocation=self._revocation
         )
         if check.certificate not in terms.material.pins:
             check_subject(check.certificate, terms.signers)

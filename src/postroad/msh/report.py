@@ -251,7 +251,8 @@ def _signature(found: Inspection) -> Json:
     if check is None:
         return {
             "present": False, "valid": None, "algorithm": None, "signer": None, "trusted": None,
-            "certificate": None, "chain": [], "references": [], "unsigned_routing": [],
+            "certificate": None, "chain": [], "trust_notes": [], "revocation": [], "references": [],
+            "unsigned_routing": [],
         }  # fmt: skip
     certificate = check.certificate
     return {
@@ -262,6 +263,11 @@ def _signature(found: Inspection) -> Json:
         "trusted": found.trusted,
         "certificate": certificate_facts(certificate) if certificate else None,
         "chain": [one.subject.rfc4514_string() for one in found.chain or ()],
+        "trust_notes": list(found.trust_notes),
+        "revocation": [
+            {"subject": one.subject, "status": one.status, "detail": one.detail}
+            for one in found.revocation
+        ],
         "references": [
             {
                 "uri": one.reference.uri,

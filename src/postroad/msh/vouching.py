@@ -6,8 +6,10 @@ from cryptography import x509
 
 from postroad.msh.expectation import NOTHING, Terms
 from postroad.msh.lens import Inspection, Lens
+from postroad.security.certificates import is_authority
+from postroad.security.key_purposes import SIGNING
 from postroad.security.keys import KeyPair
-from postroad.security.trust import Trust, check_subject, is_authority
+from postroad.security.trust import Trust, check_subject
 from postroad.security.verify import Verification
 from postroad.wire.errors import EbmsError, Severity
 
@@ -17,6 +19,7 @@ def _trust_in(
     pins: tuple[x509.Certificate, ...],
     anchors: tuple[x509.Certificate, ...],
     policies: frozenset[str],
+    purposes: frozenset[str],
     legacy: bool,
 ) -> Trust:
     """Made once: it remembers the paths that it found."""
@@ -26,6 +29,7 @@ def _trust_in(
         min_rsa_bits=1024 if legacy else 2048,
         allow_sha1=legacy,
         policies=policies,
+        purposes=purposes or SIGNING,
     )
 
 
@@ -62,7 +66,12 @@ class Vouching:
             return
         try:
             companions = verification.companions or self._lens.known
-            self._found.chain = trust.verify(certificate, companions, self._lens.at)
+            verdict = trust.verify(
+                certificate, companions, self._lens.at, revocation=self._lens.revocation
+            )
+            self._found.chain, self._found.trust_notes = verdict.chain, verdict.notes
+            self._found.revocation = verdict.revocation
+            self._note_unknown()
             # Without a P-Mode nobody is expected to have signed, and the message is refused for it.
             expected = self._lens.receiving and self._found.match is not None
             if expected and certificate not in self._material.pins:
@@ -82,7 +91,22 @@ class Vouching:
             pins = anchors = self._lens.trusted
         if not (pins or anchors):
             return None
-        return _trust_in(pins, anchors, own.policies, self._lens.legacy)
+        return _trust_in(pins, anchors, own.policies, own.purposes, self._lens.legacy)
+
+    def _note_unknown(self) -> None:
+        """That it is not known whether a certificate was revoked is a warning for who inspects."""
+        if self._lens.receiving:
+            return
+        self._found.problems += [
+            EbmsError(
+                "EBMS:0101",
+                f"whether {one.subject} was revoked is not known: {one.detail}",
+                location="certificate",
+                severity=Severity.WARNING,
+            )
+            for one in self._found.revocation
+            if one.status == "unknown"
+        ]
 
     def _note_validity(self, certificate: x509.Certificate) -> None:
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc

@@ -12,9 +12,12 @@ from cryptography.hazmat.primitives import hashes
 from msgspec import Struct
 
 from postroad.agreement.matching import Match
+from postroad.agreement.places import is_pulled
+from postroad.agreement.reliable import reliable_of
 from postroad.msh.answers import error_problems
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import secured_at
+from postroad.msh.securing import signs
 from postroad.security.secure import secure
 from postroad.security.sign import Block, Signing
 from postroad.wire.errors import EbmsError
@@ -193,6 +196,22 @@ def rm_problems(found: Inspection, match: Match, *, faulty: bool = False) -> lis
     A `faulty` response is believed unsigned, as an error is.
     """
     return error_problems(found, match, on_response=faulty)
+
+
+def way_problems(match: Match, *, in_request: bool) -> list[EbmsError]:
+    """Why what is said about sequences, or messages, is not believed for the way it came.
+
+    What is unsigned is believed only for the connection that brought it: in the response to what
+    this node sent, when pulled, or in a request where Callback is agreed on. What is said about a
+    message that the partner pulled cannot be its response.
+    """
+    agreed = reliable_of(match.leg)
+    if not in_request or signs(match.leg) or agreed is None or agreed.pattern == "Callback":
+        return []
+    if is_pulled(match.pmode, match.number - 1):
+        return []
+    said = f"it is unsigned and came in a request, and the reply pattern is {agreed.pattern}"
+    return [EbmsError("EBMS:0010", said, location="PMode")]
 
 
 def signer_of(found: Inspection) -> str:

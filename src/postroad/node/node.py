@@ -11,6 +11,7 @@ from typing import Any, Final
 from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
+from postroad.node.base.choice import one_of
 from postroad.node.base.context import Context, utc_now
 from postroad.node.base.requests import Request, Response
 from postroad.node.bundles.outcome import bundle_left_behind, close_rows, unit_ids
@@ -48,8 +49,10 @@ from postroad.node.steps.fragment_groups import arriving
 from postroad.node.steps.handing import Handing
 from postroad.node.steps.mailing import Mailing, Mails
 from postroad.node.steps.notifying import Notifier
+from postroad.node.steps.noting import record_refusals
 from postroad.node.steps.outcome import begin_anew, settle, shares_row
 from postroad.node.steps.partners import halt, resume
+from postroad.node.steps.revocation_status import RevocationStatus
 from postroad.node.steps.sender_errors import SenderErrors
 from postroad.node.steps.split_outcome import transfer_of
 from postroad.node.steps.split_units import source_id
@@ -127,7 +130,10 @@ class Node:
         )
         parallel = config.send.parallel
         self._client: Client = client or HttpClient(
-            per_host=parallel, total=4 * parallel, egress=lambda: self.context.egress
+            per_host=parallel,
+            total=4 * parallel,
+            egress=lambda: self.context.egress,
+            revocation=lambda: self.context.in_force.revocation,
         )
         self._mail: Mailing = mail or Mails(self.context)
         self._sender = Sender(self.context, self._client, self._mail)
@@ -144,6 +150,8 @@ class Node:
         self.mail_in = MailIn(self._receiver)
         self._puller = Puller(self.context, self._client, self._receiver)
         self._fetching = Fetching(self.context, self._client)
+        self._revocation = RevocationStatus(self.context, self._client)
+        self.context.learn = self._revocation.learn if self._revocation.is_on else None
         self._upkeep = Upkeep(self.context, leads=leads)
         target = config.journal.ship_to if leads else None
         self._shipping = None if target is None else Shipping(self.context, target)
@@ -183,6 +191,7 @@ class Node:
         self._tasks = [
             asyncio.create_task(self._loop.run()),
             asyncio.create_task(self._upkeep.run()),
+            asyncio.create_task(self._revocation.run()),
         ]
         if self._leads:
             self._tasks.append(asyncio.create_task(self._puller.run()))
@@ -209,6 +218,7 @@ class Node:
         await self._client.close()
         await self._streaming.close()
         await self._mail.close()
+        await record_refusals(self.context, everything=True)
         if self._shipping is not None:
             await self._shipping.finish()
         await asyncio.to_thread(self.context.ahead.close)
@@ -250,19 +260,29 @@ class Node:
     async def submit_bundle(self, submissions: Sequence[Submission]) -> list[Submitted]:
         return await self._submitting.submit_bundle(submissions)
 
-    async def reply(self, message_id: str, submission: Submission) -> Submitted:
-        message = await self.message(message_id, Side.RECEIVING)
+    async def reply(
+        self, message_id: str, submission: Submission, cursor: int | None = None
+    ) -> Submitted:
+        message = await self.message(message_id, Side.RECEIVING, cursor)
         if message is None or message.state not in INBOX:
             raise Refused(404, f"there is no message {message_id} in the inbox")
         return await self.submit(reply_to(self.context, message, submission))
 
-    async def message(self, message_id: str, side: Side | None = None) -> Message | None:
+    async def message(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> Message | None:
         sides = (side,) if side else (Side.SENDING, Side.RECEIVING, Side.FORWARDING)
-        for one in sides:
-            found = await self.context.store.look(_message_of(one, message_id))
-            if found is not None:
-                return found
-        return None
+
+        def ask(reader: Reader) -> Message | None:
+            found = (one_of(reader, each, message_id, cursor) for each in sides)
+            return next((one for one in found if one is not None), None)
+
+        return await self.context.store.look(ask)
+
+    async def received(self, message_id: str) -> list[Message]:
+        return await self.context.store.look(
+            lambda reader: reader.messages_of_id(Side.RECEIVING, message_id)
+        )
 
     async def messages(self, wanted: Wanted) -> list[Message]:
         return await self.context.store.look(lambda reader: reader.messages(wanted))
@@ -271,6 +291,9 @@ class Node:
         return await self.context.store.look(
             lambda reader: reader.signals(message.side, message.message_id)
         )
+
+    async def beginning(self, message_id: str) -> bytes | None:
+        return await self.context.store.look(lambda reader: reader.beginning(message_id))
 
     def signal(self, signal: Signal) -> Content:
         return self.context.store.content(signal.envelope)
@@ -331,15 +354,15 @@ class Node:
         content = self.context.store.content(part.stored)
         return Unzipped(content, part.size) if part.compressed else content
 
-    async def acknowledge(self, message_id: str) -> Message:
+    async def acknowledge(self, message_id: str, cursor: int | None = None) -> Message:
         now = self.context.clock()
 
         def step(tx: Transaction) -> Message | None:
-            message = tx.message(Side.RECEIVING, message_id)
+            message = one_of(tx, Side.RECEIVING, message_id, cursor)
             if message is None or message.state is not State.DELIVERED:
                 return message
             _consume(tx, message, now)
-            return tx.message(Side.RECEIVING, message_id)
+            return tx.message(Side.RECEIVING, message.message_id)
 
         message = await self.context.store.run(step)
         if message is None or message.state is not State.CONSUMED:
@@ -347,16 +370,16 @@ class Node:
         self.context.work_came.set()
         return message
 
-    async def release(self, message_id: str) -> Message:
+    async def release(self, message_id: str, cursor: int | None = None) -> Message:
         context, now = self.context, self.context.clock()
 
         def step(tx: Transaction) -> Message | None:
-            message = tx.message(Side.RECEIVING, message_id)
+            message = one_of(tx, Side.RECEIVING, message_id, cursor)
             if message is None or message.state is not State.HELD:
                 return None
             if not (release(context, tx, message, now) or free(context, tx, message, now)):
                 return None
-            return tx.message(Side.RECEIVING, message_id)
+            return tx.message(Side.RECEIVING, message.message_id)
 
         message = await context.store.run(step)
         if message is None:
@@ -390,16 +413,22 @@ class Node:
     async def arriving(self, limit: int = 100) -> list[Arriving]:
         return await self.context.store.look(lambda reader: arriving(reader, limit))
 
-    async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
-        message = await self.message(message_id, side)
+    async def evidence(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> Iterator[bytes]:
+        message = await self.message(message_id, side, cursor)
         if message is None:
             raise Refused(404, f"there is no message {message_id}")
         signals = await self.signals(message)
-        events = await self.events(message_id)
+        events = await self.events(message.wire_id)
+        if message.side is Side.RECEIVING and len(await self.received(message.wire_id)) > 1:
+            events = [one for one in events if _tells_of(one, message)]
         return evidence_zip(self.context, message, signals, events)
 
-    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
-        message = await self.message(message_id, side)
+    async def route(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> RouteReport:
+        message = await self.message(message_id, side, cursor)
         if message is None:
             raise Refused(404, f"there is no message {message_id}")
         return await asyncio.to_thread(explain_message, self.context, message)
@@ -582,8 +611,11 @@ class Node:
         return dict(self.context.counters)
 
 
-def _message_of(side: Side, message_id: str) -> Callable[[Reader], Message | None]:
-    return lambda reader: reader.message(side, message_id)
+def _tells_of(recorded: Recorded, message: Message) -> bool:
+    """Whether an event is about a message, and not about another sender's of the same id."""
+    event = recorded.event
+    sender = (event.side, event.from_party, event.pmode)
+    return sender == (message.side, message.from_party, message.pmode)
 
 
 def _consume(tx: Transaction, message: Message, now: datetime) -> None:

@@ -80,6 +80,8 @@ class Submission(Struct, frozen=True, gc=False):
     """Name, value and type of message properties."""
     test: bool = False
     """To the partner's test service: checked and acknowledged there, and not delivered."""
+    answers: str | None = None
+    """Of a reply: the id under which its request is stored, where that is known."""
 
 
 class Submitted(Struct, frozen=True, gc=False):
@@ -203,20 +205,36 @@ class Service(Protocol):
         """Take the units of a bundle over, the primary first: all of them, or none (`Refused`)."""
         ...
 
-    async def reply(self, message_id: str, submission: Submission) -> Submitted:
+    async def reply(
+        self, message_id: str, submission: Submission, cursor: int | None = None
+    ) -> Submitted:
         """Answer a message of the inbox; without a P-Mode by that of the message, if it is two-way.
 
         `Refused` when it is not taken.
         """
         ...
 
-    async def message(self, message_id: str, side: Side | None = None) -> Message | None:
-        """The message; of both sides the sending one unless said otherwise."""
+    async def message(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> Message | None:
+        """Return the message; of both sides the sending one unless said otherwise.
+
+        `cursor` chooses among received messages of several senders that have one id; where none is
+        chosen they are `Refused`.
+        """
+        ...
+
+    async def received(self, message_id: str) -> list[Message]:
+        """Return all received messages with this MessageId: several senders may have used it."""
         ...
 
     async def messages(self, wanted: Wanted) -> list[Message]: ...
 
     async def signals(self, message: Message) -> list[Signal]: ...
+
+    async def beginning(self, message_id: str) -> bytes | None:
+        """What was kept of a rejected message whose sender proved nothing; None: nothing."""
+        ...
 
     async def events(self, message_id: str) -> list[Recorded]: ...
 
@@ -248,11 +266,11 @@ class Service(Protocol):
         """The bytes of a receipt or an error, as they came or went."""
         ...
 
-    async def acknowledge(self, message_id: str) -> Message:
+    async def acknowledge(self, message_id: str, cursor: int | None = None) -> Message:
         """The application has a message of the inbox; again is no error."""
         ...
 
-    async def release(self, message_id: str) -> Message:
+    async def release(self, message_id: str, cursor: int | None = None) -> Message:
         """Deliver a message that is held until others come, which are waited for no longer."""
         ...
 
@@ -268,11 +286,15 @@ class Service(Protocol):
         """The messages of which fragments came and more are to come, by sender."""
         ...
 
-    async def evidence(self, message_id: str, side: Side | None = None) -> Iterator[bytes]:
+    async def evidence(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> Iterator[bytes]:
         """A zip with message, receipt, certificates and verdict, in pieces."""
         ...
 
-    async def route(self, message_id: str, side: Side | None = None) -> RouteReport:
+    async def route(
+        self, message_id: str, side: Side | None = None, cursor: int | None = None
+    ) -> RouteReport:
         """Where the rules for messages of others would lead it now, and why."""
         ...
 

@@ -10,14 +10,17 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.hub.forwarding import place_of
 from postroad.node.settings.in_force import InForce
-from postroad.store.interface import StoreError, Transaction
+from postroad.node.steps.noting import record_refusals
+from postroad.store.interface import Reader, StoreError, Transaction
 from postroad.store.records import Event, Figures, State
 
 HEARTBEAT: Final = 30.0
 RELOAD: Final = 1.0
 PURGE: Final = 3600.0
 UPLOADS: Final = 60.0
+REFUSALS: Final = 60.0
 _AT_ONCE: Final = 200
+_EVENTS_AT_ONCE: Final = 1000
 _SENT: Final = (
     State.SENT,
     State.ACKNOWLEDGED,
@@ -47,7 +50,7 @@ class Upkeep:
 
     async def run(self) -> None:
         """Until cancelled."""
-        jobs = [self._every(RELOAD, self._reload)]
+        jobs = [self._every(RELOAD, self._reload), self._every(REFUSALS, self.record_refusals)]
         if self._leads:
             jobs += [
                 self._every(HEARTBEAT, self.heartbeat),
@@ -67,8 +70,13 @@ class Upkeep:
     async def _reload(self) -> None:
         await asyncio.to_thread(self._context.in_force.refresh)
 
+    async def record_refusals(self) -> None:
+        """Tell how much was refused without an event of its own."""
+        await record_refusals(self._context)
+
     async def _purge(self) -> None:
         await self.purge(None)
+        await self.purge_events()
 
     async def heartbeat(self, detail: str | None = None) -> None:
         """So that silence is known to be silence."""
@@ -88,6 +96,7 @@ class Upkeep:
 
     async def purge(self, age: timedelta | None) -> int:
         """Remove messages past their retention, a few at a time; how many there were."""
+        await self.purge_refused()
         kept_for = age if age is not None else self._context.config.retention.messages
         if kept_for is None:
             return 0
@@ -102,6 +111,32 @@ class Upkeep:
         memory = max(kept_for, memory)
         await self._forget_groups(now - memory)
         return removed + await self._remove(_RECEIVED, now, memory)
+
+    async def purge_refused(self) -> None:
+        """Remove refused messages of senders who proved nothing, past their own retention."""
+        limits = self._context.config.limits.refused
+        before = self._context.clock() - limits.retention
+        room, store = limits.total_bytes, self._context.store
+        while await store.run(lambda tx: tx.purge_refused(before, room, _AT_ONCE)) == _AT_ONCE:
+            pass
+
+    async def purge_events(self) -> int:
+        """Remove events past their retention that were shipped to every place; how many."""
+        journal, store = self._context.config.journal, self._context.store
+        target = journal.ship_to
+        if journal.retention is None or target is None:
+            return 0
+        before, removed = self._context.clock() - journal.retention, 0
+        while count := await store.run(lambda tx: tx.purge_events(target, before, _EVENTS_AT_ONCE)):
+            removed += count
+        behind = await store.look(lambda reader: _behind(reader, target, before))
+        if behind is not None:
+            detail = (
+                f"old events of the journal are kept because {behind} has not got them. Ship or "
+                "export to it, or give it up with: postroad journal forget"
+            )
+            _log.warning("the journal is not purged", extra={"detail": detail})
+        return removed
 
     async def _forget_groups(self, before: datetime) -> None:
         """Who forgets that a group was rejected takes its next fragment for a new one."""
@@ -126,6 +161,22 @@ class Upkeep:
             removed += count
             if count < _AT_ONCE:
                 return removed
+
+
+def _behind(reader: Reader, target: str, before: datetime) -> str | None:
+    """The place, beside the one that is always shipped to, for which old events are kept."""
+    oldest = reader.journal(0, 1, 0)
+    if not oldest or oldest[0].event.at >= before:
+        return None
+    first = (oldest[0].epoch, oldest[0].seq)
+    return next(
+        (
+            one.target
+            for one in reader.shipped_positions()
+            if one.target != target and (one.epoch, one.seq) < first
+        ),
+        None,
+    )
 
 
 def stranded(in_force: InForce, figures: Figures) -> dict[str, str]:

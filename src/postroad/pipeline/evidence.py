@@ -5,14 +5,12 @@ bytes lie, and those of the messages that they are for. Executors read both from
 nodes and prove one by the other.
 """
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from cryptography import x509
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,6 +18,7 @@ from postroad.msh.proof import NOT_KEPT, Proof, Prover, trust_in
 from postroad.pipeline.evidence_bytes import GONE, Gone, Kept
 from postroad.pipeline.schema import DATE, EVIDENCE
 from postroad.security.keys import load_certificates
+from postroad.security.revocation import Revocation, load_lists
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -67,17 +66,11 @@ class Believing(Struct, frozen=True):
 
     def prover(self) -> Prover:
         """Who proves by it; ValueError when certificates or lists cannot be read."""
-        trust = trust_in(load_certificates(self.certificates), _crls(self.crls), legacy=self.legacy)
+        trust = trust_in(load_certificates(self.certificates), legacy=self.legacy)
+        lists = load_lists(self.crls) if self.crls else ()
+        revocation = Revocation(lists, historical=True)
         signers = {party: frozenset(names) for party, names in self.signers}
-        return Prover(trust, signers=signers, legacy=self.legacy)
-
-
-def _crls(pem: bytes) -> list[x509.CertificateRevocationList]:
-    end = b"-----END X509 CRL-----"
-    blocks = (block + end for block in pem.split(end)[:-1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [x509.load_pem_x509_crl(block.lstrip()) for block in blocks]
+        return Prover(trust, revocation=revocation, signers=signers, legacy=self.legacy)
 
 
 _prover: Final = lru_cache(maxsize=4)(Believing.prover)

@@ -42,6 +42,7 @@ TINY: Final = BRIEF | {
 
 _CLIENT_PORT: Final = 15002
 _PATIENCE: Final = 5.0
+_MEMORY: Final = re.compile(r"[1-9][0-9]{0,6}[mMgG]")
 
 
 class NoSpark(Exception):
@@ -63,6 +64,10 @@ def session(
     """
     if master and remote:
         raise NoSpark("give either a master or a remote, not both")
+    if memory is not None and not _MEMORY.fullmatch(memory):
+        raise NoSpark(
+            f"{memory[:40]!r} is not an amount of memory. Write a number with m or g, like 4g."
+        )
     _require_pyspark()
     if remote:
         return _connected(remote, app, settings or {})

@@ -201,7 +201,7 @@ def _payload(
                 messageParameters={},
             )
         return None
-    data = client.part(message.message_id, part.number)
+    data = client.part(message.message_id, part.number, cursor=message.cursor)
     if reading.payload == "binary":
         return data
     charset = charset_of(part.media_type, data)

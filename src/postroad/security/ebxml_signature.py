@@ -20,6 +20,7 @@ from lxml import etree
 
 from postroad.security.algorithms import DIGESTS, SIGNATURES, STRONG, Algorithms
 from postroad.security.attachments import Attachment, content_digest
+from postroad.security.certificates import subject_key_identifier
 from postroad.security.distinguished import rfc2253_name
 from postroad.security.ebxml_document import (
     NOTHING,
@@ -33,7 +34,6 @@ from postroad.security.keys import KeyPair
 from postroad.security.rawsign import sign_bytes
 from postroad.security.sign import Signing, write_reference
 from postroad.security.tokens import Named, TokenReference, resolve_x509_data
-from postroad.security.trust import subject_key_identifier
 from postroad.security.verify import (
     INCLUSIVE,
     CheckedReference,

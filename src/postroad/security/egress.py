@@ -122,6 +122,8 @@ class EgressPolicy(Struct, frozen=True):
     """The only networks in which partners are contacted; None: any."""
     webhook_networks: tuple[Network, ...] | None = None
     """The only networks in which the webhook is called; None: any."""
+    revocation_networks: tuple[Network, ...] = ()
+    """Networks that are not public, in which revocation lists and OCSP responders may be."""
     listeners: tuple[Listener, ...] = ()
 
     def refusal(self, purpose: Purpose, target: Target) -> str | None:
@@ -154,12 +156,16 @@ class EgressPolicy(Struct, frozen=True):
         kind = range_of(address)
         if kind == PUBLIC:
             return None
-        if purpose is Purpose.CALLBACK:
-            if _is_in(address, self.callback_networks):
-                return None
-            advice = " Add its network to security.egress.callback_networks to allow it."
-        else:
-            advice = ""
+        allowed = {
+            Purpose.CALLBACK: self.callback_networks,
+            Purpose.REVOCATION: self.revocation_networks,
+        }.get(purpose)
+        if allowed is not None and _is_in(address, allowed):
+            return None
+        advice = ""
+        if allowed is not None:
+            setting = f"security.egress.{purpose.value}_networks"
+            advice = f" Add its network to {setting} to allow it."
         return f"{given} is a {kind} address, not a public one.{advice}"
 
     def _own(self, target: Target, address: IpAddress) -> Listener | None:

@@ -14,10 +14,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 from lxml import etree
 
+from postroad.security.certificates import subject_key_identifier, thumbprint_sha1
 from postroad.security.der import der_elements
 from postroad.security.distinguished import LARGEST_CERTIFICATE, issuer_matches, rfc2253_name
 from postroad.security.keys import KeyPair
-from postroad.security.trust import subject_key_identifier, thumbprint_sha1
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import (
     BASE64_BINARY,
@@ -106,6 +106,23 @@ def familiar_certificate(text: str) -> x509.Certificate | None:
     """The certificate in a BinarySecurityToken, as most messages carry it."""
     found = _familiar(text)
     return None if found is None else found.certificate
+
+
+def carried_certificates(elements: Iterable[etree._Element]) -> tuple[x509.Certificate, ...]:
+    """All certificates in these tokens and X509Certificate elements, as far as they are any."""
+    found: dict[x509.Certificate, None] = {}
+    for element in elements:
+        text = "".join((element.text or "").split())
+        certificate = familiar_certificate(text)
+        if certificate is not None:
+            found[certificate] = None
+            continue
+        try:
+            path = decode_pki_path(binascii.a2b_base64(text, strict_mode=True))
+            found.update(dict.fromkeys(map(certificate_of, path)))
+        except (ValueError, UnsupportedAlgorithm):
+            continue
+    return tuple(found)
 
 
 @lru_cache(maxsize=256)

@@ -4,15 +4,17 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any, Final
 
 from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
-from postroad.store import fragment_rows, offer_rows, transfer_rows
+from postroad.store import fragment_rows, offer_rows, refused_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup, compressed_form, with_fragments
 from postroad.store.group import Group
 from postroad.store.interface import Place
+from postroad.store.qualified import columns
 from postroad.store.queries import query
 from postroad.store.reading import (
     BYTES_COUNT,
@@ -22,6 +24,7 @@ from postroad.store.reading import (
     OFFER_COUNT,
     OFFERED_COUNT,
     PURGED_MARK,
+    REFUSED_BYTES,
     TO_COME_COUNT,
     WORK_COUNT,
     SqliteReader,
@@ -109,6 +112,8 @@ _POSTPONE_WORK: Final = query("postpone_work")
 _RELEASE_WORK: Final = query("release_work")
 _RENEW_WORK: Final = query("renew_work")
 _SET_SHIPPED: Final = query("set_shipped")
+_REMOVE_SHIPPED: Final = query("remove_shipped")
+_REMOVE_EVENTS: Final = query("remove_events")
 _ADD_FILE: Final = query("add_file")
 _REMOVE_FILE: Final = query("remove_file")
 _SHARE_FILE: Final = query("share_file")
@@ -138,6 +143,35 @@ class SqliteTransaction(SqliteReader):
         self._count_messages((message,), 1)
         return True
 
+    def add_refused(self, message: Message, beginning: bytes) -> bool:
+        if not self.add_message(message):
+            return False
+        # The rest of a message that was removed in another way is of no use.
+        self.drop_beginning(message.message_id)
+        self._group.counts[REFUSED_BYTES] += refused_rows.add(self._cursor, message, beginning)
+        return True
+
+    def drop_beginning(self, message_id: str) -> None:
+        size = refused_rows.remove(self._cursor, message_id)
+        if size:
+            self._group.changed = True
+            self._group.counts[REFUSED_BYTES] -= size
+
+    def purge_refused(self, before: datetime, room: int, limit: int) -> int:
+        end = microseconds(before)
+        taken = self._count_of(REFUSED_BYTES)
+        removed = 0
+        for message_id, at, size in refused_rows.oldest(self._cursor, limit):
+            if at >= end and taken <= room:
+                break
+            taken -= size
+            removed += 1
+            message = self.message(Side.RECEIVING, message_id)
+            if message is not None and message.state is State.REJECTED:
+                self._remove(message)
+            self.drop_beginning(message_id)
+        return removed
+
     def change_message(
         self,
         side: Side,
@@ -150,7 +184,7 @@ class SqliteTransaction(SqliteReader):
     ) -> bool:
         if not _FIXED.isdisjoint(changes):
             raise ValueError("side, message_id and key of a message never change")
-        rows = self._rows(_MESSAGE, (side._value_, message_id))
+        rows = self._rows(_MESSAGE, (side._value_, *columns(message_id)))
         if not rows:
             return False
         message = message_of(rows[0])
@@ -178,7 +212,7 @@ class SqliteTransaction(SqliteReader):
     def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
         keys: dict[bytes, int] = {}
         for side in {before.side for before, _ in pairs}:
-            ids = [before.message_id for before, _ in pairs if before.side is side]
+            ids = [before.wire_id for before, _ in pairs if before.side is side]
             rows = self._rows(_MESSAGES_AS_KEPT, (side._value_, json.dumps(ids)))
             keys |= {details: key for key, details in rows}
         values = []
@@ -442,6 +476,25 @@ class SqliteTransaction(SqliteReader):
         self._group.changed = True
         self._cursor.execute(_SET_SHIPPED, astuple(shipped))
 
+    def forget_shipped(self, target: str) -> bool:
+        gone = self._cursor.execute(_REMOVE_SHIPPED, (target,)).rowcount > 0
+        self._group.changed |= gone
+        return gone
+
+    def purge_events(self, target: str, before: datetime, limit: int) -> int:
+        places = [self.shipped(target), *self.shipped_positions()]
+        shipped = min((one.epoch, one.seq) for one in places)
+        old = [
+            one
+            for one in takewhile(lambda one: one.event.at < before, self.journal(0, limit, 0))
+            if (one.epoch, one.seq) <= shipped
+        ]
+        if old:
+            self._group.changed = True
+            last = (old[-1].epoch << SEQ_BITS) + old[-1].seq
+            self._cursor.execute(_REMOVE_EVENTS, (last,))
+        return len(old)
+
     def keep(self, content: bytes | Content) -> Stored:
         group = self._group
         group.changed = True
@@ -566,6 +619,8 @@ class SqliteTransaction(SqliteReader):
         self._group.changed = True
         self._group.flush(self._cursor)
         self._cursor.execute(_REMOVE_SIGNALS, about)
+        if message.unproven:
+            self.drop_beginning(message.message_id)
         if message.side is Side.SENDING:
             self._cursor.execute(_REMOVE_NOTICES, (message.message_id,))
         self._cursor.execute(_REMOVE_MESSAGE, (message.key,))

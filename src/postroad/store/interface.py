@@ -58,10 +58,16 @@ class StoreDamaged(StoreError):
 class Reader(FragmentReader, TransferReader, Protocol):
     """What can be asked."""
 
-    def message(self, side: Side, message_id: str) -> Message | None: ...
+    def message(self, side: Side, message_id: str) -> Message | None:
+        """Return the message that is stored under an id, which may be a qualified one."""
+        ...
+
+    def messages_of_id(self, side: Side, message_id: str) -> list[Message]:
+        """Return all messages that have this MessageId, the one without a qualified id first."""
+        ...
 
     def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
-        """Those that there are."""
+        """Return all that have one of these MessageIds, by the ids under which they are stored."""
         ...
 
     def messages(self, wanted: Wanted) -> list[Message]:
@@ -87,8 +93,16 @@ class Reader(FragmentReader, TransferReader, Protocol):
         """
         ...
 
+    def beginning(self, message_id: str) -> bytes | None:
+        """The beginning of a refused message whose sender proved nothing; None: none is kept."""
+        ...
+
     def shipped(self, target: str) -> Shipped:
         """How far the journal was shipped to a place; from epoch 0, seq 0 where it never was."""
+        ...
+
+    def shipped_positions(self) -> list[Shipped]:
+        """How far the journal was shipped, for each place that it was shipped to."""
         ...
 
     def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
@@ -141,11 +155,30 @@ class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
     """One step."""
 
     def add_message(self, message: Message) -> bool:
-        """False when there is one of this side and id already; nothing is changed then."""
+        """False when one is stored under this side and id already; nothing is changed then."""
         ...
 
     def add_messages(self, messages: Sequence[Message]) -> None:
         """The same for many, of which none is there: an error when one is."""
+        ...
+
+    def add_refused(self, message: Message, beginning: bytes) -> bool:
+        """Add a refused message whose sender proved nothing, with the beginning of its envelope.
+
+        False when there is one of this side and id already; nothing is changed then.
+        """
+        ...
+
+    def drop_beginning(self, message_id: str) -> None:
+        """A good copy takes the place of a refused message: its beginning is needed no more."""
+        ...
+
+    def purge_refused(self, before: datetime, room: int, limit: int) -> int:
+        """Remove what `add_refused` added, oldest first; how many were removed, `limit` at most.
+
+        Those go that were added before a time, and as many more as all of them take more than
+        `room` bytes of the database.
+        """
         ...
 
     def replace_messages(self, pairs: Sequence[tuple[Message, Message]]) -> bool:
@@ -315,6 +348,18 @@ class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
 
     def set_shipped(self, shipped: Shipped) -> None:
         """The journal was shipped so far."""
+        ...
+
+    def forget_shipped(self, target: str) -> bool:
+        """Nothing more is shipped to a place; False when nothing was."""
+        ...
+
+    def purge_events(self, target: str, before: datetime, limit: int) -> int:
+        """Remove the oldest events that were shipped to a place, and to all others that are known.
+
+        Up to the first event that is not older than a time, `limit` at most; how many were removed.
+        Nothing is removed where nothing was shipped to `target`.
+        """
         ...
 
     def keep(self, content: bytes | Content) -> Stored:

@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace as changed
 
+from postroad.store import refused_rows
 from postroad.store.failures import lost
 from postroad.store.fragments import StoredFragment, StoredGroup, compressed_form, with_fragments
 from postroad.store.interface import Place, Reader, StoreError, Transaction
 from postroad.store.memory_reading import MemoryReader, Tables
+from postroad.store.qualified import is_qualified
 from postroad.store.records import (
     INBOX,
     WAITS,
@@ -66,8 +69,39 @@ class _MemoryTransaction(MemoryReader):
         if key in self._tables.messages:
             return False
         self._put(self._tables.messages, key, changed(message, key=next(self._tables.numbers)))
+        if is_qualified(message.message_id):
+            wire = (message.side, message.wire_id)
+            others = self._tables.qualified.get(wire, ())
+            self._put(self._tables.qualified, wire, (*others, message.message_id))
         self._count(message, 1)
         return True
+
+    def add_refused(self, message: Message, beginning: bytes) -> bool:
+        if not self.add_message(message):
+            return False
+        size = refused_rows.size_of(message, beginning)
+        self.drop_beginning(message.message_id)
+        entry = (message.created_at, size, beginning)
+        self._put(self._tables.refused, message.message_id, entry)
+        return True
+
+    def drop_beginning(self, message_id: str) -> None:
+        self._pop(self._tables.refused, message_id)
+
+    def purge_refused(self, before: datetime, room: int, limit: int) -> int:
+        refused = self._tables.refused
+        taken = sum(size for _, size, _ in refused.values())
+        removed = 0
+        for message_id, (at, size, _) in list(refused.items())[:limit]:
+            if at >= before and taken <= room:
+                break
+            taken -= size
+            removed += 1
+            message = self.message(Side.RECEIVING, message_id)
+            if message is not None and message.state is State.REJECTED:
+                self._remove(message)
+            self.drop_beginning(message_id)
+        return removed
 
     def _count(self, message: Message, more: int) -> None:
         for account in message.accounts if message.state in WAITS else ():
@@ -362,12 +396,36 @@ class _MemoryTransaction(MemoryReader):
     def record(self, events: Iterable[Event]) -> None:
         journal = self._tables.journal
         before = len(journal)
-        rows = [Recorded(self._node, 1, seq, event) for seq, event in enumerate(events, before + 1)]
+        first = self._tables.journal_begin + before + 1
+        rows = [Recorded(self._node, 1, seq, event) for seq, event in enumerate(events, first)]
         journal += rows
         self._undo.append(lambda: journal.__delitem__(slice(before, None)))
 
     def set_shipped(self, shipped: Shipped) -> None:
         self._put(self._tables.shipped, shipped.target, shipped)
+
+    def forget_shipped(self, target: str) -> bool:
+        there = target in self._tables.shipped
+        self._pop(self._tables.shipped, target)
+        return there
+
+    def purge_events(self, target: str, before: datetime, limit: int) -> int:
+        tables = self._tables
+        shipped = min(one.seq for one in [self.shipped(target), *self.shipped_positions()])
+        old = [
+            one
+            for one in takewhile(lambda one: one.event.at < before, tables.journal[:limit])
+            if one.seq <= shipped
+        ]
+
+        def put_back() -> None:
+            tables.journal[:0] = old
+            tables.journal_begin -= len(old)
+
+        del tables.journal[: len(old)]
+        tables.journal_begin += len(old)
+        self._undo.append(put_back)
+        return len(old)
 
     def keep(self, content: bytes | Content) -> Stored:
         data = content if isinstance(content, bytes) else b"".join(content.chunks())
@@ -482,8 +540,14 @@ class _MemoryTransaction(MemoryReader):
         contents += compressed_form(message)
         for stored in dict.fromkeys(contents):
             self.drop(stored)
+        if message.unproven:
+            self.drop_beginning(message.message_id)
         self._pop(self._tables.signals, key)
         self._pop(self._tables.messages, key)
+        if is_qualified(message.message_id):
+            wire = (message.side, message.wire_id)
+            left = [one for one in self._tables.qualified[wire] if one != message.message_id]
+            self._put(self._tables.qualified, wire, tuple(left))
         self._count(message, -1)
         if message.state in INBOX:
             self._put(self._tables.purged, None, max(message.key, self._purged()))

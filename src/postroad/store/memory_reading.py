@@ -34,6 +34,8 @@ class Tables:
 
     def __init__(self) -> None:
         self.messages: dict[tuple[Side, str], Message] = {}
+        self.qualified: dict[tuple[Side, str], tuple[str, ...]] = {}
+        """The qualified ids of a MessageId."""
         self.signals: dict[tuple[Side, str], list[Signal]] = {}
         self.work: dict[int, Work] = {}
         self.asleep: dict[int, bool] = {}
@@ -51,7 +53,11 @@ class Tables:
         self.contents: dict[str, bytes] = {}
         self.sharers: dict[str, int] = {}
         """How many own a content beside the first."""
+        self.refused: dict[str, tuple[datetime, int, bytes]] = {}
+        """When a message was refused whose sender proved nothing, what it takes, its beginning."""
         self.journal: list[Recorded] = []
+        self.journal_begin = 0
+        """How many events were removed from the beginning of the journal."""
         self.shipped: dict[str, Shipped] = {}
         self.numbers = count(1)
         self.purged: dict[None, int] = {}
@@ -64,9 +70,13 @@ class MemoryReader:
     def message(self, side: Side, message_id: str) -> Message | None:
         return self._tables.messages.get((side, message_id))
 
+    def messages_of_id(self, side: Side, message_id: str) -> list[Message]:
+        names = (message_id, *sorted(self._tables.qualified.get((side, message_id), ())))
+        return [one for name in names if (one := self.message(side, name)) is not None]
+
     def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
-        found = {one: self.message(side, one) for one in ids}
-        return {name: one for name, one in found.items() if one is not None}
+        found = [one for name in set(ids) for one in self.messages_of_id(side, name)]
+        return {one.message_id: one for one in found}
 
     def messages(self, wanted: Wanted) -> list[Message]:
         fitting = [message for message in self._tables.messages.values() if _fits(message, wanted)]
@@ -89,11 +99,18 @@ class MemoryReader:
 
     def journal(self, after: int, limit: int, epoch: int | None = None) -> list[Recorded]:
         # There is only the first epoch.
-        after = 0 if epoch == 0 else max(after, 0)
+        after = 0 if epoch == 0 else max(after - self._tables.journal_begin, 0)
         return self._tables.journal[after:][:limit] if epoch in (None, 0, 1) else []
 
     def shipped(self, target: str) -> Shipped:
         return self._tables.shipped.get(target) or Shipped(target)
+
+    def shipped_positions(self) -> list[Shipped]:
+        return [one for _, one in sorted(self._tables.shipped.items())]
+
+    def beginning(self, message_id: str) -> bytes | None:
+        found = self._tables.refused.get(message_id)
+        return None if found is None else found[2]
 
     def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
         free = [work for work in self._tables.work.values() if work.owner is None]
@@ -208,7 +225,7 @@ class MemoryReader:
             work=work,
             offers=Counter(one.pmode for one in tables.offers.values()),
             oldest_work=min((one.due_at for one in self._awake(work)), default=None),
-            last_seq=len(tables.journal),
+            last_seq=tables.journal_begin + len(tables.journal),
             bytes=sum(map(len, tables.contents.values())),
         )
 

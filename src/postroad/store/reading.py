@@ -8,8 +8,9 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
-from postroad.store import fragment_rows, transfer_rows
+from postroad.store import fragment_rows, refused_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup
+from postroad.store.qualified import columns
 from postroad.store.queries import query
 from postroad.store.records import (
     INBOX,
@@ -52,6 +53,7 @@ TO_COME_COUNT: Final = "fragments.to_come"
 OFFERED_COUNT: Final = "offered."
 LOAD_COUNT: Final = "load."
 LOAD_BYTES: Final = "load_bytes."
+REFUSED_BYTES: Final = "refused.bytes"
 BYTES_COUNT: Final = "bytes"
 """Names in the table of counts: these and `side.state`, the kind of work, the channel."""
 PURGED_MARK: Final = "inbox.purged"
@@ -59,12 +61,14 @@ PURGED_MARK: Final = "inbox.purged"
 
 _LARGEST: Final = 2**63 - 1
 _MESSAGE: Final = query("message")
+_MESSAGES_OF_ID: Final = query("messages_of_id")
 _MESSAGES_BY_ID: Final = query("messages_by_id")
 _SIGNALS: Final = query("signals")
 _EVENTS: Final = query("events")
 _JOURNAL: Final = query("journal")
 _POSITION: Final = query("position")
 _SHIPPED: Final = query("shipped")
+_SHIPPED_POSITIONS: Final = query("shipped_positions")
 _COUNTS: Final = query("counts")
 _NEXT_FREE: Final = query("next_free")
 _NEXT_END: Final = query("next_end")
@@ -107,8 +111,11 @@ class SqliteReader:
         return self._cursor.execute(sql, values).fetchall()
 
     def message(self, side: Side, message_id: str) -> Message | None:
-        rows = self._rows(_MESSAGE, (side._value_, message_id))
+        rows = self._rows(_MESSAGE, (side._value_, *columns(message_id)))
         return message_of(rows[0]) if rows else None
+
+    def messages_of_id(self, side: Side, message_id: str) -> list[Message]:
+        return [message_of(row) for row in self._rows(_MESSAGES_OF_ID, (side._value_, message_id))]
 
     def messages_by_id(self, side: Side, ids: Collection[str]) -> dict[str, Message]:
         rows = self._rows(_MESSAGES_BY_ID, (side._value_, json.dumps(list(ids))))
@@ -154,6 +161,12 @@ class SqliteReader:
     def shipped(self, target: str) -> Shipped:
         rows = self._rows(_SHIPPED, (target,))
         return Shipped(*rows[0]) if rows else Shipped(target)
+
+    def shipped_positions(self) -> list[Shipped]:
+        return [Shipped(*row) for row in self._rows(_SHIPPED_POSITIONS)]
+
+    def beginning(self, message_id: str) -> bytes | None:
+        return refused_rows.beginning_of(self._cursor, message_id)
 
     def fragment_group(self, sender: str, group_id: str) -> StoredGroup | None:
         return fragment_rows.group_of(self._cursor, sender, group_id)

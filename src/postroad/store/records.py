@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from postroad.reliability.breaker import Partner as Partner
 from postroad.security.encrypt import Seal
+from postroad.store.qualified import wire_id
 from postroad.wire.codings import Coded
 from postroad.wire.ebms3 import Reference
 
@@ -127,6 +128,7 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
 
     side: Side
     message_id: str
+    """The id that is unique on its side: its MessageId, or a qualified id (`store.qualified`)."""
     state: State
     created_at: datetime
     updated_at: datetime
@@ -152,6 +154,13 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     payload_digests: tuple[str, ...] = ()
     """`sha256:hex` of each payload as the application gave or gets it."""
     envelope: Stored | None = None
+    unproven: bool = False
+    """Of a received message: nothing proved who sent it, such as a signature. If it was rejected,
+    at most its beginning is kept."""
+    beginning: int = 0
+    """How many bytes of the envelope are kept of a rejected one (`Reader.beginning`)."""
+    envelope_bytes: int = 0
+    """How many bytes the envelope of such a message had."""
     soap: str = "1.2"
     boundary: str | None = None
     """Of the MIME package in which an outgoing message travels; None when it travels bare."""
@@ -219,6 +228,11 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     key: int = 0
     """Grows with time; the order of lists, and their cursor. A new one is given when the message is
     delivered, so that nothing appears in the inbox behind what was read from it."""
+
+    @property
+    def wire_id(self) -> str:
+        """Its MessageId, as it stands in the message, in the journal and in all that users see."""
+        return wire_id(self.message_id)
 
     @property
     def partner(self) -> str:

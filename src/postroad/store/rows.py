@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace as changed
 
+from postroad.store.qualified import columns
 from postroad.store.records import (
     Event,
     Message,
@@ -97,7 +98,8 @@ def message_changes(message: Message) -> Row:
 
 
 def message_row(message: Message) -> Row:
-    return (message.side._value_, message.message_id, message.part_of, *message_changes(message))
+    stored = columns(message.message_id)
+    return (message.side._value_, *stored, message.part_of, *message_changes(message))
 
 
 def message_of(row: Row) -> Message:

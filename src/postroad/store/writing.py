@@ -14,7 +14,7 @@ from postroad.store.group import Group
 from postroad.store.interface import StoreError
 from postroad.store.locks import TurnLock, take_in_time
 from postroad.store.queries import query
-from postroad.store.reading import BYTES_COUNT
+from postroad.store.reading import BYTES_COUNT, LOAD_BYTES, LOAD_COUNT, OFFER_COUNT
 
 _POSITION: Final = query("position")
 _SET_POSITION: Final = query("set_position")
@@ -160,9 +160,10 @@ class Writer:
         self._striking = list(self.removed)
         database.executemany(_REMOVE_TRASH, [(place,) for place in self._striking])
         database.executemany(_COUNT, [(name, n) for name, n in group.counts.items() if n])
-        # Strangers have any number of names: none stays when nothing waits in it.
-        loads = [(name,) for name, n in group.counts.items() if n < 0 and name.startswith("load")]
-        database.executemany(_REMOVE_COUNT, loads)
+        # Strangers name any number of senders and channels: none stays when nothing waits in it.
+        passing = (LOAD_COUNT, LOAD_BYTES, OFFER_COUNT)
+        empty = [(name,) for name, n in group.counts.items() if n < 0 and name.startswith(passing)]
+        database.executemany(_REMOVE_COUNT, empty)
         database.execute(_SET_POSITION, (group.seq,))
 
     def commit(self) -> list[str]:

@@ -30,6 +30,14 @@ class Truncated(BodyError):
         self.received = received
 
 
+class Abandoned(Truncated):
+    """The client went away while its request waited to be processed."""
+
+    def __init__(self, received: int) -> None:
+        super().__init__(received)
+        self.args = ("the client went away before its request was processed",)
+
+
 async def body_chunks(
     receive: Receive, *, limit: int, arrived: Callable[[], None] | None = None
 ) -> AsyncIterator[bytes]:

@@ -12,6 +12,7 @@ import asyncio
 import errno
 import ssl
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Final, Protocol, Self
 from urllib.parse import quote, unquote, urlsplit
@@ -19,6 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from postroad.security.egress import Purpose
+from postroad.security.revocation import Revocation
 from postroad.transport import tls
 from postroad.transport.egress import Destination, Policy, resolve
 from postroad.transport.http_exchange import Exchange
@@ -108,9 +110,14 @@ class HttpClient:
         total: int = 256,
         keepalive_seconds: float = 15,
         egress: Policy | None = None,
+        revocation: Callable[[], Revocation] | None = None,
     ) -> None:
-        """`egress` says which addresses may be contacted; None: all."""
+        """`egress` says which addresses may be contacted; None: all.
+
+        `revocation` is asked whether the certificate of a server was revoked.
+        """
         self._egress = egress
+        self._revocation = revocation
         self._per_host = per_host
         self._total = total
         self._keepalive_seconds = keepalive_seconds
@@ -300,7 +307,12 @@ class HttpClient:
         self._opened += 1
         try:
             exchange = await connect(
-                host.address, host.profile, request.timeouts.connect, host.purpose, self._egress
+                host.address,
+                host.profile,
+                request.timeouts.connect,
+                host.purpose,
+                self._egress,
+                self._revocation() if self._revocation is not None else None,
             )
         except BaseException:
             self._lost(host)
@@ -326,8 +338,8 @@ class HttpClient:
 
 
 def _head(address: Address, request: Outgoing) -> bytes:
-    if request.method == "HEAD":
-        lines = f"HEAD{address.head.removeprefix('POST')}Connection: close\r\n"
+    if request.method != "POST":
+        lines = f"{request.method}{address.head.removeprefix('POST')}Connection: close\r\n"
         ends = 4
     else:
         body = request.body
@@ -352,6 +364,7 @@ async def connect(
     seconds: float,
     purpose: Purpose = Purpose.PARTNER,
     egress: Policy | None = None,
+    revocation: Revocation | None = None,
 ) -> Exchange:
     """Connect to one of the addresses of the host; `TransportFailure` when none lets us in."""
     loop = asyncio.get_running_loop()
@@ -371,7 +384,7 @@ async def connect(
                 share = (deadline - loop.time()) / (len(ips) - position)
                 try:
                     async with asyncio.timeout(share):
-                        return await _connect(loop, ip, address, context)
+                        return await _connect(loop, ip, address, context, revocation)
                 except TimeoutError:
                     first = first or _late(address, seconds)
                 except OSError as error:
@@ -383,7 +396,11 @@ async def connect(
 
 
 async def _connect(
-    loop: asyncio.AbstractEventLoop, ip: str, address: Address, context: ssl.SSLContext | None
+    loop: asyncio.AbstractEventLoop,
+    ip: str,
+    address: Address,
+    context: ssl.SSLContext | None,
+    revocation: Revocation | None,
 ) -> Exchange:
     transport, exchange = await loop.create_connection(
         lambda: Exchange(address.peer, loop),
@@ -393,7 +410,7 @@ async def _connect(
         server_hostname=address.host if context is not None else None,
     )
     connection = transport.get_extra_info("ssl_object")
-    if connection is not None and (problem := tls.refusal(connection)):
+    if connection is not None and (problem := tls.refusal(connection, revocation)):
         transport.abort()
         raise TransportFailure("tls", f"{address.peer}: {problem}", transmitted=False)
     return exchange

@@ -3,9 +3,11 @@
 A connection is waiting for the head of a request, receiving a body, being answered, idle, or
 lingering after an answer that came before the end of the body. `check` looks at it about once a
 second and ends it when the client takes too long; there is no timer per connection or request.
+While no request is in progress, a connection can be closed to make room for another (`admission`).
 """
 
 import asyncio
+import functools
 import logging
 import ssl
 import traceback
@@ -22,8 +24,10 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
+from postroad.transport.admission import Admission, Scope, Slot
 from postroad.transport.http_large import LARGE, LargeBody
 from postroad.transport.http_limits import ServerLimits
+from postroad.transport.incidents import Incident, Incidents
 from postroad.transport.tls import refusal
 
 logger = logging.getLogger("postroad.http")
@@ -34,26 +38,56 @@ reads at once is less."""
 CLOSE: Final = (b"connection", b"close")
 _TOO_LARGE: Final = (431, "The head of the request is too large.")
 _NOT_HTTP: Final = (400, "This is not a valid HTTP request.")
+_FULL: Final = (503, "There are too many connections. Try again later.")
+RETRY_AFTER: Final = 2
+"""Seconds after which it is worth to try again where all places are taken."""
+
+
+_OVER: Final = "over"
+"""The connection ends in the usual course of things: it was idle, or its answer was given."""
 
 
 class State(ServerState):
     """What all connections of one server share."""
 
-    def __init__(self, limits: ServerLimits, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        limits: ServerLimits,
+        clock: Callable[[], float],
+        incidents: Incidents | None = None,
+        health_paths: frozenset[bytes] = frozenset(),
+    ) -> None:
         super().__init__()
         self.limits = limits
         self.clock = clock
+        self.incidents = incidents or Incidents(logger, clock=clock)
+        self.health_paths = health_paths
+        """What is served to a connection in the reserve."""
+        self.admission = Admission(
+            limits.connections,
+            limits.connections_per_address,
+            reserve=limits.health_connections if health_paths else 0,
+            rules=limits.address_rules,
+        )
         self.open: set[Connection] = set()
         self.draining = False
-        self.greeting: dict[asyncio.Task[None], float] = {}
-        """TLS handshakes under way, and since when; they count as well."""
+        self.greeting: dict[asyncio.Task[None], tuple[float, str]] = {}
+        """TLS handshakes in progress: since when, and with whom."""
         self.empty = asyncio.Event()
         self.closing_headers: list[tuple[bytes, bytes]] = [CLOSE]
 
-    @property
-    def crowded(self) -> bool:
-        """Whether there is no room for one more connection."""
-        return len(self.open) + len(self.greeting) >= self.limits.connections
+    def admit(self, host: str | None, close: Callable[[Scope], None]) -> Slot | None:
+        """Give a newcomer a place; None if there is none, not even in the reserve."""
+        return self.admission.admit(host, close, functools.partial(self._note_refusal, host))
+
+    def note_eviction(self, host: str | None, scope: Scope) -> None:
+        """Note that a connection was closed to make room."""
+        address = scope == "address"
+        self.incidents.note(Incident.EVICTED_ADDRESS if address else Incident.EVICTED_TOTAL, host)
+
+    def _note_refusal(self, host: str | None, scope: Scope) -> None:
+        address = scope == "address"
+        self.incidents.note(Incident.REFUSED_ADDRESS if address else Incident.REFUSED_TOTAL, host)
 
     def date(self, value: bytes) -> None:
         """What goes with every answer, and with one that ends its connection."""
@@ -98,8 +132,12 @@ class Connection(HttpToolsProtocol):
         server_state: State,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        slot: Slot | None = None,
     ) -> None:
+        """`slot` is the place of a connection whose TLS handshake was counted already."""
         super().__init__(config, server_state, app_state, _loop)
+        self.slot = slot
         self.logger = Log()  # type: ignore[assignment]
         self.access_log = False
         self.state = server_state
@@ -117,6 +155,10 @@ class Connection(HttpToolsProtocol):
         """Status and sentence for a head that is not taken; else it is no HTTP at all."""
         self.body_bytes = 0
         self.body_seconds = 0.0
+        """For which the client was free to send."""
+        self.rated_bytes = 0
+        self.rated_at = 0.0
+        """What had come of the body, and when, where its rate is measured from."""
         self.large: LargeBody | None = None
         """The body that is coming, where it is large."""
         self.checked_at = self.since
@@ -132,27 +174,41 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         state = self.state
-        crowded = state.crowded
         super().connection_made(transport)
         state.open.add(self)
-        self.extensions["connection"] = {"is_closing": transport.is_closing}
+        if self.slot is None:
+            self.slot = state.admit(self.client[0] if self.client else None, self._evict)
+        else:
+            self.slot.close = self._evict
+        if self.slot is None:
+            self._say(*_FULL)
+            return
+        self.extensions["connection"] = {
+            "is_closing": transport.is_closing,
+            "address": self.slot.address,
+        }
         connection = transport.get_extra_info("ssl_object")
         if connection is not None:
-            # Whoever accepted this connection has counted it.
-            crowded = False
             # The handshake had its own time.
             self.since = self.clock()
             self.extensions["tls"] = tls_facts(connection)
             if problem := refusal(connection):
-                logger.info("no TLS connection with %s: %s", self.client, problem)
+                peer = self.client[0] if self.client else None
+                state.incidents.note(Incident.HANDSHAKE, peer, problem)
                 self.deaf = True
                 transport.abort()
-        if crowded:
-            self._say(503, "There are too many connections; try again later.")
+
+    def _evict(self, scope: Scope) -> None:
+        """End a connection that waits for its client: another needs its place."""
+        self.state.note_eviction(self.client[0] if self.client else None, scope)
+        self.deaf = True
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.state.open.discard(self)
+        if self.slot is not None:
+            self.slot.leave()
         for cycle, _ in self.pipeline:
             cycle.disconnected = True
             cycle.message_event.set()
@@ -210,14 +266,19 @@ class Connection(HttpToolsProtocol):
         if self.loose_bytes > self.limits.header_bytes:
             self._measure_head()
         self.refused = _head_problem(self.parser.get_http_version(), self.headers)
+        slot = self.slot
+        assert slot is not None
+        if self.refused is None and slot.restricted and not self._asks_for_health():
+            self.refused = _FULL
         if self.refused is not None:
             raise ValueError(self.refused[1])
+        slot.work()
         self.scope["extensions"] = self.extensions.copy()  # type: ignore[typeddict-item]
         self.requests += 1
         self.reading_head = False
         self.loose_bytes = 0
-        self.body_bytes = 0
-        self.body_seconds = 0.0
+        self.body_bytes = self.rated_bytes = 0
+        self.body_seconds = self.rated_at = 0.0
         self.since = self.checked_at = self.heard_at
         super().on_headers_complete()
         # Until the whole request is there, an answer is its connection's last.
@@ -225,6 +286,9 @@ class Connection(HttpToolsProtocol):
         # Trailers, which come here as well, are no headers of the request.
         self.headers = []
         self.large = self._large_body(self.cycle)
+
+    def _asks_for_health(self) -> bool:
+        return self.url.partition(b"?")[0] in self.state.health_paths
 
     def _large_body(self, cycle: RequestResponseCycle) -> LargeBody | None:
         given = dict(cycle.scope["headers"]).get(b"content-length", b"")
@@ -251,7 +315,9 @@ class Connection(HttpToolsProtocol):
         self.reading_head = True
         super().on_message_complete()
         most = self.limits.requests_per_connection
-        if not self.state.draining and (most is None or self.requests < most):
+        last = most is not None and self.requests >= most
+        restricted = self.slot is not None and self.slot.restricted
+        if not (last or restricted or self.state.draining):
             self.cycle.default_headers = self.state.default_headers
 
     # What uvicorn's answer does with the connection
@@ -270,6 +336,16 @@ class Connection(HttpToolsProtocol):
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Let the connection make room for another, once its client has read all.
+
+        Also one that is being closed: over TLS that takes an answer of the client.
+        """
+        if self.slot is not None and not self.transport.get_write_buffer_size():
+            self.slot.wait()
 
     def write(self, data: bytes) -> None:
         self.given += len(data)
@@ -291,6 +367,7 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
         else:
             self.transport.close()
+        self._wait()
 
     def shutdown(self, patience: float = 0) -> None:
         """Finish what is under way, then close; who came within `patience` seconds may begin."""
@@ -306,12 +383,14 @@ class Connection(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """End the connection if its client takes longer than it may."""
-        problem = self._overdue(now)
+        found = self._overdue(now)
         self.checked_at = now
-        if problem is None:
+        if found is None:
+            if not self.answering:
+                self._wait()
             return
-        host, port = self.client or ("?", 0)
-        logger.info("closed the connection of %s:%s: %s", host, port, problem)
+        if isinstance(found, Incident):
+            self.state.incidents.note(found, self.client[0] if self.client else None)
         transport = self.transport
         if transport.is_closing() or self.answering or transport.get_write_buffer_size():
             transport.abort()
@@ -320,49 +399,53 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _overdue(self, now: float) -> str | None:
+    def _overdue(self, now: float) -> Incident | str | None:
+        """What the client took too long for; `_OVER` where nobody is to blame."""
         limits = self.limits
-        if problem := self._unread(now):
-            return problem
+        if self._is_unread(now):
+            return Incident.SLOW_READER
         if self.taken < self.given and not self.answering:
             # The client still reads the last answer: it is not idle.
             self.since = now
         waited = now - self.since
         if self.lingering:
-            return "it was answered" if waited > limits.linger_seconds else None
+            return _OVER if waited > limits.linger_seconds else None
         if not self.answering:
             if self.requests == 0 or (self.reading_head and self.loose_bytes):
-                late = waited > limits.header_seconds
-                return f"no whole request head in {limits.header_seconds:g} s" if late else None
-            return f"idle for {limits.idle_seconds:g} s" if waited > limits.idle_seconds else None
-        return self._slow_body(now) if self.cycle.more_body else None
+                return Incident.HEAD_TIMEOUT if waited > limits.header_seconds else None
+            return _OVER if waited > limits.idle_seconds else None
+        if self.cycle.more_body and self._is_slow_body(now):
+            return Incident.SLOW_BODY
+        return None
 
-    def _slow_body(self, now: float) -> str | None:
-        """Time counts only while the client is free to send."""
+    def _is_slow_body(self, now: float) -> bool:
+        """Whether a body has stopped, or brought less in `body_seconds` than `min_rate` gives.
+
+        Time counts only while the client is free to send. The rate is measured anew each time that
+        enough has come: what came quickly before is no excuse for standing still later.
+        """
         passed = now - self.checked_at
         if self.flow.read_paused or self.cycle.waiting_for_100_continue:
             self.since += passed
-            return None
+            return False
         limits = self.limits
         self.body_seconds += passed
         if now - self.since > limits.body_seconds:
-            return f"no byte of the body in {limits.body_seconds:g} s"
-        slow = self.body_bytes < limits.least_rate * self.body_seconds
-        if slow and self.body_seconds > limits.rate_grace_seconds:
-            return f"the body came with less than {limits.least_rate} bytes a second"
-        return None
+            return True
+        if self.body_bytes - self.rated_bytes >= limits.min_rate * limits.body_seconds:
+            self.rated_bytes, self.rated_at = self.body_bytes, self.body_seconds
+        return self.body_seconds - self.rated_at > limits.body_seconds
 
-    def _unread(self, now: float) -> str | None:
-        """A reader must take what `least_rate` gives within `write_seconds`."""
+    def _is_unread(self, now: float) -> bool:
+        """Whether less of a response was read in `write_seconds` than `min_rate` gives."""
         limits = self.limits
         waiting = self.transport.get_write_buffer_size()
         taken = self.given - waiting
-        if not waiting or taken - self.taken >= limits.least_rate * limits.write_seconds:
+        enough = max(1, limits.min_rate * limits.write_seconds)
+        if not waiting or taken - self.taken >= enough:
             self.taken, self.taken_at = taken, now
-            return None
-        if now - self.taken_at > limits.write_seconds:
-            return f"the answer was not read within {limits.write_seconds:g} s"
-        return None
+            return False
+        return now - self.taken_at > limits.write_seconds
 
     # What cannot be understood or is not wanted
 
@@ -417,10 +500,12 @@ class Connection(HttpToolsProtocol):
         self.write(
             STATUS_LINE[status]
             + b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(body)
+            + (b"retry-after: %d\r\n" % RETRY_AFTER if status == 503 else b"")
             + b"connection: close\r\n\r\n"
             + body
         )
         self.transport.close()
+        self._wait()
 
 
 def _head_problem(version: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:

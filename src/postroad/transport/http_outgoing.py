@@ -80,7 +80,7 @@ class Reading(Protocol):
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A POST request, or a HEAD that asks what is said of what was posted."""
+    """A POST request, a HEAD that asks what is said of what was posted, or a GET."""
 
     url: str
     content_type: str
@@ -103,8 +103,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     """The same, given the whole head of the answer, for who passes it on (`http_passage`)."""
     expects: bool = False
     """The body waits a moment for the server to ask for it: it may have an answer without."""
-    method: Literal["POST", "HEAD"] = "POST"
-    """A HEAD has neither body nor Content-Type, and its answer no body."""
+    method: Literal["POST", "HEAD", "GET"] = "POST"
+    """A HEAD or GET has neither body nor Content-Type; the answer to a HEAD has no body."""
     purpose: Purpose = Purpose.PARTNER
     """Why the address is contacted, which the egress policy judges it by."""
 

@@ -16,16 +16,18 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from email.utils import formatdate
 from functools import partial
 from typing import Final
 
 from uvicorn.config import Config
 
+from postroad.transport.admission import Scope, Slot
 from postroad.transport.http_body import ASGIApp
 from postroad.transport.http_connection import Connection, State, in_one_line
 from postroad.transport.http_limits import ServerLimits
+from postroad.transport.incidents import Incident, Incidents
 
 logger = logging.getLogger("postroad.http")
 
@@ -78,13 +80,21 @@ class HttpServer:
         limits: ServerLimits | None = None,
         sock: socket.socket | None = None,
         clock: Callable[[], float] = time.monotonic,
+        incidents: Incidents | None = None,
+        health_paths: Collection[str] = (),
     ) -> None:
+        """`health_paths` are served also when all connections are taken."""
         self.host = host
         self.port = port
         self._tls = ssl
         self._sock = sock
         self._clock = clock
-        self._state = State(limits or ServerLimits(), clock)
+        self._state = State(
+            limits or ServerLimits(),
+            clock,
+            incidents,
+            frozenset(path.encode() for path in health_paths),
+        )
         self._config = Config(
             app,
             http=Connection,
@@ -136,9 +146,13 @@ class HttpServer:
             except Exception as error:
                 logger.error("a connection could not be checked: %s", in_one_line(error))
                 connection.transport.abort()
-        for task, since in tuple(self._state.greeting.items()):
-            if now - since > self._state.limits.header_seconds:
+        patience = self._state.limits.header_seconds
+        for task, (since, peer) in tuple(self._state.greeting.items()):
+            if now - since > patience:
                 task.cancel()
+                detail = f"not finished in {patience:g} s"
+                self._state.incidents.note(Incident.HANDSHAKE, peer, detail)
+        self._state.incidents.flush()
 
     async def drain(self, timeout: float) -> None:
         """Accept nothing more, finish what is under way, and close; after `timeout` the rest.
@@ -178,7 +192,7 @@ class HttpServer:
     def _hang_up(self, patience: float = 0) -> None:
         """Close to all who ask for nothing, except those who came within `patience` seconds."""
         now = self._clock()
-        for task, since in tuple(self._state.greeting.items()):
+        for task, (since, _) in tuple(self._state.greeting.items()):
             if now - since >= patience:
                 task.cancel()
         for connection in tuple(self._state.open):
@@ -209,8 +223,8 @@ class HttpServer:
             self._state.date(formatdate(usegmt=True).encode())
             self.sweep()
 
-    def _connection(self) -> Connection:
-        return Connection(self._config, self._state, {})
+    def _connection(self, slot: Slot | None = None) -> Connection:
+        return Connection(self._config, self._state, {}, slot=slot)
 
     async def _accept(self, sock: socket.socket) -> None:
         """Take TLS connections ourselves, so that those still shaking hands count as well."""
@@ -237,29 +251,45 @@ class HttpServer:
             self._welcome(accepted)
 
     def _welcome(self, accepted: socket.socket) -> None:
-        if self._tls is not None and self._state.crowded:
-            accepted.close()
-            return
-        task = asyncio.get_running_loop().create_task(self._greet(accepted))
-        self._state.greeting[task] = self._clock()
-        task.add_done_callback(self._state.greeting.pop)
-
-    async def _greet(self, accepted: socket.socket) -> None:
-        limits, secured = self._state.limits, self._tls is not None
+        """Count a connection before its handshake, which the client may never finish."""
         try:
             peer = accepted.getpeername()[0]
         except OSError:
             # It went away while it waited.
             accepted.close()
             return
+        task: asyncio.Task[None] | None = None
+
+        def evict(scope: Scope) -> None:
+            self._state.note_eviction(peer, scope)
+            assert task is not None
+            task.cancel()
+
+        slot = self._state.admit(peer, evict)
+        if slot is None:
+            accepted.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._greet(accepted, peer, slot))
+        self._state.greeting[task] = (self._clock(), peer)
+        task.add_done_callback(partial(self._greeted, accepted, slot))
+
+    def _greeted(self, accepted: socket.socket, slot: Slot, task: asyncio.Task[None]) -> None:
+        del self._state.greeting[task]
+        if task.cancelled() or task.exception() is not None:
+            # It may not even have begun.
+            slot.leave()
+            accepted.close()
+
+    async def _greet(self, accepted: socket.socket, peer: str, slot: Slot) -> None:
+        limits, secured = self._state.limits, self._tls is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._connection,
+                partial(self._connection, slot),
                 accepted,
                 ssl=self._tls,
                 ssl_handshake_timeout=limits.header_seconds if secured else None,
                 ssl_shutdown_timeout=limits.linger_seconds if secured else None,
             )
         except OSError as error:
-            kind = "TLS " if secured else ""
-            logger.info("no %sconnection with %s: %s", kind, peer, in_one_line(error))
+            slot.leave()
+            self._state.incidents.note(Incident.HANDSHAKE, peer, in_one_line(error))

@@ -23,9 +23,11 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session, TL
 from msgspec import Struct
 
 from postroad.transport import tls
+from postroad.transport.admission import DEFAULT_RULES, AddressRules, Admission, Scope, Slot
 from postroad.transport.http_body import TooLarge, Truncated
 from postroad.transport.http_connection import in_one_line
 from postroad.transport.http_server import listening_socket
+from postroad.transport.incidents import Incident, Incidents
 from postroad.transport.smtp_data import DataReader
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import KIB, MIB
@@ -41,6 +43,7 @@ _PATIENCE: Final = 600
 _CALLS: Final = {"*": 1000, "EHLO": 10, "HELO": 10, "AUTH": 5, "STARTTLS": 3, "VRFY": 10}
 """How often a connection may give a command."""
 _REASON: Final = 200
+_FLUSH_SECONDS: Final = 10.0
 _STOPPING: Final = b"421 4.3.2 the node is shutting down, come again\r\n"
 _CROWDED: Final = b"421 4.3.2 too many connections, come again\r\n"
 
@@ -50,7 +53,10 @@ class MailLimits(Struct, frozen=True):
 
     message_bytes: int = 64 * MIB
     connections: int = 100
-    """More than these are told to come again."""
+    """In all. A newcomer beyond it takes the place of who has waited longest without a mail."""
+    connections_per_address: int = 20
+    """From one address; the same rule."""
+    address_rules: AddressRules = DEFAULT_RULES
     recipients: int = 100
     line_bytes: int = 64 * KIB
     """Of the content; more than the 1000 that RFC 5321 asks for at least."""
@@ -118,6 +124,7 @@ class MailDoor:
         users: Mapping[str, str] | None = None,
         limits: MailLimits = DEFAULT_LIMITS,
         sock: socket.socket | None = None,
+        incidents: Incidents | None = None,
     ) -> None:
         if users is not None and tls is None:
             raise ValueError("a login needs TLS, or its password could be read on the way")
@@ -130,6 +137,10 @@ class MailDoor:
         self.users = users
         """Passwords by name; None: nobody has to log in."""
         self.limits = limits
+        self.incidents = incidents or Incidents(_log)
+        self.admission = Admission(
+            limits.connections, limits.connections_per_address, rules=limits.address_rules
+        )
         self.recipients = frozenset(one.lower() for one in recipients)
         self.open: set[_Connection] = set()
         self.taking: set[asyncio.Task[Taken]] = set()
@@ -137,6 +148,7 @@ class MailDoor:
         self._sock = sock
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
+        self._flushing: asyncio.TimerHandle | None = None
 
     @property
     def connections(self) -> int:
@@ -152,6 +164,7 @@ class MailDoor:
         self.host, self.port = name[0], name[1]
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connection, sock=sock, backlog=_BACKLOG)
+        self._flush()
 
     async def stop(self, timeout: float = 0) -> None:
         """Accept nothing more, finish the mails that are coming, and close; then the rest."""
@@ -159,6 +172,8 @@ class MailDoor:
             return
         self._server.close()
         self.stopping = True
+        if self._flushing is not None:
+            self._flushing.cancel()
         for connection in tuple(self.open):
             connection.finish()
         try:
@@ -186,18 +201,22 @@ class MailDoor:
         if not self.open:
             self._empty.set()
 
+    def admit(self, host: str | None, close: Callable[[Scope], None]) -> Slot | None:
+        """Give a newcomer a place; None if all are taken by mails that are coming in."""
+
+        def refused(scope: Scope) -> None:
+            address = scope == "address"
+            incident = Incident.REFUSED_ADDRESS if address else Incident.REFUSED_TOTAL
+            self.incidents.note(incident, host)
+
+        return None if self.stopping else self.admission.admit(host, close, refused)
+
     def _connection(self) -> asyncio.Protocol:
-        if self.stopping or len(self.open) >= self.limits.connections:
-            return _TurnedAway()
         return _Connection(self)
 
-
-class _TurnedAway(asyncio.Protocol):
-    """A connection that is one too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.WriteTransport, transport).write(_CROWDED)
-        transport.close()
+    def _flush(self) -> None:
+        self.incidents.flush()
+        self._flushing = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._flush)
 
 
 class _Connection(SMTP):
@@ -207,6 +226,7 @@ class _Connection(SMTP):
         # The class has one table for all connections, which each of them would empty.
         self.command_size_limits = defaultdict(lambda: SMTP.command_size_limit)
         self._door = door
+        self._slot: Slot | None = None
         self._in_data = False
         hooks = _Hooks(door)
         super().__init__(
@@ -224,12 +244,42 @@ class _Connection(SMTP):
         )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; after STARTTLS this is called once more."""
+        if self._slot is None:
+            peer = transport.get_extra_info("peername")
+            self._peer = str(peer[0]) if peer else None
+            self._slot = self._door.admit(self._peer, self._evict)
+        if self._slot is None:
+            cast(asyncio.WriteTransport, transport).write(_CROWDED)
+            transport.close()
+            return
         super().connection_made(transport)
         self._door.open.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._slot is None:
+            return
+        self._slot.leave()
         self._door.left(self)
         super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        if self._slot is not None:
+            super().data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return super().eof_received() if self._slot is not None else None
+
+    def _evict(self, scope: Scope) -> None:
+        """End a connection on which no mail is coming: another needs its place."""
+        address = scope == "address"
+        incident = Incident.EVICTED_ADDRESS if address else Incident.EVICTED_TOTAL
+        self._door.incidents.note(incident, self._peer)
+        self.abort()
+
+    def _timeout_cb(self) -> None:
+        self._door.incidents.note(Incident.TIMEOUT, self._peer)
+        super()._timeout_cb()  # type: ignore[no-untyped-call]
 
     def finish(self) -> None:
         """The node is shutting down: end now, or after the mail that is coming."""
@@ -241,6 +291,15 @@ class _Connection(SMTP):
         transport = self._original_transport or self.transport
         if transport is not None:
             cast(asyncio.WriteTransport, transport).abort()
+
+    async def smtp_STARTTLS(self, arg: str) -> None:  # noqa: N802
+        """Begin TLS; a connection that was closed within the handshake is at its end.
+
+        Of that aiosmtpd is not told, and would wait for the next command.
+        """
+        await super().smtp_STARTTLS(arg)
+        if self._original_transport is not None and self._original_transport.is_closing():
+            raise TLSSetupException from ConnectionAbortedError("closed within the handshake")
 
     async def smtp_DATA(self, arg: str | None) -> None:  # noqa: N802
         """Take a mail while it comes; aiosmtpd itself would keep it in memory."""
@@ -254,6 +313,8 @@ class _Connection(SMTP):
             await self.push("501 5.5.4 Syntax: DATA")
             return
         self._in_data = True
+        assert self._slot is not None
+        self._slot.work()
         await self.push("354 End data with <CR><LF>.<CR><LF>")
         # The client may go away after its last dot; what came is stored all the same.
         data = _Data(self._reader, self._door.limits, self._alive)
@@ -262,6 +323,7 @@ class _Connection(SMTP):
         task.add_done_callback(self._door.taking.discard)
         taken = await asyncio.shield(task)
         self._in_data = False
+        self._slot.wait()
         self.envelope = self._create_envelope()
         self._reset_timeout()
         await self.push(taken.line)
@@ -279,7 +341,7 @@ class _Connection(SMTP):
             taken = await self._judged(data, envelope)
             await data.drain()
         except Truncated as cut:
-            _log.info("a mail was cut short: %s", cut)
+            self._door.incidents.note(Incident.CLIENT_GONE, self._peer, str(cut))
             return COME_AGAIN
         if data.too_large:
             return Taken(552, str(data.too_large))
@@ -418,12 +480,13 @@ class _Hooks:
     ) -> bool:
         problem = tls.refusal((session.ssl or {})["ssl_object"])
         if problem:
-            _log.info("TLS with %s is refused: %s", session.peer, problem)
+            self._door.incidents.note(Incident.HANDSHAKE, _host(session), problem)
         return problem is None
 
     async def handle_exception(self, error: Exception) -> str:
         if isinstance(error, TLSSetupException):
-            _log.info("no TLS connection: %s", in_one_line(error.__cause__ or error))
+            detail = in_one_line(error.__cause__ or error)
+            self._door.incidents.note(Incident.HANDSHAKE, detail=detail)
         else:
             _log.error("a mail connection failed: %s", in_one_line(error))
         return "451 4.3.0 something went wrong here, come again"
@@ -439,9 +502,13 @@ class _Hooks:
             same = hmac.compare_digest(name.encode(), shown.login)
             right |= hmac.compare_digest(password.encode(), shown.password) and same
         if not right:
-            _log.warning("a login to the mail door failed", extra={"peer": str(session.peer)})
+            self._door.incidents.note(Incident.LOGIN, _host(session))
             return AuthResult(success=False, handled=False)
         return AuthResult(success=True, auth_data=shown.login.decode())
+
+
+def _host(session: Session) -> str | None:
+    return str(session.peer[0]) if session.peer else None
 
 
 def read_users(text: str) -> dict[str, str]:

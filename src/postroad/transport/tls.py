@@ -11,6 +11,7 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -23,7 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from postroad.agreement.pmode import TransportSecurity
+from postroad.security.certificates import read_certificate, signed_by
 from postroad.security.keys import KeyPair, KeyStoreError, load_key_pair, load_trusted
+from postroad.security.revocation import Revocation
 
 Version = Literal["1.2", "1.3"]
 ClientCertificates = Literal["none", "optional", "required"]
@@ -84,6 +87,8 @@ class TlsContext(ssl.SSLContext):
     """OpenSSL names of the suites; empty: any that the context offers."""
     minimum_bits: int = 0
     pinned: frozenset[bytes] = frozenset()
+    revocation: Callable[[], Revocation] | None = None
+    """What is known about revoked certificates when a connection is made; None: not asked."""
 
 
 def profile_from_pmode(
@@ -138,8 +143,11 @@ def client_context(profile: TlsProfile) -> TlsContext:
     return _client_context(profile, tuple(map(_stamp, files)))
 
 
-def refusal(connection: ssl.SSLObject) -> str | None:
-    """Why this connection breaks what its context demands, if it does."""
+def refusal(connection: ssl.SSLObject, revocation: Revocation | None = None) -> str | None:
+    """Why this connection breaks what its context demands, if it does.
+
+    `revocation` is for contexts that are shared, and so know none.
+    """
     context = connection.context
     if not isinstance(context, TlsContext):
         return None
@@ -150,7 +158,38 @@ def refusal(connection: ssl.SSLObject) -> str | None:
         return f"{suite} has keys of {bits} bits, and {context.minimum_bits} are demanded"
     if context.pinned and connection.getpeercert(binary_form=True) not in context.pinned:
         return "its certificate is not the one agreed on"
+    if revocation is None and context.revocation is not None:
+        revocation = context.revocation()
+    if revocation is not None and not revocation.is_empty:
+        return _revoked(connection, context, revocation)
     return None
+
+
+def _revoked(
+    connection: ssl.SSLObject, context: ssl.SSLContext, revocation: Revocation
+) -> str | None:
+    """That the other side's certificate was revoked, if that is known.
+
+    The ssl module of Python 3.11 does not show the certificates between. So the list of an issuer
+    counts where that is one of the authorities, and what is not known does not matter here.
+    """
+    shown = connection.getpeercert(binary_form=True)
+    if shown is None:
+        return None
+    try:
+        facts = read_certificate(x509.load_der_x509_certificate(shown))
+        now = datetime.now(UTC)
+        for der in context.get_ca_certs(binary_form=True):
+            issuer = read_certificate(_certificate(der))
+            if issuer.subject == facts.issuer and signed_by(facts, issuer):
+                found = revocation.check(facts, issuer, now, allow_sha1=False)
+                return found.detail if found.status == "revoked" else None
+    except ValueError:
+        pass
+    return None
+
+
+_certificate = lru_cache(maxsize=1024)(x509.load_der_x509_certificate)
 
 
 @lru_cache(maxsize=256)

@@ -103,7 +103,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         await carried(made, world, "half", "half")
         await carried(made, world, "plain", "plain")
         world.wire.will(damaged)
-        await carried(made, world, "refused", "2.0")
+        # Damaged, it proves nothing to the seller, who keeps only its beginning.
+        await world.stations[BUYER].send(named("refused"), "2.0", ORDER)
+        await world.wait(1)
+        await kept(made, world.stations[BUYER], "refused")
         with world.elsewhere():
             await world.both()
             for version in VERSIONS:

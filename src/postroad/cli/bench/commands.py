@@ -187,16 +187,20 @@ def pipeline(
     wanted = _wanted(only, ("tables", "incremental", "evidence"))
     try:
         from postroad.cli.bench.pipeline import pipeline_measures
+        from postroad.pipeline.session import NoSpark
     except ImportError as missing:
         fail(f"this needs more packages ({missing}): pip install 'postroad[spark]'")
-    with Console(stderr=True).status("starting Spark") as status:
-        measures = pipeline_measures(
-            events=events,
-            wanted=wanted,
-            memory=memory,
-            folder=folder,
-            tell=lambda said: status.update(said),
-        )
+    try:
+        with Console(stderr=True).status("starting Spark") as status:
+            measures = pipeline_measures(
+                events=events,
+                wanted=wanted,
+                memory=memory,
+                folder=folder,
+                tell=lambda said: status.update(said),
+            )
+    except NoSpark as error:
+        fail(str(error))
     _tell(measures, as_json)
 
 

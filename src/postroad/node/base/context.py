@@ -20,7 +20,9 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.node.base.identifiers import host_name, new_message_id
 from postroad.node.base.reading_ahead import ReadingAhead
+from postroad.node.base.refusals import Refusals
 from postroad.node.base.together import Together
+from postroad.node.base.unfinished import UnfinishedBodies
 from postroad.node.settings.config import Config
 from postroad.node.settings.in_force import InForce
 from postroad.node.settings.listeners import configured_listeners
@@ -28,6 +30,7 @@ from postroad.reliability.breaker import Gate
 from postroad.security.egress import EgressPolicy
 from postroad.store.interface import Store
 from postroad.store.records import Partner, Work
+from postroad.wire.errors import ERRORS
 from postroad.wire.limits import Limits
 
 TakeReply = Callable[[Capture, int, Match, str, str], Awaitable[tuple[Inspection, bool] | None]]
@@ -70,7 +73,9 @@ class Context:
 
     True: a message may have left meanwhile.
     """
-    read: Together[Look, bool] = field(default_factory=lambda: Together(Look.read))
+    learn: Callable[[Look], Awaitable[None]] | None = None
+    """Learns whether the certificates of a message that was read are revoked; None: not asked."""
+    _read: Together[Look, bool] = field(default_factory=lambda: Together(Look.read))
     judge: Together[tuple[Look, Terms | None], None] = field(
         default_factory=lambda: Together(lambda both: both[0].judge(both[1]))
     )
@@ -95,6 +100,10 @@ class Context:
     ahead: ReadingAhead = field(init=False)
     """Reads messages whose fragments are still coming."""
 
+    unfinished: UnfinishedBodies = field(init=False)
+    """What is held of messages that are still coming."""
+    refusals: Refusals = field(init=False)
+    """What senders who proved nothing were refused."""
     party: str = field(init=False)
     """This node's own, as the journal names it."""
 
@@ -102,8 +111,17 @@ class Context:
         self.party = self.config.party_name
         self.host = self.host or host_name(self.config.node)
         self.ahead = ReadingAhead(self.store, self.limits)
+        self.unfinished = UnfinishedBodies(self.config.http)
+        self.refusals = Refusals(self.config.limits.refused, self.count)
         policy = self.config.security.egress.policy
         self.egress = changed(policy, listeners=configured_listeners(self.config))
+
+    async def read(self, look: Look) -> bool:
+        """Read a message, and learn what is needed to judge it; False when it cannot be read."""
+        readable = await self._read(look)
+        if readable and self.learn is not None:
+            await self.learn(look)
+        return readable
 
     @property
     def lease(self) -> timedelta:
@@ -145,6 +163,11 @@ class Context:
         """Something happened that the application may want to know: its call is due now."""
         if self.config.webhook is not None:
             self.work_came.set()
+
+    def count_error(self, code: str) -> None:
+        """One more error that this node raised; a code that only a partner knows has no label."""
+        known = code if code in ERRORS else "other"
+        self.count("ebms_errors", code=known, direction="raised")
 
     def count(self, name: str, /, times: int = 1, **labels: str) -> None:
         """One more of something, or several, under its Prometheus name."""

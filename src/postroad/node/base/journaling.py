@@ -23,7 +23,7 @@ def about(message: Message, event: str, at: datetime, **more: Any) -> Event:
         message.party,
         event,
         message.side,
-        message.message_id,
+        message.wire_id,
         kind=message.kind,
         ref_to_message_id=message.ref_to_message_id,
         conversation_id=message.conversation_id,

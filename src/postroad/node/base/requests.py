@@ -46,6 +46,8 @@ class Request(Struct, frozen=True):
     """What its envelope says for an intermediary, where somebody looked at it before."""
     upload: Upload | None = None
     """Where it may go on after it broke off."""
+    is_gone: Callable[[], bool] | None = None
+    """Tells whether who made the request has closed the connection, where that can be known."""
 
     @property
     def speaks_ebxml(self) -> bool:

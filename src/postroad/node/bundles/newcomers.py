@@ -30,7 +30,8 @@ class Newcomers:
         self._keep = keep
         self._now = context.clock()
         self._tells = context.config.webhook is not None
-        self._known = set(tx.messages_by_id(Side.RECEIVING, ids))
+        known = tx.messages_by_id(Side.RECEIVING, ids)
+        self._known = {one.wire_id for one in known.values()}
         self._messages: list[Message] = []
         self._events: list[Event] = []
         self._works: list[Work] = []
@@ -55,7 +56,7 @@ class Newcomers:
         self._events += events
         if self._tells:
             self._works += notification(self._context, kept, state, arrival.now)
-        return Given(state, None, kept=kept, received=received)
+        return Given(state, None, kept=kept, received=received, stored_id=message_id)
 
     def write(self) -> None:
         """Write down what was taken."""

@@ -36,9 +36,10 @@ from postroad.node.steps.keeping import (
     sent_signal,
     take_over,
 )
+from postroad.node.steps.senders import stored_as
 from postroad.node.steps.sharing import Shared
-from postroad.store.interface import Transaction
-from postroad.store.records import Offer, Stored, Work
+from postroad.store.interface import Reader, Transaction
+from postroad.store.records import Offer, Signal, Stored, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError
@@ -117,9 +118,8 @@ class Unbundling:
 
     async def _answered_before(self) -> dict[str, SignalMessage]:
         """The receipts that units got when they came first."""
-        names = [unit.message.message_info.message_id for unit in self._bundle.units]
         store = self._context.store
-        firsts = await store.look(lambda reader: {one: first_answer(reader, one) for one in names})
+        firsts = await store.look(self._first_answers)
         read: dict[Stored, dict[str | None, SignalMessage]] = {}
         found = {}
         for name, first in firsts.items():
@@ -130,6 +130,16 @@ class Unbundling:
                 envelope = read_all(store.content(stored), stored.size)
                 read[stored] = kept_signals(envelope, self._context.limits)
             found[name] = read[stored][name]
+        return found
+
+    def _first_answers(self, reader: Reader) -> dict[str, Signal | None]:
+        """What each unit was answered with when it came first, by its MessageId."""
+        found = {}
+        for unit in self._bundle.units:
+            if unit.match is not None:
+                args = (self._arrival, unit.message, unit.match)
+                stored_id, _ = stored_as(self._context, reader, *args)
+                found[unit.message.message_info.message_id] = first_answer(reader, stored_id)
         return found
 
     def _step(self, tx: Transaction) -> Taken:

@@ -2,6 +2,7 @@
 
 import base64
 import logging
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +19,7 @@ from postroad.node.base.journaling import about as event_about
 from postroad.node.base.own_address import own_address, own_addresses
 from postroad.node.steps.calling import Call
 from postroad.security.egress import host_of, same_address
-from postroad.store.interface import Transaction
+from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebxml import EbxmlMessage
@@ -110,6 +111,7 @@ def _called_back(context: Context, message: EbxmlMessage, match: Match) -> Route
         f"names the host {host} for this party. Set SendReceipt.ReplyTo, or add the host to "
         "security.egress.callback_hosts."
     )
+    context.count("callbacks_refused", by="host")
     _log.warning(
         "callback refused",
         extra={"message_id": message.message_id, "peer": url, "detail": why},
@@ -117,12 +119,11 @@ def _called_back(context: Context, message: EbxmlMessage, match: Match) -> Route
     return Route(instead, refused=why)
 
 
-async def first_copy(context: Context, message: EbxmlMessage, side: Side) -> EbxmlMessage | None:
-    """Read the first copy of a message that came before: it is answered where that was."""
-    if not message.trace:
-        return None
-    found = await context.store.look(lambda reader: reader.message(side, message.message_id))
-    return kept_copy(context, found)
+async def first_copy(
+    context: Context, message: EbxmlMessage, find: Callable[[Reader], Message | None]
+) -> EbxmlMessage | None:
+    """Read the first copy of a message, as `find` finds it: answers go where that was answered."""
+    return kept_copy(context, await context.store.look(find)) if message.trace else None
 
 
 def kept_copy(context: Context, found: Message | None) -> EbxmlMessage | None:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
@@ -23,6 +24,7 @@ from postroad.node.steps.hearing import Hearing
 from postroad.node.steps.keeping import add_instead, kept_message, sent_signal
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.outcome import answered
+from postroad.node.steps.senders import stored_as, stored_message
 from postroad.reliability import order
 from postroad.reliability.awareness import Arrival as Same
 from postroad.reliability.ebxml import (
@@ -80,6 +82,8 @@ class Kept(Struct, frozen=True):
     fresh: bool = False
     """The answer is the one that was written for this copy."""
     reception: Reception | None = None
+    stored_id: str = ""
+    """The id under which it is stored."""
 
     @property
     def awaits_response(self) -> bool:
@@ -124,13 +128,18 @@ def release(context: Context, tx: Transaction, message: records.Message, now: da
 
 def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Kept]:
     """The step for an application's message that holds in itself."""
-    arrival, message = arrived.arrival, arrived.message
+    arrival = arrived.arrival
     payloads: Sequence[Payload] = next(iter(arrival.found.payloads.values()), ())
     now = arrival.now
     name = _name_of(arrived.user_message)
 
     def step(tx: Transaction) -> Kept:
-        before = tx.message(Side.RECEIVING, message.message_id)
+        args = (arrival, arrived.user_message, arrived.match)
+        stored_id, before = stored_as(context, tx, *args)
+        return changed(_step(tx, _stored(arrived, stored_id), before), stored_id=stored_id)
+
+    def _step(tx: Transaction, arrived: Arrived, before: records.Message | None) -> Kept:
+        message = arrived.message
         rejected = before is not None and before.state is State.REJECTED
         first = None if rejected else before
         known = differs = None
@@ -164,6 +173,19 @@ def keep_ebxml(context: Context, arrived: Arrived) -> Callable[[Transaction], Ke
         return _taken(context, tx, arrived, reception, payloads, before)
 
     return step
+
+
+def _stored(arrived: Arrived, stored_id: str) -> Arrived:
+    """Return what arrived under the id under which it is stored."""
+    if arrived.message.message_id == stored_id:
+        return arrived
+    back = arrived.back
+    return changed(
+        arrived,
+        user_message=stored_message(arrived.user_message, stored_id),
+        message=changed(arrived.message, message_id=stored_id),
+        back=None if back is None else changed(back, message_id=stored_id),
+    )
 
 
 def _answers(tx: Transaction, message_id: str) -> list[Signal]:
@@ -218,7 +240,7 @@ def _taken(
                 kept,
                 "received",
                 now,
-                envelope=own,
+                envelope=kept.wire_id,
                 wire_bytes=arrival.size,
                 peer=arrival.peer,
                 evidence=signed(kept),

@@ -32,11 +32,12 @@ from postroad.node.steps.keeping import (
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.outcome import waiting_name
 from postroad.node.steps.partners import left_alone
+from postroad.node.steps.senders import stored_as, stored_message
 from postroad.reliability import link, link_receiver
 from postroad.reliability.breaker import Gate
 from postroad.reliability.link_receiver import Onward, ReceiverState, ReceiverStep, Rules
 from postroad.store import records
-from postroad.store.interface import Transaction
+from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Side, State
 from postroad.wire.ebxml import EbxmlMessage
 from postroad.wire.errors import EbmsError
@@ -98,13 +99,20 @@ class Linking:
         seen = link_message(message, transport)
         name = _name(seen)
         side = Side.RECEIVING if onward is Onward.NOWHERE else Side.FORWARDING
-        first = await first_copy(context, message, side)
+
+        def stored(reader: Reader) -> tuple[str, records.Message | None]:
+            if side is Side.FORWARDING:
+                return message.message_id, reader.message(side, message.message_id)
+            return stored_as(context, reader, arrival, user_message_of(arrival.found), match)
+
+        first = await first_copy(context, message, lambda reader: stored(reader)[1])
         route = answer_route(
             context, message, match, "acknowledgment", synchronous=False, proven=True, first=first
         )
 
         def step(tx: Transaction) -> None:
-            self._same(tx, arrival, message, side)
+            stored_id, known_before = stored(tx)
+            self._same(arrival, message, known_before)
             known = tx.state(name)
             state = (
                 ReceiverState(seen.triple)
@@ -119,17 +127,16 @@ class Linking:
             )
             said = [one for one in after.actions if isinstance(one, link.Ack | link.ErrorMessage)]
             answer = self._written(arrival, said[0], message, match) if said else None
-            known_before = tx.message(side, message.message_id)
             if kept or (onward is Onward.OPEN and known_before is not None):
                 keep(tx, answer)
             else:
-                self._discarded(tx, arrival, message, said)
+                self._discarded(tx, arrival, known_before, said)
             waits = tx.state(waiting_name(message.message_id)) is not None
             if waits and not kept and answer is not None and answer.kind == "acknowledgment":
                 # The first one is still to be passed on.
                 answer = None
             if answer is not None and route.url is not None:
-                back = call(context, route, answer, message, match, message.message_id)
+                back = call(context, route, answer, message, match, stored_id)
                 number = tx.add_work(back)
                 if kept and onward is Onward.OPEN and _after_forward(match):
                     tx.postpone_work(number, None)
@@ -141,9 +148,10 @@ class Linking:
         context.told()
         return NO_CONTENT
 
-    def _same(self, tx: Transaction, arrival: Arrival, message: EbxmlMessage, side: Side) -> None:
+    def _same(
+        self, arrival: Arrival, message: EbxmlMessage, before: records.Message | None
+    ) -> None:
         """A link knows copies by their number; another message under a known id is none."""
-        before = tx.message(side, message.message_id)
         if before is None or before.state is State.REJECTED:
             return
         number = message.header.sequence_number
@@ -178,8 +186,8 @@ class Linking:
         """Kept and delivered, with the acknowledgement that it gets."""
         context, now = self._context, arrival.now
         user_message = user_message_of(arrival.found)
-        message_id = user_message.message_info.message_id
-        before = tx.message(Side.RECEIVING, message_id)
+        stored_id, before = stored_as(context, tx, arrival, user_message, match)
+        user_message = stored_message(user_message, stored_id)
         if before is not None and before.state is not State.REJECTED:
             tx.record((about(before, "duplicate", now, peer=arrival.peer),))
             return
@@ -194,7 +202,7 @@ class Linking:
                     kept,
                     "received",
                     now,
-                    envelope=message_id,
+                    envelope=kept.wire_id,
                     wire_bytes=arrival.size,
                     peer=arrival.peer,
                     evidence=signed(kept),
@@ -211,7 +219,7 @@ class Linking:
         self,
         tx: Transaction,
         arrival: Arrival,
-        message: EbxmlMessage,
+        known: records.Message | None,
         said: list[link.Ack | link.ErrorMessage],
     ) -> None:
         """A copy, or a number that cannot be: the journal says so."""
@@ -220,9 +228,6 @@ class Linking:
             problem = EbmsError("Inconsistent", error.detail)
             tx.record((about_nothing(self._context, problem, arrival),))
             return
-        known = tx.message(Side.RECEIVING, message.message_id) or tx.message(
-            Side.FORWARDING, message.message_id
-        )
         if known is not None:
             tx.record((about(known, "duplicate", arrival.now, peer=arrival.peer),))
 

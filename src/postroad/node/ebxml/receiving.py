@@ -44,10 +44,11 @@ from postroad.node.steps.arrival import Arrival, is_too_old
 from postroad.node.steps.hearing import Hearing
 from postroad.node.steps.keeping import Contradiction, user_message_of
 from postroad.node.steps.outcome import answered
+from postroad.node.steps.senders import stored_as
 from postroad.reliability import ebxml, order
 from postroad.reliability.ebxml_terms import AckRequested, Terms
 from postroad.security.sign import Signing
-from postroad.store.interface import Transaction
+from postroad.store.interface import Reader, Transaction
 from postroad.store.records import Message, Side, Signal, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebxml import EbxmlMessage, kind_of
@@ -80,10 +81,12 @@ class EbxmlReceiver:
         now: datetime,
         *,
         judged: bool = False,
+        is_response: bool = False,
     ) -> Response:
         """Take one message in; the response is given when everything is durable.
 
-        `judged`: by its own P-Mode, as a large one is in the thread that read it.
+        `judged`: by its own P-Mode, as a large one is in the thread that read it. `is_response`: it
+        is the response to a message of ours.
         """
         found = look.found
         message = found.ebxml
@@ -95,6 +98,7 @@ class EbxmlReceiver:
             now,
             request.client_certificate,
             by_mail=not request.synchronous,
+            is_response=is_response,
         )
         if message is None or found.soap_fault is not None:
             return await self._refusing.fault(arrival, request)
@@ -131,7 +135,7 @@ class EbxmlReceiver:
         look = Look(capture, self._context.in_force.lens(now, self._context.store.new_sink))
         if await self._context.read(look):
             request = Request(None, peer, _nothing(), synchronous=False)
-            await self.receive(look, capture, request, size, now)
+            await self.receive(look, capture, request, size, now, is_response=True)
 
     async def _message(self, arrival: Arrival, request: Request, message: EbxmlMessage) -> Response:
         """A message of an application: for us, or for somebody to whom it is passed on."""
@@ -143,7 +147,7 @@ class EbxmlReceiver:
         if match is None or problems:
             return await self._refusing.refuse(arrival, request, message, problems)
         problems = self._not_for_us(arrival, message, match) or unlinked(message, match)
-        problems = problems or await self._too_old(arrival, message)
+        problems = problems or await self._too_old(arrival, message, match)
         if problems:
             return await self._refusing.refuse(arrival, request, message, problems)
         terms = found.ebxml_terms
@@ -174,20 +178,27 @@ class EbxmlReceiver:
             said = f"this is {context.party}, not the receiver {message.header.to_party}"
             return [EbmsError("ValueNotRecognized", said, location=f"{HEADER}/eb:To")]
         shown = arrival.client_certificate
-        return context.in_force.expectation.check_client(match, shown, arrival.now)
+        in_force = context.in_force
+        return in_force.expectation.check_client(match, shown, arrival.now, in_force.revocation)
 
-    async def _too_old(self, arrival: Arrival, message: EbxmlMessage) -> list[EbmsError]:
+    async def _too_old(
+        self, arrival: Arrival, message: EbxmlMessage, match: Match
+    ) -> list[EbmsError]:
         """Too old to tell whether it came before; one that is known is a copy."""
         made = message.header.timestamp
         if not is_too_old(self._context, made, arrival.now):
             return []
-        wanted = message.message_id
-        known = await self._context.store.look(lambda one: one.message(Side.RECEIVING, wanted))
+        known = await self._context.store.look(self._first(arrival, match))
         if known is not None and known.state is not State.REJECTED:
             return []
         said = f"it was made at {made:%Y-%m-%d}, longer ago than messages are kept here"
         place = f"{HEADER}/eb:MessageData/eb:Timestamp"
         return [EbmsError("Inconsistent", said, location=place)]
+
+    def _first(self, arrival: Arrival, match: Match) -> Callable[[Reader], Message | None]:
+        """Return what finds the message that a new one is a copy of."""
+        args = (arrival, user_message_of(arrival.found), match)
+        return lambda reader: stored_as(self._context, reader, *args)[1]
 
     async def _arrived(
         self,
@@ -223,7 +234,7 @@ class EbxmlReceiver:
                 "acknowledgment",
                 synchronous=request.synchronous,
                 proven=True,
-                first=await first_copy(context, message, Side.RECEIVING),
+                first=await first_copy(context, message, self._first(arrival, match)),
             )
             if route.url is not None:
                 back = call(context, route, acknowledgment, message, match, message.message_id)
@@ -308,12 +319,12 @@ class EbxmlReceiver:
         context.count("messages", side="receiving", event=event)
         context.told()
         context.work_came.set()
-        await tell_refused(context, arrived.route, message.message_id)
+        await tell_refused(context, arrived.route, kept.stored_id)
         if arrived.tells is not None:
             context.settled.tell(arrived.tells[0].message_id)
         _log.info(event, extra={"message_id": message.message_id})
         if kept.awaits_response and request.synchronous:
-            return Response(202, awaits=message.message_id)
+            return Response(202, awaits=kept.stored_id)
         if kept.answer is None:
             return NO_CONTENT
         return await self._answer(request, message, arrived, kept)
@@ -334,7 +345,9 @@ class EbxmlReceiver:
                 first.kind,
                 synchronous=request.synchronous,
                 proven=True,
-                first=await first_copy(context, message, Side.RECEIVING),
+                first=await first_copy(
+                    context, message, self._first(arrived.arrival, arrived.match)
+                ),
             )
         if first.kind == "response" and request.synchronous:
             return Response(200, first.content_type, body)
@@ -343,8 +356,8 @@ class EbxmlReceiver:
         if route.url is None or kept.fresh or first.kind == "response":
             return NO_CONTENT
         again = _answer_of(first, body)
-        work = call(context, route, again, message, arrived.match, message.message_id)
-        await context.store.run(_again(message.message_id, work, arrived.arrival.now))
+        work = call(context, route, again, message, arrived.match, kept.stored_id)
+        await context.store.run(_again(kept.stored_id, work, arrived.arrival.now))
         context.work_came.set()
         return NO_CONTENT
 
@@ -377,7 +390,8 @@ class EbxmlReceiver:
         ]
         shown = arrival.client_certificate
         expectation = self._context.in_force.expectation
-        return grave or expectation.check_client(match, shown, arrival.now)
+        revocation = self._context.in_force.revocation
+        return grave or expectation.check_client(match, shown, arrival.now, revocation)
 
     async def _service(self, arrival: Arrival, request: Request, message: EbxmlMessage) -> Response:
         """A ping or a status request: for us, or to be passed on."""

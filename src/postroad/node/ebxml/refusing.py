@@ -17,7 +17,9 @@ from postroad.node.base.context import Context
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.ebxml.answering import NOWHERE, answer_route, call
 from postroad.node.steps.arrival import Arrival
-from postroad.node.steps.keeping import LONGEST_ID, about_nothing, reject, user_message_of
+from postroad.node.steps.identity import SECURITY_CODES, is_identified
+from postroad.node.steps.keeping import LONGEST_ID, about_nothing, reject, told, user_message_of
+from postroad.node.steps.noting import note_refusal
 from postroad.reliability import ebxml
 from postroad.store.interface import Transaction
 from postroad.store.records import Work
@@ -26,7 +28,6 @@ from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap_faults import Fault
 
-_SECURITY: Final = ("EBMS:0101", "EBMS:0103", "SecurityFailure")
 PLACES: Final = {
     ebxml.Case.EXPIRED: f"{HEADER}/eb:MessageData/eb:TimeToLive",
     ebxml.Case.CONTRADICTION: f"{HEADER}/eb:MessageData/eb:MessageId",
@@ -78,7 +79,7 @@ class Refusing:
         if isinstance(said, Fault):
             return await self.fault(arrival, request, said)
         answer = said
-        context.count("ebms_errors", code=problems[0].code, direction="raised")
+        context.count_error(problems[0].code)
         _log.warning(
             "rejected",
             extra={
@@ -141,10 +142,7 @@ class Refusing:
         return Response(500, "text/xml; charset=UTF-8", fault(what))
 
     async def note(self, code: str, detail: str, arrival: Arrival) -> None:
-        context = self._context
-        context.count("ebms_errors", code=code, direction="raised")
-        event = about_nothing(context, EbmsError(code, detail), arrival)
-        await context.store.run(lambda tx: tx.record((event,)))
+        await note_refusal(self._context, code, detail, arrival)
 
 
 def failures(found: Inspection) -> list[EbmsError]:
@@ -181,8 +179,14 @@ def _noted(
 ) -> Callable[[Transaction], None]:
     """The step that tells what is wrong with something that is not remembered."""
 
+    first = problems[0]
+    journaled = is_identified(context, arrival) or context.refusals.admit(
+        first.code, told(first), arrival.now, arrival.peer
+    )
+
     def step(tx: Transaction) -> None:
-        tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
+        if journaled:
+            tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
         if back is not None:
             tx.add_work(back)
 
@@ -196,5 +200,5 @@ def _proven(found: Inspection, match: Match | None) -> bool:
     if not signs(match.leg):
         return True
     return found.trusted is True and not any(
-        one.code in _SECURITY and one.severity is Severity.FAILURE for one in found.problems
+        one.code in SECURITY_CODES and one.severity is Severity.FAILURE for one in found.problems
     )

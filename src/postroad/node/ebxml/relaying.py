@@ -125,7 +125,11 @@ class Relaying:
                 "acknowledgment",
                 synchronous=request.synchronous,
                 proven=True,
-                first=await first_copy(context, message, Side.FORWARDING),
+                first=await first_copy(
+                    context,
+                    message,
+                    lambda reader: reader.message(Side.FORWARDING, message.message_id),
+                ),
             )
         back = None
         if answer is not None and route.url is not None:

@@ -117,10 +117,17 @@ class Services:
         wanted, asker = message.asked_about or "", str(message.header.from_party)
 
         def ask(reader: Reader) -> Message | None:
-            return reader.message(Side.RECEIVING, wanted) or reader.message(Side.FORWARDING, wanted)
+            known = [
+                one
+                for side in (Side.RECEIVING, Side.FORWARDING)
+                for one in reader.messages_of_id(side, wanted)
+                if one.from_party == asker
+            ]
+            known.sort(key=lambda one: (one.state is State.REJECTED, one.unproven))
+            return known[0] if known else None
 
         found = await self._context.store.look(ask)
-        if found is None or found.from_party != asker:
+        if found is None:
             return NOT_RECOGNIZED, None
         statuses = message.dialect.message_statuses
         if found.side is Side.FORWARDING:

@@ -54,7 +54,7 @@ class Signals:
             sent.side,
             addresses,
             own_addresses(context, match),
-            on_response=False,
+            on_response=arrival.is_response,
         )
 
     async def is_about_notice(self, ref: str | None) -> bool:

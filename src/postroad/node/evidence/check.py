@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import IO, Any, Final
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from msgspec.structs import replace
 
 from postroad.msh.ebxml_evidence import (
@@ -32,6 +33,7 @@ from postroad.msh.evidence import (
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import certificate_facts, problem_facts
 from postroad.node.evidence.archive import MANIFEST, TRUSTED, Archive, ListedPart, Manifest, wrong
+from postroad.security.tokens import certificate_of
 from postroad.wire.ebms3_writer import write_timestamp
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.mime import Part
@@ -103,7 +105,8 @@ def _certificates(archive: Archive) -> dict[str, tuple[x509.Certificate, ...]]:
         if not name.endswith(".pem"):
             continue
         try:
-            found[name] = tuple(x509.load_pem_x509_certificates(archive.read(name)))
+            read = x509.load_pem_x509_certificates(archive.read(name))
+            found[name] = tuple(certificate_of(one.public_bytes(Encoding.DER)) for one in read)
         except ValueError:
             raise wrong("it holds no certificates that can be read", name) from None
         if sum(map(len, found.values())) > _MOST_CERTIFICATES:

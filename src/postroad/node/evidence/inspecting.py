@@ -20,6 +20,7 @@ from postroad.node.evidence.archive import SIGNATURES
 from postroad.node.evidence.check import Evidence, check_evidence, evidence_facts
 from postroad.node.settings.agreements import load_expectation
 from postroad.security.keys import BareKey, KeyPair, load_opening_keys, load_trusted
+from postroad.security.revocation import Revocation, RevocationList, load_lists
 from postroad.store.spool import SpoolSink
 from postroad.wire.content import CHUNK, Content
 from postroad.wire.limits import DEFAULT, Limits
@@ -49,6 +50,7 @@ class Tools:
     keys: tuple[KeyPair | BareKey, ...] = ()
     at: datetime | None = None
     expectation: Expectation | None = None
+    revocation_lists: tuple[RevocationList, ...] = ()
     allow_legacy: bool = False
     limits: Limits = field(default=DEFAULT)
 
@@ -59,6 +61,8 @@ class Tools:
             trusted=self.trust,
             keys=self.keys,
             legacy=self.allow_legacy,
+            # The lists may be newer than the time that an evidence is judged by.
+            revocation=Revocation(self.revocation_lists, historical=True),
             expectation=self.expectation,
             new_sink=lambda: SpoolSink(self.limits.memory_bytes),
             limits=self.limits,
@@ -73,6 +77,7 @@ def inspect(
     password: str | bytes | None = None,
     at: datetime | str | None = None,
     pmode: str | os.PathLike[str] | None = None,
+    crl: bytes | str | os.PathLike[str] | Sequence[bytes | str | os.PathLike[str]] = (),
     allow_legacy: bool = False,
     limits: Limits = DEFAULT,
 ) -> dict[str, Any]:
@@ -82,7 +87,7 @@ def inspect(
     with its headers, a MIME body, an envelope alone, or the zip of an evidence. `trust` are
     certificates (PEM, DER, a path, or several), `key` opens what is encrypted, `password` opens
     key and trust stores, `at` is the time as of which certificates are judged (a datetime or ISO
-    8601; UTC where it has no zone).
+    8601; UTC where it has no zone). `crl` are revocation lists, PEM or DER, as bytes or paths.
     """
     given = [trust] if isinstance(trust, bytes | str | os.PathLike | x509.Certificate) else trust
     tools = Tools(
@@ -90,6 +95,11 @@ def inspect(
         keys=_key_pairs(key, password),
         at=moment(at) if at is not None else None,
         expectation=load_expectation(Path(pmode), password=_octets(password)) if pmode else None,
+        revocation_lists=tuple(
+            one
+            for item in ([crl] if isinstance(crl, bytes | str | os.PathLike) else crl)
+            for one in load_lists(_bytes(item))
+        ),
         allow_legacy=allow_legacy,
         limits=limits,
     )

@@ -49,7 +49,7 @@ from postroad.node.evidence.archive import (
 )
 from postroad.node.evidence.check import worth_facts
 from postroad.node.service import Refused
-from postroad.store.records import Message, Recorded, Side, Signal
+from postroad.store.records import Message, Recorded, Side, Signal, State
 from postroad.wire.content import CHUNK, BytesContent, Content, read_all
 
 _OLDEST_DATE: Final = (1980, 1, 1, 0, 0, 0)
@@ -96,9 +96,23 @@ def evidence_zip(
 
     Parts are read from the store while the zip is, so that one of any size needs no memory.
     """
+    if message.unproven and message.state is State.REJECTED:
+        kept = f"the first {message.beginning} of {message.envelope_bytes} bytes of its envelope"
+        raise Refused(
+            409,
+            f"{message.message_id} was rejected and its sender proved nothing, so only {kept} "
+            "were kept, which prove nothing. Read them with GET /api/v1/messages/ID/beginning.",
+        )
+    if message.envelope is None and message.side is Side.FORWARDING:
+        raise Refused(
+            409,
+            f"{message.message_id} was carried for others and is {message.state.value}: its "
+            "contents are not kept. Set quotas.keep_passed in routes.yaml to keep those of later "
+            "messages.",
+        )
     if message.envelope is None:
         raise Refused(
-            409, f"{message.message_id} is {message.state.value}: it was never packaged, "
+            409, f"{message.wire_id} is {message.state.value}: it was never packaged, "
             "so there is no evidence of it",
         )  # fmt: skip
     return _Exhibit(context, message, signals, events, context.clock()).pieces()
@@ -147,7 +161,7 @@ class _Exhibit:
             GivenSignal(signal_name(number, one.kind), one.kind, self._said(one), one.valid)
             for number, one in enumerate(self.signals, 1)
         ]
-        name = self.message.message_id if self.message.bundle is not None else None
+        name = self.message.wire_id if self.message.bundle is not None else None
         return Given(envelope, tuple(parts), tuple(signals), name)
 
     def _said(self, signal: Signal) -> bytes:
@@ -216,7 +230,7 @@ class _Exhibit:
 
     def _readme(self) -> bytes:
         made_at = self.now.isoformat(timespec="seconds")
-        message_id, node = self.message.message_id, self.context.config.node
+        message_id, node = self.message.wire_id, self.context.config.node
         files = _EBXML_FILES if self._is_ebxml else _FILES
         text = _README.format(message_id=message_id, node=node, made_at=made_at, files=files)
         return text.encode()
@@ -225,7 +239,7 @@ class _Exhibit:
         message = self.message
         return Manifest(
             FORMAT,
-            message.message_id,
+            message.wire_id,
             message.side.value,
             self.context.config.node,
             message.party,

@@ -141,7 +141,7 @@ class Fetching:
     async def _trouble(self, code: str, said: str, url: str) -> bool:
         """The journal is told; who holds the channel keeps what it has."""
         context = self._context
-        context.count("ebms_errors", code=code, direction="raised")
+        context.count_error(code)
         event = Event(
             context.clock(),
             context.party,

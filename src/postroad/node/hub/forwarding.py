@@ -89,7 +89,9 @@ class Letter(Struct, frozen=True):
     now: datetime
     stations: tuple[str, ...] = ()
     accounts: tuple[Account, ...] = ()
-    """In whose names it counts as long as it waits here; none where there are no quotas."""
+    """In whose names it counts as long as it waits here; none for what this node asked for."""
+    certificate: bytes | None = None
+    """What its sender showed in the TLS handshake; None: it is a stranger."""
 
 
 def station_of(context: Context) -> str:
@@ -141,16 +143,17 @@ class Forwarding:
             self._context.clock(),
             _stations(request.stations),
             self._accounts(found, request),
+            request.client_certificate,
         )
 
     def _accounts(self, found: Routable, request: Request) -> tuple[Account, ...]:
         routed = found.input
-        if self._quotas is None or routed is None or isinstance(routed, PullRequest):
+        if routed is None or isinstance(routed, PullRequest):
             return ()
         return accounts_of(str(routed.from_party), request.peer, request.client_certificate)
 
     @property
-    def _quotas(self) -> Quotas | None:
+    def _quotas(self) -> Quotas:
         return self._context.in_force.routing.file.quotas
 
     async def keep(self, letter: Letter) -> EbmsError | None:
@@ -328,8 +331,10 @@ class Forwarding:
             signal_id=answer.signal_id,
             peer=letter.peer,
         )
-        await context.store.run(lambda tx: tx.record((event,)))
-        context.count("ebms_errors", code=problem.code, direction="raised")
+        stranger = letter.certificate is None
+        if not stranger or context.refusals.admit(problem.code, told(problem), now, letter.peer):
+            await context.store.run(lambda tx: tx.record((event,)))
+        context.count_error(problem.code)
         said = {"message_id": ref, "peer": letter.peer, "detail": str(problem)}
         _log.warning("not passed on", extra=said)
         status = 503 if problem.code == "EBMS:0202" else 200
@@ -417,15 +422,14 @@ class QuotaExceeded(EbmsError):
 
 
 def _full(
-    tx: Transaction, letter: Letter, made: Message, route: Route, quotas: Quotas | None
+    tx: Transaction, letter: Letter, made: Message, route: Route, quotas: Quotas
 ) -> EbmsError | None:
     """EBMS:0021 when a channel holds as much as it may, in all or of a sender. [P2-2.5.6-16]"""
     most = route.to.channel.capacity if route.to.channel is not None else None
     if made.channel is not None and most is not None and tx.queue(made.channel).count >= most:
         said = f"{most} messages wait in the channel {made.channel}, and it holds no more"
         return EbmsError("EBMS:0021", said)
-    for account in letter.accounts if quotas is not None else ():
-        assert quotas is not None
+    for account in letter.accounts:
         allowed, load = account.allowance(quotas), tx.load(account.name)
         if allowed is None or allowed.holds(load.messages + 1, load.bytes + made.wire_bytes):
             continue

@@ -21,6 +21,7 @@ from postroad.node.base.journaling import about
 from postroad.node.hub.forwarding import Forwarding, Letter, body_of, put
 from postroad.node.steps.calling import Call
 from postroad.node.steps.keeping import told
+from postroad.node.steps.outcome import drop_carried
 from postroad.reliability.awareness import MISSING_RECEIPT
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, Work
@@ -68,6 +69,8 @@ class ForwardingReports:
             tx.finish_work(work.id, work.owner)
             if message is not None and report is not None:
                 _send(tx, message, report, problem_of(message), now)
+            if message is not None:
+                drop_carried(context, tx, message)
 
         await context.store.run(step)
         context.work_came.set()
@@ -89,7 +92,7 @@ class ForwardingReports:
         if routing.file.errors == LOG:
             return Report(said=f"logged only, as routes.yaml has it: {problem.detail}")
         fixed = routing.file.errors
-        back = None if fixed is not None else way_back(found, routing.may_be_told)
+        back = None if fixed is not None else way_back(found, self._may_be_told)
         if fixed is None and back is None:
             return Report(said=f"nobody can be told: {problem.detail}")
         signal_id = context.new_id(now)
@@ -100,6 +103,13 @@ class ForwardingReports:
             call = _call(url, answer, message_id, now, named_by_message=named)
             return Report(answer, call, said=f"told to {url}: {problem.detail}")
         return self._routed(answer, problem, now)
+
+    def _may_be_told(self, url: str) -> bool:
+        """Whether an error goes to an address that the message names; a refusal is counted."""
+        allowed = self._context.in_force.routing.may_be_told(url)
+        if not allowed:
+            self._context.count("callbacks_refused", by="host")
+        return allowed
 
     def _routed(self, answer: Answer, problem: EbmsError, now: datetime) -> Report:
         """Into the I-Cloud, as if it had come from the next MSH. [P2-2.5.6-05]"""

@@ -14,7 +14,10 @@ from postroad.wire.content import read_all
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT, Limits
 
-_NOT_KEPT: Final = "its envelope is not kept here any more"
+_NOT_KEPT: Final = (
+    "its envelope is no longer kept here. The rule that it was forwarded by is in its history: "
+    "postroad trace"
+)
 
 
 def explain_message(context: Context, message: Message) -> RouteReport:

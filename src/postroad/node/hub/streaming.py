@@ -46,7 +46,10 @@ class Streaming:
         self._forwarding = Forwarding(context)
         self._station = station_of(context)
         self._client = client or HttpClient(
-            per_host=_AT_ONCE, total=_AT_ONCE, egress=lambda: context.egress
+            per_host=_AT_ONCE,
+            total=_AT_ONCE,
+            egress=lambda: context.egress,
+            revocation=lambda: context.in_force.revocation,
         )
         self._under_way = 0
         http = context.config.http
@@ -97,10 +100,12 @@ class Streaming:
         context = self._context
         held = context.store.new_sink()
         envelope: bytes | None = None
+        unfinished = context.unfinished.begin(request.peer, request.client_certificate)
         try:
             incoming = Incoming(request.content_type, new_sink=NoSink, limits=context.limits)
             try:
                 async for piece in request.body:
+                    unfinished.add(len(piece))
                     held.write(piece)
                     incoming.feed(piece)
                     envelope = incoming.root
@@ -116,6 +121,8 @@ class Streaming:
         except BaseException:
             held.discard()
             raise
+        finally:
+            unfinished.end()
         return envelope, Source(held.finish(), request.body)
 
     def _found(self, envelope: bytes) -> Routable | None:

@@ -43,10 +43,11 @@ from postroad.node.steps.keeping import (
     take_over,
     told,
 )
+from postroad.node.steps.senders import about_stored, stored_as, stored_message
 from postroad.security.attachments import Attachment
 from postroad.store.fragments import StoredFragment
 from postroad.store.interface import Transaction
-from postroad.store.records import Event, Message, Offer, Side, State, Work
+from postroad.store.records import Event, Message, Offer, State, Work
 from postroad.wire.ebms3 import PartInfo, UserMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.mime_headers import content_id_of
@@ -125,7 +126,7 @@ class Gathering:
 
     def _taken(self, tx: Transaction, came: Came) -> Outcome:
         data = self._data(came)
-        before = tx.message(Side.RECEIVING, self._message_id)
+        stored_id, before = self._stored_as(tx)
         if before is not None and before.state is not State.REJECTED:
             if (before.part_of, before.fragment) != _place(came):
                 return Outcome(contradicts=True)
@@ -148,7 +149,10 @@ class Gathering:
         if verdict.decision is Decision.AGAIN or data is None:
             # It is there, and the message that brought it is so long ago that nobody knows it.
             return Outcome(Given(State.RECEIVED, None, duplicate=True))
-        return self._stored(tx, came, data, there, verdict, before)
+        return self._stored(tx, came, data, there, verdict, stored_id, before)
+
+    def _stored_as(self, tx: Transaction) -> tuple[str, Message | None]:
+        return stored_as(self._context, tx, self._arrival, self._message, self._match)
 
     def _data(self, came: Came) -> Attachment | None:
         name = content_id_of(came.fragment.href) or ""
@@ -173,6 +177,7 @@ class Gathering:
         data: Attachment,
         there: KeptGroup | None,
         verdict: Verdict,
+        stored_id: str,
         before: Message | None,
     ) -> Outcome:
         """The fragment is kept, and what brought it. [P2-4.3.2-05] [P2-4.3.2-11]"""
@@ -194,7 +199,15 @@ class Gathering:
         if group.standing is Standing.WHOLE:
             tx.wake_work(there.work, arrival.now)
         kept = replace(
-            kept_message(context, tx, arrival, self._message, match, State.RECEIVED, ()),
+            kept_message(
+                context,
+                tx,
+                arrival,
+                stored_message(self._message, stored_id),
+                match,
+                State.RECEIVED,
+                (),
+            ),
             kind=FRAGMENT,
             bytes=came.size,
             payload_digests=_digests(data),
@@ -202,7 +215,8 @@ class Gathering:
             fragment=number,
             fragments=group.count,
         )
-        given = put(context, tx, arrival, kept, self._how, before)
+        how = replace(self._how, back=about_stored(self._how.back, stored_id))
+        given = replace(put(context, tx, arrival, kept, how, before), stored_id=stored_id)
         if verdict.errors and group.first_message_id == came.message_id:
             # All fragments of a group have the same properties: the first is told of them.
             self._warned(tx, kept, verdict.errors)
@@ -211,6 +225,7 @@ class Gathering:
     def _warned(self, tx: Transaction, kept: Message, errors: Sequence[EbmsError]) -> None:
         """What is wrong and does no harm. [P2-4.6-14]"""
         answer, back = self._error(errors)
+        back = about_stored(back, kept.message_id)
         stored = tx.keep(answer.envelope)
         signal = keeping.sent_signal(kept, answer, stored, self._arrival.now)
         tx.add_signal(replace(signal, error_code=errors[0].code, detail=told(errors[0])))
@@ -229,7 +244,7 @@ class Gathering:
 
     def _reject_all(self, tx: Transaction, problems: tuple[EbmsError, ...]) -> Outcome:
         """The groups that it names are rejected, and it is told what is wrong with it."""
-        before = tx.message(Side.RECEIVING, self._message_id)
+        _, before = self._stored_as(tx)
         known = before is not None and before.state is not State.REJECTED
         for group_id in group_ids(self._arrival.found) if not known else ():
             there, group = self._group(tx, group_id)

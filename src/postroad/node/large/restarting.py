@@ -215,8 +215,8 @@ def _is_final(tx: Transaction, details: Details, response: Response) -> bool:
     plain = (response.handed, response.pieces, response.flow, response.awaits)
     if response.status >= 300 or any(one is not None for one in plain):
         return False
-    kept = [tx.message(Side.RECEIVING, one) for one in details.message_ids]
-    taken = all(one is not None and one.state is not State.REJECTED for one in kept)
+    known = [tx.messages_of_id(Side.RECEIVING, one) for one in details.message_ids]
+    taken = all(any(one.state is not State.REJECTED for one in found) for found in known)
     return taken and len(response.body) <= _LARGEST_ANSWER
 
 

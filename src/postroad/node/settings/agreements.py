@@ -1,6 +1,6 @@
 """P-Modes from files, with the certificates and keys that they name beside them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -12,6 +12,7 @@ from postroad.agreement.matching import PModes
 from postroad.agreement.pmode import Leg, TransportIdentity
 from postroad.agreement.pmode_security import X509, Security
 from postroad.msh.expectation import Expectation, Material
+from postroad.security.key_purposes import encryption_remark, purpose_oid, signing_remark
 from postroad.security.keys import (
     KeyStoreError,
     NamedKeyPair,
@@ -43,6 +44,8 @@ class Agreements:
 
     expectation: Expectation
     folders: Mapping[str, Path]
+    warnings: tuple[str, ...] = ()
+    """What is odd about certificates that P-Modes name, and let through."""
 
 
 def load_expectation(path: Path, *, password: bytes | None = None) -> Expectation:
@@ -76,7 +79,17 @@ def load_agreements(path: Path, *, password: bytes | None = None) -> Agreements:
                 said = f"{file}: leg {number} of the P-Mode {pmode.id} names {wrong}"
                 raise AgreementError(said) from None
     folders = {pmode.id: file.parent for file, pmode in loaded}
-    return Agreements(Expectation(PModes(result.pmodes), materials), folders)
+    expectation = Expectation(PModes(result.pmodes), materials)
+    return Agreements(expectation, folders, tuple(_remarks(materials)))
+
+
+def _remarks(materials: Mapping[tuple[str, int], Material]) -> Iterator[str]:
+    for (name, _), material in materials.items():
+        remarks = [
+            *map(signing_remark, (*material.pins, *material.answering)),
+            *map(encryption_remark, material.recipients),
+        ]
+        yield from (f"{name}: {one}" for one in dict.fromkeys(remarks) if one is not None)
 
 
 def _material(folder: Path, leg: Leg, read: "_Reading") -> Material:
@@ -112,6 +125,7 @@ def _material(folder: Path, leg: Leg, read: "_Reading") -> Material:
         tuple(read.certificates(folder, answering)),
         frozenset((signature.subjects if signature else None) or ()),
         frozenset((signature.policies if signature else None) or ()),
+        frozenset(map(purpose_oid, (signature.purposes if signature else None) or ())),
         tuple(read.certificates(folder, [client.certificate] if client.certificate else [])),
         tuple(read.certificates(folder, client.anchor_certificates)),
     )

@@ -365,6 +365,17 @@ def limits_fit_together(config: Config) -> Iterator[Breach]:
         )
 
 
+def revocation_can_be_known(config: Config) -> Iterator[Breach]:
+    """Where the status of certificates must be known there is somebody who tells it."""
+    wanted = config.security.revocation
+    if wanted.mode == "hard" and not (wanted.crl_files or wanted.fetch):
+        yield Breach(
+            ("security", "revocation", "mode"),
+            "with hard, and neither crl_files nor fetch, every message would be refused",
+            "add crl_files, or fetch: [ocsp, crl]",
+        )
+
+
 def mail_that_is_taken_is_protected(config: Config) -> Iterator[Breach]:
     mail = config.mail
     if mail is None:
@@ -410,6 +421,7 @@ RULES: Final[tuple[Callable[[Config], Iterator[Breach]], ...]] = (
     paths_do_not_collide,
     client_certificates_have_an_authority,
     limits_fit_together,
+    revocation_can_be_known,
     mail_that_is_taken_is_protected,
     mail_that_is_sent_keeps_its_password,
 )

@@ -20,7 +20,7 @@ from pydantic import (
 from postroad.agreement.groups import REQUIRED, Group
 from postroad.agreement.values import Duration, Size, Texts, TlsVersion, one_or_many
 from postroad.security.egress import EgressPolicy, Network
-from postroad.wire.limits import DEFAULT, GIB, MIB, Limits
+from postroad.wire.limits import DEFAULT, GIB, KIB, MIB, Limits
 from postroad.wire.mail import is_address
 
 FOLDER: Final = "folder"
@@ -123,6 +123,12 @@ def _positive(value: timedelta) -> timedelta:
     return value
 
 
+def _lifetime(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("it must be more than nothing; write such as P1D")
+    return value
+
+
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
@@ -177,6 +183,7 @@ Target = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1}),
 ]
 Timeout = Annotated[Duration, AfterValidator(_positive)]
+Lifetime = Annotated[Duration, AfterValidator(_lifetime)]
 Kept = Annotated[
     Duration | None,
     WithJsonSchema({"type": ["string", "null"], "format": "duration"}),
@@ -270,6 +277,10 @@ class Egress(Settings):
     callback_networks: Networks = setting(
         "Networks that are not public, such as 10.1.0.0/16, to which such answers may go.", ()
     )
+    revocation_networks: Networks = setting(
+        "Networks that are not public in which revocation lists and OCSP responders are contacted.",
+        (),
+    )
 
     @property
     def policy(self) -> EgressPolicy:
@@ -280,13 +291,54 @@ class Egress(Settings):
             self.callback_networks,
             self.partner_networks,
             self.webhook_networks,
+            self.revocation_networks,
         )
+
+
+class RevocationSettings(Settings):
+    """How the node learns of revoked certificates, and what it does while it does not know."""
+
+    mode: Literal["soft", "hard"] = setting(
+        "While it is not known whether a certificate was revoked: soft accepts it with a warning, "
+        "hard refuses the message for now.",
+        "soft",
+    )
+    crl_files: FilePaths = setting(
+        "Revocation lists, PEM or DER: files, or folders of such files.", ()
+    )
+    fetch: Annotated[tuple[Literal["crl", "ocsp"], ...], one_or_many] = setting(
+        "What is fetched from the addresses that certificates name; with both, a list is fetched "
+        "where OCSP does not tell.",
+        (),
+    )
+    wait: Timeout = setting("How long a message waits for what is being fetched.", "PT3S")
+    timeout: Timeout = setting("For a server to send a list or an answer.", "PT10S")
+    refresh: Timeout = setting(
+        "After how long a list or an answer is fetched again, where it does not run out before.",
+        "PT1H",
+    )
+    retry: Timeout = setting("How long an address that failed is left alone.", "PT1M")
+    list_bytes: Size = setting("Size of a revocation list.", 32 * MIB, gt=0)
+    total_bytes: Size = setting("Size of all fetched lists together.", 256 * MIB, gt=0)
+    entries: int = setting("Fetched lists and answers that are kept.", 1000, ge=1, le=100_000)
 
 
 class Security(Settings):
     """Security of the node as a whole."""
 
     egress: Egress = setting("Which hosts and networks the node contacts.", Egress())
+    exempt_networks: Networks = setting(
+        "Networks whose addresses are not limited one by one: a proxy or load balancer, behind "
+        "which all clients have one address.",
+        ("127.0.0.0/8", "::1/128"),
+    )
+    ipv6_prefix: int = setting(
+        "IPv6 addresses that have so many leading bits in common count as one address.",
+        64,
+        ge=16,
+        le=128,
+    )
+    revocation: RevocationSettings = setting("Revoked certificates.", RevocationSettings())
 
 
 class Webhook(Settings):
@@ -302,6 +354,37 @@ class Webhook(Settings):
     attempts: int = setting("How often a call is tried.", 20, ge=1, le=1000)
     first_interval: Timeout = setting("The wait after the first failure; it doubles.", "PT5S")
     longest_interval: Timeout = setting("The longest wait.", "PT1H")
+
+
+class RefusedLimits(Settings):
+    """What is kept of refused messages and requests whose senders proved nothing."""
+
+    message_bytes: Size = setting(
+        "What is kept of the envelope of such a message, from its beginning.", 8 * KIB, ge=0
+    )
+    total_bytes: Size = setting(
+        "Room in the database for all such messages together; beyond it the oldest are removed.",
+        16 * MIB,
+        ge=0,
+    )
+    retention: Lifetime = setting("How long such a message is kept.", "P1D")
+    events: int = setting(
+        "Refusals that have journal events of their own, for each reason and P-Mode within an "
+        "interval; the others are counted.",
+        10,
+        ge=0,
+        le=1_000_000,
+    )
+    signals: int = setting(
+        "Receipts and errors about one message that were not believed and are kept.",
+        10,
+        ge=0,
+        le=10_000,
+    )
+    interval: Timeout = setting(
+        "How often one event tells how many others were refused, for each reason and P-Mode.",
+        "PT1H",
+    )
 
 
 class LimitSettings(Settings):
@@ -350,6 +433,10 @@ class LimitSettings(Settings):
         ge=0,
         le=100_000,
     )
+    refused: RefusedLimits = setting(
+        "What is kept of refused messages and requests whose senders proved nothing.",
+        RefusedLimits(),
+    )
 
     @property
     def wire(self) -> Limits:
@@ -365,7 +452,35 @@ class Http(Settings):
     body_timeout: Timeout = setting("Between two pieces of a request's body.", "PT60S")
     write_timeout: Timeout = setting("For the other end to take a piece that is sent.", "PT60S")
     idle_timeout: Timeout = setting("For the next request of a kept connection.", "PT75S")
-    connections: int = setting("Connections that are open at once.", 2000, ge=1, le=1_000_000)
+    min_rate: Size = setting(
+        "Bytes a second, on average over body_timeout, at which a request's body comes, and over "
+        "write_timeout, at which a response is read; 0: any rate.",
+        KIB,
+        ge=0,
+    )
+    connections: int = setting(
+        "Connections that are open at once, of each listener and process.", 2000, ge=1, le=1_000_000
+    )
+    connections_per_address: int = setting(
+        "Those of one address (security.exempt_networks).", 256, ge=1, le=1_000_000
+    )
+    health_connections: int = setting(
+        "Connections beyond these that are for /healthz and /readyz alone.", 32, ge=0, le=1000
+    )
+    requests: int = setting(
+        "Messages that are processed at once, in each process; more are answered 503.",
+        500,
+        ge=1,
+        le=100_000,
+    )
+    requests_per_address: int = setting("Those of one address.", 200, ge=1, le=100_000)
+    unfinished_bytes: Size = setting(
+        "What is held at once of messages that are still coming from senders without a TLS client "
+        "certificate, in each process; a single one is never refused.",
+        8 * GIB,
+        ge=0,
+    )
+    unfinished_bytes_per_address: Size = setting("The same for one address.", GIB, ge=0)
     connect_timeout: Timeout = setting("For a partner to take a connection.", "PT10S")
     answer_timeout: Timeout = setting("For a partner to answer a message.", "PT60S")
     reply_timeout: Timeout = setting(
@@ -430,6 +545,9 @@ class Mail(Settings):
     )
     max_size: Size = setting("Size of a mail that is taken, as it comes.", 64 * MIB, gt=0)
     connections: int = setting("Connections that are open at once.", 100, ge=1, le=100_000)
+    connections_per_address: int = setting(
+        "Those of one address (security.exempt_networks).", 20, ge=1, le=100_000
+    )
     timeout: Timeout = setting("For the next command, and for each 64 KiB of a mail.", "PT5M")
     relay: MailRelay | None = setting("The mail server that takes what is sent; unset: none is.")
 
@@ -498,6 +616,11 @@ class Journal(Settings):
     segment_size: Size = setting("How large a segment becomes, about.", 32 * 1024 * 1024, gt=0)
     segment_age: Timeout = setting(
         "How long an event waits to be shipped when too few come for a whole segment.", "PT5M"
+    )
+    retention: Kept = setting(
+        "How long events stay in the database that were shipped to every place; what was not "
+        "shipped stays.",
+        "P90D",
     )
 
 

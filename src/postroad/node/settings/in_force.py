@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from postroad.agreement.bundling import BundlingTerms, bundling_terms
@@ -45,6 +46,7 @@ from postroad.node.settings.routes import Road, Routing, road, watch_routes
 from postroad.node.settings.taking import Taking, taking_of
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
+from postroad.security.revocation import OcspAnswer, OcspKey, Revocation, RevocationList
 from postroad.store.records import Message, Side, State
 from postroad.transport.tls import TlsProfile, profile_from_pmode
 from postroad.wire.content import NewSink
@@ -119,6 +121,14 @@ class Sending:
         return "as4" if self.dialect is None else self.dialect.protocol
 
 
+class Fetched(Struct, frozen=True):
+    """What was learned about revoked certificates from the addresses that they name."""
+
+    lists: tuple[RevocationList, ...] = ()
+    answers: Mapping[OcspKey, OcspAnswer] = {}
+    failures: Mapping[str, str] = {}
+
+
 class InForce:
     """The files of a node as they were when they last could be loaded."""
 
@@ -130,14 +140,36 @@ class InForce:
         self._agreements: Watched[Agreements] = watch_pmodes(config.pmodes, self._load)
         self._routes: Watched[Routing] = watch_routes(config.routes)
         self._refreshing = threading.Lock()
+        self._fetched = Fetched()
         self._arrange()
 
     def _load(self, path: Path) -> Agreements:
         if not path.exists():
             return Agreements(Expectation(PModes(())), {})
-        return load_agreements(path, password=self._keyring.current.password)
+        found = load_agreements(path, password=self._keyring.current.password)
+        for warning in found.warnings:
+            _log.warning(warning)
+        return found
+
+    def learn(self, fetched: "Fetched") -> None:
+        """Use these lists and answers from now on, beside those in files."""
+        self._fetched = fetched
+        self._know_revoked()
+
+    def _know_revoked(self) -> None:
+        settings, fetched = self._config.security.revocation, self._fetched
+        self.revocation = Revocation(
+            (*self.keyring.revocation_lists, *fetched.lists),
+            fetched.answers,
+            fetched.failures,
+            hard=settings.mode == "hard",
+            wanted=bool(settings.crl_files or settings.fetch),
+            skew=self._config.clock_skew,
+        )
+        """What is known about revoked certificates."""
 
     def _arrange(self) -> None:
+        self._know_revoked()
         self._by_id: Mapping[str, PMode] = {
             leg.pmode.id: leg.pmode for leg in self.expectation.pmodes.legs
         }
@@ -262,6 +294,7 @@ class InForce:
             keys=ring.opening,
             skew=self._config.clock_skew,
             receiving=True,
+            revocation=self.revocation,
             expectation=self.expectation,
             new_sink=new_sink,
             limits=self._limits,

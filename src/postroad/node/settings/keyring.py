@@ -21,6 +21,7 @@ from postroad.security.keys import (
     load_opening_keys,
     load_trusted,
 )
+from postroad.security.revocation import RevocationError, RevocationList, load_lists
 
 _T = TypeVar("_T")
 
@@ -36,6 +37,7 @@ class Keyring:
     signing: KeyPair | None = None
     opening: tuple[KeyPair | BareKey, ...] = ()
     trust: tuple[x509.Certificate, ...] = ()
+    revocation_lists: tuple[RevocationList, ...] = ()
     api_token: str | None = field(default=None, repr=False)
     webhook_secret: bytes | None = field(default=None, repr=False)
     password: bytes | None = field(default=None, repr=False)
@@ -69,6 +71,7 @@ def load_keyring(config: Config) -> Keyring:
         signing,
         tuple(opening),
         reading.certificates(("trust",), config.trust, password),
+        reading.revocation_lists(),
         reading.token(),
         reading.secret(),
         password,
@@ -147,8 +150,26 @@ def keyring_files(config: Config) -> set[Path]:
         *config.trust,
         config.token_file,
         config.webhook.secret_file if config.webhook else None,
+        *config.security.revocation.crl_files,
+        *crl_files(config.security.revocation.crl_files),
     )
     return {file for file in named if file is not None}
+
+
+def crl_files(paths: Iterable[Path]) -> list[Path]:
+    """The files that are named, and those in folders that are named."""
+    found: list[Path] = []
+    for path in paths:
+        try:
+            found += sorted(filter(_is_list, path.iterdir())) if path.is_dir() else [path]
+        except OSError:
+            # Who reads it says what is wrong.
+            found.append(path)
+    return found
+
+
+def _is_list(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(".")
 
 
 def tls_files(config: Config) -> set[Path]:
@@ -182,6 +203,8 @@ class _Reading:
         except OSError as error:
             reason = error.strerror or str(error)
             self._problem(place, f"{file} cannot be read: {reason}", "correct the name or the file")
+        except RevocationError as error:
+            self._problem(place, f"{file} cannot be used", str(error))
         except KeyStoreError as error:
             advice = str(error)
             if "password" in advice:
@@ -272,6 +295,34 @@ class _Reading:
         if len(token) < SHORT_TOKEN:
             self.warnings.append(f"the token in {file} is short and could be guessed; {_MAKE_ONE}")
         return token.decode()
+
+    def revocation_lists(self) -> tuple[RevocationList, ...]:
+        """The lists of all files; one that ran out is worth a warning."""
+        settings = self._config.security.revocation
+        found: list[RevocationList] = []
+        for index, path in enumerate(settings.crl_files):
+            place = ("security", "revocation", "crl_files", index)
+            for file in crl_files([path]):
+                found += self._lists(place, file, settings.list_bytes)
+        return tuple(found)
+
+    def _lists(self, place: Place, file: Path, most: int) -> tuple[RevocationList, ...]:
+        try:
+            size = file.stat().st_size
+        except OSError:
+            size = 0
+        if size > most:
+            self._problem(place, f"{file} is larger than {most:,} bytes", "raise list_bytes")
+            return ()
+        read = self.use(place, file, load_lists)
+        now = datetime.now(UTC)
+        for one in read or ():
+            if one.next_update is not None and one.next_update < now:
+                self.warnings.append(
+                    f"the revocation list in {file} ran out on {one.next_update:%Y-%m-%d}, "
+                    "and proves nothing any more; get the new one"
+                )
+        return read or ()
 
     def secret(self) -> bytes | None:
         webhook = self._config.webhook

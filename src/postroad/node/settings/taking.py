@@ -13,7 +13,7 @@ from postroad.agreement.reliable import reliable_of
 from postroad.agreement.reply_patterns import receipt_addressing
 from postroad.msh.answers import receipt_is_response, wants_receipt
 from postroad.msh.expectation import Material
-from postroad.msh.securing import answer_signing
+from postroad.msh.securing import answer_signing, signs
 from postroad.reliability.agreed import awareness_of
 from postroad.security.keys import KeyPair
 from postroad.security.sign import Signing
@@ -35,6 +35,8 @@ class Taking(Struct, frozen=True):
     aware: ReceptionAwareness | None
     signing: Signing | None
     """How answers are signed; None also where there is no key."""
+    proves: bool
+    """A message proves who sent it: by its signature, a user name or a TLS client certificate."""
 
 
 def taking_of(match: Match, ours: bool, material: Material, key: KeyPair | None) -> Taking:
@@ -57,4 +59,10 @@ def taking_of(match: Match, ours: bool, material: Material, key: KeyPair | None)
         routed=bool(receipt_addressing(leg) or (sender and sender.addressing)),
         aware=awareness_of(leg),
         signing=answer_signing(leg, key) if key is not None else None,
+        proves=bool(
+            signs(leg)
+            or (leg.security and leg.security.username_token)
+            or material.tls_clients
+            or material.tls_anchors
+        ),
     )

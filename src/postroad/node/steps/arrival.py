@@ -38,6 +38,8 @@ class Arrival:
     by_mail: bool = False
     pulled: Match | None = None
     """The P-Mode by which it was pulled, or asked for; None: it was pushed."""
+    is_response: bool = False
+    """It came as the response to an ebXML message of ours."""
     responds: str | None = None
     """The request of ours whose response it is."""
     ride: Callable[[Riding], None] | None = None

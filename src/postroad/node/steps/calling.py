@@ -234,6 +234,7 @@ class Calling:
 
     async def _refuse(self, work: Work, call: Call, why: str) -> None:
         """Drop a callback that the egress policy refuses: a retry would be refused too."""
+        self._context.count("callbacks_refused", by="network")
         _log.warning(
             "callback refused",
             extra={"message_id": work.message_id, "peer": call.url, "detail": why},

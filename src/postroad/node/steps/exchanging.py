@@ -16,7 +16,7 @@ from postroad.node.base.context import Context
 from postroad.node.service import Refused, Submission
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.hearing import Hearing
-from postroad.store.interface import Transaction
+from postroad.store.interface import Reader, Transaction
 from postroad.store.records import INBOX, Message, Side, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import Party, UserMessage
@@ -38,7 +38,7 @@ def reply_to(context: Context, request: Message, given: Submission) -> Submissio
     It refers to the message and is of its conversation. Of a one-way exchange nobody knows what
     P-Mode the way back has.
     """
-    name = request.message_id
+    name = request.wire_id
     if given.ref_to_message_id not in (None, name):
         raise Refused(400, f"a reply to {name} refers to it: leave ref_to_message_id out")
     pmode = given.pmode
@@ -52,7 +52,13 @@ def reply_to(context: Context, request: Message, given: Submission) -> Submissio
     conversation = given.conversation_id
     if conversation is None:
         conversation = request.conversation_id
-    return changed(given, pmode=pmode, ref_to_message_id=name, conversation_id=conversation)
+    return changed(
+        given,
+        pmode=pmode,
+        ref_to_message_id=name,
+        conversation_id=conversation,
+        answers=request.message_id,
+    )
 
 
 async def leg_of(context: Context, submission: Submission) -> tuple[Sending, Message | None]:
@@ -74,16 +80,28 @@ async def leg_of(context: Context, submission: Submission) -> tuple[Sending, Mes
         raise Refused(422, f"with {name} only requests are sent from here, {said}")
     if submission.test:
         raise Refused(422, f"a test message reaches no application, and cannot answer {ref}")
-    request = await context.store.look(lambda reader: reader.message(Side.RECEIVING, ref))
-    if request is None:
+    stored_id = submission.answers
+    known = await context.store.look(
+        lambda reader: [
+            one
+            for one in reader.messages_of_id(Side.RECEIVING, ref)
+            if stored_id in (None, one.message_id)
+        ]
+    )
+    if not known:
         raise Refused(404, f"there is no request {ref}: nothing was received under that id")
+    known = [one for one in known if one.pmode == name] or known
+    if len(known) > 1:
+        said = "reply to one of them in the inbox, which you choose by its cursor"
+        raise Refused(409, f"{len(known)} messages were received under the id {ref}; {said}")
+    request = known[0]
     _check(request, second, submission.conversation_id)
     return in_force.sending(name, 2, late=request.late), request
 
 
 def _check(request: Message, reply: Match, conversation: str | None) -> None:
     """`Refused` when a message cannot be answered with a P-Mode's second leg."""
-    name, pmode = request.message_id, reply.pmode
+    name, pmode = request.wire_id, reply.pmode
     if request.pmode != pmode.id:
         said = f"{name} was received with {request.pmode or 'no P-Mode'}, not with {pmode.id}"
         raise Refused(422, f"{said}; answer it with its own P-Mode")
@@ -106,13 +124,29 @@ def partner_of(context: Context, request: Message) -> Party:
     return sent_message(kept, context.limits).user_message.from_party
 
 
+def request_of(reader: Reader, reply: Message) -> Message | None:
+    """Return the received message that a reply answers; None: it answers none that is known.
+
+    Where several senders used its MessageId, that one counts which the reply's P-Mode and receiver
+    fit, and one whose sender is proven before others.
+    """
+    if reply.ref_to_message_id is None:
+        return None
+
+    def fits(one: Message) -> tuple[bool, bool, bool]:
+        return one.pmode == reply.pmode, one.from_party == reply.to_party, not one.unproven
+
+    known = reader.messages_of_id(Side.RECEIVING, reply.ref_to_message_id)
+    return max(known, key=fits, default=None)
+
+
 def answer(tx: Transaction, reply: Message) -> None:
     """Note at a request what answers it.
 
     `Refused` when something does already; `Overtaken` when it is no longer waited for.
     """
     ref = reply.ref_to_message_id or ""
-    request = tx.message(Side.RECEIVING, ref)
+    request = request_of(tx, reply)
     if request is None:
         raise Refused(404, f"there is no request {ref} any more")
     before = request.reply_message_id
@@ -122,7 +156,9 @@ def answer(tx: Transaction, reply: Message) -> None:
         raise Refused(409, f"{ref} was answered already, by {before}; it has one reply")
     if request.late is not reply.late:
         raise Overtaken
-    tx.change_message(Side.RECEIVING, ref, (request.state,), reply_message_id=reply.message_id)
+    tx.change_message(
+        Side.RECEIVING, request.message_id, (request.state,), reply_message_id=reply.message_id
+    )
 
 
 def is_reply(match: Match) -> bool:

@@ -274,6 +274,38 @@ def _judge(
     )
 
 
+def without_repeats(
+    context: Context,
+    tx: Transaction,
+    message: Message,
+    hearing: Hearing,
+    now: datetime,
+    peer: str | None,
+) -> Hearing:
+    """What was heard, without what is not to be kept once more.
+
+    A signal that is believed is kept once. Of those that are not believed only so many are kept
+    for a message, because anybody who knows its id can send some.
+    """
+    known = tx.signals(message.side, message.message_id)
+    believed = {one.signal_id for one in known if one.valid}
+    room = context.config.limits.refused.signals - sum(
+        one.incoming and not one.valid for one in known
+    )
+    heard: list[Heard] = []
+    for one in hearing.heard:
+        if not one.problems:
+            if one.signal_id not in believed:
+                heard.append(one)
+        elif room > 0:
+            room -= 1
+            heard.append(one)
+        else:
+            wrong = one.problems[0]
+            context.refusals.count(wrong.code, wrong.detail, now, peer, message.pmode)
+    return changed(hearing, heard=tuple(heard))
+
+
 def noted(
     tx: Transaction,
     message: Message,

@@ -17,7 +17,9 @@ from postroad.node.base.journaling import about, place, signed, then
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.duplicates import FRAGMENT, compare, header_fields
 from postroad.node.steps.exchanging import is_reply, replied, uncorrelated
+from postroad.node.steps.identity import is_identified
 from postroad.node.steps.notifying import notification
+from postroad.node.steps.senders import about_stored, is_proven, stored_as, stored_message
 from postroad.reliability.awareness import Known, Reception, received
 from postroad.store.interface import Reader, Transaction
 from postroad.store.records import (
@@ -42,6 +44,9 @@ T = TypeVar("T")
 Keep = Callable[[bytes], Stored]
 LONGEST_ID: Final = 1000
 """Characters of a message id, and of what is remembered of a header that was refused."""
+
+_PURGED_AT_ONCE: Final = 10
+"""Refused messages that make room for a new one; none needs more than a few."""
 
 
 class Contradiction(Exception):
@@ -70,6 +75,8 @@ class Given(Struct, frozen=True):
     """What the journal tells of that."""
     differs: str | None = None
     """Of a duplicate: in what its contents differ from the first message's."""
+    stored_id: str = ""
+    """The id under which it is stored; empty where nothing is."""
 
 
 class Answering(Struct, frozen=True):
@@ -135,8 +142,26 @@ def take_over(
     keep: Keep,
 ) -> Given:
     """Take a unit over, whose envelope `keep` keeps."""
+    stored_id, before = stored_as(context, tx, arrival, message, match)
+    if stored_id != message.message_info.message_id:
+        message = stored_message(message, stored_id)
+        how = changed(how, back=about_stored(how.back, stored_id))
+    given = _take_over(context, tx, arrival, message, match, how, payloads, keep, before)
+    return changed(given, stored_id=stored_id)
+
+
+def _take_over(
+    context: Context,
+    tx: Transaction,
+    arrival: Arrival,
+    message: UserMessage,
+    match: Match,
+    how: Answering,
+    payloads: Sequence[Payload],
+    keep: Keep,
+    before: Message | None,
+) -> Given:
     message_id = message.message_info.message_id
-    before = tx.message(Side.RECEIVING, message_id)
     if before is None or before.state is State.REJECTED:
         wrong = uncorrelated(tx, message, match)
         if wrong is not None:
@@ -233,6 +258,8 @@ def add_instead(tx: Transaction, kept: Message, before: Message | None) -> None:
         tx.add_message(kept)
         return
     tx.change_message(Side.RECEIVING, kept.message_id, (State.REJECTED,), **_fields_of(kept))
+    if before.unproven:
+        tx.drop_beginning(kept.message_id)
     if before.envelope is not None:
         tx.drop(before.envelope)
 
@@ -247,7 +274,7 @@ def arrived(
         kept,
         "received",
         came,
-        envelope=arrival.bundle or kept.message_id,
+        envelope=arrival.bundle or kept.wire_id,
         wire_bytes=arrival.size,
         peer=arrival.peer,
         evidence=signed(kept),
@@ -358,6 +385,7 @@ def kept_message(
         soap=version.number,
         parts=parts,
         peer=arrival.peer,
+        unproven=match is not None and not is_proven(context, arrival, match),
         **header_fields(arrival, message),
     )
 
@@ -435,6 +463,9 @@ _CHANGED: Final = (
     "wire_bytes",
     "payload_digests",
     "envelope",
+    "unproven",
+    "beginning",
+    "envelope_bytes",
     "bundle",
     "fragment",
     "fragments",
@@ -474,18 +505,29 @@ def reject(
     back: Work | Offer | None,
     shared: Keep | None = None,
 ) -> Callable[[Transaction], None]:
-    """The step that refuses: a row to be found by, the events, and the answer."""
+    """The step that refuses: a row to be found by, the events, and the answer.
+
+    Of a sender who proved nothing the beginning of the envelope is kept, and its events are
+    written, within the limits of `limits.refused`.
+    """
     now = arrival.now
     first = problems[0]
     refused = _refused(context, arrival, message, match, first)
+    unproven = not is_identified(context, arrival)
+    pmode = arrival.found.match.pmode.id if arrival.found.match is not None else None
+    journaled = not unproven or context.refusals.admit(
+        first.code, told(first), now, arrival.peer, pmode
+    )
 
     def step(tx: Transaction) -> None:
         keep = shared or tx.keep
         before = tx.message(Side.RECEIVING, refused.message_id)
         known = before is not None and before.state is not State.REJECTED
-        if before is None:
+        if before is None and unproven:
+            _keep_beginning(context, tx, refused, arrival.capture.envelope)
+        elif before is None:
             tx.add_message(changed(refused, envelope=keep(arrival.capture.envelope)))
-        if not known or isinstance(back, Offer):
+        if isinstance(back, Offer) or not (known or unproven):
             tx.add_signal(
                 changed(
                     sent_signal(refused, answer, keep(answer.envelope), now),
@@ -493,22 +535,23 @@ def reject(
                     detail=told(first),
                 )
             )
-        tx.record(
-            [
-                about(
-                    refused,
-                    "error_raised",
-                    now,
-                    error_code=one.code,
-                    severity=one.severity.value,
-                    detail=told(one),
-                    signal_id=answer.signal_id,
-                    peer=arrival.peer,
-                )
-                for one in problems[:5]
-            ]
-        )
-        if not known:
+        if journaled:
+            tx.record(
+                [
+                    about(
+                        refused,
+                        "error_raised",
+                        now,
+                        error_code=one.code,
+                        severity=one.severity.value,
+                        detail=told(one),
+                        signal_id=answer.signal_id,
+                        peer=arrival.peer,
+                    )
+                    for one in problems[:5]
+                ]
+            )
+        if journaled and not known:
             tx.record((about(refused, "rejected", now, error_code=first.code, detail=told(first)),))
         if isinstance(back, Offer):
             tx.add_offer(back)
@@ -519,6 +562,15 @@ def reject(
                 tx.add_work(work)
 
     return step
+
+
+def _keep_beginning(context: Context, tx: Transaction, refused: Message, envelope: bytes) -> None:
+    """Keep a refused message of a sender who proved nothing, as far as there is room for it."""
+    limits = context.config.limits.refused
+    beginning = envelope[: limits.message_bytes]
+    told_of = {"beginning": len(beginning), "envelope_bytes": len(envelope)}
+    tx.add_refused(changed(refused, unproven=True, **told_of), beginning)
+    tx.purge_refused(refused.created_at - limits.retention, limits.total_bytes, _PURGED_AT_ONCE)
 
 
 def told(problem: EbmsError) -> str:

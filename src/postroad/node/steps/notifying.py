@@ -24,6 +24,7 @@ from postroad.node.settings.config_groups import Webhook
 from postroad.node.steps.webhook_signature import HEADER, sign_webhook
 from postroad.reliability.delivery import KINDS, Stage
 from postroad.security.egress import Purpose
+from postroad.store.qualified import wire_id
 from postroad.store.records import Message, Notice, Recorded, Side, State, Work
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Reply, Timeouts, TransportFailure
@@ -173,10 +174,12 @@ class Notifier:
         message = await context.store.look(
             lambda reader: reader.message(told.side, work.message_id)
         )
+        name = wire_id(work.message_id)
         then = [
             one
-            for one in await context.store.look(lambda reader: reader.events(work.message_id))
+            for one in await context.store.look(lambda reader: reader.events(name))
             if one.event.at == told.at and one.event.side == told.side
+            if message is None or one.event.pmode == message.pmode
         ]
         if webhook is None or (message and not self._is_wanted(message, told, then)):
             await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
@@ -225,10 +228,11 @@ class Notifier:
                 return None
             if refused.status >= 500:
                 return f"the reply cannot be sent now: {refused.detail}"
-            _log.error("the reply is refused", extra={"message_id": name, "detail": str(refused)})
+            extra = {"message_id": wire_id(name), "detail": str(refused)}
+            _log.error("the reply is refused", extra=extra)
             event = (REPLY_REFUSED, told.state, "Error", refused.code)
             detail = f"the reply to it is refused: {refused.detail}"
-            notice = Notice(name, context.clock(), *event, detail)
+            notice = Notice(wire_id(name), context.clock(), *event, detail)
             await context.store.run(lambda tx: tx.add_notice(notice))
         return None
 
@@ -264,7 +268,7 @@ class Notifier:
         """Later once more; after the last time never."""
         context = self._context
         about = {
-            "message_id": work.message_id,
+            "message_id": wire_id(work.message_id),
             "delivery_id": told.delivery_id,
             "peer": webhook.url.partition("?")[0],
             "detail": why,
@@ -303,7 +307,7 @@ def _facts(
         "event": told.event,
         "at": told.at,
         "node": node,
-        "message_id": work.message_id,
+        "message_id": wire_id(work.message_id),
         "side": told.side.value,
         "state": told.state.value,
         "severity": kind,

@@ -16,7 +16,7 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.steps.ebxml_order import given_up
 from postroad.node.steps.exchanging import moved
-from postroad.node.steps.hearing import Hearing, Said, noted
+from postroad.node.steps.hearing import Hearing, Said, noted, without_repeats
 from postroad.node.steps.notifying import EVENTS, may_be_told, notification
 from postroad.node.steps.partners import halt
 from postroad.node.steps.sender_errors import is_told
@@ -44,11 +44,12 @@ from postroad.reliability.delivery import (
     settled,
 )
 from postroad.store.interface import Transaction
-from postroad.store.records import Message, Notice, Side, State, Stored, Work
+from postroad.store.records import WAITS, Message, Notice, Side, State, Stored, Work
 from postroad.wire.ebxml import NONE
 
 STAGES: Final = {State(stage.value): stage for stage in Stage}
 STATES: Final = {stage: State(stage.value) for stage in Stage}
+_PASSED: Final = (Stage.ACKNOWLEDGED, Stage.SENT)
 _DOUBT: Final = {Stage.IN_DOUBT: MISSING_RECEIPT}
 CODES: Final = {**_DOUBT, Stage.FAILED: "EBMS:0005", Stage.EXPIRED: "EBMS:0202"}
 SAID: Final = {
@@ -299,6 +300,8 @@ def _tell(
         rested(tx, message, now)
     if message.side is Side.FORWARDING:
         _passed_on(tx, message, stage, now)
+        if stage in _PASSED or (stage in GIVEN_UP and message.best_effort):
+            drop_carried(context, tx, message)
         return
     if message.part_of is not None:
         # The application knows nothing of fragments.
@@ -328,6 +331,19 @@ def waiting_name(message_id: str) -> str:
     return f"acknowledge:{message_id}"
 
 
+def drop_carried(context: Context, tx: Transaction, message: Message) -> None:
+    """Drop the contents of a message of a stranger that was carried, and is needed no more."""
+    if not context.in_force.routing.file.quotas.drops(message.accounts):
+        return
+    found = tx.message(message.side, message.message_id)
+    if found is None or found.state in WAITS:
+        return
+    for one in (found.envelope, *(part.stored for part in found.parts)):
+        if one is not None:
+            tx.drop(one)
+    tx.change_message(found.side, found.message_id, (found.state,), envelope=None, parts=())
+
+
 def _passed_on(tx: Transaction, message: Message, stage: Stage, now: datetime) -> None:
     """Who brought a message learns that it was passed on, who sent it that it could not be."""
     waits = tx.state(waiting_name(message.message_id))
@@ -354,7 +370,10 @@ def answered(
     """A signal that came by itself: what it says is written down, and what follows from it."""
     said = hearing.said
     again = said is not None and said.input is Input.REFUSED and is_known(tx, message, said)
-    noted(tx, message, hearing, now, peer, keep)
+    doubted = any(one.problems for one in hearing.heard)
+    over = doubted or message.state is not State.WAITING
+    kept = without_repeats(context, tx, message, hearing, now, peer) if over else hearing
+    noted(tx, message, kept, now, peer, keep)
     moved(context, tx, message, hearing, now)
     return None if said is None or again else ended(context, tx, message, said, now, peer)
 

@@ -43,12 +43,12 @@ from postroad.node.steps.keeping import (
     LONGEST_ID,
     Answering,
     Given,
-    about_nothing,
     keep,
     unsupported,
     user_message_of,
 )
-from postroad.node.steps.noting import note
+from postroad.node.steps.noting import note_problems, note_refusal
+from postroad.node.steps.senders import about_stored
 from postroad.node.walks.listening import listen
 from postroad.node.wsrm.destination import Destinations, sequence_problems
 from postroad.node.wsrm.hearing import took
@@ -131,7 +131,8 @@ class Accepting:
             problems = sequence_problems(found, match) or request_problems(found, match)
         if not problems and arrival.on_connection:
             expectation, shown = self._context.in_force.expectation, arrival.client_certificate
-            problems = expectation.check_client(match, shown, arrival.now)
+            revocation = self._context.in_force.revocation
+            problems = expectation.check_client(match, shown, arrival.now, revocation)
         return problems
 
     async def _hear_beside(self, arrival: Arrival) -> None:
@@ -162,8 +163,10 @@ class Accepting:
     async def _is_taken(self, messages: Sequence[UserMessage]) -> bool:
         """Whether there is a message under the same id already."""
         name = messages[0].message_info.message_id
-        known = await self._context.store.look(lambda reader: reader.message(Side.RECEIVING, name))
-        return len(messages) == 1 and known is not None and known.state is not State.REJECTED
+        known = await self._context.store.look(
+            lambda reader: reader.messages_of_id(Side.RECEIVING, name)
+        )
+        return len(messages) == 1 and any(one.state is not State.REJECTED for one in known)
 
     def _too_old(self, message: UserMessage, now: datetime) -> list[EbmsError]:
         made = message.message_info.timestamp
@@ -193,7 +196,7 @@ class Accepting:
             return await self._refuse(arrival, proven, [given.refused])
         await self._settled(arrival, message, match, how, given, signal)
         if not usual and is_response(match.pmode, match.number) and given.state in INBOX:
-            return Response(202, awaits=message.message_info.message_id)
+            return Response(202, awaits=given.stored_id)
         if given.answer is None:
             return NO_CONTENT
         stored, content_type, status = given.answer
@@ -201,18 +204,18 @@ class Accepting:
             body = how.answer.envelope
         else:
             body = read_all(context.store.content(stored), stored.size)
-        return Response(status, content_type, body, self._handed(message, given))
+        return Response(status, content_type, body, self._handed(given))
 
     async def _accept_reliably(
         self, arrival: Arrival, message: UserMessage, match: Match, agreed: Reliable
     ) -> Response:
         """A message with WS-Reliability: acknowledged once it is stored, or refused by a fault."""
-        context, now = self._context, arrival.now
+        context = self._context
         how, signal = await self._prepared(arrival, message, match)
         taken = await context.store.run(self.reliably.keep(arrival, message, match, agreed, how))
         if taken.reply.fault is not None:
             detail = f"WS-Reliability: {taken.reply.fault.value}"
-            await note(context, ESCALATED[taken.reply.fault], detail, now, arrival.peer)
+            await note_refusal(context, ESCALATED[taken.reply.fault], detail, arrival)
         elif taken.given is not None:
             await self._settled(arrival, message, match, how, taken.given, signal)
         if taken.back is not None and context.begin is not None:
@@ -242,7 +245,9 @@ class Accepting:
         if rm is not None and rm.acknowledgements and arrival.pulled is None:
             # What rides along is about messages of ours.
             speaker = str(message.from_party)
-            await took(context, arrival.found, match, arrival.peer, speaker=speaker)
+            await took(
+                context, arrival.found, match, arrival.peer, speaker=speaker, in_request=True
+            )
         return await self.destinations.response(taken, arrival, match)
 
     async def _prepared(
@@ -329,7 +334,7 @@ class Accepting:
             context.work_came.set()
         if given.back is not None:
             if arrival.ride is not None and signal is not None:
-                arrival.ride(Riding(given.back.id, message.message_info.message_id, signal))
+                arrival.ride(Riding(given.back.id, given.back.message_id, signal))
             elif context.begin is not None:
                 context.begin(given.back)
         if message.message_info.ref_to_message_id is not None:
@@ -402,7 +407,7 @@ class Accepting:
             body, content_type, status = taken.answer.envelope, taken.answer.content_type, 200
         else:
             return NO_CONTENT
-        return Response(status, content_type, body, self._handed_all(bundle, taken))
+        return Response(status, content_type, body, self._handed_all(taken))
 
     def _unit_problem(self, unit: ReceivedUnit, match: Match, now: datetime) -> EbmsError | None:
         """What keeps a unit of a bundle from being taken, and not its neighbours."""
@@ -432,13 +437,9 @@ class Accepting:
         answer = written(self._context, arrival, signal, match)
         return self._answering(answer, arrival, message, primary), signal
 
-    def _handed_all(self, bundle: Unbundled, taken: Taken) -> Handed | None:
+    def _handed_all(self, taken: Taken) -> Handed | None:
         """Whom to tell whether the answer was handed over, for all units that wait for it."""
-        handed = [
-            one
-            for number, given in taken.given.items()
-            if (one := self._handed(bundle.units[number].message, given)) is not None
-        ]
+        handed = [one for given in taken.given.values() if (one := self._handed(given)) is not None]
         if not handed:
             return None
 
@@ -468,13 +469,13 @@ class Accepting:
         after, strict = aware.ack_after_delivery, aware.strict_ack
         return Answering(answer, as_response, back, after, strict, rides)
 
-    def _handed(self, message: UserMessage, given: Given) -> Handed | None:
+    def _handed(self, given: Given) -> Handed | None:
         """Whom to tell whether the answer was handed over."""
         number = given.held_by
         if number is None:
             return None
         self._context.in_hand.add(number)
-        return lambda taken: self._handing.handed(message.message_info.message_id, number, taken)
+        return lambda taken: self._handing.handed(given.stored_id, number, taken)
 
     async def _answer_again(self, first: Signal, message: UserMessage, match: Match) -> None:
         """The receipt that is not the response may have been lost: it is sent once more."""
@@ -482,10 +483,10 @@ class Accepting:
         envelope = read_all(context.store.content(first.envelope), first.envelope.size)
         version = next(one for one in SoapVersion if first.content_type.startswith(one.media_type))
         answer = Answer(first.signal_id, first.kind, version, envelope)
-        back = way_back(context, match, answer, message)
+        message_id = first.message_id
+        back = about_stored(way_back(context, match, answer, message), message_id)
         if back is None:
             return
-        message_id = message.message_info.message_id
 
         def step(tx: Transaction) -> None:
             if isinstance(back, Offer):
@@ -513,9 +514,7 @@ class Accepting:
         signal = error(problems, signal_id=context.new_id(now), ref=ref, now=now)
         answer = written(context, arrival, signal, match)
         if not ref or len(ref) > LONGEST_ID:
-            await context.store.run(
-                lambda tx: tx.record([about_nothing(context, one, arrival) for one in problems[:5]])
-            )
+            await note_problems(context, problems, arrival)
             return Response(400, answer.content_type, answer.envelope)
         as_response = errors_are_response(match.leg if match else None) and arrival.on_connection
         back, to = None, match or arrival.pulled
@@ -530,12 +529,14 @@ class Accepting:
         self._tell_refused(ref, arrival.peer, problems)
         if back is not None:
             return NO_CONTENT
-        return Response(200, answer.content_type, answer.envelope)
+        # What may be taken later is sent again by who retries.
+        status = 503 if all(one.code == "EBMS:0202" for one in problems) else 200
+        return Response(status, answer.content_type, answer.envelope)
 
     def _tell_refused(self, ref: str, peer: str | None, problems: Sequence[EbmsError]) -> None:
         context = self._context
         context.count("messages", side="receiving", event="rejected")
-        context.count("ebms_errors", code=problems[0].code, direction="raised")
+        context.count_error(problems[0].code)
         context.told()
         detail = str(problems[0])
         _log.warning("rejected", extra={"message_id": ref, "peer": peer, "detail": detail})

@@ -39,6 +39,7 @@ from postroad.node.bundles.units import (
 from postroad.node.large.splitting import Cut
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
+from postroad.node.steps.exchanging import request_of
 from postroad.node.steps.outcome import unpackable
 from postroad.node.walks.packaging import new_boundary
 from postroad.node.walks.posting import Outgoing
@@ -554,4 +555,4 @@ def _request(reader: Reader, message: Message | None) -> Message | None:
     """What a message answers, if it is a reply."""
     if message is None or message.leg != 2:
         return None
-    return reader.message(Side.RECEIVING, message.ref_to_message_id or "")
+    return request_of(reader, message)

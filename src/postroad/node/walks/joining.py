@@ -32,9 +32,10 @@ from postroad.node.steps.calling import way_back
 from postroad.node.steps.fragment_groups import KeptGroup, group_there
 from postroad.node.steps.joined_group import Ended, JoinedGroup
 from postroad.node.steps.keeping import LONGEST_ID, sent_signal, told, user_message_of
+from postroad.node.steps.senders import about_stored
 from postroad.node.walks.accepting import Accepting
 from postroad.store.gathered import Unopened
-from postroad.store.interface import StoreDamaged, StoreFull, Transaction
+from postroad.store.interface import Reader, StoreDamaged, StoreFull, Transaction
 from postroad.store.records import Message, Offer, Side, State, Work
 from postroad.wire.content import Content, Joined, read_all
 from postroad.wire.errors import EbmsError
@@ -141,9 +142,7 @@ class Joining:
     async def _give_up(self, work: Work, kept: KeptGroup, verdict: Verdict, now: datetime) -> None:
         """The group is rejected; its sender hears of it in the name of the first fragment."""
         context = self._context
-        first = await context.store.look(
-            lambda reader: reader.message(Side.RECEIVING, kept.group.first_message_id or "")
-        )
+        first = await context.store.look(lambda reader: _first(reader, kept))
         telling = None
         if first is not None:
             telling = await asyncio.to_thread(self._telling, first, kept, verdict, now)
@@ -159,7 +158,7 @@ class Joining:
 
         await context.store.run(step)
         context.ahead.forget(kept.group.key)
-        context.count("ebms_errors", code=verdict.errors[0].code, direction="raised")
+        context.count_error(verdict.errors[0].code)
         context.work_came.set()
         detail = str(verdict.errors[0])
         _log.warning("group rejected", extra={"message_id": work.message_id, "detail": detail})
@@ -176,13 +175,21 @@ class Joining:
         look.read()
         look.judge(None)
         arrival = Arrival(look.found, capture, first.peer, 0, now)
-        signal = error(errors, signal_id=context.new_id(now), ref=first.message_id, now=now)
+        signal = error(errors, signal_id=context.new_id(now), ref=first.wire_id, now=now)
         match = self._match(kept)
         answer = written(context, arrival, signal, match)
         back = None
         if match is not None:
             back = way_back(context, match, answer, user_message_of(look.found))
+            back = about_stored(back, first.message_id)
         return lambda tx: _tell(tx, first, arrival, errors, answer, back)
+
+
+def _first(reader: Reader, kept: KeptGroup) -> Message | None:
+    """Return the message that brought the first fragment of a group."""
+    known = reader.messages_of_id(Side.RECEIVING, kept.group.first_message_id or "")
+    by = (kept.pmode, kept.leg, kept.group.group_id)
+    return next((one for one in known if (one.pmode, one.leg, one.part_of) == by), None)
 
 
 def _unopened(kept: KeptGroup, wrong: EbmsError | StoreFull | StoreDamaged) -> Verdict:

@@ -201,6 +201,7 @@ class Offering:
             client_certificate=asked.client_certificate,
             now=now,
             skew=self._context.config.clock_skew,
+            revocation=self._context.in_force.revocation,
         )
 
     async def answer(

@@ -36,6 +36,7 @@ from postroad.node.large.splitting import Cut, may_be_cut, package_or_cut
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.ebxml_order import numbered
+from postroad.node.steps.exchanging import request_of
 from postroad.node.steps.outcome import unpackable
 from postroad.node.steps.wsrm_states import Numbered
 from postroad.node.steps.wsrm_states import packed as packed_in
@@ -302,9 +303,7 @@ class Packaging:
         await context.store.run(put_off)
 
     async def _routed_by(self, message: Message) -> EndpointReference | None:
-        ref = message.ref_to_message_id or ""
-        look = self._context.store.look
-        request = await look(lambda reader: reader.message(Side.RECEIVING, ref))
+        request = await self._context.store.look(lambda reader: request_of(reader, message))
         return routed_by(self._context, request)
 
     async def _number(self, message: Message, sending: Sending) -> SequenceNumber | None:

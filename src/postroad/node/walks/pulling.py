@@ -32,6 +32,7 @@ from postroad.node.hub.catching import Catch
 from postroad.node.service import Collected, Refused
 from postroad.node.steps.calling import Riding, ridden
 from postroad.node.steps.hearing import told_by
+from postroad.node.steps.noting import note_problem
 from postroad.node.walks.receiving import Receiver
 from postroad.node.wsrm.asking import NoSequence
 from postroad.node.wsrm.pulling import PullSequences, Turn, is_sequenced
@@ -474,7 +475,8 @@ class Puller:
 
     async def _trouble(self, code: str, said: str, url: str) -> Got:
         """The journal is told too; the partner keeps what it has."""
-        await self._receiver.note(code, f"nothing could be pulled: {said}", url)
+        context, detail = self._context, f"nothing could be pulled: {said}"
+        await note_problem(context, code, detail, context.clock(), url)
         return Got(trouble=said)
 
 

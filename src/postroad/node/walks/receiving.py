@@ -44,7 +44,7 @@ from postroad.node.walks.wsrm_offering import SequencedOffering, by_sequence, se
 from postroad.node.wsrm.serving import SequenceRequests
 from postroad.store.interface import StoreBusy, StoreError, StoreFull
 from postroad.store.records import Side, State
-from postroad.transport.http_body import TooLarge, Truncated
+from postroad.transport.http_body import Abandoned, TooLarge, Truncated
 from postroad.wire.ebms3 import GZIP, SignalMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion, UnknownEnvelope
@@ -69,6 +69,7 @@ class _Coming:
         "body",
         "capture",
         "content_type",
+        "is_gone",
         "judged",
         "kind",
         "look",
@@ -77,8 +78,9 @@ class _Coming:
         "whole",
     )
 
-    def __init__(self, content_type: str | None, body: bytes, size: int) -> None:
-        self.content_type = content_type
+    def __init__(self, request: Request, body: bytes, size: int) -> None:
+        self.content_type = request.content_type
+        self.is_gone = request.is_gone
         self.body = body
         self.size = size
         self.whole: Body | None = None
@@ -151,6 +153,9 @@ class Receiver:
                     return taken
                 request = taken
             coming = await self._read(request)
+        except Abandoned:
+            # Nothing was done, so there is nothing to record.
+            raise
         except Truncated as cut:
             await note(
                 self._context, "EBMS:0007", f"the body was cut short: {cut}", now, request.peer
@@ -190,9 +195,11 @@ class Receiver:
         may_pass = self._forwarding.is_on
         size = 0
         pieces: list[bytes] = []
+        unfinished = self._context.unfinished.begin(request.peer, request.client_certificate)
         try:
             async for chunk in request.body:
                 size += len(chunk)
+                unfinished.add(len(chunk))
                 if size <= _IN_ONE_PIECE:
                     # Most messages are cut quickest in one piece, together with others.
                     pieces.append(chunk)
@@ -209,8 +216,10 @@ class Receiver:
             if large is not None:
                 large.abort()
             raise
+        finally:
+            unfinished.end()
         small = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        coming = _Coming(request.content_type, small, size)
+        coming = _Coming(request, small, size)
         if large is not None:
             coming.capture, coming.whole = large.close()
         elif may_pass or size > _TOGETHER:
@@ -225,7 +234,13 @@ class Receiver:
         return Incoming(content_type, new_sink=context.store.new_sink, limits=context.limits)
 
     def _capture(self, coming: "_Coming") -> None:
-        """A body that came whole, cut into its parts."""
+        """A body that came whole, cut into its parts.
+
+        A client that closed its connection meanwhile sends the message again: an overloaded node
+        would only fall further behind by processing both.
+        """
+        if coming.is_gone is not None and coming.is_gone():
+            raise Abandoned(coming.size)
         incoming = self._incoming(coming.content_type)
         try:
             incoming.feed(coming.body)
@@ -248,6 +263,9 @@ class Receiver:
         look = coming.look
         assert look is not None
         assert coming.capture is not None
+        if self._context.learn is not None:
+            # That may take its time: it is judged once its certificates are looked up.
+            return
         if coming.readable and look.has_user_message and not _may_grow(coming.capture):
             look.judge(look.terms())
             coming.kind, coming.judged = Kind.MESSAGE, True
@@ -259,10 +277,12 @@ class Receiver:
         readable = coming.readable
         if coming.size > ON_LOOP:
             # Digests and decryption take their time, so elsewhere.
-            readable = await asyncio.to_thread(_looked, look)
+            readable = await asyncio.to_thread(_looked, look, self._learning())
             coming.judged = True
         elif readable is None:
             readable = await self._context.read(look)
+        elif readable and self._context.learn is not None:
+            await self._context.learn(look)
         if not readable:
             return await self._unreadable(look.found.problems[0], now, request, 400)
         assert coming.capture is not None
@@ -296,8 +316,19 @@ class Receiver:
             if await self._context.read(look) and look.kind is Kind.MESSAGE:
                 await self._context.judge((look, look.terms()))
         else:
-            await asyncio.to_thread(_looked, look)
+            await asyncio.to_thread(_looked, look, self._learning())
         return look
+
+    def _learning(self) -> Callable[[Look], None] | None:
+        """For another thread: have the loop learn about the certificates of a message."""
+        learn, loop = self._context.learn, asyncio.get_running_loop()
+        if learn is None:
+            return None
+
+        async def learned(look: Look) -> None:
+            await learn(look)
+
+        return lambda look: asyncio.run_coroutine_threadsafe(learned(look), loop).result()
 
     async def keep_pulled(
         self,
@@ -334,10 +365,13 @@ class Receiver:
         arrival = Arrival(found, capture, peer, size, now, pulled=match, responds=request)
         await self._accepting.take(arrival)
         name = found.messaging.user_messages[0].message_info.message_id
-        kept = await self._context.store.look(lambda reader: reader.message(Side.RECEIVING, name))
-        if kept is None or kept.state is State.REJECTED:
-            return found, False
-        return found, kept.ref_to_message_id == request
+        known = await self._context.store.look(
+            lambda reader: reader.messages_of_id(Side.RECEIVING, name)
+        )
+        taken = [one for one in known if one.state is not State.REJECTED]
+        return found, any(
+            (one.pmode, one.ref_to_message_id) == (match.pmode.id, request) for one in taken
+        )
 
     async def _pull(
         self, look: Look, capture: Capture, signal: SignalMessage, request: Request, now: datetime
@@ -535,9 +569,11 @@ def _spoken(content_type: str | None) -> SoapVersion:
     return SoapVersion.SOAP_11 if "text/xml" in kind else SoapVersion.SOAP_12
 
 
-def _looked(look: Look) -> bool:
+def _looked(look: Look, learn: Callable[[Look], None] | None) -> bool:
     """Read and judge in one go: a tree is best used in the thread that read it."""
     readable = look.read()
+    if readable and learn is not None:
+        learn(look)
     if readable and look.kind in (Kind.MESSAGE, Kind.EBXML):
         look.judge(look.terms())
     return readable

@@ -32,10 +32,12 @@ from postroad.node.ebxml.hearing import terms_of
 from postroad.node.ebxml.keeping import awaits_name
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
+from postroad.node.steps.exchanging import request_of
 from postroad.node.steps.keeping import sent_signal
 from postroad.node.walks.offering import Offering
 from postroad.reliability import ebxml
 from postroad.store.interface import Reader, Transaction
+from postroad.store.qualified import wire_id
 from postroad.store.records import Message, Side, Signal, State, Stored, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebms3 import SignalMessage
@@ -72,9 +74,11 @@ class Handed(Struct, frozen=True):
 
 def for_request(tx: Transaction, reply: Message, work: Work, context: Context) -> int | None:
     """Hand a reply to the request that waits for it; its work, or None when none waits."""
-    name = awaits_name(reply.ref_to_message_id or "")
-    request = tx.message(Side.RECEIVING, reply.ref_to_message_id or "")
-    if tx.state(name) != b"" or request is None or not _is_reply(reply, request):
+    request = request_of(tx, reply)
+    if request is None or not _is_reply(reply, request):
+        return None
+    name = awaits_name(request.message_id)
+    if tx.state(name) != b"":
         return None
     now = context.clock()
     later = changed(work, due_at=now + _MARGIN, owner=None, lease_until=None, lane=None)
@@ -91,7 +95,9 @@ def _is_reply(reply: Message, request: Message) -> bool:
 async def riding(context: Context, message: Message, sending: Sending) -> Riding | None:
     """What is said about a request in its reply, which is the response, if anything."""
     if sending.answers:
-        return await _receipt(context, message.pmode, message.ref_to_message_id or "")
+        request = await context.store.look(lambda reader: request_of(reader, message))
+        name = request.message_id if request is not None else ""
+        return await _receipt(context, message.pmode, name)
     if sending.dialect is not None and message.ref_to_message_id is not None:
         return await _acknowledgment(context, message)
     return None
@@ -128,12 +134,11 @@ def _kept_receipt(reader: Reader, message_id: str) -> Signal | None:
 
 async def _acknowledgment(context: Context, message: Message) -> Acknowledgment | None:
     """The acknowledgment that rides on the reply to a message whose request waits, if any."""
-    message_id = message.ref_to_message_id or ""
-    name = awaits_name(message_id)
 
     def ask(reader: Reader) -> Message | None:
-        waits = reader.state(name) == b""
-        return reader.message(Side.RECEIVING, message_id) if waits else None
+        request = request_of(reader, message)
+        waits = request is not None and reader.state(awaits_name(request.message_id)) == b""
+        return request if waits else None
 
     request = await context.store.look(ask)
     match = None if request is None else context.in_force.match(request.pmode, request.leg)
@@ -155,7 +160,8 @@ async def _acknowledgment(context: Context, message: Message) -> Acknowledgment 
         references = received.references
         return ride(signal, to.dialect, to=to, now=now, signing=signing, references=references)[0]
     except ValueError as wrong:
-        raise Refused(422, f"the reply would acknowledge {message_id}: {wrong}") from None
+        said = f"the reply would acknowledge {message.ref_to_message_id}: {wrong}"
+        raise Refused(422, said) from None
 
 
 class Standing(Enum):
@@ -201,7 +207,8 @@ class Replying:
 
         Where too many wait none is waited for, so that others find a place.
         """
-        context, name = self._context, awaits_name(message_id)
+        # Who submits a reply tells by the MessageId that there is one.
+        context, name = self._context, awaits_name(wire_id(message_id))
         crowded = self._waiting >= MOST_WAITING
         loop = asyncio.get_running_loop()
         patience = context.config.http.reply_timeout.total_seconds()
@@ -257,7 +264,7 @@ class Replying:
             return self._said(tx, found)
 
         given = await context.store.run(step)
-        context.settled.tell(awaits_name(request.message_id))
+        context.settled.tell(awaits_name(request.wire_id))
         if isinstance(given, Response):
             return given
         if isinstance(given, Message):
@@ -277,7 +284,7 @@ class Replying:
         if match is None or request.late or alternate_of(match.pmode) is None:
             return None
         receipt = await _receipt(context, request.pmode, request.message_id)
-        signal = error([_LATE], signal_id=context.new_id(now), ref=request.message_id, now=now)
+        signal = error([_LATE], signal_id=context.new_id(now), ref=request.wire_id, now=now)
         how = answer_signing(match.leg, context.in_force.keyring.signing)
         return write_answer(signal, _VERSIONS[request.soap], how, now, before=receipt)
 

@@ -28,6 +28,7 @@ from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import Call
 from postroad.node.steps.handing import deliver
 from postroad.node.steps.keeping import Answering, Given, take_over
+from postroad.node.steps.senders import stored_as
 from postroad.node.steps.wsrm_states import DestinationRecord
 from postroad.reliability import order, wsrm
 from postroad.reliability.wsrm import Destination, Verdict
@@ -94,7 +95,6 @@ class Destinations:
         assert found.rm.sequence is not None
         identifier, number = found.rm.sequence.identifier, found.rm.sequence.message_number
         payloads = next(iter(found.payloads.values()), ())
-        name = message.message_info.message_id
 
         def step(tx: Transaction) -> InSequence:
             record = self.known(tx, identifier, found, now)
@@ -113,8 +113,8 @@ class Destinations:
                 said = "too much waits in its sequence for what is missing; send it again later"
                 return InSequence(problem=EbmsError("EBMS:0202", said, location="wsrm:Sequence"))
             if arrived.verdict is Verdict.DUPLICATE:
-                given = self._repeated(tx, name, arrival)
-                return self._acknowledged(tx, arrival, message, match, record, given)
+                given = self._repeated(tx, arrival, message, match)
+                return self._acknowledged(tx, arrival, match, record, given)
             holds = arrived.verdict is Verdict.HOLD
             numbered = changed(how, holds=holds, numbered=True)
             given = take_over(
@@ -125,9 +125,9 @@ class Destinations:
             record = changed(record, destination=arrived.destination)
             states.keep_destination(tx, record, now)
             if holds and given.state is State.HELD and not given.duplicate:
-                self._hold(tx, record, number, name, now)
+                self._hold(tx, record, number, given.stored_id, now)
             self.release(tx, identifier, arrived.passed, now)
-            return self._acknowledged(tx, arrival, message, match, record, given)
+            return self._acknowledged(tx, arrival, match, record, given)
 
         return step
 
@@ -138,13 +138,15 @@ class Destinations:
         record = states.destination_of(tx, identifier, now)
         return record if record is not None and record.creator == signer_of(found) else None
 
-    def _repeated(self, tx: Transaction, name: str, arrival: Arrival) -> Given:
+    def _repeated(
+        self, tx: Transaction, arrival: Arrival, message: UserMessage, match: Match
+    ) -> Given:
         """A number that was there before: a copy, whatever it says."""
-        before = tx.message(Side.RECEIVING, name)
+        stored_id, before = stored_as(self._context, tx, arrival, message, match)
         if before is None:
-            return Given(State.REJECTED, None, duplicate=True)
+            return Given(State.REJECTED, None, duplicate=True, stored_id=stored_id)
         tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
-        return Given(before.state, None, duplicate=True)
+        return Given(before.state, None, duplicate=True, stored_id=stored_id)
 
     def _hold(
         self, tx: Transaction, record: DestinationRecord, number: int, name: str, now: datetime
@@ -169,13 +171,12 @@ class Destinations:
         self,
         tx: Transaction,
         arrival: Arrival,
-        message: UserMessage,
         match: Match,
         record: DestinationRecord,
         given: Given,
     ) -> InSequence:
         """An acknowledgement that is not the response goes out as work, or into a channel."""
-        context, name, now = self._context, message.message_info.message_id, arrival.now
+        context, name, now = self._context, given.stored_id, arrival.now
         agreed = wsrm_of(match.leg)
         kept = tx.message(Side.RECEIVING, name)
         if not record.acks_to or agreed is None:
@@ -232,7 +233,7 @@ class Destinations:
                 answer.content_type,
             )
         )
-        items = signal_items(name)
+        items = signal_items(kept.wire_id)
         tx.add_offer(Offer(channel, match.pmode.id, answer.signal_id, now, items, about=name))
 
     def written(

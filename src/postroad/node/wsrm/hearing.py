@@ -15,7 +15,7 @@ from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.securing import signs
-from postroad.msh.wsrm import rm_problems, signer_of
+from postroad.msh.wsrm import rm_problems, signer_of, way_problems
 from postroad.node.base.context import Context
 from postroad.node.steps import wsrm_states as states
 from postroad.node.steps.hearing import Heard, Hearing, Reported, judged
@@ -65,11 +65,13 @@ async def took(
     *,
     speaker: str | None = None,
     apart_from: str | None = None,
+    in_request: bool = False,
 ) -> tuple[str, ...] | None:
     """Take in what an envelope acknowledges: the messages; None where it is not believed.
 
     `speaker` is who says so, else the receiver of the P-Mode's messages; `apart_from` the message
-    whose response it is: who sends that writes its outcome down.
+    whose response it is: who sends that writes its outcome down. `in_request`: it is neither a
+    response nor was it pulled.
     """
     acks = found.rm.acknowledgements if found.rm is not None else ()
     if not acks or rm_problems(found, match):
@@ -77,7 +79,7 @@ async def took(
     now = context.clock()
     who = speaker or str(header(match.pmode, match.number).to_party)
     wrong, told = await context.store.run(
-        acknowledged(context, found, acks, who, peer, now, apart_from)
+        acknowledged(context, found, acks, who, peer, now, apart_from, in_request=in_request)
     )
     for detail in wrong:
         await note(context, "EBMS:0201", detail, now, peer)
@@ -97,6 +99,8 @@ def acknowledged(
     peer: str | None,
     now: datetime,
     apart_from: str | None,
+    *,
+    in_request: bool,
 ) -> Callable[[Transaction], tuple[list[str], list[str]]]:
     """The step: what is wrong with the acknowledgements, and the messages that are at rest now."""
     hearing = hearing_of(found)
@@ -110,7 +114,7 @@ def acknowledged(
             if key is None or record is None or record.source.identifier != ack.identifier:
                 wrong.append(f"an acknowledgement of {ack.identifier}, which is no sequence here")
                 continue
-            if not _speaks(context, record, speaker, found):
+            if not _speaks(context, record, speaker, found, in_request=in_request):
                 wrong.append(f"an acknowledgement of {ack.identifier} by somebody else")
                 continue
             said = wsrm.acknowledged(record.source, ack.ranges, ack.nacks, final=ack.final)
@@ -133,10 +137,19 @@ def acknowledged(
     return step
 
 
-def _speaks(context: Context, record: states.SourceRecord, speaker: str, found: Inspection) -> bool:
+def _speaks(
+    context: Context,
+    record: states.SourceRecord,
+    speaker: str,
+    found: Inspection,
+    *,
+    in_request: bool,
+) -> bool:
     """Whether it is the destination of a sequence that speaks, proven where that is agreed."""
     match = context.in_force.match(record.pmode, record.leg)
     if match is None or str(header(match.pmode, match.number).to_party) != speaker:
+        return False
+    if way_problems(match, in_request=in_request):
         return False
     return not signs(match.leg) or bool(signer_of(found))
 

@@ -14,7 +14,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.routing_headers import acks_reference
 from postroad.msh.securing import signs
-from postroad.msh.wsrm import rm_problems, signer_of
+from postroad.msh.wsrm import rm_problems, signer_of, way_problems
 from postroad.node.base.context import Context
 from postroad.node.base.requests import NO_CONTENT, Response
 from postroad.node.steps import wsrm_pull_states as pulls
@@ -97,14 +97,16 @@ class SequenceRequests:
         envelope = look.found.envelope
         assert envelope is not None
         if _is_answer(envelope, read_lifecycle(envelope)[0]):
-            return await self.hear(look, peer, now)
+            return await self.hear(look, peer, now, in_request=False)
         response = await self.receive(look, peer, None, now)
         if response is not NO_CONTENT:
             detail = "an answer about a sequence that was pulled has no way: write Callback"
             await note(self._context, "EBMS:0201", detail, now, peer)
         return ()
 
-    async def hear(self, look: Look, peer: str | None, now: datetime) -> tuple[str, ...]:
+    async def hear(
+        self, look: Look, peer: str | None, now: datetime, *, in_request: bool = True
+    ) -> tuple[str, ...]:
         """What is said of a sequence in which this node sends, by itself or pulled: the messages
         that it acknowledges."""
         context, envelope = self._context, look.found.envelope
@@ -131,12 +133,12 @@ class SequenceRequests:
             await note(context, "EBMS:0201", detail, now, peer)
             return ()
         await context.judge((look, context.in_force.answer_terms(match)))
-        problems = rm_problems(look.found, match)
+        problems = rm_problems(look.found, match) or way_problems(match, in_request=in_request)
         if problems:
             said = f"what is said of a sequence is not believed: {problems[0].detail}"
             await note(context, "EBMS:0201", said, now, peer)
             return ()
-        told = await took(context, look.found, match, peer) or ()
+        told = await took(context, look.found, match, peer, in_request=in_request) or ()
         if fault is not None and fault.identifier is not None:
             of = fault.identifier
             await context.store.run(lambda tx: faulted(tx, fault, of, now))
@@ -288,7 +290,8 @@ class SequenceRequests:
             return "sequences are not bound to security tokens here"
         if signs(match.leg) and not signer_of(found):
             return "it is not signed, or nobody vouches for who signed"
-        if self._context.in_force.expectation.check_client(match, certificate, now):
+        in_force = self._context.in_force
+        if in_force.expectation.check_client(match, certificate, now, in_force.revocation):
             return "the TLS client certificate is not the one that is agreed on"
         wanted = acks_reference(match, like(match, now))
         named = asked.acks_to

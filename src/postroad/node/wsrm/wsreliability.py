@@ -19,7 +19,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.securing import Unsecurable, answer_signing, signs
 from postroad.msh.wsreliability import group_of, message_of, write_replies
-from postroad.msh.wsrm import Written, rm_problems, signer_of
+from postroad.msh.wsrm import Written, rm_problems, signer_of, way_problems
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.base.requests import NO_CONTENT, Response
@@ -27,7 +27,7 @@ from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.calling import Call
 from postroad.node.steps.hearing import Heard, Hearing, Reported, judged
 from postroad.node.steps.keeping import Answering, Given, keep
-from postroad.node.steps.noting import note
+from postroad.node.steps.noting import note, note_refusal
 from postroad.node.steps.outcome import answered
 from postroad.node.steps.wsrm_states import read_state, write_state
 from postroad.node.wsrm.destination import version_of
@@ -71,8 +71,10 @@ class Reliably(Struct, frozen=True):
     """The work that brings the acknowledgment, where it calls back."""
 
 
-def _name(group_id: str, number: int | None) -> str:
-    return f"~wsr:{group_id}\0{'' if number is None else number}"
+def _name(signer: str, group_id: str, number: int | None) -> str:
+    """Under which a message of a group is remembered; each signer has groups of its own."""
+    by = f"{signer}\0" if signer else ""
+    return f"~wsr:{by}{group_id}\0{'' if number is None else number}"
 
 
 def request_problems(found: Inspection, match: Match) -> list[EbmsError]:
@@ -111,7 +113,7 @@ class ReliableReceiving:
         assert found.wsr.request is not None
         request, message_id = found.wsr.request, message.message_info.message_id
         number = request.sequence_num.number if request.sequence_num else None
-        name = _name(request.group_id, number)
+        name = _name(signer_of(found), request.group_id, number)
         taking = keep(self._context, arrival, message, match, how)
 
         def step(tx: Transaction) -> Reliably:
@@ -125,7 +127,7 @@ class ReliableReceiving:
                 return Reliably(_reply(request, FaultCode.PERMANENT_PROCESSING_FAILURE), given)
             taken = Known(message_id, signer_of(found), match.pmode.id, match.number)
             write_state(tx, name, taken, now)
-            return self._acknowledged(tx, arrival, match, agreed, request, message_id, given)
+            return self._acknowledged(tx, arrival, match, agreed, request, given)
 
         return step
 
@@ -136,10 +138,10 @@ class ReliableReceiving:
         match: Match,
         agreed: Reliable,
         request: Request,
-        message_id: str,
         given: Given,
     ) -> Reliably:
         context, now, reply = self._context, arrival.now, _reply(request, None)
+        message_id = given.stored_id
         kept = tx.message(Side.RECEIVING, message_id)
         pattern = ReplyPattern(agreed.pattern)
         if pattern is not ReplyPattern.CALLBACK:
@@ -169,7 +171,7 @@ class ReliableReceiving:
         if not found.wsr_broken or group is None or wsr_of(match.leg) is None:
             return None
         fault, problem = found.wsr_broken[0].fault, found.wsr_broken[0].problem
-        await note(self._context, ESCALATED[fault], problem.detail, arrival.now, arrival.peer)
+        await note_refusal(self._context, ESCALATED[fault], problem.detail, arrival)
         written = self._written((Reply(group, fault=fault),), match, version_of(found))
         return Response(200, written.content_type, written.envelope)
 
@@ -244,7 +246,9 @@ class ReliableReceiving:
         context, capture = self._context, found.capture
         assert capture is not None
         kind = str(capture.content_type) if capture.content_type else "application/soap+xml"
-        hearing = Hearing(capture.envelope, kind, (_heard(found, match, reply),), ())
+        hearing = Hearing(
+            capture.envelope, kind, (_heard(found, match, reply, in_request=True),), ()
+        )
 
         def step(tx: Transaction) -> None:
             kept = tx.message(Side.SENDING, message.message_id)
@@ -265,14 +269,20 @@ class ReliableReceiving:
             for number in (_numbers(one.ranges) or [None])
         ][:_MOST_POLLS]
 
+        signer = signer_of(found)
+
         def look(reader: Reader) -> list[tuple[str, int | None, Known]]:
-            known = [(*one, read_state(reader, _name(*one), Known)) for one in names]
+            known = [
+                (*one, read_state(reader, _name(by, *one), Known))
+                for one in names
+                for by in dict.fromkeys((signer, ""))
+            ]
             return [(group, number, one) for group, number, one in known if one is not None]
 
         replies, match = [], None
         for group, number, known in await context.store.look(look):
             its = context.in_force.match(known.pmode, known.leg)
-            if its is None or (signs(its.leg) and known.signer != signer_of(found)):
+            if its is None or (signs(its.leg) and known.signer != signer):
                 continue
             match = match or its
             replies.append(Reply(group, number, number))
@@ -297,10 +307,11 @@ def _reply(request: Request, fault: FaultCode | None) -> Reply:
     return Reply(request.group_id, number, number, fault)
 
 
-def _heard(found: Inspection, match: Match, reply: Reply) -> Heard:
+def _heard(found: Inspection, match: Match, reply: Reply, *, in_request: bool) -> Heard:
     """What a reply says about its message, and why it is not believed, if so."""
     meaning, fault = REPLIES[reply.fault], reply.fault
-    wrong = tuple(rm_problems(found, match, faulty=fault is not None))
+    wrong = tuple(rm_problems(found, match, faulty=fault is not None and not in_request))
+    wrong += tuple(way_problems(match, in_request=in_request))
     if fault is None:
         return Heard("acknowledgment", _KIND, wrong, meaning)
     error = Reported(ESCALATED[fault], "failure", fault.value)
@@ -318,5 +329,7 @@ async def hear_reply(
     hearing = judged(found, capture, match, sent, on_response=True)
     group = group_of(sent.user_message.message_info.message_id)
     replies = found.wsr.response if found.wsr is not None else ()
-    said = tuple(_heard(found, match, one) for one in replies if one.group_id == group)
+    said = tuple(
+        _heard(found, match, one, in_request=False) for one in replies if one.group_id == group
+    )
     return changed(hearing, heard=(*hearing.heard, *said))

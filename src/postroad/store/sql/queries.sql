@@ -41,16 +41,20 @@ UPDATE node SET last_seq = ?
 UPDATE node SET checked_at = ?
 
 -- name: add_message
--- A new message; nothing happens when side and id are taken.
+-- A new message; nothing happens when side, id and sender are taken.
 INSERT INTO messages (
-    side, message_id, part_of, state, created_at, updated_at, pmode, from_party, to_party, service,
-    action, conversation_id, details
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (side, message_id) DO NOTHING
+    side, message_id, sender, part_of, state, created_at, updated_at, pmode, from_party, to_party,
+    service, action, conversation_id, details
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (side, message_id, sender) DO NOTHING
 
 -- name: message
--- The message with this side and id.
-SELECT key, details FROM messages WHERE side = ? AND message_id = ?
+-- The message with this side, id and sender.
+SELECT key, details FROM messages WHERE side = ? AND message_id = ? AND sender = ?
+
+-- name: messages_of_id
+-- All messages of a side that have this id, the first of them first.
+SELECT key, details FROM messages WHERE side = ? AND message_id = ? ORDER BY sender
 
 -- name: messages_by_id
 -- Those messages of a side that have one of these ids.
@@ -340,6 +344,18 @@ SELECT id, details FROM events WHERE message_id = ? ORDER BY id
 -- name: journal
 -- A stretch of the journal, in order.
 SELECT id, details FROM events WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: shipped_positions
+-- How far the journal was shipped, for all places.
+SELECT target, epoch, seq, digest, name FROM shipped ORDER BY target
+
+-- name: remove_events
+-- The journal up to an event, which was shipped.
+DELETE FROM events WHERE id <= ?
+
+-- name: remove_shipped
+-- Nothing more is shipped to this place.
+DELETE FROM shipped WHERE target = ?
 
 -- name: shipped
 -- How far the journal was shipped to a place.
@@ -657,3 +673,19 @@ DELETE FROM transfers WHERE id IN (
     SELECT id FROM transfers WHERE done ORDER BY touched_at DESC LIMIT -1 OFFSET ?
 )
 RETURNING pieces
+
+-- name: add_refused
+-- The beginning of a refused message whose sender proved nothing.
+INSERT INTO refused (message_id, at, size, beginning) VALUES (?, ?, ?, ?)
+
+-- name: beginning
+-- What was kept of one.
+SELECT beginning FROM refused WHERE message_id = ?
+
+-- name: oldest_refused
+-- Those that came first.
+SELECT message_id, at, size FROM refused WHERE id > 0 ORDER BY id LIMIT ?
+
+-- name: remove_refused
+-- It is removed, or a good copy took its place.
+DELETE FROM refused WHERE message_id = ? RETURNING size

@@ -1,0 +1,36 @@
+"""Whether the sender of a message proved who it is."""
+
+from typing import Final
+
+from postroad.msh.securing import signs
+from postroad.node.base.context import Context
+from postroad.node.steps.arrival import Arrival
+from postroad.wire.errors import Severity
+
+SECURITY_CODES: Final = ("EBMS:0101", "EBMS:0103", "SecurityFailure")
+
+
+def is_identified(context: Context, arrival: Arrival) -> bool:
+    """Whether the sender proved itself as a partner.
+
+    By the signature, the TLS client certificate or the user name token that the P-Mode asks for,
+    or because this node asked it. A message without a P-Mode, and one of a P-Mode that asks for
+    none of these, can be anybody's.
+    """
+    found, match = arrival.found, arrival.found.match
+    if arrival.joined is not None or arrival.pulled is not None:
+        return True
+    failed = any(
+        one.code in SECURITY_CODES and one.severity is Severity.FAILURE for one in found.problems
+    )
+    if match is None or failed:
+        return False
+    if signs(match.leg):
+        return found.trusted is True
+    expectation = context.in_force.expectation
+    agreed = expectation.material(match)
+    if agreed.tls_clients or agreed.tls_anchors:
+        return not expectation.check_client(match, arrival.client_certificate, arrival.now)
+    security = match.leg.security
+    token = security.username_token if security is not None else None
+    return token is not None and bool(found.username_tokens)
