@@ -6,7 +6,7 @@ JOBS ?= 2
 # Tests and demo start hundreds of processes: none of them compiles what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test interop check conformance sim crash fuzz mutation bench docs lock audit sbom clean
+.PHONY: setup demo test interop check conformance sim crash attack fuzz mutation bench docs lock audit sbom clean
 
 setup: .venv/.ready
 
@@ -57,6 +57,10 @@ fuzz: setup
 	$(PIP_INSTALL) -r constraints/fuzz.txt
 	$(BIN)/python -m tests.fuzz.run $(if $(RUNS),--runs $(RUNS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(TARGET),--target $(TARGET)) --jobs $(JOBS)
 	$(BIN)/python -m tests.fuzz.stateful --steps $(or $(STEPS),2000) $(if $(SEED),--seed $(SEED))
+
+# Attacks nodes that it starts on this machine's loopback; ends by itself (make attack SECONDS=300 ONLY=replays).
+attack: setup
+	$(BIN)/python -m tests.attack.campaign $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ONLY),--only "$(ONLY)")
 
 mutation: setup
 	$(PIP_INSTALL) -r constraints/mutation.txt
