@@ -223,6 +223,12 @@ def test_lists_are_read_from_pem_and_der() -> None:
             load_lists(garbage)
 
 
+def test_a_megabyte_of_beginnings_without_an_end_is_read_once() -> None:
+    """A regular expression took minutes for it, in which the node answered nobody."""
+    with pytest.raises(RevocationError, match="no revocation list"):
+        load_lists(b"-----BEGIN X509 CRL-----" * 50_000)
+
+
 def test_a_list_of_100000_certificates_is_looked_up_in_time() -> None:
     builder = x509.CertificateRevocationListBuilder(
         ROOT.certificate.subject,

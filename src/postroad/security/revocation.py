@@ -8,8 +8,7 @@ good standing while it is current. A revocation counts from its date on, in a li
 Delta lists and indirect lists are refused: neither says by itself which certificates are good.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -39,7 +38,8 @@ from postroad.security.certificates import (
 from postroad.security.distinguished import REMEMBERED, NameKey, name_key, relative_names
 from postroad.security.key_purposes import OCSP_SIGNING
 
-_PEM_LIST: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
+_PEM_BEGIN: Final = b"-----BEGIN X509 CRL-----"
+_PEM_END: Final = b"-----END X509 CRL-----"
 _MOST_CERTIFICATES: Final = 4
 """Certificates of an OCSP answer among which the responder's is sought."""
 _STATUS: Final[dict[ocsp.OCSPCertStatus, Literal["good", "revoked", "unknown"]]] = {
@@ -270,7 +270,7 @@ NO_REVOCATION: Final = Revocation()
 
 def load_lists(data: bytes) -> tuple[RevocationList, ...]:
     """Read the revocation lists of a file, PEM or DER; `RevocationError` if one cannot be used."""
-    blocks = _PEM_LIST.findall(data)
+    blocks = tuple(_pem_blocks(data))
     try:
         if blocks:
             return tuple(read_list(x509.load_pem_x509_crl(block)) for block in blocks)
@@ -279,6 +279,15 @@ def load_lists(data: bytes) -> tuple[RevocationList, ...]:
         raise
     except UNREADABLE:
         raise RevocationError("this is no revocation list in PEM or DER") from None
+
+
+def _pem_blocks(data: bytes) -> Iterator[bytes]:
+    """The lists of a PEM file; each byte is looked at once, whatever a server makes up."""
+    begin = data.find(_PEM_BEGIN)
+    while begin >= 0 and (end := data.find(_PEM_END, begin)) >= 0:
+        end += len(_PEM_END)
+        yield data[begin:end]
+        begin = data.find(_PEM_BEGIN, end)
 
 
 def read_list(crl: x509.CertificateRevocationList) -> RevocationList:
