@@ -15,9 +15,18 @@ import pytest
 from postroad.node.service import Refused
 from postroad.node.steps.noting import record_refusals
 from postroad.store.records import Event, Side, State
-from postroad.wire.ebms3 import MessageInfo, Receipt, SignalMessage
+from postroad.wire.ebms3 import Error, MessageInfo, Receipt, SignalMessage
 from tests.attack.messages import NOW, Package, http, soap
-from tests.attack.network import PRICES, Town, order, signal_message, stranger, town, until
+from tests.attack.network import (
+    PRICES,
+    Partner,
+    Town,
+    order,
+    signal_message,
+    stranger,
+    town,
+    until,
+)
 
 ROOM: Final = 64 * 1024
 EVENTS: Final = 3
@@ -206,6 +215,31 @@ def test_forged_and_repeated_receipts_of_a_message_are_kept_so_many_times(junkya
     [told] = place.told(mark, "buyer")
     assert str(told.event.detail).startswith("4 requests of senders who proved nothing")
     assert told.event.pmode == "order"
+
+
+def test_believed_warnings_about_a_message_are_kept_so_many_times(junkyard: Town) -> None:
+    """Where nothing is signed anybody can send them, and they end nothing."""
+    place, partner = junkyard, Partner(junkyard)
+    partner.agree("called", called_back=True, signed=False)
+    name = place.submit("called")
+    until(lambda: _state(place, name) is State.WAITING)
+    for number in range(6):
+        about = MessageInfo(NOW, f"warning-{number}@seller.example", name)
+        warning = Error("EBMS:0004", "warning", ref_to_message_in_error=name)
+        place.say(soap(signal_message(SignalMessage(about, errors=(warning,)), None)), "buyer")
+    assert [one.valid for one in place.signals(name, Side.SENDING)] == [True, True]
+    assert place.events(name, "buyer").count("error_received") == 2
+    failure = Error("EBMS:0004", "failure", ref_to_message_in_error=name)
+    about = MessageInfo(NOW, "failure@seller.example", name)
+    place.say(soap(signal_message(SignalMessage(about, errors=(failure,)), None)), "buyer")
+    assert _state(place, name) is State.FAILED
+    assert len(place.signals(name, Side.SENDING)) == 3
+    partner.close()
+
+
+def _state(place: Town, name: str) -> State | None:
+    found = place.message(name, Side.SENDING)
+    return None if found is None else found.state
 
 
 async def _content(place: Town, signal: object) -> bytes:

@@ -376,7 +376,8 @@ class RefusedLimits(Settings):
         le=1_000_000,
     )
     signals: int = setting(
-        "Receipts and errors about one message that were not believed and are kept.",
+        "Receipts and errors about one message that are kept: of those that are believed and of "
+        "those that are not.",
         10,
         ge=0,
         le=10_000,

@@ -284,19 +284,25 @@ def without_repeats(
 ) -> Hearing:
     """What was heard, without what is not to be kept once more.
 
-    A signal that is believed is kept once. Of those that are not believed only so many are kept
-    for a message, because anybody who knows its id can send some.
+    A signal that is believed is kept once. Only so many are kept for a message, of those that are
+    believed and of those that are not, because anybody who knows its id can send some: where
+    nothing is signed they are believed. The first of its kind always is kept.
     """
-    known = tx.signals(message.side, message.message_id)
-    believed = {one.signal_id for one in known if one.valid}
-    room = context.config.limits.refused.signals - sum(
-        one.incoming and not one.valid for one in known
-    )
+    most = context.config.limits.refused.signals
+    known = [one for one in tx.signals(message.side, message.message_id) if one.incoming]
+    believed = {one.signal_id: one.kind for one in known if one.valid}
+    room = most - sum(not one.valid for one in known)
     heard: list[Heard] = []
     for one in hearing.heard:
         if not one.problems:
-            if one.signal_id not in believed:
+            if one.signal_id in believed:
+                continue
+            if len(believed) < most or one.kind not in believed.values():
+                believed[one.signal_id] = one.kind
                 heard.append(one)
+            else:
+                detail = f"{one.kind} {one.signal_id}: there are {most} signals about its message"
+                context.refusals.count("EBMS:0003", detail, now, peer, message.pmode)
         elif room > 0:
             room -= 1
             heard.append(one)

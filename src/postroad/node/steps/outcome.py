@@ -371,8 +371,9 @@ def answered(
     said = hearing.said
     again = said is not None and said.input is Input.REFUSED and is_known(tx, message, said)
     doubted = any(one.problems for one in hearing.heard)
-    over = doubted or message.state is not State.WAITING
-    kept = without_repeats(context, tx, message, hearing, now, peer) if over else hearing
+    ends = said is not None and said.input in _ENDING and message.state is State.WAITING
+    is_new = ends and not doubted
+    kept = hearing if is_new else without_repeats(context, tx, message, hearing, now, peer)
     noted(tx, message, kept, now, peer, keep)
     moved(context, tx, message, hearing, now)
     return None if said is None or again else ended(context, tx, message, said, now, peer)
