@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -233,6 +234,27 @@ async def test_a_reader_that_takes_enough_may_take_long() -> None:
             it.after(LIMITS.write_seconds - 1)
         it.after(LIMITS.write_seconds - 1)
         assert it.server.connections == 1
+
+
+@in_loop
+async def test_a_reader_for_whom_the_kernel_holds_much_is_rated_by_what_it_read() -> None:
+    """The kernel takes no more until a third of what it holds was read, which may be a megabyte."""
+    async with watched(_large(50_000_000)) as it:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
+        client.connect((it.server.host, it.server.port))
+        reader, writer = await asyncio.open_connection(sock=client)
+        writer.write(post(b"", path="/large"))
+        [connection] = await _connections(it, 1)
+        await until(lambda: connection.transport.get_write_buffer_size() > 1_000_000)
+        for _ in range(10):
+            await reader.readexactly(3 * LIMITS.min_rate * int(LIMITS.write_seconds))
+            it.after(LIMITS.write_seconds - 1)
+        assert connection in it.server._state.open
+        it.after(0)
+        it.after(LIMITS.write_seconds + 1)
+        await until(lambda: connection not in it.server._state.open)
+        writer.transport.abort()
 
 
 @in_loop

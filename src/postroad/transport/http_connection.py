@@ -11,7 +11,10 @@ import functools
 import logging
 import ssl
 import traceback
+from array import array
 from collections.abc import Callable
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Any, Final
 
 import httptools
@@ -168,7 +171,10 @@ class Connection(HttpToolsProtocol):
         self.declining = False
         self.given = 0
         self.taken = 0
-        self.taken_at = self.since
+        """What was given to the network, and what of that the kernel took."""
+        self.rated_read: int | None = None
+        self.rated_read_at = self.since
+        """What had been read, and when, where the rate of reading is measured from."""
 
     # What the network says
 
@@ -440,12 +446,18 @@ class Connection(HttpToolsProtocol):
         """Whether less of a response was read in `write_seconds` than `min_rate` gives."""
         limits = self.limits
         waiting = self.transport.get_write_buffer_size()
-        taken = self.given - waiting
-        enough = max(1, limits.min_rate * limits.write_seconds)
-        if not waiting or taken - self.taken >= enough:
-            self.taken, self.taken_at = taken, now
+        self.taken = self.given - waiting
+        if not waiting:
+            self.rated_read = None
             return False
-        return now - self.taken_at > limits.write_seconds
+        # The kernel takes megabytes ahead, and then nothing until much of that was read: what
+        # counts is what the client's end acknowledged.
+        read = self.taken - _unacknowledged(self.transport)
+        enough = max(1, limits.min_rate * limits.write_seconds)
+        if self.rated_read is None or read - self.rated_read >= enough:
+            self.rated_read, self.rated_read_at = read, now
+            return False
+        return now - self.rated_read_at > limits.write_seconds
 
     # What cannot be understood or is not wanted
 
@@ -524,6 +536,16 @@ def _head_problem(version: str, headers: list[tuple[bytes, bytes]]) -> tuple[int
     if codings and codings != [b"chunked"]:
         return 501, "The only transfer coding that is taken is chunked."
     return None
+
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel took and the other end has not acknowledged; 0 where nobody knows."""
+    unsent = array("i", [0])
+    try:
+        ioctl(transport.get_extra_info("socket").fileno(), TIOCOUTQ, unsent)
+    except (OSError, AttributeError):
+        return 0
+    return unsent[0]
 
 
 def tls_facts(connection: ssl.SSLObject) -> dict[str, object]:
