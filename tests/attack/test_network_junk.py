@@ -127,6 +127,22 @@ def test_a_refused_message_of_a_partner_is_kept_whole(junkyard: Town) -> None:
         assert junkyard.events(other)[-1] == "rejected"
 
 
+def test_a_refused_message_of_a_partner_takes_the_place_of_a_strangers(junkyard: Town) -> None:
+    name = junkyard.new_id()
+    junkyard.post(unsigned(name, sender="urn:example:nobody"))
+    assert "EBMS:0003" in junkyard.post(order(name, at=LONG_AGO)).codes
+    found = junkyard.message(name)
+    assert found is not None
+    assert (found.unproven, found.beginning, found.envelope is None) == (False, 0, False)
+    assert found.from_party == "urn:example:buyer"
+    junkyard.post(unsigned(name, sender="urn:example:nobody"))
+    assert junkyard.message(name) == found
+    junkyard.seller.clock.ahead += timedelta(days=2)
+    junkyard.run(junkyard.seller.node.purge())
+    junkyard.seller.clock.ahead = timedelta(0)
+    assert junkyard.message(name) == found
+
+
 def test_a_good_copy_takes_the_place_of_what_was_refused(junkyard: Town) -> None:
     name = junkyard.new_id()
     junkyard.post(unsigned(name))

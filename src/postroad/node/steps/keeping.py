@@ -525,8 +525,9 @@ def reject(
         known = before is not None and before.state is not State.REJECTED
         if before is None and unproven:
             _keep_beginning(context, tx, refused, arrival.capture.envelope)
-        elif before is None:
-            tx.add_message(changed(refused, envelope=keep(arrival.capture.envelope)))
+        elif not unproven and (before is None or (before.unproven and not known)):
+            # What a stranger left under its id must not hide it.
+            add_instead(tx, changed(refused, envelope=keep(arrival.capture.envelope)), before)
         if isinstance(back, Offer) or not (known or unproven):
             tx.add_signal(
                 changed(
