@@ -28,6 +28,8 @@ from postroad.node.settings.config import ConfigError, load_config
 from postroad.security.keys import KeyPair
 from postroad.store.records import Side, State
 from postroad.store.sqlite import open_sqlite
+from tests.node.ebxml_letters import TIME, M, order, packed, spoiled
+from tests.node.reliable import BUYER, CPA, ORDERS, SELLER, party
 from tests.pki import NOW, authority, issue, pem, pem_certificates, revocation_list
 
 DAY = timedelta(days=1)
@@ -193,8 +195,10 @@ async def running(folder: Path, clock: Callable[[], datetime] = lambda: NOW) -> 
         await node.stop()
 
 
-async def receive(node: Node, pair: KeyPair, number: int = 1) -> Response:
-    """Send the node a message that is signed with a key."""
+async def receive(
+    node: Node, pair: KeyPair, number: int = 1, client: KeyPair | None = None
+) -> Response:
+    """Send the node a message that is signed with a key, from a TLS client."""
     expectation = load_expectation(node.config.pmodes)
     match = expectation.pmodes.legs[0]
     made = package(
@@ -205,13 +209,16 @@ async def receive(node: Node, pair: KeyPair, number: int = 1) -> Response:
         entropy=os.urandom,
     )
     form = wire_form(made.version, made.envelope, (), "=_boundary")
-    body = b"".join(form.pieces())
+    return await post(node, form.content_type, b"".join(form.pieces()), client)
 
+
+async def post(node: Node, content_type: str, body: bytes, client: KeyPair | None) -> Response:
     async def pieces() -> AsyncIterator[bytes]:
         yield body
 
+    shown = None if client is None else client.certificate.public_bytes(Encoding.DER)
     async with asyncio.timeout(30):
-        return await node.receive(Request(form.content_type, "127.0.0.1", pieces()))
+        return await node.receive(Request(content_type, "127.0.0.1", pieces(), shown))
 
 
 async def state(node: Node, number: int = 1) -> State | None:
@@ -344,6 +351,82 @@ def test_where_the_status_must_be_known_the_sender_is_told_to_come_again(
             now += timedelta(minutes=2)
             assert (await receive(node, pair)).status == 200
             assert await state(node) is State.DELIVERED
+
+    asyncio.run(story())
+
+
+def _with_clients(folder: Path, more: str = "") -> Path:
+    """The folder of a node that is held to the certificates of TLS clients."""
+    made = seller(folder, "mode: hard, fetch: [crl, ocsp]")
+    clients = "security: {protocol: TLS, client: {anchor_certificates: [ca.pem]}}"
+    text = PMODE.replace('http://127.0.0.1:9/msh"}', f'https://127.0.0.1:9/msh", {clients}}}')
+    (folder / "pmodes" / "orders.yaml").write_text(text)
+    if more:
+        (folder / "pmodes" / "more.yaml").write_text(more.replace("CLIENTS", clients))
+    return made
+
+
+def test_the_status_of_a_tls_client_that_a_pmode_asks_for_is_learned(
+    tmp_path: Path, server: Server
+) -> None:
+    signer, client, gone = (partner(server, "crl", number=n) for n in (1, 2, 3))
+    server.revoked = [gone.certificate]
+    server.status = 500
+    now = NOW
+
+    async def story() -> None:
+        nonlocal now
+        async with running(_with_clients(tmp_path), lambda: now) as node:
+            response = await receive(node, signer, 1, client)
+            assert (response.status, b"EBMS:0202" in response.body) == (503, True)
+            server.status = 200
+            now += timedelta(minutes=2)
+            client_alone = partner(server, "ocsp", number=4)
+            assert (await receive(node, signer, 1, client_alone)).status == 200
+            assert await state(node) is State.DELIVERED
+            assert "/ocsp" in server.asked
+            response = await receive(node, signer, 2, gone)
+            assert (response.status, b"EBMS:0101" in response.body) == (200, True)
+            assert await state(node, 2) is State.REJECTED
+
+    asyncio.run(story())
+
+
+EBXML = """
+id: ebxml
+agreement: CPA
+initiator: {party: BUYER}
+responder: {party: urn:x:seller}
+legs:
+  - protocol: {address: "https://127.0.0.1:9/msh", CLIENTS}
+    ebxml: {version: "2.0"}
+    business_info: {service: urn:example:trade, action: ACTION}
+"""
+
+
+def test_the_sender_of_an_ebxml_message_is_told_to_come_again_too(
+    tmp_path: Path, server: Server
+) -> None:
+    """An ErrorList would be the end of the message."""
+    client = partner(server, "crl")
+    written = spoiled(order("2.0"), TIME, NOW.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    letter = packed(written.replace(party(SELLER), "urn:x:seller"))
+    agreed = EBXML.replace("CPA", CPA).replace("BUYER", party(BUYER)).replace("ACTION", ORDERS)
+    server.status = 500
+    now = NOW
+
+    async def story() -> None:
+        nonlocal now
+        async with running(_with_clients(tmp_path, agreed), lambda: now) as node:
+            response = await post(node, *letter, client)
+            assert (response.status, response.come_again) == (503, True)
+            assert b"Server" in response.body
+            server.status = 200
+            now += timedelta(minutes=2)
+            assert (await post(node, *letter, client)).status < 300
+            found = await node.message(M, Side.RECEIVING)
+            assert found is not None
+            assert found.state is State.DELIVERED
 
     asyncio.run(story())
 

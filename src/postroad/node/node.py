@@ -151,7 +151,9 @@ class Node:
         self._puller = Puller(self.context, self._client, self._receiver)
         self._fetching = Fetching(self.context, self._client)
         self._revocation = RevocationStatus(self.context, self._client)
-        self.context.learn = self._revocation.learn if self._revocation.is_on else None
+        if self._revocation.is_on:
+            self.context.learn = self._revocation.learn
+            self.context.learn_client = self._revocation.learn_client
         self._upkeep = Upkeep(self.context, leads=leads)
         target = config.journal.ship_to if leads else None
         self._shipping = None if target is None else Shipping(self.context, target)

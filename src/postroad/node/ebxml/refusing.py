@@ -26,6 +26,7 @@ from postroad.store.records import Work
 from postroad.wire.ebms3 import Party, PartyId
 from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.names import S11
 from postroad.wire.soap_faults import Fault
 
 PLACES: Final = {
@@ -68,6 +69,9 @@ class Refusing:
             except Unsecurable:
                 signing = None
         found.problems[:] = dict.fromkeys((*problems, *found.problems))
+        if all(one.code == "EBMS:0202" for one in problems):
+            # It may be taken later: an ErrorList would be the end of it.
+            return await self._come_again(arrival, problems[0])
         own = found.match is None or not context.in_force.receives(found.match)
         said = refusal(
             found,
@@ -140,6 +144,12 @@ class Refusing:
         await self.note(first.code, first.detail, arrival)
         what = said or found.soap_fault or client_fault(wrong)
         return Response(500, "text/xml; charset=UTF-8", fault(what))
+
+    async def _come_again(self, arrival: Arrival, problem: EbmsError) -> Response:
+        """Nothing was taken, and the sender tries again."""
+        await self.note(problem.code, problem.detail, arrival)
+        said = Fault(f"{{{S11}}}Server", problem.detail[:2000])
+        return Response(503, "text/xml; charset=UTF-8", fault(said), come_again=True)
 
     async def note(self, code: str, detail: str, arrival: Arrival) -> None:
         await note_refusal(self._context, code, detail, arrival)

@@ -30,7 +30,8 @@ def is_identified(context: Context, arrival: Arrival) -> bool:
     expectation = context.in_force.expectation
     agreed = expectation.material(match)
     if agreed.tls_clients or agreed.tls_anchors:
-        return not expectation.check_client(match, arrival.client_certificate, arrival.now)
+        shown, revocation = arrival.client_certificate, context.in_force.revocation
+        return not expectation.check_client(match, shown, arrival.now, revocation)
     security = match.leg.security
     token = security.username_token if security is not None else None
     return token is not None and bool(found.username_tokens)

@@ -104,18 +104,31 @@ class RevocationStatus:
 
     async def learn(self, look: Look) -> None:
         """Look up the certificates of a message before it is judged, and fetch what is missing."""
-        certificates = look.certificates()
-        if not certificates:
+        if await self._look_up(look.certificates()):
+            look.renew(self._context.in_force.revocation)
+
+    async def learn_client(self, certificate: bytes) -> None:
+        """Look up the TLS client certificate of a request, to which a P-Mode may be held."""
+        try:
+            shown = x509.load_der_x509_certificate(certificate)
+        except ValueError:
             return
+        await self._look_up((shown,))
+
+    async def _look_up(self, certificates: tuple[x509.Certificate, ...]) -> bool:
+        """Whether something about the certificates was fetched."""
+        if not certificates:
+            return False
         now = self._context.clock()
         pairs = list(self._pairs(certificates, now))
         unknown = [pair for pair in pairs if self._is_unknown(pair, now)]
-        if unknown and self._settings.fetch:
+        asked = bool(unknown and self._settings.fetch)
+        if asked:
             await self._wait(unknown)
-            look.renew(self._context.in_force.revocation)
             unknown = [pair for pair in unknown if self._is_unknown(pair, now)]
         for facts, issuer in unknown:
             self._tell(facts, issuer, now)
+        return asked
 
     async def _wait(self, unknown: list[Pair]) -> None:
         tasks = {self._begin(pair) for pair in unknown if self._may_ask(pair)}

@@ -530,8 +530,9 @@ class Accepting:
         if back is not None:
             return NO_CONTENT
         # What may be taken later is sent again by who retries.
-        status = 503 if all(one.code == "EBMS:0202" for one in problems) else 200
-        return Response(status, answer.content_type, answer.envelope)
+        later = all(one.code == "EBMS:0202" for one in problems)
+        status = 503 if later else 200
+        return Response(status, answer.content_type, answer.envelope, come_again=later)
 
     def _tell_refused(self, ref: str, peer: str | None, problems: Sequence[EbmsError]) -> None:
         context = self._context

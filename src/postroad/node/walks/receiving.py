@@ -138,6 +138,9 @@ class Receiver:
 
     async def receive(self, request: Request) -> Response:
         """Take one message in; the response is sent when everything is durable."""
+        learn = self._context.learn_client
+        if learn is not None and request.client_certificate is not None:
+            await learn(request.client_certificate)
         response = await self._receive(request)
         if response.awaits is None:
             return response
