@@ -484,6 +484,27 @@ def test_a_list_is_renewed_before_it_runs_out(tmp_path: Path, server: Server) ->
     asyncio.run(story())
 
 
+def test_an_older_list_does_not_undo_a_revocation(tmp_path: Path, server: Server) -> None:
+    """Lists come over plain HTTP: whoever is on the line can repeat the one of last week."""
+    pair = partner(server, "crl")
+    now = NOW
+
+    async def story() -> None:
+        nonlocal now
+        server.revoked = [pair.certificate]
+        async with running(seller(tmp_path, "fetch: crl"), lambda: now) as node:
+            assert b"was revoked" in (await receive(node, pair)).body
+            older = revocation_list(CA, this_update=NOW - 3 * DAY)
+            server.list_bytes = lambda: older.public_bytes(Encoding.DER)
+            now += timedelta(hours=2)
+            node._revocation._renew(now)
+            await asyncio.gather(*node._revocation._under_way.values())
+            assert server.asked == ["/ca.crl"] * 2
+            assert b"was revoked" in (await receive(node, pair, 2)).body
+
+    asyncio.run(story())
+
+
 def test_certificates_of_strangers_cause_no_request(tmp_path: Path, server: Server) -> None:
     known = partner(server, "crl", "ocsp")
     extensions = tuple((one.value, one.critical) for one in known.certificate.extensions)[-2:]

@@ -299,8 +299,11 @@ class RevocationStatus:
             )
             now, skew = self._context.clock(), self._context.config.clock_skew
             answer = read_answer(data, facts, issuer, now, nonce=nonce, skew=skew)
-            if answer.next_update is not None and answer.next_update < now:
-                raise RevocationError(f"the answer ran out on {stamp(answer.next_update)}")
+            end = answer.next_update or answer.this_update + self._answer_age
+            if end < now:
+                raise RevocationError(f"the answer ran out on {stamp(end)}")
+            if known is not None:
+                _check_newer("answer", answer.this_update, known.value.this_update)
             await asyncio.to_thread(self._files.write, stored, data)
         due = self._due(now, answer.next_update)
         self._answers[key] = _Known(answer, pair, due, now)
@@ -347,6 +350,8 @@ class RevocationStatus:
             found = await asyncio.to_thread(_read_list, data, pair, self._latest(now))
             if found.next_update is not None and found.next_update < now:
                 raise RevocationError(f"the list ran out on {stamp(found.next_update)}")
+            if url in self._lists:
+                _check_newer("list", found.this_update, self._lists[url].value.this_update)
             await asyncio.to_thread(self._files.write, url, data)
         self._lists[url] = _Known(found, pair, self._due(now, found.next_update), now)
         self._lists.move_to_end(url)
@@ -357,6 +362,10 @@ class RevocationStatus:
     @property
     def _seconds(self) -> float:
         return self._settings.timeout.total_seconds()
+
+    @property
+    def _answer_age(self) -> timedelta:
+        return self._context.in_force.revocation.answer_age
 
     def _latest(self, now: datetime) -> datetime:
         return now + self._context.config.clock_skew
@@ -382,6 +391,14 @@ def _read_list(data: bytes, pair: Pair, latest: datetime) -> RevocationList:
             raise RevocationError(f"the list is of the future, {stamp(one.this_update)}")
         return one
     raise RevocationError(f"the list was not signed by {issuer.subject_text}")
+
+
+def _check_newer(what: str, made: datetime, known: datetime) -> None:
+    """What somebody on the line repeats must not undo a revocation that is known."""
+    if made < known:
+        raise RevocationError(
+            f"the {what} of {stamp(made)} is older than that of {stamp(known)}, which is at hand"
+        )
 
 
 def _bound(entries: OrderedDict[K, V], most: int) -> None:
