@@ -203,6 +203,24 @@ def test_names_in_the_subject_are_constrained_too(
     assert ours(leaf, ca) == held == openssl(tmp_path, leaf, ca)
 
 
+@pytest.mark.parametrize(
+    ("common_name", "other", "held"),
+    [
+        ("a.example.org", DNS("b.example.org"), True),
+        ("victim.example.com", DNS("b.example.org"), False),
+        ("a@example.org", MAIL("b@example.org"), True),
+        ("victim@example.com", MAIL("b@example.org"), False),
+    ],
+)
+def test_an_alternative_name_does_not_free_the_common_name(
+    common_name: str, other: x509.GeneralName, held: bool
+) -> None:
+    """OpenSSL has it otherwise, but here a party is known by its common name as well."""
+    ca = constrained("Common Names", DNS("example.org"), MAIL("example.org"))
+    names = x509.SubjectAlternativeName([other])
+    assert ours(issue(ca, common_name, extensions=((names, False),)), ca) == held
+
+
 def test_a_constraint_that_is_not_critical_is_kept_and_told() -> None:
     bound = (x509.NameConstraints([DNS("example.org")], None), False)
     ca = authority("Not Critical", issuer=ROOT, extensions=(bound,))

@@ -1,8 +1,9 @@
 """Name constraints: in which names an authority may vouch for others (RFC 5280, 4.2.1.10).
 
 Honoured in anchors as well as in the certificates below them. Beyond the alternative names, these
-count as RFC 5280 and OpenSSL have it: the subject as a directory name, e-mail addresses in it, and
-a common name that looks like a host name, where there is no alternative name of that kind.
+count as RFC 5280 and OpenSSL have it: the subject as a directory name, and e-mail addresses in it.
+So does a common name that looks like a host name or an e-mail address: for OpenSSL only where there
+is no alternative name of that kind, here always, since a party is known by its common name too.
 """
 
 import re
@@ -86,10 +87,12 @@ def _names(facts: CertificateFacts, *, leaf: bool) -> Iterator[tuple[_Kind, obje
     for oid, text in attributes:
         if oid == NameOID.EMAIL_ADDRESS.dotted_string:
             yield x509.RFC822Name, text
-    if leaf and not any(isinstance(name, x509.DNSName) for name in facts.names):
-        for oid, text in attributes:
-            if oid == NameOID.COMMON_NAME.dotted_string and _HOST.fullmatch(text):
+    for oid, text in attributes if leaf else ():
+        if oid == NameOID.COMMON_NAME.dotted_string:
+            if _HOST.fullmatch(text):
                 yield x509.DNSName, text
+            elif "@" in text:
+                yield x509.RFC822Name, text
 
 
 def _is_of(kind: _Kind, value: object, subtree: x509.GeneralName) -> bool:
