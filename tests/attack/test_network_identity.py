@@ -30,6 +30,7 @@ from tests.attack.network import (
     Town,
     http_answer,
     order,
+    pmode,
     renamed,
     rival,
     signal_message,
@@ -78,6 +79,25 @@ def test_copies_that_come_at_once_are_delivered_once(place: Town) -> None:
     assert sorted(place.events(name)) == sorted(
         ["received", "delivered", "receipt_sent", *["duplicate"] * 9]
     )
+
+
+def test_a_partner_who_may_write_anybody_into_from_keeps_no_other_out(place: Town) -> None:
+    """The P-Mode pins a certificate, and names no sender."""
+    text = pmode("loose", "Loose", f"{place.seller.url}/msh", pin="rival.pem")
+    file = place.folder / "seller" / "pmodes" / "loose.yaml"
+    file.write_text(text.replace(f'party: "{BUYER}", ', ""))
+    assert place.run(place.seller.node.reload()).ok
+    for first_id_is_taken in (False, True):
+        name = place.new_id()
+        if first_id_is_taken:
+            assert place.post(order(name, signed=False, action=PRICES)).is_receipt
+        assert place.post(order(name, signer=rival(), action="Loose")).is_receipt
+        for _ in range(2):
+            assert place.post(order(name)).is_receipt
+            assert place.post(order(name, signer=rival(), action="Loose")).is_receipt
+        received = place.run(place.seller.node.received(name))
+        assert {one.from_party for one in received} == {BUYER}
+        assert [one.state for one in received] == [State.DELIVERED] * (2 + first_id_is_taken)
 
 
 def test_a_message_that_its_sender_signed_anew_is_still_the_same(place: Town) -> None:

@@ -37,6 +37,9 @@ class Taking(Struct, frozen=True):
     """How answers are signed; None also where there is no key."""
     proves: bool
     """A message proves who sent it: by its signature, a user name or a TLS client certificate."""
+    names_sender: bool
+    """Only one party can be in From of such a message: the P-Mode names it, or the certificate
+    has to. Else its sender may call itself like another partner."""
 
 
 def taking_of(match: Match, ours: bool, material: Material, key: KeyPair | None) -> Taking:
@@ -64,5 +67,9 @@ def taking_of(match: Match, ours: bool, material: Material, key: KeyPair | None)
             or (leg.security and leg.security.username_token)
             or material.tls_clients
             or material.tls_anchors
+        ),
+        names_sender=bool(
+            (sender and sender.party)
+            or (signs(leg) and not material.pins and not material.subjects)
         ),
     )

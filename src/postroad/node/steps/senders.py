@@ -3,7 +3,8 @@
 A MessageId is no secret, and anybody may use it. So a message is identified by its id and its
 sender, as far as the sender is proven: by a signature, a user name, a TLS client certificate, or
 because the message was fetched from the partner's address. A proven sender is the party in From,
-whichever P-Mode it uses. A message that proves nothing is compared with whatever is stored under
+whichever P-Mode it uses; by a P-Mode that lets its partner write anybody into From it is that party
+in this P-Mode alone. A message that proves nothing is compared with whatever is stored under
 its id, and is never stored beside another.
 """
 
@@ -38,27 +39,31 @@ def stored_as(
         return message_id, None
     sender, proven = str(message.from_party), is_proven(context, arrival, match)
     taken = [one for one in known.values() if one.state is not State.REJECTED]
+    named = context.in_force.taking(match).names_sender
     for one in taken:
-        if _is_from(one, sender, match, proven=proven):
+        if _is_from(context, one, sender, match, proven=proven and named):
             return one.message_id, one
     if taken and not proven:
         return taken[0].message_id, taken[0]
     first = known.get(message_id)
     if not taken or (first is not None and first.state is State.REJECTED):
         return message_id, first
-    stored_id = qualified_id(message_id, sender)
+    stored_id = qualified_id(message_id, sender if named else f"{sender}\n{match.pmode.id}")
     return stored_id, known.get(stored_id)
 
 
-def _is_from(known: Message, sender: str, match: Match, *, proven: bool) -> bool:
+def _is_from(context: Context, known: Message, sender: str, match: Match, *, proven: bool) -> bool:
     """Whether a stored message is of the sender of a new one.
 
     By the same P-Mode it is, also if the P-Mode asked for no proof when the first one came.
     """
     if known.from_party != sender:
         return False
-    same_terms = (known.pmode, known.leg) == (match.pmode.id, match.number)
-    return same_terms or (proven and not known.unproven)
+    if (known.pmode, known.leg) == (match.pmode.id, match.number):
+        return True
+    before = context.in_force.match(known.pmode, known.leg)
+    named = before is None or context.in_force.taking(before).names_sender
+    return proven and not known.unproven and named
 
 
 def stored_message(message: UserMessage, stored_id: str) -> UserMessage:
