@@ -167,6 +167,21 @@ async def test_over_a_link_too_what_is_too_late_is_refused(world: World) -> None
     assert await seller.inbox() == []
 
 
+@played
+async def test_wrong_numbers_of_a_link_are_journaled_so_many_times(world: World) -> None:
+    """Nothing is signed: anybody can send them."""
+    world.speak(profile="rm001", **RELIABLE)
+    world.configure(SELLER, limits={"refused": {"events": 3}})
+    seller = await listening(world)
+    for number in range(50, 60):
+        to_seller = linked(number).replace(address(CARRIER), address(SELLER))
+        letter = envelope(header(inside=RELIABLY, id=f"{number}@x"), to_seller, body=manifest())
+        await seller.receive(*packed(letter), EBXML)
+    raised = await seller.journal("error_raised")
+    assert {one.error_code for one in raised} == {"Inconsistent"}
+    assert len(raised) == 3
+
+
 @pytest.mark.parametrize("kept_in", STORES)
 @played
 async def test_what_expires_before_its_turn_takes_no_number(world: World, kept_in: str) -> None:

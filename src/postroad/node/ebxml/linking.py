@@ -21,12 +21,14 @@ from postroad.node.base.requests import NO_CONTENT, Response
 from postroad.node.ebxml.answering import answer_route, call, first_copy, tell_refused
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.duplicates import is_copy
+from postroad.node.steps.identity import is_identified
 from postroad.node.steps.keeping import (
     Contradiction,
     about_nothing,
     add_instead,
     kept_message,
     sent_signal,
+    told,
     user_message_of,
 )
 from postroad.node.steps.notifying import notification
@@ -225,8 +227,11 @@ class Linking:
         """A copy, or a number that cannot be: the journal says so."""
         error = next((one for one in said if isinstance(one, link.ErrorMessage)), None)
         if error is not None:
-            problem = EbmsError("Inconsistent", error.detail)
-            tx.record((about_nothing(self._context, problem, arrival),))
+            context, problem = self._context, EbmsError("Inconsistent", error.detail)
+            if is_identified(context, arrival) or context.refusals.admit(
+                problem.code, told(problem), arrival.now, arrival.peer
+            ):
+                tx.record((about_nothing(context, problem, arrival),))
             return
         if known is not None:
             tx.record((about(known, "duplicate", arrival.now, peer=arrival.peer),))
