@@ -265,7 +265,8 @@ async def _content(place: Town, signal: object) -> bytes:
 def test_unfinished_bodies_of_strangers_are_held_up_to_a_limit(tmp_path: Path) -> None:
     """One alone is never refused; who is told to come again takes nothing of the room."""
     limits = "http: {unfinished_bytes_per_address: 1 MB, unfinished_bytes: 100 MB}"
-    with town(tmp_path / "town", limits) as place:
+    everybody = "security: {exempt_networks: []}"
+    with town(tmp_path / "town", f"{limits}\n{everybody}") as place:
         large = order(place.new_id(), b"x" * 3_000_000)
         assert place.post(large).is_receipt
         wire = large.wire()
@@ -278,6 +279,15 @@ def test_unfinished_bodies_of_strangers_are_held_up_to_a_limit(tmp_path: Path) -
             place.good()
         until(lambda: _held(place) == 0)
         assert place.post(order(place.new_id(), b"y" * 600_000)).is_receipt
+
+
+def test_clients_behind_an_exempt_proxy_share_the_room_of_all(tmp_path: Path) -> None:
+    limits = "http: {unfinished_bytes_per_address: 1 MB, unfinished_bytes: 3 MB}"
+    with town(tmp_path / "town", limits) as place, place.connect() as first:
+        first.sendall(order(place.new_id(), b"x" * 3_000_000).wire()[:900_000])
+        until(lambda: _held(place) > 800_000)
+        assert place.post(order(place.new_id(), b"y" * 600_000)).is_receipt
+        assert place.post(order(place.new_id(), b"y" * 2_500_000)).status == 503
 
 
 def _held(place: Town) -> int:

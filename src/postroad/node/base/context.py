@@ -30,6 +30,7 @@ from postroad.reliability.breaker import Gate
 from postroad.security.egress import EgressPolicy
 from postroad.store.interface import Store
 from postroad.store.records import Partner, Work
+from postroad.transport.admission import AddressRules
 from postroad.wire.errors import ERRORS
 from postroad.wire.limits import Limits
 
@@ -113,7 +114,9 @@ class Context:
         self.party = self.config.party_name
         self.host = self.host or host_name(self.config.node)
         self.ahead = ReadingAhead(self.store, self.limits)
-        self.unfinished = UnfinishedBodies(self.config.http)
+        security = self.config.security
+        rules = AddressRules(security.exempt_networks, security.ipv6_prefix)
+        self.unfinished = UnfinishedBodies(self.config.http, rules)
         self.refusals = Refusals(self.config.limits.refused, self.count)
         policy = self.config.security.egress.policy
         self.egress = changed(policy, listeners=configured_listeners(self.config))

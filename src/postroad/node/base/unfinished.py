@@ -6,10 +6,14 @@ and disk.
 """
 
 from collections import Counter
+from typing import Final
 
-from postroad.agreement.quotas import network_of
 from postroad.node.settings.config_groups import Http
 from postroad.store.interface import StoreFull
+from postroad.transport.admission import AddressRules, counted_address
+
+_EXEMPT: Final = "networks that are exempt"
+"""The source of bodies from addresses that are not limited one by one."""
 
 
 class UnfinishedFull(StoreFull):
@@ -19,22 +23,25 @@ class UnfinishedFull(StoreFull):
 class UnfinishedBodies:
     """What one process holds of bodies that are still coming from senders without a certificate."""
 
-    def __init__(self, limits: Http) -> None:
+    def __init__(self, limits: Http, rules: AddressRules) -> None:
         self._limits = limits
+        self._rules = rules
         self._held: Counter[str] = Counter()
         self.total = 0
         """Bytes that are held."""
 
     def begin(self, peer: str | None, certificate: bytes | None) -> "UnfinishedBody":
         """A body begins to come."""
-        return UnfinishedBody(self, None if certificate is not None else network_of(peer or ""))
+        if certificate is not None:
+            return UnfinishedBody(self, None)
+        return UnfinishedBody(self, counted_address(peer or "", self._rules) or _EXEMPT)
 
     def add(self, source: str, more: int, own: int) -> None:
         """Count bytes of a body that has `own` bytes with them; a body alone is never refused."""
         self._held[source] += more
         self.total += more
         most = self._limits.unfinished_bytes_per_address
-        if own < self._held[source] and self._held[source] > most:
+        if source != _EXEMPT and own < self._held[source] > most:
             raise UnfinishedFull(
                 f"More than {most} bytes of unfinished messages come from {source}: raise "
                 "http.unfinished_bytes_per_address if they are wanted."
