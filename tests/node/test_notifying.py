@@ -169,6 +169,7 @@ async def test_a_failure_is_told_with_all_that_is_known(folder: Path, sqlite: bo
         assert await node.left() == 0
     (told,) = app.told
     assert len(told.pop("delivery_id")) == 32
+    assert told.pop("cursor").isdigit()
     assert told == {
         "attempt": 1,
         "event": "failed",

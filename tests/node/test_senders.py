@@ -6,8 +6,17 @@ import pytest
 
 from postroad.store.records import State
 from tests.node.joining import payloads
-from tests.node.reliable import BUYER, ORDERS, SELLER, Station, World, played
+from tests.node.reliable import (
+    BUYER,
+    ORDERS,
+    SELLER,
+    Station,
+    World,
+    played,
+    status,
+)
 from tests.node.splitting import BIG, PAYLOAD, RETRY, splitting
+from tests.node.test_reliability_telling import APPLICATION
 
 BUNDLED = {"policy": "always", "compatibility": {"pmode_list": [ORDERS]}, "max_delay": "PT5S"}
 
@@ -41,6 +50,18 @@ async def test_each_message_gets_its_own_receipt(world: World, terms: dict[str, 
     assert await buyer.state("m@buyer") is State.ACKNOWLEDGED
     assert await states_of(seller, "m@buyer") == BOTH
     assert await seller.work() == {}
+
+
+@played
+async def test_the_webhook_tells_messages_with_one_id_apart(world: World) -> None:
+    world.configure(SELLER, webhook={"url": f"http://{APPLICATION}.example/"})
+    world.wire.usual[APPLICATION] = status(204)
+    buyer, seller = await occupied(world, "m@buyer")
+    await buyer.send("m@buyer")
+    await world.wait(5)
+    calls = [one.told for one in world.wire.to(APPLICATION)]
+    known = [(one.pmode, str(one.key)) for one in await seller.node.received("m@buyer")]
+    assert [(one["pmode"], one["cursor"]) for one in calls] == known
 
 
 @played

@@ -308,6 +308,7 @@ def _facts(
         "at": told.at,
         "node": node,
         "message_id": wire_id(work.message_id),
+        "cursor": str(message.key) if message else None,
         "side": told.side.value,
         "state": told.state.value,
         "severity": kind,
