@@ -544,6 +544,26 @@ async def test_a_joined_message_without_a_proper_id_is_given_up(
     assert await standing(seller, given) is Standing.REJECTED
 
 
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_of_a_refused_message_of_unsigned_fragments_the_beginning_is_kept(
+    world: World, kept_in: str, signed: bool
+) -> None:
+    world.kept_in = kept_in
+    agree_on_splitting(world, signed=signed)
+    buyer, seller = await world.both()
+    given = holding(large(buyer), ('href="cid:', 'href="cid:nowhere-'))
+    await bring(seller, given)
+    await world.wait(2)
+    assert {one.error_code for one in told(world)} == {"EBMS:0007"}
+    [kept] = await seller.node.received(SOURCE)
+    assert kept.state is State.REJECTED
+    assert (kept.unproven, kept.envelope is None) == (not signed, not signed)
+    assert await seller.work() == {}
+    assert await stored(seller, given) == []
+
+
 def random_bytes(size: int) -> bytes:
     """Nothing that could be compressed; always the same."""
     return random.Random(7).randbytes(size)

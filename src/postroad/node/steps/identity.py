@@ -18,8 +18,13 @@ def is_identified(context: Context, arrival: Arrival) -> bool:
     none of these, can be anybody's.
     """
     found, match = arrival.found, arrival.found.match
-    if arrival.joined is not None or arrival.pulled is not None:
+    if arrival.pulled is not None or arrival.is_response:
         return True
+    if arrival.joined is not None:
+        # Each fragment was held to its P-Mode.
+        kept = arrival.joined.kept
+        by = context.in_force.match(kept.pmode, kept.leg)
+        return by is not None and context.in_force.taking(by).proves
     failed = any(
         one.code in SECURITY_CODES and one.severity is Severity.FAILURE for one in found.problems
     )
