@@ -233,6 +233,19 @@ def test_forged_and_repeated_receipts_of_a_message_are_kept_so_many_times(junkya
     assert told.event.pmode == "order"
 
 
+def test_of_a_forged_receipt_the_beginning_is_kept(junkyard: Town) -> None:
+    place = junkyard
+    name = place.submit("order")
+    place.settled(name)
+    about = MessageInfo(NOW, "forged@seller.example", name)
+    forged = signal_message(SignalMessage(about, receipt=RECEIPT), stranger())
+    large = forged.replace(b"</S12:Envelope>", b"<!--%b--></S12:Envelope>" % (b"x" * MEGABYTES))
+    place.say(soap(large), "buyer")
+    believed, unproven = place.signals(name, Side.SENDING)
+    assert (believed.valid, unproven.valid) == (True, False)
+    assert place.run(_content(place, unproven)) == large[:8192]
+
+
 def test_believed_warnings_about_a_message_are_kept_so_many_times(junkyard: Town) -> None:
     """Where nothing is signed anybody can send them, and they end nothing."""
     place, partner = junkyard, Partner(junkyard)

@@ -14,6 +14,8 @@ from msgspec import Struct
 from postroad.node.settings.config_groups import RefusedLimits
 from postroad.store.records import Event
 
+SECURITY_CODES: Final = ("EBMS:0101", "EBMS:0103", "SecurityFailure")
+"""Errors with which a sender is told that it did not prove itself."""
 _MOST_REASONS: Final = 1000
 _OTHER: Final = "other"
 _MOST_DETAIL: Final = 500

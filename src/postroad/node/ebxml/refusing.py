@@ -14,10 +14,11 @@ from postroad.msh.ebxml_inbound import HEADER
 from postroad.msh.lens import Inspection
 from postroad.msh.securing import Unsecurable, answer_signing, signs
 from postroad.node.base.context import Context
+from postroad.node.base.refusals import SECURITY_CODES
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.ebxml.answering import NOWHERE, answer_route, call
 from postroad.node.steps.arrival import Arrival
-from postroad.node.steps.identity import SECURITY_CODES, is_identified
+from postroad.node.steps.identity import is_identified
 from postroad.node.steps.keeping import LONGEST_ID, about_nothing, reject, told, user_message_of
 from postroad.node.steps.noting import note_refusal
 from postroad.reliability import ebxml

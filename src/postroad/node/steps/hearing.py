@@ -19,6 +19,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection, Lens
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place
+from postroad.node.base.refusals import SECURITY_CODES
 from postroad.reliability.awareness import ANSWERS, Answer, error_said
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Transaction
@@ -27,6 +28,8 @@ from postroad.wire.ebms3 import Error, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError, Severity
 from postroad.wire.soap_faults import Fault
 
+_UNPROVEN: Final = (*SECURITY_CODES, "EBMS:0010")
+"""Why signals of senders who proved nothing are not believed: EBMS:0010, not on the agreed way."""
 _RECEIPT: Final = ANSWERS[Answer.RECEIPT]
 _ALTERNATE: Final = "EBMS:0060"
 
@@ -286,9 +289,11 @@ def without_repeats(
 
     A signal that is believed is kept once. Only so many are kept for a message, of those that are
     believed and of those that are not, because anybody who knows its id can send some: where
-    nothing is signed they are believed. The first of its kind always is kept.
+    nothing is signed they are believed. The first of its kind always is kept. Of an envelope that
+    proves nothing the beginning is kept.
     """
-    most = context.config.limits.refused.signals
+    limits = context.config.limits.refused
+    most = limits.signals
     known = [one for one in tx.signals(message.side, message.message_id) if one.incoming]
     believed = {one.signal_id: one.kind for one in known if one.valid}
     room = most - sum(not one.valid for one in known)
@@ -309,6 +314,8 @@ def without_repeats(
         else:
             wrong = one.problems[0]
             context.refusals.count(wrong.code, wrong.detail, now, peer, message.pmode)
+    if all(one.problems and one.problems[0].code in _UNPROVEN for one in heard):
+        hearing = changed(hearing, envelope=hearing.envelope[: limits.message_bytes])
     return changed(hearing, heard=tuple(heard))
 
 

@@ -1,13 +1,10 @@
 """Whether the sender of a message proved who it is."""
 
-from typing import Final
-
 from postroad.msh.securing import signs
 from postroad.node.base.context import Context
+from postroad.node.base.refusals import SECURITY_CODES
 from postroad.node.steps.arrival import Arrival
 from postroad.wire.errors import Severity
-
-SECURITY_CODES: Final = ("EBMS:0101", "EBMS:0103", "SecurityFailure")
 
 
 def is_identified(context: Context, arrival: Arrival) -> bool:
