@@ -246,8 +246,10 @@ class Expectation:
         try:
             _tls_trust(own.tls_anchors).verify(shown, (), now, revocation=revocation)
         except EbmsError as error:
-            # EBMS:0202: whether it was revoked is not known yet.
-            return [EbmsError(error.code, f"TLS client: {error.detail}", location=place)]
+            if error.code == "EBMS:0202":
+                # Whether it was revoked is not known yet.
+                return [EbmsError("EBMS:0202", f"TLS client: {error.detail}", location=place)]
+            return [EbmsError("EBMS:0101", f"TLS client: {error.detail}", location=place)]
         return []
 
     def check_receipt(self, signal: SignalMessage) -> list[EbmsError]:
