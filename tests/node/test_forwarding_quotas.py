@@ -245,3 +245,25 @@ async def test_nothing_counts_any_more_when_all_have_left(world: World) -> None:
     world.wire.usual[SELLER] = passed
     await world.wait(7200)
     assert loads() == []
+
+
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_nobody_keeps_out_a_message_by_using_its_id_first(world: World, kept_in: str) -> None:
+    world.kept_in = kept_in
+    limited(world)
+    far, (letter,) = await letters(world, M)
+    kind, body = letter
+    forged = (kind, body.replace(b"</S12:Envelope>", b"<!-- forged --></S12:Envelope>"))
+    assert forged != letter
+    assert (await brought(far, forged)).status == 202
+    assert (await brought(far, letter, certificate=b"the buyer's")).status == 202
+    assert (await brought(far, letter, certificate=b"the buyer's")).status == 202
+    del world.wire.usual[SELLER]
+    await world.wait(3600)
+    arrived = [one.body for one in world.wire.to(SELLER)]
+    assert letter[1] in arrived
+    told = [one.event for one in await far.events(M)]
+    assert told.count("received") == 2
+    assert told.count("duplicate") == 1
+    assert {one.message_id for one in await far.events(M)} == {M}

@@ -93,7 +93,7 @@ class Carrying:
         try:
             policy = self._road(message).policy
         except Refused:
-            _log.warning("its rule is gone", extra={"message_id": message.message_id})
+            _log.warning("its rule is gone", extra={"message_id": message.wire_id})
         outcome = changed(outcome, wire_bytes=message.parts[0].size)
         tried = Attempt(message, work, None, outcome, began, probe=probes, policy=policy)
         return AfterAttempt(self._context, tried)
@@ -232,7 +232,7 @@ class Carrying:
         heard: list[Heard] = []
         for signal in found.messaging.signals if found.messaging is not None else ():
             ref = signal.message_info.ref_to_message_id
-            if ref not in (None, message.message_id):
+            if ref not in (None, message.wire_id):
                 continue
             errors = tuple(Reported(e.error_code, e.severity, told_by(e)) for e in signal.errors)
             failure = next((one for one in errors if one.severity == "failure"), None)

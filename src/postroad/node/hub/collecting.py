@@ -70,7 +70,7 @@ class Collecting:
             return taken
         self._context.work_came.set()
         self._context.count("send_attempts", outcome="pulled")
-        _log.info("pulled", extra={"message_id": taken.message_id, "peer": peer})
+        _log.info("pulled", extra={"message_id": taken.wire_id, "peer": peer})
         return self._response(taken)
 
     def _allowed(
@@ -128,7 +128,7 @@ class Collecting:
                 now,
                 attempt=number,
                 peer=peer,
-                envelope=message_id,
+                envelope=message.wire_id,
                 wire_bytes=message.wire_bytes,
                 evidence=signed(message),
             )

@@ -36,6 +36,7 @@ from postroad.node.steps.keeping import LONGEST_ID, told
 from postroad.node.steps.outcome import begin_anew, life_of
 from postroad.reliability.delivery import AT_WORK, Input, Stage
 from postroad.store.interface import Transaction
+from postroad.store.qualified import qualified_id
 from postroad.store.records import Message, Offer, Side, State, StoredPart, Work
 from postroad.wire.content import BytesContent, Content, Sink
 from postroad.wire.ebms3 import PullRequest
@@ -232,12 +233,12 @@ class Forwarding:
         now, quotas = letter.now, self._quotas
 
         def step(tx: Transaction) -> EbmsError | None:
-            before = tx.message(Side.FORWARDING, made.message_id)
+            before = _first_copy(tx, made)
             if before is None:
                 full = _full(tx, letter, made, route, quotas)
                 if full is None:
                     said = "; ".join((f"by the rule {route.id}", *contradictions(letter.found)))
-                    put(tx, letter, made, route, said)
+                    put(tx, letter, _stored(tx, made), route, said)
                 return full
             stage = life_of(before).stage
             same = bool(before.parts) and before.parts[0].sha256 == letter.body.sha256
@@ -344,6 +345,24 @@ class Forwarding:
         return Response(status, answer.content_type, answer.envelope)
 
 
+def _first_copy(tx: Transaction, made: Message) -> Message | None:
+    """Return the message that a new one is a copy of.
+
+    A MessageId is no secret: only what the same sender brought can be a copy, so that nobody keeps
+    the message of somebody else from being forwarded by using its id first.
+    """
+    known = tx.messages_of_id(Side.FORWARDING, made.message_id)
+    return next((one for one in known if one.accounts == made.accounts), None)
+
+
+def _stored(tx: Transaction, made: Message) -> Message:
+    """Return a new message under the id under which it is stored."""
+    if tx.message(Side.FORWARDING, made.message_id) is None:
+        return made
+    sender = made.accounts[0] if made.accounts else ""
+    return changed(made, message_id=qualified_id(made.message_id, sender))
+
+
 def put(tx: Transaction, letter: Letter, made: Message, route: Route, said: str) -> None:
     """Keep a message, and pass it on: by the work of doing so, or in a channel."""
     kept = changed(made, **_contents(tx, letter))
@@ -352,7 +371,7 @@ def put(tx: Transaction, letter: Letter, made: Message, route: Route, said: str)
         kept,
         "received",
         letter.now,
-        envelope=kept.message_id,
+        envelope=kept.wire_id,
         wire_bytes=kept.wire_bytes,
         peer=letter.peer,
         detail=said[:2000],

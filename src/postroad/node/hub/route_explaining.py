@@ -23,7 +23,7 @@ _NOT_KEPT: Final = (
 def explain_message(context: Context, message: Message) -> RouteReport:
     """Where the rules in force would lead a message that this node has."""
     if message.envelope is None:
-        raise Refused(409, f"{message.message_id}: {_NOT_KEPT}")
+        raise Refused(409, f"{message.wire_id}: {_NOT_KEPT}")
     data = read_all(context.store.content(message.envelope), message.envelope.size)
     return _told(lambda: data, context.in_force.routing.table, context.limits)
 
