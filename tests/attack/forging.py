@@ -6,18 +6,111 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from lxml import etree
 
 from postroad.security.algorithms import ECDSA_SHA256, SHA256, SIGNATURES
 from postroad.security.attachments import CONTENT_TRANSFORM
 from postroad.security.keys import KeyPair
 from postroad.security.rawsign import sign_bytes
-from postroad.wire.names import DS, EXC_C14N, WSSE, WSU, X509_PROFILE
+from postroad.wire.names import DS, DSIG11, EXC_C14N, SMS10, WSSE, WSU, X509_PROFILE
 from tests.attack.messages import Package, buyer
 from tests.changing import replace
 
 TOKEN_ID: Final = "_signature-token"
+ENVELOPED: Final = DS + "enveloped-signature"
+XPATH: Final = "http://www.w3.org/TR/1999/REC-xpath-19991116"
+FILTER2: Final = "http://www.w3.org/2002/06/xmldsig-filter2"
+XSLT: Final = "http://www.w3.org/TR/1999/REC-xslt-19991116"
+STR_TRANSFORM: Final = SMS10 + "#STR-Transform"
+STRANGE_URIS: Final = (
+    "",
+    "#",
+    "#nobody",
+    "# _messaging",
+    "#_MESSAGING",
+    "#xpointer(/)",
+    "#xpointer(id('_messaging'))",
+    "#element(/1/1)",
+    "http://127.0.0.1:9/messaging.xml",
+    "https://attacker.example/m#_messaging",
+    "file:///etc/passwd",
+    "ftp://attacker.example/x",
+    "//attacker.example/x",
+    "messaging.xml",
+    "jar:file:///tmp/x!/y",
+    "data:,x",
+    "cid:",
+    "cid:nobody@buyer.example",
+    "cid:ONE@buyer.example",
+    "mid:one@buyer.example",
+)
+"""References to what is not in the message, or not an element of it by its id."""
+STRANGE_TRANSFORMS: Final[dict[str, tuple[str, ...]]] = {
+    "enveloped": (ENVELOPED,),
+    "enveloped, then canonical": (ENVELOPED, EXC_C14N),
+    "canonical, then enveloped": (EXC_C14N, ENVELOPED),
+    "canonical twice": (EXC_C14N, EXC_C14N),
+    "xpath": (f'<ds:Transform Algorithm="{XPATH}"><ds:XPath>self::*</ds:XPath></ds:Transform>',),
+    "xpath that selects nothing": (
+        f'<ds:Transform Algorithm="{XPATH}"><ds:XPath>false()</ds:XPath></ds:Transform>',
+    ),
+    "xpath filter 2": (
+        f'<ds:Transform Algorithm="{FILTER2}"><f:XPath xmlns:f="{FILTER2}" Filter="subtract">/'
+        "</f:XPath></ds:Transform>",
+    ),
+    "xslt": (
+        f'<ds:Transform Algorithm="{XSLT}"><xsl:stylesheet version="1.0" '
+        'xmlns:xsl="http://www.w3.org/1999/XSL/Transform"><xsl:template match="/">'
+        "<xsl:copy-of select=\"document('file:///etc/passwd')\"/></xsl:template>"
+        "</xsl:stylesheet></ds:Transform>",
+    ),
+    "base64": (DS + "base64",),
+    "str-transform on something else": (STR_TRANSFORM,),
+    "of attachments": (CONTENT_TRANSFORM,),
+    "unknown": ("urn:example:transform",),
+    "with no name": ("",),
+    "c14n 1.1": ("http://www.w3.org/2006/12/xml-c14n11",),
+    "decrypt": ("http://www.w3.org/2002/07/decrypt#XML",),
+}
+"""Transforms that nobody may use."""
+_KEY_INFOS: Final = (
+    '<ds:RetrievalMethod URI="http://attacker.example/key"/>',
+    f'<ds:RetrievalMethod URI="#_signature-token" Type="{DS}rawX509Certificate"/>',
+    '<ds:RetrievalMethod URI="file:///etc/passwd"/>',
+    f'<dsig11:KeyInfoReference xmlns:dsig11="{DSIG11}" URI="#_signature-token"/>',
+    "<ds:KeyName>CN=buyer,O=Postroad Tests,C=NL</ds:KeyName>",
+    "<ds:MgmtData>x</ds:MgmtData>",
+    "<ds:PGPData/>",
+    "<ds:SPKIData><ds:SPKISexp>AA==</ds:SPKISexp></ds:SPKIData>",
+    "",
+    "<ds:X509Data/>",
+    "<ds:X509Data><ds:X509SubjectName>CN=buyer</ds:X509SubjectName></ds:X509Data>",
+    "<ds:X509Data><ds:X509CRL>AA==</ds:X509CRL></ds:X509Data>",
+    "<ds:X509Data><ds:X509Certificate>AA==</ds:X509Certificate></ds:X509Data>",
+    "<ds:X509Data><ds:X509IssuerSerial><ds:X509IssuerName>CN=a</ds:X509IssuerName>"
+    "<ds:X509SerialNumber>--5</ds:X509SerialNumber></ds:X509IssuerSerial></ds:X509Data>",
+    "<wsse:SecurityTokenReference/>",
+    '<wsse:SecurityTokenReference><wsse:Reference URI="http://attacker.example/t"/>'
+    "</wsse:SecurityTokenReference>",
+    '<wsse:SecurityTokenReference><wsse:Reference URI="#_messaging"/>'
+    "</wsse:SecurityTokenReference>",
+    '<wsse:SecurityTokenReference><wsse:Reference URI="#nobody"/></wsse:SecurityTokenReference>',
+    "<wsse:SecurityTokenReference><wsse:Embedded/></wsse:SecurityTokenReference>",
+    '<wsse:SecurityTokenReference><wsse:KeyIdentifier ValueType="urn:x">AA=='
+    "</wsse:KeyIdentifier></wsse:SecurityTokenReference>",
+    f'<wsse:SecurityTokenReference><wsse:KeyIdentifier ValueType="{X509_PROFILE}'
+    '#X509SubjectKeyIdentifier"></wsse:KeyIdentifier></wsse:SecurityTokenReference>',
+    '<wsse:SecurityTokenReference><wsse:Reference URI="#_signature-token"/>'
+    '<wsse:Reference URI="#other"/></wsse:SecurityTokenReference>',
+)
+STRANGE_KEY_INFOS: Final = tuple(
+    one.replace("<wsse:SecurityTokenReference", f'<wsse:SecurityTokenReference xmlns:wsse="{WSSE}"')
+    for one in _KEY_INFOS
+)
+"""What ds:KeyInfo may not hold: keys by reference, by name, from elsewhere, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +245,19 @@ def cut(message: Package, begin: str, end: str) -> Package:
 
 def attachment_ref(uri: str, content: bytes) -> Ref:
     return Ref(uri, sha256(content), (CONTENT_TRANSFORM,))
+
+
+def public_forms(certificate: x509.Certificate) -> list[bytes]:
+    """Return what anybody knows of a key, in each form: an HMAC made with it proves nothing."""
+    key = certificate.public_key()
+    is_curve = isinstance(key, ec.EllipticCurvePublicKey)
+    bare = (Encoding.X962, PublicFormat.UncompressedPoint)
+    pkcs1 = (Encoding.DER, PublicFormat.PKCS1)
+    return [
+        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
+        key.public_bytes(*(bare if is_curve else pkcs1)),
+        certificate.public_bytes(Encoding.DER),
+        certificate.public_bytes(Encoding.PEM),
+        b"",
+    ]

@@ -1,10 +1,8 @@
 """Ciphertext that is cut, changed, swapped, wrapped, aimed elsewhere, or never agreed on."""
 
-import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -38,11 +36,20 @@ from tests.attack.messages import (
     seller,
     write_pmode,
 )
+from tests.attack.sealing import (
+    DATA,
+    KEY,
+    body_value,
+    changed,
+    encryption_wrappings,
+    failing,
+    flip,
+    key_value,
+    with_part,
+)
 from tests.attack.wrapping import FORGED_CONTENT, FORGED_PAY, consumed_is_forged
 from tests.changing import replace
 
-DATA = f"{{{XENC}}}EncryptedData"
-KEY = f"{{{XENC}}}EncryptedKey"
 CBC = XENC + "aes128-cbc"
 TRIPLE_DES = XENC + "tripledes-cbc"
 
@@ -54,78 +61,6 @@ def _message() -> Package:
 
 def _look(message: Package | bytes, **more: object) -> dict[str, object]:
     return look(message, keys=(seller(),), **more)  # type: ignore[arg-type]
-
-
-def _changed(change: Callable[[etree._Element], None], message: Package | None = None) -> Package:
-    """The message with its envelope's tree changed."""
-    own = message or _message()
-    root = etree.fromstring(own.envelope)
-    change(root)
-    return replace(own, envelope=etree.tostring(root))
-
-
-def _part(change: Callable[[bytes], bytes], message: Package | None = None) -> Package:
-    """The message with the first ciphertext changed."""
-    own = message or _message()
-    first, *rest = own.parts
-    return own.with_parts(replace(first, content=change(first.content)), *rest)
-
-
-def _flip(at: int) -> Callable[[bytes], bytes]:
-    def change(data: bytes) -> bytes:
-        changed = bytearray(data)
-        changed[at] ^= 1
-        return bytes(changed)
-
-    return change
-
-
-def _key_value(change: Callable[[bytes], bytes]) -> Callable[[etree._Element], None]:
-    def apply(root: etree._Element) -> None:
-        value = root.find(f".//{KEY}/{{{XENC}}}CipherData/{{{XENC}}}CipherValue")
-        value.text = base64.b64encode(change(base64.b64decode(value.text))).decode()
-
-    return apply
-
-
-def _body_value(change: Callable[[bytes], bytes]) -> Callable[[etree._Element], None]:
-    def apply(root: etree._Element) -> None:
-        value = root.find(f".//{{{S12}}}Body//{{{XENC}}}CipherValue")
-        value.text = base64.b64encode(change(base64.b64decode(value.text))).decode()
-
-    return apply
-
-
-def _failing() -> dict[str, Package]:
-    """Every way in which decryption itself can fail."""
-    return {
-        "cut to nothing": _part(lambda data: b""),
-        "cut to less than an IV": _part(lambda data: data[:5]),
-        "cut to an IV": _part(lambda data: data[:12]),
-        "cut to IV and half a tag": _part(lambda data: data[:20]),
-        "cut by a byte": _part(lambda data: data[:-1]),
-        "cut by a tag": _part(lambda data: data[:-16]),
-        "one byte more": _part(lambda data: data + b"\0"),
-        "IV changed": _part(_flip(0)),
-        "first byte changed": _part(_flip(12)),
-        "last byte changed": _part(_flip(-17)),
-        "tag changed": _part(_flip(-1)),
-        "tag zeroed": _part(lambda data: data[:-16] + b"\0" * 16),
-        "key changed": _changed(_key_value(_flip(7))),
-        "key cut": _changed(_key_value(lambda value: value[:-1])),
-        "key empty": _changed(_key_value(lambda value: b"")),
-        "key zero": _changed(_key_value(lambda value: b"\0" * len(value))),
-        "key too large": _changed(_key_value(lambda value: b"\xff" * len(value))),
-        "body cut": _changed(_body_value(lambda value: value[:-1])),
-        "body empty": _changed(_body_value(lambda value: b"")),
-        "body tag changed": _changed(_body_value(_flip(-1))),
-        "body byte changed": _changed(_body_value(_flip(13))),
-        "other OAEP digest": _message().replaced(
-            f'<ds:DigestMethod xmlns:ds="{DS}" Algorithm="{XENC}sha256"/><xenc11:MGF',
-            f'<ds:DigestMethod xmlns:ds="{DS}" Algorithm="{SHA1}"/><xenc11:MGF',
-        ),
-        "longer key asked": _message().replaced("xmlenc11#aes128-gcm", "xmlenc11#aes256-gcm"),
-    }
 
 
 def _told(found: dict[str, object]) -> set[tuple[str, str]]:
@@ -140,9 +75,9 @@ def test_what_is_attacked_holds() -> None:
     assert_holds(_look(_message()))
 
 
-@pytest.mark.parametrize("name", _failing())
+@pytest.mark.parametrize("name", failing(_message()))
 def test_whatever_fails_in_decryption_is_told_in_the_same_words(name: str) -> None:
-    found = _look(_failing()[name])
+    found = _look(failing(_message())[name])
     assert_refused(found, "EBMS:0102")
     assert _told(found) == {("EBMS:0102", "the message could not be decrypted")}
 
@@ -161,7 +96,7 @@ def _sealed_body(inside: bytes, *, unsigned: bool = False) -> Package:
     key = entropy()(16)
     cipher = DATA_CIPHERS[for_seller().data]
     value = ciphers.Sealed(cipher, key, b"\0" * 12, BytesContent(inside))
-    return _changed(_body_value(lambda _: read_all(value, 1 << 20)), message)
+    return changed(message, body_value(lambda _: read_all(value, 1 << 20)))
 
 
 @pytest.mark.parametrize("data", [CBC, TRIPLE_DES])
@@ -171,13 +106,13 @@ def test_cbc_is_refused_and_where_it_is_allowed_its_padding_is_no_oracle(data: s
     assert_holds(_look(message, allow_legacy=True))
     told = set()
     for change in (
-        *(_flip(at) for at in range(-24, 0)),
+        *(flip(at) for at in range(-24, 0)),
         lambda value: value[:-1],
         lambda value: value[:8],
         lambda value: value + b"\0" * 16,
         lambda value: b"",
     ):
-        found = _look(_part(change, message), allow_legacy=True)
+        found = _look(with_part(message, change), allow_legacy=True)
         assert not found["holds"]
         told |= _told(found)
     assert told == {("EBMS:0102", "the message could not be decrypted")}
@@ -188,8 +123,8 @@ def test_rsa_1_5_is_refused_and_where_it_is_allowed_its_padding_is_no_oracle() -
     assert_refused(_look(message), "EBMS:0103")
     assert_holds(_look(message, allow_legacy=True))
     told = set()
-    for change in (_flip(0), _flip(100), _flip(-1), lambda value: b"\0" * len(value)):
-        found = _look(_changed(_key_value(change), message), allow_legacy=True)
+    for change in (flip(0), flip(100), flip(-1), lambda value: b"\0" * len(value)):
+        found = _look(changed(message, key_value(change)), allow_legacy=True)
         assert_refused(found, "EBMS:0102")
         told |= _told(found)
     assert told == {("EBMS:0102", "the message could not be decrypted")}
@@ -251,7 +186,7 @@ def test_a_cipher_reference_with_another_transform_is_refused(transform: str) ->
             if transform:
                 steps.append(etree.fromstring(transform))
 
-    assert_refused(_look(_changed(change)), "EBMS:0102")
+    assert_refused(_look(changed(_message(), change)), "EBMS:0102")
 
 
 def test_swapped_ciphertexts_are_refused() -> None:
@@ -360,7 +295,7 @@ def test_many_encrypted_keys_are_refused(count: int) -> None:
             key.addnext(extra_key)
             data.addnext(extra_data)
 
-    assert_refused(_look(_changed(change)), "EBMS:0102")
+    assert_refused(_look(changed(_message(), change)), "EBMS:0102")
 
 
 def test_encrypted_keys_that_nothing_uses_are_refused() -> None:
@@ -371,7 +306,7 @@ def test_encrypted_keys_that_nothing_uses_are_refused() -> None:
             extra.set("Id", f"k{number}")
             key.addnext(extra)
 
-    found = _look(_changed(change))
+    found = _look(changed(_message(), change))
     assert_refused(found, "EBMS:0102")
     assert len(found["errors"]) < 200
 
@@ -397,7 +332,7 @@ def test_a_key_is_recovered_once_however_many_parts_it_is_for(
             extra.find(f".//{{{XENC}}}CipherReference").set("URI", f"cid:{number}")
             data.addnext(extra)
 
-    assert_refused(_look(_changed(change)), "EBMS:0102")
+    assert_refused(_look(changed(_message(), change)), "EBMS:0102")
     assert asked == 1
 
 
@@ -408,7 +343,7 @@ def test_two_keys_or_two_data_with_one_id_are_refused() -> None:
             own = root.find(f".//{tag}")
             own.addnext(deepcopy(own))
 
-        assert_refused(_look(_changed(change)), "EBMS:0102")
+        assert_refused(_look(changed(_message(), change)), "EBMS:0102")
 
 
 @pytest.mark.parametrize(
@@ -433,7 +368,7 @@ def test_encrypted_data_in_an_odd_place_is_refused(place: str) -> None:
             body.append(wrapper)
             wrapper.append(data)
 
-    assert_refused(_look(_changed(change)), "EBMS:0102", "EBMS:0101", "EBMS:0009")
+    assert_refused(_look(changed(_message(), change)), "EBMS:0102", "EBMS:0101", "EBMS:0009")
 
 
 def test_encrypted_data_inside_of_encrypted_data_is_not_passed_over() -> None:
@@ -449,79 +384,6 @@ def test_encrypted_data_inside_of_encrypted_data_is_not_passed_over() -> None:
 # Encryption wrapping: four modes by four weaknesses
 
 
-def _forged_pieces() -> tuple[etree._Element, etree._Element, bytes]:
-    """An EncryptedKey and EncryptedData for the recipient, made by the attacker."""
-    sealed = encrypt(
-        [payload("one", FORGED_CONTENT)], for_seller(), entropy=entropy(), id="_attacker"
-    )
-    nodes = [etree.fromstring(piece) for piece in sealed.pieces]
-    key = next(node for node in nodes if node.tag == KEY)
-    data = next(node for node in nodes if node.tag == DATA)
-    content = read_all(sealed.attachments[0].content, 1 << 20)
-    return key, data, content
-
-
-_MODES = ("data wrapped", "key kept, data wrapped", "key and data wrapped", "both wrapped apart")
-_WEAKNESSES = ("schema", "same Id", "key reference", "Type")
-_PLACES = ("wrapper header", "Security of another role", "Body", "Object", "EncryptedData")
-
-
-def _encryption_wrappings() -> Iterator[tuple[str, Package]]:
-    for mode, weakness, place, swapped in product(_MODES, _WEAKNESSES, _PLACES, (False, True)):
-        name = f"{mode}; {weakness}; {place}; {'forged' if swapped else 'own'} ciphertext"
-        yield name, _encryption_wrapped(mode, weakness, place, swapped)
-
-
-def _encryption_wrapped(mode: str, weakness: str, place: str, swapped: bool) -> Package:
-    root = etree.fromstring(_message().envelope)
-    own_key, own_data = root.find(f".//{KEY}"), root.find(f".//{DATA}")
-    key, data, content = _forged_pieces()
-    if weakness == "same Id":
-        key.set("Id", own_key.get("Id"))
-        data.set("Id", own_data.get("Id"))
-        data.find(f".//{{{WSSE}}}Reference").set("URI", f"#{own_key.get('Id')}")
-    elif weakness == "key reference":
-        data.remove(data.find(f"{{{DS}}}KeyInfo"))
-        for reference in key.iter(f"{{{XENC}}}DataReference"):
-            reference.set("URI", f"#{data.get('Id')}")
-    elif weakness == "Type":
-        data.set("Type", XENC + "Content")
-    where = _place(root, place)
-    if mode == "data wrapped":
-        own_data.addprevious(data)
-        own_key.addprevious(key)
-        where.append(own_data)
-    elif mode == "key kept, data wrapped":
-        own_data.addprevious(data)
-        where.append(own_data)
-    elif mode == "key and data wrapped":
-        own_data.addprevious(data)
-        own_data.addprevious(key)
-        where.append(own_key)
-        where.append(own_data)
-    else:
-        where.append(data)
-        where.append(key)
-    one, two = _message().parts
-    parts = (replace(one, content=content), two) if swapped else (one, two)
-    return replace(_message(), envelope=etree.tostring(root), parts=parts)
-
-
-def _place(root: etree._Element, place: str) -> etree._Element:
-    header, body = root.find(f"{{{S12}}}Header"), root.find(f"{{{S12}}}Body")
-    if place == "wrapper header":
-        return etree.SubElement(header, "{urn:example:w}Wrapper")
-    if place == "Security of another role":
-        other = etree.SubElement(header, f"{{{WSSE}}}Security")
-        other.set(f"{{{S12}}}role", "urn:example:other")
-        return other
-    if place == "Body":
-        return body
-    if place == "Object":
-        return etree.SubElement(next(root.iter(f"{{{DS}}}Signature")), f"{{{DS}}}Object")
-    return body.find(DATA)
-
-
 def _consumed(found: Inspection) -> Iterator[bytes]:
     assert found.envelope is not None
     yield etree.tostring(found.envelope.body)
@@ -534,7 +396,7 @@ def _consumed(found: Inspection) -> Iterator[bytes]:
 def test_no_wrapping_of_encrypted_parts_gets_forged_content_through() -> None:
     tools = Tools(trust=(ca().certificate,), keys=(seller(),), at=NOW)
     fooled, looked = [], 0
-    for name, message in _encryption_wrappings():
+    for name, message in encryption_wrappings(_message(), for_seller()):
         looked += 1
         found = inspect_source(message.wire(), tools)
         if found.holds and consumed_is_forged(list(_consumed(found))):

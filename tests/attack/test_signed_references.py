@@ -3,8 +3,22 @@
 import pytest
 
 from postroad.security.attachments import COMPLETE_TRANSFORM, CONTENT_TRANSFORM
-from postroad.wire.names import DS, EXC_C14N, SMS10
-from tests.attack.forging import Ref, element, exclusive, refs, resigned, sha256, with_ref
+from postroad.wire.names import DS, EXC_C14N
+from tests.attack.forging import (
+    ENVELOPED,
+    STR_TRANSFORM,
+    STRANGE_TRANSFORMS,
+    STRANGE_URIS,
+    XPATH,
+    XSLT,
+    Ref,
+    element,
+    exclusive,
+    refs,
+    resigned,
+    sha256,
+    with_ref,
+)
 from tests.attack.messages import (
     ACTION,
     BODY,
@@ -17,41 +31,10 @@ from tests.attack.messages import (
 )
 from tests.changing import replace
 
-ENVELOPED = DS + "enveloped-signature"
-XPATH = "http://www.w3.org/TR/1999/REC-xpath-19991116"
-FILTER2 = "http://www.w3.org/2002/06/xmldsig-filter2"
-XSLT = "http://www.w3.org/TR/1999/REC-xslt-19991116"
-STR_TRANSFORM = SMS10 + "#STR-Transform"
-
-
 # References
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "",
-        "#",
-        "#nobody",
-        "# _messaging",
-        "#_MESSAGING",
-        "#xpointer(/)",
-        "#xpointer(id('_messaging'))",
-        "#element(/1/1)",
-        "http://127.0.0.1:9/messaging.xml",
-        "https://attacker.example/m#_messaging",
-        "file:///etc/passwd",
-        "ftp://attacker.example/x",
-        "//attacker.example/x",
-        "messaging.xml",
-        "jar:file:///tmp/x!/y",
-        "data:,x",
-        "cid:",
-        "cid:nobody@buyer.example",
-        "cid:ONE@buyer.example",
-        "mid:one@buyer.example",
-    ],
-)
+@pytest.mark.parametrize("uri", STRANGE_URIS)
 @pytest.mark.parametrize("extra", [False, True], ids=["instead", "in addition"])
 def test_a_reference_to_what_is_not_here_is_refused_and_nothing_is_fetched(
     message: Package, uri: str, extra: bool
@@ -71,41 +54,9 @@ def test_a_reference_without_uri_is_refused(message: Package) -> None:
     assert_refused(look(replace(message, envelope=written)), "EBMS:0101")
 
 
-def _steps() -> dict[str, tuple[str, ...]]:
-    return {
-        "enveloped": (ENVELOPED,),
-        "enveloped, then canonical": (ENVELOPED, EXC_C14N),
-        "canonical, then enveloped": (EXC_C14N, ENVELOPED),
-        "canonical twice": (EXC_C14N, EXC_C14N),
-        "xpath": (
-            f'<ds:Transform Algorithm="{XPATH}"><ds:XPath>self::*</ds:XPath></ds:Transform>',
-        ),
-        "xpath that selects nothing": (
-            f'<ds:Transform Algorithm="{XPATH}"><ds:XPath>false()</ds:XPath></ds:Transform>',
-        ),
-        "xpath filter 2": (
-            f'<ds:Transform Algorithm="{FILTER2}"><f:XPath xmlns:f="{FILTER2}" Filter="subtract">/'
-            "</f:XPath></ds:Transform>",
-        ),
-        "xslt": (
-            f'<ds:Transform Algorithm="{XSLT}"><xsl:stylesheet version="1.0" '
-            'xmlns:xsl="http://www.w3.org/1999/XSL/Transform"><xsl:template match="/">'
-            "<xsl:copy-of select=\"document('file:///etc/passwd')\"/></xsl:template>"
-            "</xsl:stylesheet></ds:Transform>",
-        ),
-        "base64": (DS + "base64",),
-        "str-transform on something else": (STR_TRANSFORM,),
-        "of attachments": (CONTENT_TRANSFORM,),
-        "unknown": ("urn:example:transform",),
-        "with no name": ("",),
-        "c14n 1.1": ("http://www.w3.org/2006/12/xml-c14n11",),
-        "decrypt": ("http://www.w3.org/2002/07/decrypt#XML",),
-    }
-
-
-@pytest.mark.parametrize("name", _steps())
+@pytest.mark.parametrize("name", STRANGE_TRANSFORMS)
 def test_a_transform_that_is_not_listed_is_refused(message: Package, name: str) -> None:
-    steps = _steps()[name]
+    steps = STRANGE_TRANSFORMS[name]
     for digest in (sha256(exclusive(element(message, "_messaging"))), sha256(b"")):
         other = with_ref(message, "#_messaging", Ref("#_messaging", digest, steps))
         found = look(resigned(message, other))

@@ -21,9 +21,9 @@ from postroad.security.algorithms import (
 from postroad.security.rawsign import sign_bytes
 from postroad.security.sign import Signing
 from postroad.security.tokens import TokenReference
-from postroad.wire.names import DS, DSIG11, DSIG_MORE_2001, WSSE, X509_PROFILE
+from postroad.wire.names import DS, DSIG11, DSIG_MORE_2001, WSSE
 from tests import pki
-from tests.attack.forging import resigned
+from tests.attack.forging import STRANGE_KEY_INFOS, public_forms, resigned
 from tests.attack.messages import (
     ACTION,
     FORGED_ACTION,
@@ -184,26 +184,13 @@ def test_a_partner_cannot_sign_for_another_whose_pmode_pins_its_own_certificate(
 # The key is used as something that it is not
 
 
-def _public_keys() -> list[bytes]:
-    certificate = buyer().certificate
-    key = certificate.public_key()
-    return [
-        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
-        key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
-        key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint),
-        certificate.public_bytes(Encoding.DER),
-        certificate.public_bytes(Encoding.PEM),
-        b"",
-    ]
-
-
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("which", range(6))
 @pytest.mark.parametrize("method", [DSIG_MORE_2001 + "hmac-sha256", DS + "hmac-sha1"])
 def test_an_hmac_made_with_public_bytes_never_holds(
     message: Package, which: int, legacy: bool, method: str
 ) -> None:
-    secret = _public_keys()[which]
+    secret = public_forms(buyer().certificate)[which]
     name = method.rpartition("-")[2]
     forged = resigned(
         message.replaced(ACTION, FORGED_ACTION),
@@ -288,47 +275,11 @@ def test_an_hmac_output_length_is_no_way_to_shorten_a_signature(message: Package
 # Who signed: ds:KeyInfo
 
 
-@pytest.mark.parametrize(
-    "key_info",
-    [
-        '<ds:RetrievalMethod URI="http://attacker.example/key"/>',
-        f'<ds:RetrievalMethod URI="#_signature-token" Type="{DS}rawX509Certificate"/>',
-        '<ds:RetrievalMethod URI="file:///etc/passwd"/>',
-        f'<dsig11:KeyInfoReference xmlns:dsig11="{DSIG11}" URI="#_signature-token"/>',
-        "<ds:KeyName>CN=buyer,O=Postroad Tests,C=NL</ds:KeyName>",
-        "<ds:MgmtData>x</ds:MgmtData>",
-        "<ds:PGPData/>",
-        "<ds:SPKIData><ds:SPKISexp>AA==</ds:SPKISexp></ds:SPKIData>",
-        "",
-        "<ds:X509Data/>",
-        "<ds:X509Data><ds:X509SubjectName>CN=buyer</ds:X509SubjectName></ds:X509Data>",
-        "<ds:X509Data><ds:X509CRL>AA==</ds:X509CRL></ds:X509Data>",
-        "<ds:X509Data><ds:X509Certificate>AA==</ds:X509Certificate></ds:X509Data>",
-        "<ds:X509Data><ds:X509IssuerSerial><ds:X509IssuerName>CN=a</ds:X509IssuerName>"
-        "<ds:X509SerialNumber>--5</ds:X509SerialNumber></ds:X509IssuerSerial></ds:X509Data>",
-        "<wsse:SecurityTokenReference/>",
-        '<wsse:SecurityTokenReference><wsse:Reference URI="http://attacker.example/t"/>'
-        "</wsse:SecurityTokenReference>",
-        '<wsse:SecurityTokenReference><wsse:Reference URI="#_messaging"/>'
-        "</wsse:SecurityTokenReference>",
-        '<wsse:SecurityTokenReference><wsse:Reference URI="#nobody"/>'
-        "</wsse:SecurityTokenReference>",
-        "<wsse:SecurityTokenReference><wsse:Embedded/></wsse:SecurityTokenReference>",
-        '<wsse:SecurityTokenReference><wsse:KeyIdentifier ValueType="urn:x">AA=='
-        "</wsse:KeyIdentifier></wsse:SecurityTokenReference>",
-        f'<wsse:SecurityTokenReference><wsse:KeyIdentifier ValueType="{X509_PROFILE}'
-        '#X509SubjectKeyIdentifier"></wsse:KeyIdentifier></wsse:SecurityTokenReference>',
-        '<wsse:SecurityTokenReference><wsse:Reference URI="#_signature-token"/>'
-        '<wsse:Reference URI="#other"/></wsse:SecurityTokenReference>',
-    ],
-)
+@pytest.mark.parametrize("key_info", STRANGE_KEY_INFOS)
 def test_a_key_that_is_not_named_by_a_certificate_here_is_refused(
     message: Package, key_info: str
 ) -> None:
-    named = key_info.replace(
-        "<wsse:SecurityTokenReference", f'<wsse:SecurityTokenReference xmlns:wsse="{WSSE}"'
-    )
-    found = look(resigned(message, key_info=named))
+    found = look(resigned(message, key_info=key_info))
     assert_refused(found, "EBMS:0101")
     assert not found["signature"]["valid"]
 

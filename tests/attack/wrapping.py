@@ -178,10 +178,10 @@ def variants(message: Package) -> Iterator[tuple[Variant, Package]]:
         yield variant(index), wrap(message, variant(index))
 
 
-def wrap(message: Package, how: Variant) -> Package:
-    """The message, attacked in this way."""
+def wrap(message: Package, how: Variant, action: str = FORGED_ACTION) -> Package:
+    """The message, attacked in this way; a forged header asks for that action."""
     root = etree.fromstring(message.envelope)
-    tree = _Tree(root, how)
+    tree = _Tree(root, how, action)
     tree.attack()
     return replace(message, envelope=etree.tostring(root, encoding="UTF-8", xml_declaration=True))
 
@@ -189,7 +189,7 @@ def wrap(message: Package, how: Variant) -> Package:
 class _Tree:
     """One envelope under attack."""
 
-    def __init__(self, root: etree._Element, how: Variant) -> None:
+    def __init__(self, root: etree._Element, how: Variant, action: str) -> None:
         self.root = root
         self.how = how
         self.header = root.find(f"{{{S12}}}Header")
@@ -199,7 +199,7 @@ class _Tree:
         self.original = next(root.iter(how.target.value))
         self.parent = self.original.getparent()
         self.id = self.original.get(_WSU_ID) or self.original.get("id")
-        self.forged = _forged(self.original, how.target)
+        self.forged = _forged(self.original, how.target, action)
 
     def attack(self) -> None:
         self._name()
@@ -324,11 +324,11 @@ class _Tree:
         return forged
 
 
-def _forged(original: etree._Element, target: Target) -> etree._Element:
+def _forged(original: etree._Element, target: Target, action: str) -> etree._Element:
     forged = deepcopy(original)
     forged.tail = None
     if target is Target.MESSAGING:
-        next(forged.iter(f"{{{EB3}}}Action")).text = FORGED_ACTION
+        next(forged.iter(f"{{{EB3}}}Action")).text = action
     elif target is Target.BODY:
         next(forged.iter("{urn:example:order}Pay")).text = FORGED_PAY
     else:
