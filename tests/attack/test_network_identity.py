@@ -14,10 +14,10 @@ from postroad.msh.answers import SentMessage, sent_message
 from postroad.security.keys import KeyPair
 from postroad.store.records import Message, Side, State
 from postroad.wire.ebms3 import Error, MessageInfo, SignalMessage
-from postroad.wire.names import WSA
+from postroad.wire.names import WSA, XENC
 from postroad.wire.receipts import awareness_receipt, nonrepudiation_receipt
 from tests.attack.forging import resigned
-from tests.attack.messages import NOW, Package, buyer, seller, soap
+from tests.attack.messages import NOW, Package, Part, buyer, for_seller, seller, soap
 from tests.attack.network import (
     BUYER,
     LATER,
@@ -318,6 +318,50 @@ def test_who_proved_nothing_makes_us_call_nobody(place: Town) -> None:
     ):
         answer = place.refuses(attack, "EBMS:0101", "EBMS:0103")
         assert answer.status == 200
+    assert place.run(place.seller.node.health()).figures.work.get("signal", 0) == 0
+    assert place.told(mark, "buyer") == []
+
+
+ALTERED: Final[dict[str, tuple[str, Callable[[Package], Package]]]] = {
+    "a second Body": (
+        "EBMS:0009",
+        lambda one: one.replaced("</S12:Header>", "<S12:Body/></S12:Header>"),
+    ),
+    "a header block to be understood": (
+        "EBMS:0008",
+        lambda one: one.replaced(
+            "</S12:Header>", '<x:a xmlns:x="urn:x" S12:mustUnderstand="true"/></S12:Header>'
+        ),
+    ),
+    "a key that opens nothing": (
+        "EBMS:0102",
+        lambda one: one.replaced(
+            "</wsse:Security>", f'<e:EncryptedKey xmlns:e="{XENC}"/></wsse:Security>'
+        ),
+    ),
+    "a part without a name": (
+        "EBMS:0007",
+        lambda one: one.with_parts(*one.parts, Part(None, "text/plain", b"more")),
+    ),
+    "a ciphertext that was cut": (
+        "EBMS:0102",
+        lambda one: one.with_parts(replace(one.parts[0], content=one.parts[0].content[:-1])),
+    ),
+}
+
+
+@pytest.mark.parametrize("action", [ORDER, LATER])
+@pytest.mark.parametrize("name", ALTERED)
+def test_who_adds_to_a_captured_message_gets_nothing_that_is_signed(
+    place: Town, name: str, action: str
+) -> None:
+    """Its signature still holds; a signed error about it would fail it where it came from."""
+    code, alter = ALTERED[name]
+    sealed = for_seller() if "ciphertext" in name else None
+    message = order(place.new_id(), action=action, encryption=sealed)
+    mark = place.mark("buyer")
+    answer = place.refuses(alter(message), code, status=200)
+    assert not answer.is_signed
     assert place.run(place.seller.node.health()).figures.work.get("signal", 0) == 0
     assert place.told(mark, "buyer") == []
 

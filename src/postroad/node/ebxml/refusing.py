@@ -14,11 +14,10 @@ from postroad.msh.ebxml_inbound import HEADER
 from postroad.msh.lens import Inspection
 from postroad.msh.securing import Unsecurable, answer_signing, signs
 from postroad.node.base.context import Context
-from postroad.node.base.refusals import SECURITY_CODES
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.ebxml.answering import NOWHERE, answer_route, call
 from postroad.node.steps.arrival import Arrival
-from postroad.node.steps.identity import is_identified
+from postroad.node.steps.identity import is_identified, is_signed_by_partner
 from postroad.node.steps.keeping import LONGEST_ID, about_nothing, reject, told, user_message_of
 from postroad.node.steps.noting import note_refusal
 from postroad.reliability import ebxml
@@ -62,7 +61,7 @@ class Refusing:
         """
         context, found, now = self._context, arrival.found, arrival.now
         match = found.match or self._nearest(found, message)
-        proven = _proven(found, match)
+        proven = _proven(arrival, match)
         signing = None
         if match is not None and proven:
             try:
@@ -204,12 +203,8 @@ def _noted(
     return step
 
 
-def _proven(found: Inspection, match: Match | None) -> bool:
+def _proven(arrival: Arrival, match: Match | None) -> bool:
     """Whether the partner signed what is refused now, or nothing is signed in the first place."""
     if match is None:
         return False
-    if not signs(match.leg):
-        return True
-    return found.trusted is True and not any(
-        one.code in SECURITY_CODES and one.severity is Severity.FAILURE for one in found.problems
-    )
+    return not signs(match.leg) or is_signed_by_partner(arrival)

@@ -6,7 +6,6 @@ What is taken over is committed together with its receipt; a bundle is, with tho
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -39,6 +38,7 @@ from postroad.node.steps.arrival import Arrival, is_too_old
 from postroad.node.steps.calling import SOON, Riding, way_back
 from postroad.node.steps.fragment_groups import new_group, terms_of
 from postroad.node.steps.handing import Handing
+from postroad.node.steps.identity import is_signed_by_partner
 from postroad.node.steps.keeping import (
     LONGEST_ID,
     Answering,
@@ -62,7 +62,6 @@ from postroad.wire.names import PUSH_AND_PUSH
 from postroad.wire.soap import SoapVersion
 from postroad.wire.wsreliability import ESCALATED
 
-_SECURITY: Final = ("EBMS:0101", "EBMS:0103")
 _log = logging.getLogger("postroad.receive")
 
 
@@ -592,6 +591,4 @@ def _proven(arrival: Arrival) -> bool:
         return True
     if found.match is not None and not signs(found.match.leg):
         return True
-    return found.trusted is True and not any(
-        one.code in _SECURITY and one.severity is Severity.FAILURE for one in found.problems
-    )
+    return is_signed_by_partner(arrival)
