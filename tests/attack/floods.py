@@ -6,7 +6,7 @@ from typing import Final
 
 from postroad.wire.names import DS, EXC_C14N, SMS11, WSSE, WSU, XENC
 from tests.attack.forging import Ref, refs, sha256
-from tests.attack.messages import Package
+from tests.attack.messages import ACTION, Package
 
 MANY: Final = 30_000
 HARMLESS: Final = (
@@ -17,6 +17,7 @@ HARMLESS: Final = (
 )
 """Floods that change nothing of what was signed: they need not be refused, only be cheap."""
 _XENC: Final = f'xmlns:e="{XENC}"'
+_NUMBERED_ID: Final = "<eb:PartyId>urn:example:party-@</eb:PartyId>"
 _NAMED_KEY: Final = (
     f'<ds:KeyInfo xmlns:ds="{DS}"><wsse:SecurityTokenReference><wsse:Reference URI="#k"/>'
     "</wsse:SecurityTokenReference></ds:KeyInfo>"
@@ -56,6 +57,8 @@ class Floods:
     """Makes another message like it, with these attachments and this body."""
     resign: Callable[..., Package]
     """Signs a message anew, with these references."""
+    action: str = ACTION
+    """The action in its header."""
 
     def _in_header(self, xml: str) -> Package:
         return self.message.replaced("</S12:Header>", f"{xml}</S12:Header>")
@@ -155,6 +158,13 @@ class Floods:
             "party ids": lambda: self.message.replaced(
                 "<eb:From>", "<eb:From>" + "<eb:PartyId>urn:example:buyer</eb:PartyId>" * MANY
             ),
+            "party ids with types": lambda: self.message.replaced(
+                "<eb:From>",
+                "<eb:From>" + _numbered(MANY, '<eb:PartyId type="urn:t@">urn:x</eb:PartyId>'),
+            ),
+            "party ids on both sides": lambda: self.message.replaced(
+                "<eb:From>", "<eb:From>" + _numbered(MANY // 2, _NUMBERED_ID)
+            ).replaced("<eb:To>", "<eb:To>" + _numbered(MANY // 2, _NUMBERED_ID)),
             "username tokens": lambda: self._in_security("<wsse:UsernameToken/>" * MANY),
             "timestamps": lambda: self._in_security(f'<u:Timestamp xmlns:u="{WSU}"/>' * MANY),
             "times in a timestamp": lambda: self.message.replaced(
@@ -173,7 +183,8 @@ class Floods:
             "one id many times": lambda: self._in_body('<o:a id="_messaging"/>' * MANY),
             "comments": lambda: self._in_body("<!-- -->" * MANY),
             "comments in one value": lambda: self.message.replaced(
-                ">NewOrder<", ">New" + "<!---->O" * MANY + "rder<"
+                f">{self.action}<",
+                f">{self.action[:3]}{'<!---->O' * MANY}{self.action[3:]}<",
             ),
             "character references": lambda: self._in_body("&#x41;" * 300_000),
             "references": lambda: self.resign(
@@ -188,7 +199,7 @@ class Floods:
             "a long signature value": lambda: self.message.replaced(
                 "<ds:SignatureValue>", "<ds:SignatureValue>" + "AAAA" * 500_000
             ),
-            "a long token": lambda: self.message.replaced("MIIB", "MIIB" * 500_000, 1),
+            "a long token": lambda: self.message.replaced(">MII", ">" + "MIIC" * 500_000, 1),
             "a long issuer name": lambda: self.resign(
                 self.message,
                 key_info="<ds:X509Data><ds:X509IssuerSerial><ds:X509IssuerName>"

@@ -7,9 +7,11 @@ that nothing here depends on how fast or how busy the machine is.
 import gzip
 import time
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+from postroad.node.settings.agreements import load_expectation
 from postroad.wire.limits import Limits
 from tests.attack.floods import HARMLESS, Floods
 from tests.attack.forging import Ref, refs, resigned, sha256
@@ -23,6 +25,7 @@ from tests.attack.messages import (
     make,
     payload,
     seller,
+    write_pmode,
 )
 from tests.changing import replace
 
@@ -72,6 +75,20 @@ def test_a_flood_costs_no_more_than_an_honest_message_of_its_size(name: str) -> 
     assert len(found["errors"]) <= 1001
     cost, honest = _cost(data), _honest_cost(max(len(data) >> 19, 1))
     assert cost < FACTOR * honest, f"{cost / honest:.0f} times an honest message"
+
+
+@pytest.mark.parametrize("name", [name for name in _FLOODS if name.startswith("party ids")])
+def test_party_ids_without_end_are_matched_like_few(name: str, tmp_path: Path) -> None:
+    """Whose message it is is looked up among the P-Modes before anything is believed."""
+    expectation = load_expectation(write_pmode(tmp_path))
+    data, honest = _FLOODS[name]().wire(), _honest(1 << 20)
+    costs = []
+    for one in (honest, data):
+        begin = time.process_time()
+        found = look(one, expectation=expectation)
+        costs.append(time.process_time() - begin)
+    assert_refused(found, "EBMS:0010", "EBMS:0101")
+    assert costs[1] < FACTOR * costs[0], f"{costs[1] / costs[0]:.0f} times an honest message"
 
 
 @pytest.mark.parametrize("units", [False, True], ids=["in one unit", "in many units"])

@@ -218,18 +218,18 @@ class PModes:
         self._by_parties: dict[Hashable, list[Wanted]] = {}
         self._known: dict[Hashable, Match] = {}
         for leg in self.legs:
-            sender, receiver = _first(leg.criteria[1]), _first(leg.criteria[2])
-            business = (leg.criteria[3], leg.criteria[4], sender, receiver)
+            _, sender, receiver, service, action, *_ = leg.criteria
+            business = (service, action, sender, receiver)
             self._by_business.setdefault(business, []).append(leg)
             self._by_parties.setdefault((sender, receiver), []).append(leg)
 
     def candidates(
         self, message: UserMessage, *, ebxml: str | None = None, signal: bool = False
     ) -> Iterator[Wanted]:
-        """The legs that can match: few, however many P-Modes there are."""
+        """The legs that can match: few, however many P-Modes and PartyIds there are."""
         info = message.collaboration_info
-        senders = (*message.from_party.party_ids, None)
-        receivers = (*message.to_party.party_ids, None)
+        senders = (frozenset(message.from_party.party_ids), None)
+        receivers = (frozenset(message.to_party.party_ids), None)
         if signal or (ebxml is None and is_test(message)):
             for parties in product(senders, receivers):
                 yield from self._by_parties.get(parties, ())
@@ -413,10 +413,6 @@ def _distance(
     return len(wrong), tuple(
         c.name in wrong or v is None for c, v in zip(CRITERIA, leg.criteria, strict=True)
     )
-
-
-def _first(ids: frozenset[PartyId] | None) -> PartyId | None:
-    return min(ids, key=str) if ids else None
 
 
 def _told(value: object) -> str:

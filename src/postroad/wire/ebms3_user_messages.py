@@ -5,6 +5,7 @@ is missing, text is "" and a time is `EPOCH`, so that whatever is there can stil
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -380,8 +381,8 @@ def _party(element: etree._Element, findings: Findings) -> Party:
         if one.type is None:
             _should_be_uri(one.value, "PartyId", item, findings)
     if len(party_ids) > 1:
-        types = [one.type for one in party_ids if one.type is not None]
-        for repeated in sorted({type for type in types if types.count(type) > 1}):
+        types = Counter(one.type for one in party_ids if one.type is not None)
+        for repeated in sorted(type for type, count in types.items() if count > 1):
             findings.add("EBMS:0003", element, f"two PartyIds have the type {quoted(repeated)}")
     return Party(party_ids, filled(roles[0], (), findings) if roles else "")
 

@@ -9,6 +9,7 @@ where it must stand, and nothing else may look as if it changed from hop to hop:
 could put something into a signed message, or take it out.
 """
 
+from collections import Counter
 from collections.abc import Container
 from typing import Final
 
@@ -319,9 +320,9 @@ def _acknowledgment(elements: _Elements, findings: Findings) -> Acknowledgment |
     if not values:
         return None
     chosen = next((one for one in values if one.type == DELIVERY_RECEIPT), values[0])
-    types = [one.type for one in values]
+    types = Counter(one.type for one in values)
     for element, value in zip(found, values, strict=True):
-        if types.count(value.type) > 1:
+        if types[value.type] > 1:
             findings.add("OtherXml", element, f"at most one {value.type} is allowed")
         elif value is not chosen:
             sentence = "beside the receipt of the To Party it says nothing new"
