@@ -2,7 +2,23 @@
 
 from typing import Final
 
-from tests.attack.campaign import replays
+from tests.attack.campaign import (
+    attachments,
+    certificates,
+    encryption,
+    replays,
+    signatures,
+    work,
+    xml_bombs,
+)
 from tests.attack.campaign.model import AttackClass
 
-CLASSES: Final[tuple[AttackClass, ...]] = (*replays.CLASSES,)
+CLASSES: Final[tuple[AttackClass, ...]] = (
+    *replays.CLASSES,
+    *xml_bombs.CLASSES,
+    *signatures.CLASSES,
+    *encryption.CLASSES,
+    *attachments.CLASSES,
+    *certificates.CLASSES,
+    *work.CLASSES,
+)
