@@ -304,7 +304,7 @@ def judge(answer: Answer) -> None:
     named = (b"EBMS:", b":Fault", b"ErrorList", b"wsrm:", b"wsr:Response", b"application/problem")
     if b"Traceback" in answer.body or b"could not process the message" in answer.body:
         raise Breach(f"answered {answer.status} with an internal error: {answer.body[:300]!r}")
-    kind = dict((name.lower(), value) for name, value in answer.headers).get("content-type", "")
+    kind = {name.lower(): value for name, value in answer.headers}.get("content-type", "")
     is_named = any(one in answer.body for one in named) or "problem+json" in kind
     if answer.status >= 500 and answer.status not in _OF_HTTP and not is_named:
         raise Breach(f"answered {answer.status} without a name for it: {answer.body[:300]!r}")
