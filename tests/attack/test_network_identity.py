@@ -17,7 +17,7 @@ from postroad.wire.ebms3 import Error, MessageInfo, SignalMessage
 from postroad.wire.names import WSA, XENC
 from postroad.wire.receipts import awareness_receipt, nonrepudiation_receipt
 from tests.attack.forging import resigned
-from tests.attack.messages import NOW, Package, Part, buyer, for_seller, seller, soap
+from tests.attack.messages import NOW, Package, Part, buyer, for_seller, http, seller, soap
 from tests.attack.network import (
     BUYER,
     LATER,
@@ -38,6 +38,7 @@ from tests.attack.network import (
     until,
 )
 from tests.changing import replace
+from tests.node import ebxml_letters as letters
 
 
 @pytest.fixture(autouse=True)
@@ -485,6 +486,34 @@ def test_a_signed_receipt_that_was_changed_settles_nothing(place: Town, partner:
         place.say(soap(changed), "buyer")
     assert {_state(place, one).state for one in (name, other)} == {State.WAITING}
     assert proof.references
+
+
+@pytest.mark.parametrize("version", ["0.98b", "1.0", "2.0"])
+def test_ebxml_signal_about_an_as4_message_changes_nothing(
+    place: Town, partner: Partner, version: str
+) -> None:
+    name, _ = _waiting(place, partner)
+    for letter in (
+        letters.envelope(
+            letters.header(
+                version,
+                id=f"signal-about-{name}",
+                ref=name,
+                service=letters.SERVICES[version],
+                action=action,
+            ),
+            *blocks,
+            version=version,
+        )
+        for action, blocks in (
+            ("Acknowledgment", ()),
+            ("MessageError", (letters.error("SecurityFailure", "Error", version),)),
+        )
+    ):
+        with place.harmless("ValueNotRecognized", who="buyer"):
+            data = http("text/xml", letter.encode(), head='SOAPAction: "ebXML"\r\n')
+            assert place.say(data, "buyer").status == 202
+        assert _state(place, name).state is State.WAITING
 
 
 def test_a_signal_about_no_message_of_ours_is_written_down(place: Town) -> None:

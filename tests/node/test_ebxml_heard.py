@@ -7,7 +7,13 @@ from typing import Any, Final
 
 import pytest
 
+from postroad.security.secure import secure
+from postroad.security.sign import Block
 from postroad.store.records import State
+from postroad.wire.ebms3 import Error, MessageInfo, Messaging, SignalMessage
+from postroad.wire.ebms3_writer import write_messaging
+from postroad.wire.soap import SoapVersion
+from tests.attack.messages import NOW
 from tests.node.ebxml_letters import (
     CID,
     DATA,
@@ -127,6 +133,21 @@ async def test_a_warning_does_not_end_the_message(world: World) -> None:
     assert "error_received" in await buyer.story(M)
     await world.wait(10)
     assert len(world.wire.to(SELLER)) > 1
+
+
+@pytest.mark.parametrize("version", ["0.98b", "1.0", "2.0"])
+@played
+async def test_ebms3_signal_about_an_ebxml_message_changes_nothing(
+    world: World, version: str
+) -> None:
+    buyer = await sent(world, **reliable_terms(version))
+    refused = Error("EBMS:0004", "failure", "Content", "ebMS", "Other", ref_to_message_in_error=M)
+    said = SignalMessage(MessageInfo(NOW, E, M), errors=(refused,))
+    block = write_messaging(Messaging((said,), id="_messaging"), SoapVersion.SOAP_12)
+    body = secure(SoapVersion.SOAP_12, [Block("_messaging", block)], ()).envelope
+    assert (await buyer.receive("application/soap+xml", body)).status == 202
+    assert await buyer.state(M) is State.WAITING
+    assert [one.error_code for one in await buyer.journal("error_raised")] == ["EBMS:0003"]
 
 
 def riding(code: str, severity: str, ref: str = M) -> Packed:

@@ -230,6 +230,11 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     delivered, so that nothing appears in the inbox behind what was read from it."""
 
     @property
+    def is_ebxml(self) -> bool:
+        """Whether it is a message of ebXML, whichever version; else one of ebMS 3.0."""
+        return self.protocol.startswith("ebxml-")
+
+    @property
     def wire_id(self) -> str:
         """Its MessageId, as it stands in the message, in the journal and in all that users see."""
         return wire_id(self.message_id)

@@ -35,7 +35,8 @@ class Signals:
             )
 
         found = await self._context.store.look(ask)
-        return found if found is not None and found.envelope is not None else None
+        about_ebxml = found is not None and found.envelope is not None and found.is_ebxml
+        return found if about_ebxml else None
 
     def heard(self, arrival: Arrival, sent: Message) -> Hearing:
         """What an envelope says about a message that we sent, or passed on."""

@@ -201,7 +201,7 @@ class _Exhibit:
 
     @property
     def _is_ebxml(self) -> bool:
-        return self.message.protocol.startswith("ebxml-")
+        return self.message.is_ebxml
 
     def _ebxml_findings(self, given: Given, lens: Lens, match: Match | None) -> Findings:
         """Who carries a message has signals that came and signals that went."""

@@ -168,9 +168,12 @@ async def _known(context: Context, wanted: Refs) -> tuple[list[Message], Sources
 
 
 def _was_given_away(message: Message) -> bool:
-    """Whether anybody can say anything about it: not while it waits for who pulls it first."""
+    """Whether anybody can say anything about it: not while it waits for who pulls it first.
+
+    Signals of ebMS 3.0 say nothing about messages of ebXML.
+    """
     waits = message.channel is not None and message.first_sent_at is None
-    return message.envelope is not None and not waits
+    return message.envelope is not None and not waits and not message.is_ebxml
 
 
 async def _judged(
