@@ -55,6 +55,10 @@ class Tap:
         body = read_body(request)
         self._note(body, request.headers.get("Content-Type", ""))
         self.note_request(tuple(request.headers.items()), body)
+        own = self.answer(body)
+        if own is not None:
+            _respond(request, *own)
+            return
         host, port = self._target.hostname, self._target.port
         connection = http.client.HTTPConnection(host or "", port, timeout=_PATIENCE)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP}
@@ -68,23 +72,40 @@ class Tap:
         finally:
             connection.close()
         self._note(said, answer.headers.get("Content-Type", ""))
-        request.send_response(answer.status)
-        for name, value in answer.headers.items():
-            if name.lower() not in (*_HOP, "date", "server"):
-                request.send_header(name, value)
-        request.send_header("Content-Length", str(len(said)))
-        request.send_header("Connection", "close")
-        request.end_headers()
-        request.wfile.write(said)
+        self.note_answer(body, said)
+        _respond(request, answer.status, tuple(answer.headers.items()), said)
 
     def note_request(self, headers: tuple[tuple[str, str], ...], body: bytes) -> None:
         """Take note of a request before it is passed on."""
+
+    def note_answer(self, request: bytes, answer: bytes) -> None:
+        """Take note of what the node answered to a request."""
+
+    def answer(self, body: bytes) -> tuple[int, tuple[tuple[str, str], ...], bytes] | None:
+        """Return what is answered instead of passing a request on: status, headers, body."""
+        return None
 
     def _note(self, body: bytes, content_type: str) -> None:
         found = _NAMED.search(body) if _USER in body else None
         if found is not None:
             kept = hashlib.sha256(body).hexdigest(), content_type
             self.seen.setdefault(found.group(1).decode(), set()).add(kept)
+
+
+def _respond(
+    request: BaseHTTPRequestHandler,
+    status: int,
+    headers: tuple[tuple[str, str], ...],
+    body: bytes,
+) -> None:
+    request.send_response(status)
+    for name, value in headers:
+        if name.lower() not in (*_HOP, "date", "server"):
+            request.send_header(name, value)
+    request.send_header("Content-Length", str(len(body)))
+    request.send_header("Connection", "close")
+    request.end_headers()
+    request.wfile.write(body)
 
 
 def read_body(request: BaseHTTPRequestHandler) -> bytes:

@@ -6,7 +6,10 @@ from tests.attack.campaign import (
     attachments,
     certificates,
     encryption,
+    hubs,
+    ids,
     replays,
+    signals,
     signatures,
     work,
     xml_bombs,
@@ -15,6 +18,9 @@ from tests.attack.campaign.model import AttackClass
 
 CLASSES: Final[tuple[AttackClass, ...]] = (
     *replays.CLASSES,
+    *signals.CLASSES,
+    *ids.CLASSES,
+    *hubs.CLASSES,
     *xml_bombs.CLASSES,
     *signatures.CLASSES,
     *encryption.CLASSES,
