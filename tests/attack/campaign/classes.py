@@ -11,6 +11,7 @@ from tests.attack.campaign import (
     replays,
     signals,
     signatures,
+    strings,
     work,
     xml_bombs,
 )
@@ -21,6 +22,7 @@ CLASSES: Final[tuple[AttackClass, ...]] = (
     *signals.CLASSES,
     *ids.CLASSES,
     *hubs.CLASSES,
+    *strings.CLASSES,
     *xml_bombs.CLASSES,
     *signatures.CLASSES,
     *encryption.CLASSES,
