@@ -75,6 +75,15 @@ def test_what_a_terminal_would_obey_is_written_out(written: Written) -> None:
     assert r"\x1b[2Jcleared" in stream.getvalue()
 
 
+def test_json_lines_escape_what_a_terminal_would_obey(written: Written) -> None:
+    stream = written()
+    hostile = "\x1b[2J \x9b2J \u202e \u2028 \U000e0001 ü"
+    logging.getLogger("postroad.send").info("sent", extra={"detail": hostile})
+    assert stream.getvalue().rstrip("\n").isprintable()
+    assert json.loads(stream.getvalue())["detail"] == hostile
+    assert "ü" in stream.getvalue()
+
+
 @pytest.mark.parametrize("name", ["password", "api_token", "Authorization", "webhook_secret"])
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_what_sounds_like_a_secret_is_not_written(written: Written, name: str, form: str) -> None:

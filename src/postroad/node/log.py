@@ -58,7 +58,8 @@ class JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             told["error"] = in_one_line(record.exc_info[1])
             told["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
-        return json.dumps(told, ensure_ascii=False, default=str)
+        line = json.dumps(told, ensure_ascii=False, default=str)
+        return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 class TextLines(logging.Formatter):
