@@ -273,6 +273,16 @@ def test_messages_of_one_id_are_told_apart_by_their_cursors(place: Town) -> None
         assert gone.value.status == 404
 
 
+def test_message_whose_id_has_a_control_character_can_be_taken_from_the_inbox(place: Town) -> None:
+    """XML allows U+007F to U+009F: whoever sends such an id must not leave an inbox stuck."""
+    name = f"a\x7f\x9b2J-{place.new_id()}"
+    assert place.post(order(name, b"one")).is_receipt
+    with postroad.Client(place.seller.url, token=TOKEN) as client:
+        assert client.received(name).state == "delivered"
+        assert client.part(name) == b"one"
+        assert client.ack(name).state == "consumed"
+
+
 def _received(place: Town, name: str) -> list[Message]:
     return place.run(place.seller.node.received(name))
 
