@@ -378,6 +378,10 @@ OLD: Final = {
     "HTTP/2.0 by name": (b"GET /healthz HTTP/2.0\r\nHost: a\r\n\r\n", 505),
     "no Host": (b"GET /healthz HTTP/1.1\r\n\r\n", 400),
     "two Hosts": (b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+    **{
+        f"Host {host.decode()}": (b"GET /healthz HTTP/1.1\r\nHost: %b\r\n\r\n" % host, 400)
+        for host in (b"a/b", b"user@a", b"a b", b"a, b", b"a:port", b"[::1", b"a:1:2")
+    },
     "chunks in HTTP/1.0": (
         b"POST /msh HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         400,
@@ -387,6 +391,13 @@ OLD: Final = {
         501,
     ),
 }
+
+
+@pytest.mark.parametrize("host", [b"", b"a.example", b"a_b:80", b"[::1]:8080", b"1.2.3.4:", b"%61"])
+def test_host_may_be_whatever_a_url_has(place: Town, host: bytes) -> None:
+    with place.connect() as connection:
+        connection.sendall(b"GET /msh HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % host)
+        assert closed(connection).startswith(b"HTTP/1.1 405 ")
 
 
 @pytest.mark.parametrize("name", OLD)

@@ -9,6 +9,7 @@ While no request is in progress, a connection can be closed to make room for ano
 import asyncio
 import functools
 import logging
+import re
 import ssl
 import traceback
 from array import array
@@ -42,6 +43,8 @@ CLOSE: Final = (b"connection", b"close")
 _TOO_LARGE: Final = (431, "The head of the request is too large.")
 _NOT_HTTP: Final = (400, "This is not a valid HTTP request.")
 _FULL: Final = (503, "There are too many connections. Try again later.")
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+"""RFC 9110, 7.2: a host as in a URL, and a port."""
 RETRY_AFTER: Final = 2
 """Seconds after which it is worth to try again where all places are taken."""
 
@@ -523,13 +526,15 @@ class Connection(HttpToolsProtocol):
 def _head_problem(version: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
     """Why a request is refused for its head: where two readers could see different requests.
 
-    RFC 9112: one Host (3.2), no transfer coding but chunked, and that not in HTTP/1.0 (6.1, 7).
+    RFC 9112: one valid Host (3.2), no transfer coding but chunked, and that not in HTTP/1.0 (6.1, 7).
     """
     if version not in ("1.0", "1.1"):
         return 505, "Only HTTP 1.1 and 1.0 are served here."
     hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) > 1 or (version == "1.1" and not hosts):
         return 400, f"A request has one Host header, this one has {len(hosts)}."
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        return 400, "The Host header is not a host name or address with an optional port."
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     if codings and version == "1.0":
         return 400, "HTTP/1.0 has no Transfer-Encoding. Send a Content-Length."
