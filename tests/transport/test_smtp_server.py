@@ -480,6 +480,35 @@ def test_what_was_said_before_tls_is_forgotten(files: Files) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("secured", [False, True])
+def test_nothing_is_obeyed_after_too_many_commands(
+    files: Files, caplog: pytest.LogCaptureFixture, secured: bool
+) -> None:
+    """The connection is closed then, whatever was sent at once with them."""
+    office = Office()
+    mail = (
+        f"MAIL FROM:<a@b.example>\r\nRCPT TO:<{HERE}>\r\nDATA\r\n".encode()
+        + HEAD
+        + b"<a/>\r\n.\r\n"
+    )
+
+    async def scenario() -> None:
+        async with door_of(office, tls=server_tls(files)) as door, calling(door) as caller:
+            await caller.ask("EHLO x")
+            if secured:
+                await caller.starttls(client_tls(files))
+                await caller.ask("EHLO x")
+            caller.writer.write(b"NOOP\r\n" * 1005 + mail)
+            replies = (await caller.reader.read()).splitlines()
+            assert replies[999].startswith(b"250")
+            assert [one[:3] for one in replies[1000:]] == [b"421"]
+            await until(lambda: door.connections == 0)
+
+    run(scenario())
+    assert not office.mails
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+
+
 @in_loop
 async def test_without_a_certificate_there_is_no_tls() -> None:
     async with door_of(Office()) as door, calling(door) as caller:

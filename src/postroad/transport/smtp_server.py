@@ -17,7 +17,7 @@ import socket
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, AnyStr, Final, Literal, cast
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session, TLSSetupException
 from msgspec import Struct
@@ -291,6 +291,12 @@ class _Connection(SMTP):
         transport = self._original_transport or self.transport
         if transport is not None:
             cast(asyncio.WriteTransport, transport).abort()
+
+    async def push(self, status: AnyStr) -> None:
+        """Reply, or end where the connection is closed: aiosmtpd would go on with what it read."""
+        if self.transport is None or self.transport.is_closing():
+            raise asyncio.CancelledError
+        await super().push(status)
 
     async def smtp_STARTTLS(self, arg: str) -> None:  # noqa: N802
         """Begin TLS; a connection that was closed within the handshake is at its end.
