@@ -277,6 +277,15 @@ async def test_mail_for_others_is_refused() -> None:
 
 
 @in_loop
+async def test_a_sender_with_control_characters_is_refused() -> None:
+    async with door_of(Office()) as door, calling(door) as caller:
+        await caller.ask("EHLO x")
+        for sender in ("a@\0x", "a\x07@x", "a@x\x1b[2J"):
+            assert await caller.ask(f"MAIL FROM:<{sender}>") == 501, sender
+        assert await caller.ask("MAIL FROM:<a@x>") == 250
+
+
+@in_loop
 async def test_there_is_an_end_to_recipients() -> None:
     async with (
         door_of(Office(), limits=MailLimits(recipients=2)) as door,

@@ -470,6 +470,15 @@ class _Hooks:
             return [line for line in said if not line.startswith("250-AUTH")]
         return said
 
+    async def handle_MAIL(  # noqa: N802
+        self, _server: SMTP, _session: Session, envelope: Envelope, sender: str, options: list[str]
+    ) -> str:
+        if not sender.isprintable():
+            return "501 5.1.7 an address has no control characters"
+        envelope.mail_from = sender
+        envelope.mail_options.extend(options)
+        return "250 OK"
+
     async def handle_RCPT(  # noqa: N802
         self, _server: SMTP, _session: Session, envelope: Envelope, to: str, options: list[str]
     ) -> str:
