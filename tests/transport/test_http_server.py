@@ -1,6 +1,7 @@
 """The server answers requests as HTTP says, and whoever breaks it breaks only their own."""
 
 import asyncio
+import contextlib
 import logging
 import re
 import socket
@@ -56,6 +57,48 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
         line.say(b"".join(post(b"x" * size) for size in (3, 1, 70_000, 2)))
         sizes = [(await line.hear())[2] for _ in range(4)]
         assert sizes == [b"3", b"1", b"70000", b"2"]
+
+
+def _queued(server: HttpServer) -> int:
+    """Return how many requests were read that wait for the answer to one before them."""
+    return sum(len(one.pipeline) for one in server._state.open)
+
+
+@in_loop
+async def test_no_more_is_read_while_requests_wait_for_their_turn() -> None:
+    """Else each answer would let in as many requests as the network brings at once."""
+    seen, gate = Seen(), asyncio.Semaphore(0)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/gated":
+            await gate.acquire()
+        await seen(scope, receive, send)
+
+    gated = b"GET /gated HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with serving(app) as server, line_to(server) as line:
+        line.say(gated * 3)
+        await until(lambda: _queued(server) == 2)
+        line.say(gated * 300)
+        gate.release()
+        assert (await line.hear())[0] == 200
+        await _is_served(server)
+        assert _queued(server) == 1
+        for _ in range(302):
+            gate.release()
+            assert (await line.hear())[0] == 200
+
+
+@in_loop
+async def test_there_is_an_end_to_requests_that_wait() -> None:
+    """The connection is closed after those that were read."""
+    app = Seen()
+    async with serving(app) as server, line_to(server) as line:
+        line.say(b"GET / HTTP/1.1\r\nHost:x\r\n\r\n" * 20_000)
+        with contextlib.suppress(ConnectionResetError):  # Of what is still on its way.
+            await line.reader.read()
+        await until(lambda: server.connections == 0)
+        assert 1000 < len(app.scopes) < 1010
+        await _is_served(server)
 
 
 @in_loop

@@ -13,7 +13,7 @@ import re
 import ssl
 import traceback
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from fcntl import ioctl
 from termios import TIOCOUTQ
 from typing import Any, Final
@@ -21,6 +21,7 @@ from typing import Any, Final
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -45,6 +46,9 @@ _NOT_HTTP: Final = (400, "This is not a valid HTTP request.")
 _FULL: Final = (503, "There are too many connections. Try again later.")
 _HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 """RFC 9110, 7.2: a host as in a URL, and a port."""
+_CROWD: Final = (429, "Too many requests were sent before the first was answered.")
+_QUEUED: Final = 1000
+"""Requests of one connection that wait for the answer to one before them."""
 RETRY_AFTER: Final = 2
 """Seconds after which it is worth to try again where all places are taken."""
 
@@ -127,6 +131,22 @@ def in_one_line(error: BaseException) -> str:
     return f"{said} ({frames[-1].filename}:{frames[-1].lineno})" if frames else said
 
 
+class _Flow(FlowControl):
+    """Reads no further while requests wait for their turn, and not from a closed connection."""
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Collection[object]) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            super().pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._pipeline and not self._transport.is_closing():
+            super().resume_reading()
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol with deadlines, least rates, a bound on heads and a lingering close."""
 
@@ -184,6 +204,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         state = self.state
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
         state.open.add(self)
         if self.slot is None:
             self.slot = state.admit(self.client[0] if self.client else None, self._evict)
@@ -279,6 +300,8 @@ class Connection(HttpToolsProtocol):
         assert slot is not None
         if self.refused is None and slot.restricted and not self._asks_for_health():
             self.refused = _FULL
+        if len(self.pipeline) > _QUEUED:
+            self.refused = _CROWD
         if self.refused is not None:
             raise ValueError(self.refused[1])
         slot.work()
@@ -341,12 +364,12 @@ class Connection(HttpToolsProtocol):
         self.since = self.clock()
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
         else:
             self._wait()
+        self.flow.resume_reading()
 
     def _wait(self) -> None:
         """Let the connection make room for another, once its client has read all.
@@ -357,8 +380,9 @@ class Connection(HttpToolsProtocol):
             self.slot.wait()
 
     def write(self, data: bytes) -> None:
-        self.given += len(data)
-        self.transport.write(data)
+        if not self.transport.is_closing():
+            self.given += len(data)
+            self.transport.write(data)
 
     def is_closing(self) -> bool:
         return self.transport.is_closing()
@@ -526,7 +550,7 @@ class Connection(HttpToolsProtocol):
 def _head_problem(version: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
     """Why a request is refused for its head: where two readers could see different requests.
 
-    RFC 9112: one valid Host (3.2), no transfer coding but chunked, and that not in HTTP/1.0 (6.1, 7).
+    RFC 9112: one valid Host (3.2), no transfer coding but chunked, and not in HTTP/1.0 (6.1, 7).
     """
     if version not in ("1.0", "1.1"):
         return 505, "Only HTTP 1.1 and 1.0 are served here."
