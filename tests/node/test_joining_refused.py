@@ -467,6 +467,24 @@ async def test_who_needs_no_signature_by_another_pmode_harms_no_group(
     assert await seller.inbox() == [SOURCE]
 
 
+@pytest.mark.req("P2-4.3.2-10", "P2-4.3.2-18")
+@pytest.mark.parametrize("limit", [{"groups": 2}, {"quota": "25 kB"}])
+@played
+async def test_who_needs_no_signature_by_another_pmode_uses_up_no_room(
+    world: World, limit: dict[str, Any]
+) -> None:
+    agree_on_splitting(world, signed=True)
+    agree_on_splitting(world, "open")
+    world.configure(SELLER, joining=limit)
+    buyer, seller = await world.both()
+    for name in ("a", "b"):
+        forged = large(buyer, pmode="open", message_id=f"{name}@buyer", group_id=name)
+        assert silent(await seller.receive(*forged.fragment(1)))
+    await bring(seller, large(buyer))
+    await world.wait(2)
+    assert await seller.inbox() == [SOURCE]
+
+
 @pytest.mark.req("P2-4.3.2-18")
 @pytest.mark.parametrize("kept_in", STORES)
 @played

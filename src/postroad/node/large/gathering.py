@@ -132,7 +132,7 @@ class Gathering:
                 return Outcome(contradicts=True)
             return self._known(tx, came, data)
         there, group = self._group(tx, came.fragment.group_id)
-        if there is None and is_crowded(self._context, tx, group.sender):
+        if there is None and is_crowded(self._context, tx, group):
             return self._refused(tx, None, self._crowded(group))
         known = tx.fragment(*group.key, came.fragment.fragment_num)
         room = room_for(self._context, tx, group, came, self._free)

@@ -593,12 +593,14 @@ class Joining(Settings):
     """Fragments of large messages that come in, until all of a message are there."""
 
     quota: Size | None = setting(
-        "What messages of one partner that are not whole yet may take of the disk; unset: as much "
-        "as there is.",
+        "What messages of one partner by one P-Mode that are not whole yet may take of the disk; "
+        "unset: as much as there is.",
         gt=0,
     )
     reserve: Size = setting("What is left free of the disk.", 256 * MIB, ge=0)
-    groups: int = setting("Messages of one partner that are not whole yet.", 1000, ge=1, le=10_000)
+    groups: int = setting(
+        "Messages of one partner by one P-Mode that are not whole yet.", 1000, ge=1, le=10_000
+    )
     fragments: int = setting("Fragments of one message.", 100_000, ge=1, le=2**31 - 1)
 
 

@@ -16,7 +16,7 @@ from postroad.store.interface import Reader, Transaction
 from postroad.wire.ebms3 import UserMessage
 
 _ENDED: Final = (Standing.JOINED, Standing.REJECTED)
-_MOST_GROUPS: Final = 10_000
+_MOST_GROUPS: Final = 100_000
 
 
 class KeptGroup(Struct, frozen=True):
@@ -126,13 +126,22 @@ def room_for(
         others = reader.bytes_to_come() - max(group.reserved - group.size, 0)
         room.append(free + own - others - settings.reserve)
     if settings.quota is not None:
-        groups = reader.fragment_groups(group.sender, _MOST_GROUPS)
+        groups = _beside(reader, group)
         sizes = [_sizes(one.details).group for one in groups if one.group_id != group.key[1]]
         room.append(settings.quota - sum(max(one.size, one.reserved) for one in sizes))
     return max(min(room), 0) if room else None
 
 
-def is_crowded(context: Context, reader: Reader, sender: str) -> bool:
-    """Whether a sender has as many groups under way as it may."""
-    most = context.config.joining.groups
-    return len(reader.fragment_groups(sender, most)) >= most
+def is_crowded(context: Context, reader: Reader, group: Group) -> bool:
+    """Whether a sender has as many groups of a P-Mode under way as it may."""
+    return len(_beside(reader, group)) >= context.config.joining.groups
+
+
+def _beside(reader: Reader, group: Group) -> list[StoredGroup]:
+    """Return the groups under way of the same sender and P-Mode.
+
+    Those of another P-Mode do not count: it may ask for no proof, so that anybody could use up the
+    room of a sender who signs.
+    """
+    groups = reader.fragment_groups(group.sender, _MOST_GROUPS)
+    return [one for one in groups if one.group_id.startswith(f"{group.space}\n")]
