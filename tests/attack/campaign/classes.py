@@ -5,12 +5,18 @@ from typing import Final
 from tests.attack.campaign import (
     attachments,
     certificates,
+    egress,
     encryption,
+    http_framing,
     hubs,
     ids,
+    mail,
     replays,
+    rest_access,
     signals,
     signatures,
+    slow_clients,
+    state_floods,
     strings,
     work,
     xml_bombs,
@@ -18,6 +24,12 @@ from tests.attack.campaign import (
 from tests.attack.campaign.model import AttackClass
 
 CLASSES: Final[tuple[AttackClass, ...]] = (
+    *http_framing.CLASSES,
+    *slow_clients.CLASSES,
+    *rest_access.CLASSES,
+    *mail.CLASSES,
+    *egress.CLASSES,
+    *state_floods.CLASSES,
     *replays.CLASSES,
     *signals.CLASSES,
     *ids.CLASSES,

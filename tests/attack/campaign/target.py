@@ -48,10 +48,27 @@ _HONEST_SECONDS: Final = 10.0
 _OF_HTTP: Final = (405, 411, 413, 414, 415, 417, 421, 426, 431, 501, 505)
 SETTINGS: Final[dict[str, Any]] = {
     "log": {"format": "json"},
-    "security": {"exempt_networks": []},
-    "http": {"header_timeout": "PT5S", "body_timeout": "PT5S", "write_timeout": "PT5S"},
+    "security": {
+        "exempt_networks": [],
+        "egress": {"callback_hosts": ["127.0.0.1", "localhost", "169.254.169.254", "*.example"]},
+    },
+    "http": {
+        "header_timeout": "PT5S",
+        "body_timeout": "PT5S",
+        "write_timeout": "PT5S",
+        "unfinished_bytes": "256 MiB",
+        "unfinished_bytes_per_address": "48 MiB",
+    },
+    "joining": {"groups": 60},
+    "limits": {"refused": {"total_bytes": "1 MiB"}},
 }
-"""Loopback is limited like any network here, and slow clients do not take the campaign's time."""
+"""Loopback is limited like any network here, and slow clients do not take the campaign's time.
+
+Callbacks to hosts of this machine are allowed by name, so that their addresses have to be refused.
+"""
+MAIL: Final = {"timeout": "PT5S", "max_size": "4 MiB"}
+THIRD: Final = "urn:example:third"
+"""A party for which P-Modes name no address; it may send ebXML 1.0 to the seller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +276,10 @@ class Target:
         signed = {name for name, pmode in self.pmodes.items() if is_signed(pmode)}
         with self.client("seller") as seller:
             inbox = list(seller.inbox())
-        for message_id, count in Counter(one.message_id for one in inbox).items():
-            if count > 1 and message_id in self.sent and self.sent[message_id] in signed:
+        for (message_id, pmode), count in Counter(
+            (one.message_id, one.pmode) for one in inbox
+        ).items():
+            if count > 1 and message_id in self.sent and pmode in signed:
                 raise Breach(f"{message_id} was delivered {count} times")
         for one in inbox:
             if one.pmode in signed and one.message_id not in self.sent:
@@ -275,6 +294,7 @@ class Target:
             with contextlib.suppress(Breach):
                 self._check_log(node, ())
         self._calls = len(self.canary.calls)
+        self._first.clear()  # Growth is told once.
 
 
 def head(request: Sent, path: str = "/msh") -> bytes:
@@ -321,6 +341,14 @@ def _trouble(line: bytes) -> str | None:
     return str(told)[:3000] if told["level"] in ("error", "critical") or "error" in told else None
 
 
+def _third(agreed: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a P-Mode of the third party, like that of the buyer for ebXML 1.0."""
+    like = agreed["ebxml-1.0"]
+    leg = {**like["legs"][0], "business_info": {"service": "urn:example:trade", "action": "third"}}
+    del leg["reception_awareness"]
+    return {**like, "id": "third", "initiator": {"party": THIRD}, "legs": [leg]}
+
+
 def _configure(node: Served, **settings: Any) -> None:
     config: dict[str, Any] = yaml.safe_load(node.config.read_text())
     for name, value in {**SETTINGS, **settings}.items():
@@ -346,7 +374,7 @@ def target(folder: Path) -> Iterator[Target]:
             listen.append({"address": f"{HOST}:{tls}", "serve": ["msh"], "tls": door["tls"]})
             listen.append({"address": f"{HOST}:{client_tls}", "serve": ["msh"], "tls": with_client})
         mail = {"address": f"msh@{one.name}.example", "listen": f"{HOST}:{smtp}"}
-        mail_settings = {"mail": {**mail, "tls": door["tls"]}} if one is pair.seller else {}
+        mail_settings = {"mail": {**mail, **MAIL, "tls": door["tls"]}} if one is pair.seller else {}
         _configure(one, listen=listen, **mail_settings)
     taps = {
         name: Recorder(f"http://{at}/msh", name, captured).start() for name, at in plain.items()
@@ -355,7 +383,8 @@ def target(folder: Path) -> Iterator[Target]:
     for one in (pair.buyer, pair.seller):
         shutil.rmtree(one.folder / "pmodes")
         (one.folder / "pmodes").mkdir()
-        text = json.dumps({"pmodes": list(agreed.values())})
+        known = [*agreed.values(), *([_third(agreed)] if one is pair.seller else [])]
+        text = json.dumps({"pmodes": known})
         (one.folder / "pmodes" / "all.yaml").write_text(text)
     made_target = Target(folder, pair, agreed, captured, taps, canary, tls, client_tls, smtp)
     try:
