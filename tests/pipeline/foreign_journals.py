@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,7 +77,9 @@ class Truth:
     repeats: int = 0
     quarantined: int = 0
     clashes: set[tuple[str, int, int]] = field(default_factory=set)
-    broken: set[str] = field(default_factory=set)  # names of files that lack their link
+    broken: dict[str, str] = field(default_factory=dict)
+    """The names of files whose link is missing or wrong, with that of the file before each."""
+    foreign: set[str] = field(default_factory=set)  # names of files that are no segments
 
 
 def _unknown(rows: int) -> dict[str, pa.Array]:
@@ -100,6 +102,8 @@ def _with(**values: str) -> Callable[[Metadata], Metadata]:
     return lambda metadata: metadata | {f"postroad.{key}": values[key] for key in values}
 
 
+_NEEDED: Final = ("side", "message_id")
+"""An event about a message that lacks one of these breaks the contract: it is quarantined."""
 _UTC_MS: Final = {"at": pa.timestamp("ms", "UTC")}
 _SMALL: Final = {"rows": 40}
 _OLD: Final = Style("old", options={"version": "1.0", "store_schema": False})
@@ -146,7 +150,7 @@ STYLES: Final = (
     Style("other names", named=False, **_SMALL),
     Style("no-previous", metadata=_without("postroad.previous"), broken=True, **_SMALL),
     Style("wrong-previous", metadata=_with(previous="0" * 64), broken=True, **_SMALL),
-    Style("no-metadata", metadata=lambda _: {}, broken=True, **_SMALL),
+    Style("only-schema", metadata=lambda _: {"postroad.schema": "1"}, broken=True, **_SMALL),
     Style("no-node", metadata=_without("postroad.node", "postroad.epoch")),
     Style("other-metadata", metadata=lambda metadata: metadata | {"written.by": "another"}),
     Style("repeated", again=Style("", rows=33)),
@@ -163,15 +167,21 @@ def write(journal: Path, styles: Iterable[Style] = STYLES) -> Truth:
     for style in styles:
         network = Network(style.name, style.start)
         for rows in network.rows.values():
-            truth.kept += len(rows)
+            unfit = sum(row["message_id"] is not None for row in rows if style.without in _NEEDED)
+            truth.kept += len(rows) - unfit
+            truth.quarantined += unfit
             names = _write_node(journal, rows, style)
             if style.broken:
-                truth.broken.update(names[1:])
+                truth.broken |= dict(pairwise(reversed(names)))
             if style.again:
                 _write_node(journal / "again", rows, replace(style.again, named=False))
                 truth.repeats += len(rows)
         truth.verdicts |= network.verdicts(style.without)
     _write_clashing(journal, truth)
+    for name, metadata in (("no-schema", {}), ("newer", {"postroad.schema": "2"})):
+        style = Style(name, metadata=lambda _, metadata=metadata: metadata)
+        for rows in Network(name).rows.values():
+            truth.foreign.update(_write_node(journal, rows, style))
     return truth
 
 

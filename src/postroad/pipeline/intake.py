@@ -16,11 +16,12 @@ import msgspec
 import pyarrow as pa
 
 from postroad.pipeline import intake_registry as registry
-from postroad.pipeline.intake_copying import copy
+from postroad.pipeline.intake_copying import copy, rows_of
 from postroad.pipeline.intake_files import Run, Segment, look
 from postroad.pipeline.intake_registry import Intervals, Registry, joined, with_conflicts
 from postroad.pipeline.intake_rules import IDENTITY, reasons
 from postroad.pipeline.lake_formats import nothing
+from postroad.pipeline.picking import each_file
 from postroad.pipeline.schema import DATE, EVENTS
 
 if TYPE_CHECKING:
@@ -126,19 +127,21 @@ def take(
 
     read = sum(one.rows for one in found)
     untouched = sum(one.rows - one.bad for one in fresh if one.path not in exact)
+    conflicts = with_conflicts(before.conflicts, intake.conflicts)
+    clashing = sum(map(Intervals(conflicts).shared, (run for one in copies for run in one.runs)))
     totals = Totals(
         files=len(found),
         foreign=sum(one.problem is not None for one in found),
         read=read,
         kept=untouched + intake.counts["keep"],
         repeats=sum(one.rows for one in copies)
+        - clashing
         + sum(one.bad for one in fresh)
         - newly_bad
         + intake.counts["repeat"],
-        quarantined=newly_bad + intake.counts["quarantine"],
+        quarantined=newly_bad + intake.counts["quarantine"] + intake.counts["clash"] + clashing,
         retracted=len(intake.retracted),
     )
-    conflicts = with_conflicts(before.conflicts, intake.conflicts)
     new = [one for one in found if one not in before]
     events = _dated(_together(spark, kept))
     known = Registry((*before.segments, *new), conflicts)
@@ -247,25 +250,31 @@ def _looked_at(paths: Sequence[str], damaged: Mapping[str, str]) -> list[Segment
 
 
 def _fresh(found: list[Segment], before: Registry) -> tuple[list[Segment], list[Segment]]:
-    """Files with content that was never there, and copies of others."""
+    """Files with content that was never there, and copies of others.
+
+    A copy of a file that has an identity twice is looked at row by row again: its rows may clash.
+    """
     seen = {segment.sha256 for segment in before.segments if segment.problem is None}
     fresh: list[Segment] = []
     copies: list[Segment] = []
     for segment in found:
         if segment.problem is not None:
             continue
-        (copies if segment.sha256 in seen else fresh).append(segment)
+        copied = segment.sha256 in seen and not segment.doubled
+        (copies if copied else fresh).append(segment)
         seen.add(segment.sha256)
     return fresh, copies
 
 
 def _rows(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
-    return (
-        spark.read.schema(EVENTS.schema)
-        .option("parquet.page.verify-checksum.enabled", "true")
-        .option("datetimeRebaseMode", "CORRECTED")
-        .parquet(*paths)
-    )
+    """Read files with Arrow, as the contract has it: Spark takes fewer types, in fewer widths."""
+    return each_file(spark, paths, _read, EVENTS.schema)
+
+
+def _read(path: str) -> Iterator[pa.RecordBatch]:
+    for batch in rows_of(path):
+        # A bad row may be null where the contract has a value.
+        yield pa.RecordBatch.from_arrays(batch.columns, names=batch.schema.names)
 
 
 def _judged(spark: "SparkSession", files: Sequence[Segment]) -> "DataFrame":
@@ -345,7 +354,7 @@ class _Exact:
     def __init__(
         self, spark: "SparkSession", lake: "Lake", before: Registry, files: list[Segment]
     ) -> None:
-        self.counts = {"keep": 0, "repeat": 0, "quarantine": 0}
+        self.counts = {"keep": 0, "repeat": 0, "quarantine": 0, "clash": 0}
         self.retracted: list[Identity] = []
         self.conflicts: list[tuple[str, int, int, int]] = []
         self.held: list[DataFrame] = []
@@ -402,7 +411,8 @@ class _Exact:
         verdict = (
             F.when(F.col("from") == _DOUBTED, F.lit("known"))
             .when(F.col("from") == _STORED, F.when(F.col("conflict"), "retract").otherwise("known"))
-            .when(F.col("again"), "repeat")
+            # Copies of what is in quarantine, or goes there: counted so, and kept there once.
+            .when(F.col("again"), F.when(F.col("conflict"), "clash").otherwise("repeat"))
             .when(F.col("conflict"), "quarantine")
             .otherwise("keep")
         )

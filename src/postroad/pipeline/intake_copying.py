@@ -14,9 +14,8 @@ from fsspec.implementations.local import LocalFileSystem
 from postroad.pipeline.daily import by_day, writing
 from postroad.pipeline.intake_files import Segment
 from postroad.pipeline.times import day
-from postroad.store.journal_columns import COLUMNS
 from postroad.store.places import Place
-from postroad.store.segments import ROW_GROUP, with_all_columns
+from postroad.store.segments import ROW_GROUP, read_rows
 
 _SHARE: Final = 1 << 26
 """Segments of so many bytes become files together, one for each of their days."""
@@ -55,21 +54,19 @@ def _write(segments: Sequence[Segment], place: Place) -> list[str]:
     # The events of a message all name it.
     with writing(place, uuid.uuid4().hex, many=frozenset()) as days:
         for segment in segments:
-            for batch in _batches(segment.path):
+            for batch in rows_of(segment.path):
                 for date, rows in by_day(batch, "at"):
                     days.add(date, rows)
     return days.names
 
 
-def _batches(path: str) -> Iterator[pa.RecordBatch]:
+def rows_of(path: str) -> Iterator[pa.RecordBatch]:
     """The rows of a file, all columns in order; every page is checked."""
     try:
         fs, name = fsspec.core.url_to_fs(path)
         with fs.open(name, "rb") as file:
             source = name if isinstance(fs, LocalFileSystem) else file
             reader = pq.ParquetFile(source, page_checksum_verification=True)
-            ours = [field for field in reader.schema_arrow.names if field in COLUMNS.names]
-            for batch in reader.iter_batches(ROW_GROUP, columns=ours, use_threads=False):
-                yield with_all_columns(batch)
+            yield from read_rows(reader, ROW_GROUP)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged(path, str(error).strip().split("\n", 1)[0]) from error

@@ -14,12 +14,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 from postroad.pipeline.intake_rules import JUDGED, RULES, broken, micros_of
 from postroad.store.journal_columns import COLUMNS, EVENTS
-from postroad.store.segments import NotASegment, footer_of, open_segment
+from postroad.store.segments import NotASegment, as_type, footer_of, open_segment
 
 _ROWS: Final = 1 << 17
 _CHUNK: Final = 1 << 20
 _FEW: Final = ("node", "party", "event", "side")
 """Columns with few values, read as such."""
+_DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 _RULES: Final = tuple(RULES)
 _LOOKED_AT: Final = (*JUDGED, "detail")
 
@@ -124,39 +125,55 @@ def _content(found: Segment, source: Any) -> Segment:
         segment = open_segment(source)
         footer = footer_of(segment)
         names = segment.schema_arrow.names
-        _no_likeness(names)
         reader = pq.ParquetFile(
             source,
             metadata=segment.metadata,
-            read_dictionary=list(_FEW),
+            read_dictionary=_dictionaries(segment),
             page_checksum_verification=True,
         )
         rows = _Rows()
         for batch in reader.iter_batches(
             _ROWS, columns=[name for name in _LOOKED_AT if name in names], use_threads=False
         ):
-            rows.add(batch)
+            rows.add(_typed(batch))
     except NotASegment as wrong:
         return msgspec.structs.replace(found, problem=str(wrong))
     except (pa.ArrowException, OSError, ValueError) as error:
         said = str(error).strip().split("\n", 1)[0]
         return msgspec.structs.replace(found, problem=f"it is damaged ({said})")
+    told = rows.found(found.at)
+    node, epoch = next(((run.node, run.epoch) for run in told.get("runs", [])), ("", 0))
     return msgspec.structs.replace(
         found,
-        node=footer.node,
-        epoch=footer.epoch,
-        previous=footer.previous,
+        node=node if footer.node is None else footer.node,
+        epoch=epoch if footer.epoch is None else footer.epoch,
+        previous=footer.previous or "",
         rows=footer.rows,
-        **rows.found(found.at),
+        **told,
     )
 
 
-def _no_likeness(names: list[str]) -> None:
-    """Spark doesn't tell names apart that differ in case only."""
-    ours = {name.casefold(): name for name in COLUMNS.names}
-    for name in names:
-        if ours.get(name.casefold(), name) != name:
-            raise NotASegment(f"its column {name} is almost {ours[name.casefold()]}")
+def _dictionaries(segment: pq.ParquetFile) -> list[str]:
+    """Return those columns with few values that Arrow can read as dictionaries in this file."""
+    groups = [segment.metadata.row_group(number) for number in range(segment.num_row_groups)]
+    return [
+        name
+        for place, name in enumerate(leaf.path for leaf in segment.schema)
+        if name in _FEW
+        and segment.schema_arrow.field(name).type == pa.string()
+        and not any("DELTA" in code for group in groups for code in group.column(place).encodings)
+    ]
+
+
+def _typed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with the types of the contract, columns with few values as dictionaries."""
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if column.type != _DICTIONARY or name not in _FEW:
+            column = as_type(column, COLUMNS.field(name).type)
+            column = column.dictionary_encode() if name in _FEW else column
+        columns[name] = column
+    return pa.RecordBatch.from_pydict(columns)
 
 
 class _Rows:

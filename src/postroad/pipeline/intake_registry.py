@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -142,6 +143,15 @@ class Intervals:
         line = self._lines.get((one.node, one.epoch), [])
         place = bisect_right(line, (one.seq_to, 1 << 63)) - 1
         return place >= 0 and line[place][1] >= one.seq_from
+
+    def shared(self, run: Run) -> int:
+        """Return how many numbers of a run lie in these stretches."""
+        line = self._lines.get((run.node, run.epoch), [])
+        near = line[max(0, bisect_right(line, (run.seq_from, 0)) - 1) :]
+        meeting = takewhile(lambda one: one[0] <= run.seq_to, near)
+        return sum(
+            max(0, min(end, run.seq_to) - max(start, run.seq_from) + 1) for start, end in meeting
+        )
 
 
 def schema() -> "StructType":

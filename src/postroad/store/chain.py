@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from postroad.store.places import Place
 from postroad.store.records import Shipped
-from postroad.store.segments import NotASegment, footer_of, open_segment
+from postroad.store.segments import NotASegment, footer_of, open_segment, read_rows
 
 _BATCH: Final = 1 << 16
 
@@ -109,28 +109,31 @@ def _link(place: Place, name: str) -> _Link:
     with place.reading(name) as file:
         segment = open_segment(file)
         footer = footer_of(segment)
+        node, epoch = footer.node, footer.epoch
         runs: list[tuple[int, int]] = []
         strangers = False
         try:
-            for batch in segment.iter_batches(_BATCH):
+            for batch in read_rows(segment, _BATCH):
+                node = batch["node"][0].as_py() if node is None else node
+                epoch = batch["epoch"][0].as_py() if epoch is None else epoch
                 _extend(runs, batch["seq"])
                 strangers |= pc.any(
                     pc.or_(
-                        pc.not_equal(batch["node"], footer.node),
-                        pc.not_equal(batch["epoch"], footer.epoch),
+                        pc.not_equal(batch["node"], node),
+                        pc.not_equal(batch["epoch"], epoch),
                     )
                 ).as_py()
         except (pa.ArrowException, OSError, ValueError) as error:
             said = " ".join(str(error).split())
             raise NotASegment(f"its rows cannot be read ({said})") from error
-    if not runs:
+    if not runs or node is None or epoch is None:
         raise NotASegment("it has no rows")
     return _Link(
         name,
         place.digest(name),
-        footer.previous,
-        footer.node,
-        footer.epoch,
+        footer.previous or "",
+        node,
+        epoch,
         footer.rows,
         tuple(runs),
         strangers,

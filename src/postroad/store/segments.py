@@ -48,11 +48,11 @@ class WrittenSegment:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a segment says of itself."""
+    """What a segment says of itself; None for what its writer left out."""
 
-    node: str
-    epoch: int
-    previous: str
+    node: str | None
+    epoch: int | None
+    previous: str | None
     rows: int
 
 
@@ -138,18 +138,58 @@ def footer_of(segment: pq.ParquetFile) -> Footer:
             f" {SCHEMA_VERSION!r}"
         )
     try:
-        node, epoch = said[META_NODE].decode(), int(said[META_EPOCH])
-        previous = said[META_PREVIOUS].decode()
-    except (KeyError, ValueError) as error:
-        raise NotASegment(f"its metadata lacks node, epoch or previous ({error})") from error
-    kinds = {field.name: field.type for field in segment.schema_arrow}
+        node, epoch, previous = (
+            said[key].decode() if key in said else None
+            for key in (META_NODE, META_EPOCH, META_PREVIOUS)
+        )
+        number = int(epoch) if epoch is not None else None
+    except ValueError as error:
+        raise NotASegment(f"its metadata is not readable ({error})") from error
     for field in COLUMNS:
-        if field.name not in kinds:
-            if not field.nullable:
-                raise NotASegment(f"it has no column {field.name}")
-        elif kinds[field.name] != field.type:
-            raise NotASegment(f"its column {field.name} is {kinds[field.name]}, not {field.type}")
-    return Footer(node, epoch, previous, segment.metadata.num_rows)
+        kinds = [one.type for one in segment.schema_arrow if one.name == field.name]
+        if len(kinds) > 1:
+            raise NotASegment(f"it has the column {field.name} {len(kinds)} times")
+        if not kinds and not field.nullable:
+            raise NotASegment(f"it has no column {field.name}")
+        if kinds and not _fits(kinds[0], field.type):
+            raise NotASegment(f"its column {field.name} is {kinds[0]}, not {field.type}")
+    return Footer(node, number, previous, segment.metadata.num_rows)
+
+
+def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a column of this type has values of the type that is wanted.
+
+    Writers differ in how they lay out strings, in the width of numbers and the unit of times.
+    """
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_list(wanted) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return _fits(kind.value_type, wanted.value_type)
+    return pa.types.is_null(kind) or any(right(kind) for ours, right in _FITTING if ours(wanted))
+
+
+_FITTING: Final = (
+    (pa.types.is_string, pa.types.is_string),
+    (pa.types.is_string, pa.types.is_large_string),
+    (pa.types.is_string, pa.types.is_string_view),
+    (pa.types.is_integer, pa.types.is_integer),
+    (pa.types.is_timestamp, pa.types.is_timestamp),
+)
+"""The types of the contract, each with one that has the same values."""
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column that fits as the type of the contract; times are cut to microseconds."""
+    if column.type == kind:
+        return column
+    return column.cast(kind, safe=not pa.types.is_timestamp(kind) or column.type.unit != "ns")
+
+
+def read_rows(segment: pq.ParquetFile, size: int) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a segment, `size` at a time, with every column as the contract has it."""
+    ours = [name for name in segment.schema_arrow.names if name in COLUMNS.names]
+    for batch in segment.iter_batches(size, columns=ours, use_threads=False):
+        yield with_all_columns(batch)
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -174,7 +214,7 @@ def with_all_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     names = set(batch.schema.names)
     columns = [
-        batch.column(field.name).cast(field.type)
+        as_type(batch.column(field.name), field.type)
         if field.name in names
         else pa.nulls(batch.num_rows, field.type)
         for field in COLUMNS
