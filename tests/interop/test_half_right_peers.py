@@ -185,7 +185,11 @@ NOT_ANSWERS: Final[dict[str, Case]] = {
         [("error_raised", "EBMS:0007")],
     ),
     "HTML page": (raw(response(200, HTML, "text/html")), "in_doubt", []),
-    "HTML page with 404": (raw(response(404, HTML, "text/html")), "failed", []),
+    "HTML page with 404": (
+        raw(response(404, HTML, "text/html")),
+        "failed",
+        [("error_received", None)],
+    ),
     "HTML page with 503": (raw(response(503, HTML, "text/html")), "in_doubt", []),
     "redirect": (
         lambda w, _: response(307, content_type=None, fields=f"Location: {w.peer.url}/other\r\n"),
@@ -202,7 +206,11 @@ NOT_ANSWERS: Final[dict[str, Case]] = {
         "in_doubt",
         [],
     ),
-    "SOAP fault of the sender": (raw(response(200, envelope(body=fault("Sender")))), "failed", []),
+    "SOAP fault of the sender": (
+        raw(response(200, envelope(body=fault("Sender")))),
+        "failed",
+        [("error_received", None)],
+    ),
     "receipt for another message": (
         receipt_for_another_message,
         "in_doubt",

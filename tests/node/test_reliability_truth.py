@@ -71,6 +71,33 @@ async def test_a_refusal_of_one_copy_says_nothing_about_one_that_is_unanswered(
     assert await buyer.work() == {}
 
 
+@pytest.mark.parametrize(
+    ("answers", "count"),
+    [
+        ((status(400),), 1),
+        ((status(503, ebms_error("EBMS:0202", M, "e1@seller")), status(400)), 1),
+        ((status(429), status(429), status(429)), 1),
+        ((REFUSAL,), 1),
+        ((lost, status(400)), 0),
+        ((refused, refused, refused), 0),
+    ],
+    ids=["400", "error, then 400", "429 only", "error", "lost, then 400", "never left"],
+)
+@played
+async def test_a_message_that_left_and_surely_failed_has_an_error_of_the_partner_in_the_journal(
+    world: World, answers: tuple[Answering, ...], count: int
+) -> None:
+    """Who has only the journal can tell a certain failure from doubt."""
+    world.agree(retry=TWO)
+    world.wire.will(*answers)
+    buyer, _ = await world.both()
+    await buyer.send(M)
+    await world.until(100)
+    events = [one for one in await buyer.events(M) if one.event == "error_received"]
+    assert [one.severity for one in events] == ["failure"] * count
+    assert all(one.peer and one.detail for one in events)
+
+
 @pytest.mark.req("OV004-2-04")
 @pytest.mark.parametrize("trouble", [lost, refused], ids=["in doubt", "failed"])
 @played

@@ -162,7 +162,7 @@ async def test_resending_makes_a_new_group_with_new_fragments(world: World, kept
     assert await buyer.state(BIG) is State.ACKNOWLEDGED
     told = await buyer.story(BIG)
     assert told == [
-        *("submitted", "split", "sent", "delivery_failed"),
+        *("submitted", "split", "sent", "error_received", "delivery_failed"),
         *("resent", "receipt_received"),
     ]
     assert await buyer.work() == {}

@@ -81,6 +81,7 @@ VERDICTS: Final[Mapping[str, Verdict]] = {
     "refused": Verdict("refused"),
     "refused-pending": Verdict("refused"),
     "refused-without-journal": Verdict("refused"),
+    "refused-unread": Verdict("refused"),
     "rejected-in-doubt": Verdict("refused"),
     "never-sent": Verdict("failed"),
     "expired-unsent": Verdict("failed"),
@@ -110,6 +111,7 @@ WITHOUT: Final[Mapping[str, Mapping[str, Verdict | None]]] = {
     "severity": {
         "refused-pending": Verdict("pending"),
         "refused-without-journal": _DOUBT,
+        "refused-unread": Verdict("pending"),
     },
     "detail": {
         # Neither the retirement of globex nor what a partner answered is known.
@@ -254,6 +256,9 @@ class _Exchange:
         self._send("refused-without-journal", to="initech")
         self._tell("acme", "error_received", "refused-without-journal", to="initech", **error)
         self._tell("acme", "delivery_failed", "refused-without-journal", to="initech")
+        self._send("refused-unread", to="umbrella")  # whose journal could not tell what it was
+        self._tell("acme", "error_received", "refused-unread", to="umbrella", **error)
+        self._tell("acme", "delivery_failed", "refused-unread", to="umbrella")
         self._send("rejected-in-doubt")
         self._reject("rejected-in-doubt")
         self._tell("acme", "in_doubt", "rejected-in-doubt")

@@ -309,6 +309,7 @@ def classed(journal: Journal, events: list[Event]) -> tuple[str, bool]:
         ("failed", doubtful and surely_not, True),
         ("failed", settled_as(sending) == "not_received" and no_journal, False),
         ("in_doubt", doubtful and transmitted and no_journal, False),
+        ("refused", told and sender == "failed", False),
         ("pending", True, False),
     ]
     return next((name, by_journal) for name, fits, by_journal in rows if fits)

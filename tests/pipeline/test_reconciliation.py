@@ -185,6 +185,12 @@ def an_error_against_a_journal_that_covers_and_does_not_reject_is_pending(j: Jou
     covered(j)
 
 
+@case("refused", "failed")
+def failed_for_an_error_of_a_receiver_whose_journal_knows_nothing_is_refused(j: Journal) -> None:
+    sent(j).write(2, "error_received", severity="failure").write(3, "delivery_failed")
+    j.node("b1", "B").beat(-60).beat(60)
+
+
 @case("refused", "failed", "rejected")
 def failed_and_rejected_is_refused(j: Journal) -> None:
     sent(j).write(3, "delivery_failed")

@@ -174,6 +174,7 @@ def _as_it_stands(seen: Seen, covers: Bools, passed: Bools) -> tuple[Ints, Ints]
         (open_ended & absent, "failed", True),
         ((seen.settled == 3) & ~journal, "failed", False),
         (open_ended & transmitted & ~journal, "in_doubt", False),
+        (((marks & REFUSED) > 0) & (outcome == 1), "refused", False),
     ]
     conditions = [case for case, _, _ in cases]
     named = np.select(conditions, [_CLASS[name] for _, name, _ in cases], _CLASS["pending"])

@@ -240,6 +240,8 @@ _CLASSES: Final = (
      "'the receiver says that it has not come'"),
     (f"{_GIVEN_UP} AND transmitted AND NOT has_journal", "in_doubt", False,
      "'it was sent, and nobody knows whether it came'"),
+    # The receiver could not read whose message it refused, so that its journal does not name it.
+    ("sender = 'failed' AND refused", "refused", False, "'the receiver answered with an error'"),
     ("true", "pending", False, "'it is not decided yet'"),
 )  # fmt: skip
 """JOURNAL's classes, the first that fits."""

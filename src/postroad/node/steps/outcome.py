@@ -279,6 +279,20 @@ def _tell(
     closing = decision.closing
     if message.side is Side.FORWARDING and closing is not None:
         closing = _FORWARDING.get(closing, closing)
+    if _is_refusal_unheard(tx, message, decision, reason):
+        tx.record(
+            (
+                about(
+                    message,
+                    "error_received",
+                    now,
+                    error_code=reason.error_code,
+                    severity="failure",
+                    detail=reason.detail,
+                    peer=reason.peer,
+                ),
+            )
+        )
     if closing is not None:
         failure = stage in GIVEN_UP
         tx.record(
@@ -324,6 +338,28 @@ def _tell(
         )
     for work in notification(context, message, state, now):
         tx.add_work(work)
+
+
+def _is_refusal_unheard(
+    tx: Transaction, message: Message, decision: Decision, reason: Reason
+) -> bool:
+    """Return whether the partner refused all that left without an error that the journal has.
+
+    It answered HTTP 4xx or a SOAP fault, or refused a fragment. Without an event that says so, who
+    has only the journal takes a certain failure for doubt.
+    """
+    life = decision.life
+    return (
+        life.stage is Stage.FAILED
+        and message.side is Side.SENDING
+        and life.first_sent_at is not None
+        and not life.unanswered
+        and reason.peer is not None
+        and not any(
+            one.kind == "error" and one.incoming and one.valid
+            for one in tx.signals(message.side, message.message_id)
+        )
+    )
 
 
 def waiting_name(message_id: str) -> str:
