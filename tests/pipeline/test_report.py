@@ -26,6 +26,7 @@ from postroad.pipeline.report import (
     Relay,
     Report,
     Road,
+    Unproven,
     of_lake,
     report,
 )
@@ -73,8 +74,12 @@ PARTNERS = [
      "failed": 1, "in_doubt": 1, "retries": 10, "duplicates": 0, "errors": 2},
     {"partner": "fine", "hour": MONDAY, "sent": 0, "acknowledged": 0, "failed": 0, "in_doubt": 0,
      "retries": 0, "duplicates": 0, "errors": 0},
+    {"partner": "healthy", "hour": MONDAY, "sent": 99, "acknowledged": 98, "failed": 1,
+     "in_doubt": 0, "retries": 2, "duplicates": 1, "errors": 1},
+    {"partner": "silent", "hour": MONDAY, "sent": 0, "acknowledged": 0, "failed": 0, "in_doubt": 0,
+     "retries": 0, "duplicates": 0, "errors": 1},
 ]  # fmt: skip
-CLASSED = {"confirmed": 9, "in_doubt": 1, "lost": AT_MOST + 2}
+CLASSED = {"confirmed": 9, "in_doubt": 1, "lost": AT_MOST + 2, "refused": 1, "pending": 2}
 HOPS = [
     {"message_id": "m1", "party": "hub", "arrived_at": MONDAY, "left_at": MONDAY, "dwell_ms": 10.0,
      "next": "far"},
@@ -102,7 +107,8 @@ def found(spark: SparkSession) -> Report:
                 "payload_bytes": 1000, "wire_bytes": 800}]  # fmt: skip
     talk = [{"conversation_id": "c", "messages": 3, "requests": 2, "replies": 1, "unanswered": 1,
              "gaps": 0, "out_of_order": 4}]  # fmt: skip
-    proven = [{"message_id": str(n), "valid": n > 0} for n in range(4)]
+    proven = [{"message_id": str(n), "valid": n > 0, "detail": "wrong"} for n in range(4)]
+    proven.append({"message_id": "unsigned", "valid": None, "detail": "nothing is signed"})
     return report(_frames(spark, messages=MESSAGES, partners=PARTNERS, reconciliation=reconciled,
                           hops=HOPS, findings=findings, packing=packing, conversations=talk,
                           evidence=proven))  # fmt: skip
@@ -112,9 +118,9 @@ class TestNumbers:
     def test_volume_is_what_the_partners_table_says(self, found: Report) -> None:
         assert found.step == "hour"
         assert [(p.at, p.sent, p.acknowledged, p.in_doubt, p.failed) for p in found.points] == [
-            (MONDAY, 10, 10, 0, 0), (MONDAY + timedelta(hours=1), 2, 0, 1, 1)
+            (MONDAY, 109, 108, 0, 1), (MONDAY + timedelta(hours=1), 2, 0, 1, 1)
         ]  # fmt: skip
-        assert [point.rate for point in found.points] == [1.0, 0.0]
+        assert [point.rate for point in found.points] == [108 / 109, 0.0]
         assert [point.received for point in found.points] == [1, 0]
 
     def test_latency_is_of_messages_sent_and_of_nothing_else(self, found: Report) -> None:
@@ -132,7 +138,13 @@ class TestNumbers:
         lost = [one for one in found.listed if one.named == "lost"]
         assert len(lost) == AT_MOST
         assert lost[0].last_at == MONDAY + timedelta(minutes=CLASSED["lost"] - 1)
-        assert {one.named for one in found.listed} == {"in_doubt", "lost"}
+        assert {one.named for one in found.listed} == {"in_doubt", "lost", "refused", "pending"}
+
+    def test_receipts_that_prove_nothing_are_listed(self, found: Report) -> None:
+        assert [(one.message_id, one.signed) for one in found.unproven] == [
+            ("0", True),
+            ("unsigned", False),
+        ]
 
     def test_a_listed_message_says_from_whom_to_whom(self, found: Report) -> None:
         doubtful = next(one for one in found.listed if one.named == "in_doubt")
@@ -141,8 +153,11 @@ class TestNumbers:
         assert (unknown.from_party, unknown.to_party) == (None, None)
 
     def test_only_partners_with_trouble_are_in_trouble(self, found: Report) -> None:
-        assert found.partners == (Partner("B", 12, 10, 1, 1, 10, 1, 2, 1000.0),)
-        assert found.partners_in_all == 2
+        assert found.partners == (
+            Partner("B", 12, 10, 1, 1, 10, 1, 2, 1000.0),
+            Partner("silent", 0, 0, 0, 0, 0, 0, 1),
+        )
+        assert found.partners_in_all == 4
 
     def test_roads_lead_from_senders_over_relays(self, found: Report) -> None:
         assert found.relays == (Relay("hub", 2, 1, 10.0, 10.0), Relay("far", 1, 0, 30.0, 30.0))
@@ -156,13 +171,18 @@ class TestNumbers:
         assert found.totals.detail == "new"
 
     def test_small_sums(self, found: Report) -> None:
-        assert found.evidence == {True: 3, False: 1}
+        assert found.evidence == {True: 3, False: 1, None: 1}
         assert found.packing["wire_bytes"] == 800
         assert found.conversations["out_of_order"] == 4
 
     def test_the_page_shows_them(self, found: Report) -> None:
         shown = _texts(page(found, MONDAY))
-        assert "37 messages, 24.3 % confirmed." in shown
+        assert "40 messages, 22.5 % confirmed." in shown
+        assert "Refused: 1 message" in shown
+        assert "refused0" in shown
+        assert "Pending: 2 messages" in shown
+        assert "pending1" in shown
+        assert "Unproven: 2 receipts" in shown
         assert "In doubt: 1 message" in shown
         assert f"The last {AT_MOST} of 27." in shown
         assert "1 did not leave hub." in shown
@@ -185,6 +205,8 @@ def _busy_report() -> Report:
                 Listed("twice", name, None, f"type::{name}", MONDAY, MONDAY, None)),
         partners=(Partner(name, 10, 5, 3, 2, 1, 1, 1, 10.0),),
         partners_in_all=1,
+        evidence={False: 1},
+        unproven=(Unproven(name, name, True, MONDAY, name),),
         relays=(Relay(name, 5, 1, 1.0, 2.0), Relay("other", 1, 0, None, None)),
         arriving=(Road(name, name, 5), Road(None, "other", 1)),
         leaving=(Road(name, "other", 1, 3.0), Road("other", name, 1, 3.0), Road(name, None, 4)),
@@ -258,6 +280,24 @@ class TestPage:
     def test_ids_that_the_style_names_are_there(self) -> None:
         ids = {attributes.get("id") for _, attributes in _read(page(_busy_report(), MONDAY)).seen}
         assert {"hatch-doubt", "hatch-waiting"} <= ids
+
+    def test_bars_of_classes_have_one_scale(self) -> None:
+        text = page(replace(_busy_report(), classes={"confirmed": 1012, "failed": 1}), MONDAY)
+        parts = re.findall(r"--part:([0-9.]+)%", text)[:2]
+        assert parts == ["99.90", "0.10"]
+
+    @pytest.mark.parametrize("places", [(0,), (0, 5)], ids=["one hour", "hours apart"])
+    def test_a_point_alone_is_drawn_as_a_dot(self, places: tuple[int, ...]) -> None:
+        points = tuple(
+            Point(MONDAY + timedelta(hours=n), 9, 9, p50=5.0, p95=50.0, p99=500.0)
+            if n in places
+            else Point(MONDAY + timedelta(hours=n))
+            for n in range(places[-1] + 1)
+        )
+        seen = _read(page(replace(_busy_report(), points=points), MONDAY)).seen
+        dots = [attributes["class"] for tag, attributes in seen if tag == "circle"]
+        for name in ("rate", "p50", "p95", "p99"):
+            assert dots.count(f"dot {name}") == len(places)
 
     def test_an_empty_report_says_so(self) -> None:
         text = _texts(page(Report(), MONDAY))

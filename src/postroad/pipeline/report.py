@@ -17,7 +17,9 @@ CLASSES: Final = (
     "confirmed", "pending", "in_doubt", "failed", "refused", "lost", "ghost", "twice"
 )  # fmt: skip
 LISTED: Final = ("in_doubt", "lost", "ghost", "twice")
-"""Classes that somebody should look at; their messages are listed."""
+"""Classes that somebody should look at."""
+BY_ID: Final = (*LISTED, "refused", "failed", "pending")
+"""Classes whose messages are listed."""
 AT_MOST: Final = 25
 """Rows of each list."""
 _PERCENTS: Final = (0.5, 0.95, 0.99)
@@ -76,6 +78,15 @@ class Partner:
         wrong = 3 * self.failed + 3 * self.in_doubt + self.errors + 0.3 * self.retries
         return wrong / max(self.sent, 20)
 
+    @property
+    def in_trouble(self) -> bool:
+        """Whether too little is delivered or, while nothing is decided, something went wrong."""
+        return self.trouble > 0 if self.rate is None else self.rate < WELL
+
+
+WELL: Final = 0.95
+"""The least delivery rate of a partner that is not in trouble."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -87,6 +98,17 @@ class Listed:
     to_party: str | None
     first_at: datetime | None
     last_at: datetime | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """A receipt that does not prove what it says."""
+
+    message_id: str
+    receipt_id: str | None
+    signed: bool
+    checked_at: datetime | None
     detail: str | None
 
 
@@ -139,7 +161,9 @@ class Report:
     """From relays to the next station."""
     conversations: Mapping[str, int] = field(default_factory=dict)
     packing: Mapping[str, int] = field(default_factory=dict)
-    evidence: Mapping[bool, int] = field(default_factory=dict)
+    evidence: Mapping[bool | None, int] = field(default_factory=dict)
+    """How many receipts hold and do not; None: neither they nor their messages are signed."""
+    unproven: tuple[Unproven, ...] = ()
     findings: tuple[Finding, ...] = ()
     findings_by_kind: Mapping[str, int] = field(default_factory=dict)
     totals: Finding | None = None
@@ -171,7 +195,7 @@ def report(tables: Mapping[str, "DataFrame"]) -> Report:
     flow = _flow(messages, step)
     sums = _sums_of_partners(tables["partners"], step)
     partners = _partners(sums, flow)
-    troubled = sorted((one for one in partners if one.trouble > 0), key=lambda one: -one.trouble)
+    troubled = sorted((one for one in partners if one.in_trouble), key=lambda one: -one.trouble)
     return Report(
         points=_points(sums, flow),
         step=step,
@@ -189,7 +213,8 @@ def report(tables: Mapping[str, "DataFrame"]) -> Report:
         packing=_sums(
             tables["packing"], "messages", "envelopes", "fragments", "payload_bytes", "wire_bytes"
         ),
-        evidence={bool(k): n for k, n in _counts(tables["evidence"], "valid").items()},
+        evidence=_counts(tables["evidence"], "valid"),
+        unproven=_unproven(tables["evidence"]),
         **_findings(tables["findings"]),
     )  # fmt: skip
 
@@ -285,9 +310,9 @@ def _attempts(messages: "DataFrame") -> dict[int, int]:
 
 
 def _listed(reconciliation: "DataFrame", messages: "DataFrame") -> tuple[Listed, ...]:
-    """The last ones of each class to look at, with who sent them to whom."""
+    """The last ones of each class that is listed, with who sent them to whom."""
     last = Window.partitionBy("class").orderBy(F.desc("last_at"), "message_id")
-    of_class = reconciliation.filter(F.col("class").isin(*LISTED))
+    of_class = reconciliation.filter(F.col("class").isin(*BY_ID))
     of_class = of_class.withColumn("place", F.row_number().over(last))
     chosen = of_class.filter(F.col("place") <= AT_MOST)
     rows = _with_micros(chosen, "first_at", "last_at").collect()
@@ -316,6 +341,22 @@ def _listed(reconciliation: "DataFrame", messages: "DataFrame") -> tuple[Listed,
         )
         for row in rows
         for sender, receiver in [parties.get(row["message_id"], (None, None))]
+    )
+
+
+def _unproven(evidence: "DataFrame") -> tuple[Unproven, ...]:
+    """The receipts that were checked last, those that do not hold before unsigned ones."""
+    rows = evidence.filter("valid is null or not valid")
+    rows = rows.orderBy(F.col("valid").isNull(), F.desc("checked_at"), "message_id").limit(AT_MOST)
+    return tuple(
+        Unproven(
+            row["message_id"],
+            row["receipt_id"],
+            row["valid"] is not None,
+            _utc(row["checked_at"]),
+            row["detail"],
+        )
+        for row in _with_micros(rows, "checked_at").collect()
     )
 
 

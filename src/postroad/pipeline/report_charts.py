@@ -259,16 +259,26 @@ def _line(
     y: Callable[[float], float],
     name: str,
 ) -> Markup:
-    """Broken where nothing is known."""
-    path, pen = [], "M"
+    """Broken where nothing is known. A point alone makes no line: it is a dot."""
+    runs: list[list[tuple[float, float]]] = [[]]
     for point in points:
         known = value(point)
-        if known is None:
-            pen = "M"
-            continue
-        path.append(f"{pen}{time.middle(point.at):.1f} {y(known):.1f}")
-        pen = "L"
-    return tag("path", d="".join(path), class_=f"line {name}")
+        if known is not None:
+            runs[-1].append((time.middle(point.at), y(known)))
+        elif runs[-1]:
+            runs.append([])
+    path = "".join(
+        f"{'L' if place else 'M'}{x:.1f} {high:.1f}"
+        for run in runs
+        if len(run) > 1
+        for place, (x, high) in enumerate(run)
+    )
+    dots = [
+        tag("circle", cx=run[0][0], cy=run[0][1], r=4, class_=f"dot {name}")
+        for run in runs
+        if len(run) == 1
+    ]
+    return together(tag("path", d=path, class_=f"line {name}") if path else None, *dots)
 
 
 def _y(share: float) -> float:

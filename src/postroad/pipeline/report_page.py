@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from postroad.pipeline.report import CLASSES, LISTED, Report
+from postroad.pipeline.report import BY_ID, CLASSES, LISTED, WELL, Report
 from postroad.pipeline.report_charts import HATCHES, latency, rate, road_map, volume
 from postroad.pipeline.report_markup import (
     Child,
@@ -35,6 +35,9 @@ _TODO: Final = {
     "lost": "The sender believes that it arrived. Have the receiver look for it, or send it again.",
     "ghost": "The receiver works with it. Tell the sender before it is sent again as another.",
     "twice": "Ask the receiver which of them counts.",
+    "refused": "Correct what the receiver objects to, and send it anew.",
+    "failed": "Send it again.",
+    "pending": "Wait, or ask the receiver if it takes too long.",
 }
 _KINDS: Final = {
     "chain": "segments that do not follow each other",
@@ -94,7 +97,9 @@ def _sections(report: Report) -> Iterable[Child]:
     if report.points:
         yield tag("div", _volume(report), _rate(report), class_="pair")
         yield tag("div", _latency(report), _retries(report), class_="pair")
-    yield from (_to_look_at(report, name) for name in LISTED if report.classes.get(name))
+    yield from (_to_look_at(report, name) for name in BY_ID if report.classes.get(name))
+    if report.unproven:
+        yield _unproven(report)
     if report.partners:
         yield _partners(report)
     if report.relays:
@@ -118,7 +123,7 @@ def _lead(report: Report) -> Markup:
 def _tiles(report: Report) -> Markup:
     attempts = report.attempts
     again = sum(number for tries, number in attempts.items() if tries > 1)
-    valid = report.evidence
+    signed = report.evidence.get(True, 0) + report.evidence.get(False, 0)
     tiles: list[tuple[str, str]] = [
         (count(report.messages), "messages"),
         (_share(report, "confirmed"), "confirmed"),
@@ -126,28 +131,23 @@ def _tiles(report: Report) -> Markup:
         (duration(report.latency[1]), "95\u00a0% acknowledged within"),
         (percent(again / max(1, sum(attempts.values()))), "sent more than once"),
     ]
-    if valid:
-        share = valid.get(True, 0) / sum(valid.values())
-        tiles.append((percent(share), f"of {count(sum(valid.values()))} receipts verified hold"))
+    if signed:
+        share = report.evidence.get(True, 0) / signed
+        tiles.append((percent(share), f"of {count(signed)} receipts verified hold"))
     items = (tag("li", tag("b", number), tag("span", what)) for number, what in tiles)
     return tag("ul", *items, class_="tiles")
 
 
 def _classes(report: Report) -> Markup:
-    """Bars are of what is not confirmed; beside it these would not be seen."""
-    others = [report.classes.get(name, 0) for name in CLASSES[1:]]
-    most = max(1, *others)
+    """All bars have one scale; the shortest can still be seen."""
     rows: list[Markup] = []
     for name in CLASSES:
         number = report.classes.get(name, 0)
         tone, why = _MEANING[name]
-        whole = max(1, report.messages if name == "confirmed" else most)
-        rows += _bar(_plain(name), number, number / whole, tone,
+        rows += _bar(_plain(name), number, number / max(1, report.messages), tone,
                      f"{count(number)} · {_share(report, name)}")  # fmt: skip
         rows.append(tag("dd", why, class_="why"))
-    note = "The bar of confirmed is of all messages; the others are drawn larger to be seen."
-    return tag("section", tag("h2", "Reconciliation"), tag("p", note, class_="soft"),
-               tag("dl", *rows, class_="bars"))  # fmt: skip
+    return tag("section", tag("h2", "Reconciliation"), tag("dl", *rows, class_="bars"))
 
 
 def _bar(label: str, number: int, part: float, tone: str, said: str) -> list[Markup]:
@@ -257,6 +257,29 @@ def _to_look_at(report: Report, name: str) -> Markup:
                *_begun(head, body))  # fmt: skip
 
 
+def _unproven(report: Report) -> Markup:
+    wrong, unsigned = report.evidence.get(False, 0), report.evidence.get(None, 0)
+    number, rows = wrong + unsigned, report.unproven
+    shown = f"The last {len(rows)} of {count(number)}. " if len(rows) < number else ""
+    note = (f"{count(wrong)} do not hold; {count(unsigned)} are unsigned, as are their messages. "
+            f"{shown}Check again: postroad pipeline verify.")  # fmt: skip
+    heads = ("message", "receipt", "signed", "checked", "why")
+    head = tag("tr", *(tag("th", label, scope="col") for label in heads))
+    body = [
+        tag(
+            "tr",
+            tag("td", one.message_id, class_="id"),
+            tag("td", one.receipt_id, class_="id"),
+            tag("td", "yes" if one.signed else "no", class_="when"),
+            tag("td", moment(one.checked_at), class_="when"),
+            tag("td", one.detail, class_="why"),
+        )
+        for one in rows
+    ]
+    title = f"Unproven: {count(number)} {_plural(number, 'receipt')}"
+    return tag("section", tag("h2", title), tag("p", note, class_="soft"), *_begun(head, body))
+
+
 def _partners(report: Report) -> Markup:
     heads = ("sent", "delivered", "failed", "in doubt", "retries", "duplicates", "errors", "p95")
     head = tag("tr", tag("th", "partner", scope="col"),
@@ -268,7 +291,7 @@ def _partners(report: Report) -> Markup:
             *_numbers(
                 count(one.sent),
                 tag("span", f"▼ {percent(one.rate)}", class_="flag")
-                if one.rate is not None and one.rate < 0.95
+                if one.rate is not None and one.rate < WELL
                 else percent(one.rate),
                 count(one.failed),
                 count(one.in_doubt),
@@ -280,8 +303,9 @@ def _partners(report: Report) -> Markup:
         )
         for one in report.partners
     ]
-    note = (f"The worst first, of {report.partners_in_all} partners. Delivered is of what is "
-            "decided; ▼ marks less than 95\u00a0%.")  # fmt: skip
+    note = (f"The worst first, of {report.partners_in_all} partners: of what is decided less than "
+            f"{percent(WELL)} was delivered (▼), or nothing is decided and there were errors or "
+            "retries.")  # fmt: skip
     return tag("section", tag("h2", "Partners in trouble"), tag("p", note, class_="soft"),
                *_begun(head, body))  # fmt: skip
 

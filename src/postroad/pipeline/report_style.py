@@ -56,6 +56,8 @@ svg .station { font-size: 13px } svg .relay { font: 600 14px Georgia, serif }
 .line.rate { stroke: var(--good) }
 .line.p50 { stroke: var(--good) } .line.p95 { stroke: var(--road); stroke-dasharray: 6 4 }
 .line.p99 { stroke: var(--bad); stroke-dasharray: 1.5 4 }
+.dot.rate, .dot.p50 { fill: var(--good) } .dot.p99 { fill: var(--bad) }
+.dot.p95, .dot.received { fill: var(--road) }
 .road { fill: none; stroke: var(--road); opacity: .42 } .road:hover { opacity: .85 }
 .stop { fill: var(--road) } .box { fill: var(--shade); stroke: var(--road) }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; margin: .5rem 0 0; padding: 0;
