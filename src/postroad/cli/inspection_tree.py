@@ -86,7 +86,8 @@ def _proof(facts: Facts) -> Text:
     if not facts["signed"]:
         unsigned = "the message is not" if is_ebxml else "nothing is"
         return Text.assemble(("proof: ", _FAINT), (f"none: {unsigned} signed", _WEAK))
-    what = "acknowledgment" if is_ebxml else "receipt"
+    acknowledged = is_ebxml or any("proves" in one for one in facts["receipts"])
+    what = "acknowledgment" if acknowledged else "receipt"
     proven = sum(bool(one.get("proves", one["believed"])) for one in facts["receipts"])
     worth = f"signed message, {proven} signed {what}{'' if proven == 1 else 's'}  "
     trust = {

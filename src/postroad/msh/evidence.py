@@ -17,6 +17,11 @@ from postroad.msh.inspection import Look
 from postroad.msh.joined import is_fragment
 from postroad.msh.joined_receipts import received_references
 from postroad.msh.lens import Inspection, Lens
+from postroad.msh.reliability_evidence import (
+    acknowledgment_problems,
+    is_fault_about,
+    worth_of_acknowledgment,
+)
 from postroad.msh.report import problem_facts, report
 from postroad.wire.ebms3 import Reference, SignalMessage, UserMessage
 from postroad.wire.ebms3_user_messages import content_id
@@ -27,6 +32,9 @@ from postroad.wire.receipts import check_receipt, references_about
 
 ENVELOPE: Final = "message/envelope.xml"
 """What the message's envelope is called where problems are told."""
+ACKNOWLEDGMENT: Final = "acknowledgment"
+RECEIPTS: Final = ("receipt", ACKNOWLEDGMENT)
+"""Kinds of ebMS 3.0 signals by which the receiver says that it has the message."""
 _EARLIEST: Final = datetime(1990, 1, 1, tzinfo=UTC)
 _NOTHING_SIGNED: Final = (
     "the message is not signed, so this proves nothing: it only shows what fits together"
@@ -178,14 +186,22 @@ def _looked(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
     first = Look(capture, lens)
     if not first.read():
         return first.found
-    units = first.found.messaging.units if first.found.messaging else ()
-    if units and not lens.at_given:
-        said = max(units[0].message_info.timestamp, _EARLIEST)
-        lens = replace(lens, at=min(said, lens.at))
+    said = _stated_time(first, choose)
+    if said is not None and not lens.at_given:
+        lens = replace(lens, at=min(max(said, _EARLIEST), lens.at))
     look = Look(capture, lens)
     look.read()
     look.judge(choose(look))
     return look.found
+
+
+def _stated_time(look: Look, choose: ChooseTerms) -> datetime | None:
+    """When a message was made: without eb:Messaging only its wsu:Timestamp says so."""
+    units = look.found.messaging.units if look.found.messaging else ()
+    if units:
+        return units[0].message_info.timestamp
+    look.judge(choose(look))
+    return look.found.timestamp.created if look.found.timestamp is not None else None
 
 
 def _message_problems(
@@ -220,9 +236,15 @@ def _judge_signal(
     if rides(found):
         found = _looked(replace(capture, whole=False), lens, choose)
     problems = list(found.problems)
+    if given.kind == ACKNOWLEDGMENT:
+        if found.readable:
+            problems += acknowledgment_problems(found, message)
+        problems += signer_problems(found, message, user_message, "acknowledgment")
+        return SignalFinding(given, found, tuple(problems))
     signal = about(found, user_message.message_info.message_id, given.kind)
     if signal is None:
-        if found.readable:
+        fault = given.kind == "error" and is_fault_about(found, message)
+        if found.readable and not fault:
             said = f"it holds no {given.kind} about {user_message.message_info.message_id}"
             problems.append(EbmsError("EBMS:0302", said, location="eb:RefToMessageId"))
         return SignalFinding(given, found, tuple(problems))
@@ -261,13 +283,13 @@ def about(found: Inspection, message_id: str, kind: str) -> SignalMessage | None
 
 
 def signer_problems(
-    found: Inspection, message: Inspection, user_message: UserMessage
+    found: Inspection, message: Inspection, user_message: UserMessage, what: str = "receipt"
 ) -> list[EbmsError]:
     """A receipt is the receiver's word: signed, and not by who signed the message."""
     if message.verification is None:
         return []
     if found.verification is None:
-        said = "the message is signed and its receipt is not, so the receipt proves nothing"
+        said = f"the message is signed and its {what} is not, so the {what} proves nothing"
         return [EbmsError("EBMS:0103", said, location="wsse:Security")]
     theirs, ours = found.verification.certificate, message.verification.certificate
     if theirs is None or ours is None or theirs.public_key() != ours.public_key():
@@ -276,7 +298,7 @@ def signer_problems(
     return [
         EbmsError(
             "EBMS:0101",
-            "the receipt is signed with the key of who sent the message: it says nothing of the "
+            f"the {what} is signed with the key of who sent the message: it says nothing of the "
             "receiver",
             location="certificate",
             severity=Severity.WARNING if to_itself else Severity.FAILURE,
@@ -314,10 +336,24 @@ def findings_facts(findings: Findings) -> dict[str, Any]:
         "signed": findings.message.verification is not None,
         "trusted": findings.trusted,
         "message": report(findings.message),
-        "receipts": [_signal_facts(one) for one in signals if one.given.kind == "receipt"],
-        "error_signals": [_signal_facts(one) for one in signals if one.given.kind != "receipt"],
+        "receipts": [
+            _signal_facts(one) | _worth_facts(one, findings.message)
+            for one in signals
+            if one.given.kind in RECEIPTS
+        ],
+        "error_signals": [_signal_facts(one) for one in signals if one.given.kind not in RECEIPTS],
         "errors": [problem_facts(one) for one in findings.all_problems()],
     }
+
+
+def _worth_facts(one: SignalFinding, message: Inspection) -> dict[str, Any]:
+    """What an acknowledgment proves; a receipt proves what its digests are equal to."""
+    if one.given.kind != ACKNOWLEDGMENT:
+        return {}
+    proves, worth = worth_of_acknowledgment(
+        one.found, message, holds=one.holds, believed=one.given.believed
+    )
+    return {"proves": proves, "worth": worth}
 
 
 def _signal_facts(one: SignalFinding) -> dict[str, Any]:

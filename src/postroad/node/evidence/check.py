@@ -23,6 +23,7 @@ from postroad.msh.ebxml_evidence import (
 )
 from postroad.msh.evidence import (
     ENVELOPE,
+    RECEIPTS,
     Findings,
     Given,
     GivenSignal,
@@ -164,7 +165,7 @@ def _unacknowledged(manifest: Manifest, findings: Findings) -> str | None:
     """That nobody says who has the message; to who carried it the next station is enough."""
     believed = [one for one in findings.signals if one.given.believed]
     if findings.message.ebxml is None:
-        return None if any(one.given.kind == "receipt" for one in believed) else _NO_RECEIPT
+        return None if any(one.given.kind in RECEIPTS for one in believed) else _NO_RECEIPT
     carried = manifest.side == "forwarding"
     came = {one.file for one in manifest.signals if one.incoming}
     for one in believed:

@@ -74,6 +74,8 @@ _FILES: Final = """\
 message/envelope.xml    the SOAP envelope, byte for byte as it was sent
 message/parts/N         the payloads as they were signed: decrypted, still compressed
 signals/N-receipt.xml   receipts, byte for byte as they came or went
+signals/N-acknowledgment.xml
+                        acknowledgments of WS-ReliableMessaging and WS-Reliability, likewise
 signals/N-error.xml     errors, likewise
 certificates/           message.pem and N-receipt.pem: who signed, with the chain that came along;
                         trusted.pem: whom the node trusted for it
