@@ -111,7 +111,7 @@ def sign_ebxml(
         f"{''.join(write_reference(one, parameters) for one in references)}</ds:SignedInfo>"
     )
     start = f'<ds:Signature xmlns:ds="{DS}">{signed_info}'
-    key_info = _write_key_info(signing.reference, signing.key)
+    key_info = write_key_info(signing.reference, signing.key)
     value = sign_bytes(
         signing.key.private_key, algorithm, _in_place(read.header, f"{start}</ds:Signature>")
     )
@@ -140,7 +140,7 @@ def _in_place(header: etree._Element, signature: str) -> bytes:
     return inclusive(parse(f"<Header{written}>{signature}</Header>".encode())[0][0])
 
 
-def _write_key_info(form: TokenReference, pair: KeyPair) -> str:
+def write_key_info(form: TokenReference, pair: KeyPair) -> str:
     """How ds:X509Data names the certificate."""
     certificate = pair.certificate
     match form:

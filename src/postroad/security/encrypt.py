@@ -16,6 +16,7 @@ from postroad.wire.mime_headers import cid_url
 from postroad.wire.names import DS, SMS11, WSSE, WSSE11, XENC
 from postroad.wire.xml import escape_attribute
 
+KEY_ID = "_key"
 _OCTETS = "application/octet-stream"
 
 
@@ -52,7 +53,7 @@ def encrypt(
     *,
     entropy: Entropy,
     body_content: str | None = None,
-    id: str = "_key",
+    id: str = KEY_ID,
 ) -> Encrypted:
     """Encrypt every attachment, and the Body's content when it is given, under one content key.
 

@@ -9,13 +9,14 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
 from postroad.agreement.waiting import Policy
 from postroad.msh.outbound import WireForm
+from postroad.msh.resign import expired
 from postroad.node.base.context import Context
 from postroad.node.base.in_one_step import InOneStep
 from postroad.node.base.together import Together
@@ -41,6 +42,7 @@ from postroad.node.steps.outcome import Done
 from postroad.node.steps.wsrm_states import is_ready
 from postroad.node.steps.wsrm_states import packed as packed_in
 from postroad.node.walks.posting import Outgoing, Posting, not_sent
+from postroad.node.walks.signature_renewal import Unsigned, signed_again
 from postroad.node.walks.wsrm_repackaging import repackaged
 from postroad.node.wsrm.asking import NoSequence
 from postroad.node.wsrm.source import Sequences, key_of
@@ -55,6 +57,8 @@ _FRAGMENTS: Final = 4
 """Fragments on their way to a partner at once: each fills the line by itself."""
 _AHEAD: Final = 2
 """Fragments that are signed before there is a place for them: the line waits for none."""
+_HELD: Final = timedelta(minutes=1)
+"""How soon a message is looked at again that cannot be sent with an expired certificate."""
 _SENDABLE: Final = (State.READY, State.WAITING, State.SUSPENDED)
 _YET: Final = {State.READY: "not sent yet", State.WAITING: "not answered yet"}
 """What the log says of a message that is in these states after trouble: its outlook is open."""
@@ -233,6 +237,9 @@ class Sender:
                 return _not_now(work, began)
             outcomes = [not_sent(f"{lead.to_party} cannot be reached", address, reached=True)]
             return self._all(outgoing, sending, outcomes * len(units), began)
+        held = expired(sending.match.leg, sending.material.signing, began)
+        if held is not None:
+            return _held(work, units, held, began)
         try:
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
@@ -282,9 +289,16 @@ class Sender:
                 return _not_now(work, began)
             never = not_sent(f"{message.to_party} cannot be reached", address, reached=True)
             return AfterAttempt(context, Attempt(message, work, sending, never, began))
+        held = expired(sending.match.leg, sending.material.signing, began)
+        if held is not None:
+            return _held(work, (message,), held, began)
+        note = None
         try:
             if sending.reliable is not None:
                 outgoing = await self._in_sequence(outgoing, sending)
+            if message.part_of is None and outgoing.made is None:
+                outgoing, note = await signed_again(context, outgoing, sending)
+                message = outgoing.message
             if message.part_of is not None:
                 made = await self._made(outgoing, sending)
                 if made is None:
@@ -294,6 +308,9 @@ class Sender:
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
             return AfterAttempt(context, Attempt(message, work, sending, never, began))
+        except Unsigned as unsigned:
+            never = not_sent(unsigned.detail, address, reached=True)
+            return AfterAttempt(context, Attempt(message, work, sending, never, began))
         except NoSequence as none:
             never = changed(not_sent(none.detail, address, reached=True), error_code=none.code)
             return AfterAttempt(context, Attempt(message, work, sending, never, began))
@@ -302,8 +319,9 @@ class Sender:
             outcome = changed(outcome, result=Input.LEFT)
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
         probe, hope = outgoing.probes, sending.later
-        tried = Attempt(message, work, sending, outcome, began, hope, probe)
-        return tried if is_good(context, tried) else AfterAttempt(context, tried)
+        tried = Attempt(message, work, sending, outcome, began, hope, probe, note=note)
+        good = note is None and is_good(context, tried)
+        return tried if good else AfterAttempt(context, tried)
 
     def _attempts_ended(self, tx: Transaction, ended: Sequence[Attempt]) -> list[Done | None]:
         """What `AfterAttempt` writes for each of those that came to a good end."""
@@ -408,6 +426,19 @@ def _not_now(work: Work, now: datetime) -> Step:
 
     def step(tx: Transaction) -> None:
         tx.postpone_work(work.id, now, owner=work.owner)
+
+    return step
+
+
+def _held(work: Work, messages: Sequence[Message], detail: str, now: datetime) -> Step:
+    """Nothing can be signed now: the messages keep their place, and no retry is used up."""
+
+    def step(tx: Transaction) -> None:
+        for one in messages:
+            if one.detail != detail and one.state in _SENDABLE:
+                tx.change_message(one.side, one.message_id, (one.state,), detail=detail)
+                _log.warning("held", extra={"message_id": one.message_id, "detail": detail})
+        tx.postpone_work(work.id, now + _HELD, owner=work.owner)
 
     return step
 

@@ -19,6 +19,7 @@ from postroad.msh.capture import Capture
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import soap_version
+from postroad.msh.resign import expired
 from postroad.msh.routing_headers import acks_reference, lifecycle_reference
 from postroad.msh.securing import Unsecurable, signing
 from postroad.msh.wsrm import write_message
@@ -234,6 +235,9 @@ class Sequences:
     async def _sent(self, message: Lifecycle, message_id: str, sending: Sending) -> Capture | None:
         """Post a life-cycle message; the response, None if that says nothing."""
         context, match, now = self._context, sending.match, self._context.clock()
+        held = expired(match.leg, sending.material.signing, now)
+        if held is not None:
+            raise NoSequence(held)
         try:
             written = write_message(
                 message,

@@ -1,0 +1,164 @@
+"""Our own signing key: not used once its certificate expired, and replaced under way."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from postroad.security.keys import KeyPair
+from postroad.store.records import State
+from tests import pki
+from tests.node import test_wsreliability as wsreliability
+from tests.node.founding import found
+from tests.node.reliable import BEGIN, BUYER, SELLER, Station, World, played, refused, reply_lost
+from tests.node.sequences import agree as agree_on_sequences
+from tests.node.sequences import kind_of, unless
+
+M = "m@buyer"
+CA = pki.authority("Own CA", not_before=BEGIN - timedelta(days=1))
+HOUR = timedelta(hours=1)
+RETRY: dict[str, Any] = {"max_retries": 1, "timeout": "PT5S", "period": "PT10S"}
+SPEAKING = ("as4", "encrypted", "wsrm", "ws-reliability", "ebxml")
+
+
+def key(label: str, begin: datetime, end: datetime) -> KeyPair:
+    return pki.issue(CA, BUYER, key="rsa", label=label, not_before=begin, not_after=end)
+
+
+OLD = key("old", BEGIN - HOUR, BEGIN + HOUR)
+NEW = key("new", BEGIN - HOUR, BEGIN + 1000 * HOUR)
+
+
+def replace_key(world: World, pair: KeyPair, *, at: tuple[str, ...] = (BUYER, SELLER)) -> None:
+    """The buyer signs with this key, and who is named knows its certificate."""
+    if not (world.folder / BUYER / "keys").exists():
+        found(world.folder, BEGIN)
+    for name in at:
+        folder = world.folder / name / "keys"
+        (folder / "buyer.pem").write_bytes(pki.pem_certificates(pair.certificate))
+    if BUYER in at:
+        file = world.folder / BUYER / "keys" / "buyer.p12"
+        file.write_bytes(pki.p12(pair))
+        file.chmod(0o600)
+
+
+async def reload(*stations: Station) -> None:
+    for one in stations:
+        assert (await one.node.reload()).ok
+
+
+def agree(world: World, speaking: str) -> None:
+    if speaking == "wsrm":
+        agree_on_sequences(world, signed=True, retry=RETRY)
+    elif speaking == "ws-reliability":
+        # Its messages say until when they are sent, and are refused after that.
+        wsreliability.agree(world, signed=True, retry=RETRY | {"timeout": "PT2M", "period": "PT2M"})
+    elif speaking == "ebxml":
+        reliable = {"delivery_semantics": "OnceAndOnlyOnce", "ack_requested": "Signed"}
+        world.speak(signed=True, retry=RETRY, version="1.0", **reliable)
+    else:
+        world.agree(signed=True, retry=RETRY)
+    if speaking == "encrypted":
+        for station in (BUYER, SELLER):
+            security = world._pmodes[station][-1]["legs"][0]["security"]
+            encryption = {"encrypt": True, "certificate": "../keys/seller.pem"}
+            if station == SELLER:
+                encryption["key"] = "../keys/seller.p12"
+            security["x509"]["encryption"] = encryption
+
+
+@pytest.mark.parametrize("speaking", SPEAKING)
+@played
+async def test_nothing_is_sent_with_an_expired_certificate_until_it_is_replaced(
+    world: World, speaking: str
+) -> None:
+    agree(world, speaking)
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    await world.wait(HOUR.total_seconds() + 60)
+    await buyer.send(M)
+    await world.wait(1)
+    message = await buyer.message(M)
+    assert message.state in (State.SUBMITTED, State.READY)
+    assert "our certificate" in (message.detail or "")
+    assert "expired at" in (message.detail or "")
+    assert world.wire.to(SELLER) == []
+    replace_key(world, NEW)
+    await reload(buyer, seller)
+    await world.wait(70)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M]
+    assert (await buyer.message(M)).detail is None
+
+
+@pytest.mark.parametrize("speaking", SPEAKING)
+@played
+async def test_a_failed_message_is_resent_with_the_new_signature(
+    world: World, speaking: str
+) -> None:
+    agree(world, speaking)
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    in_sequence = unless(lambda one: kind_of(one) == "message", refused)
+    world.wire.usual[SELLER] = in_sequence if speaking == "wsrm" else refused
+    await buyer.send(M)
+    await world.wait(150)
+    assert await buyer.state(M) is State.FAILED
+    world.wire.usual.clear()
+    replace_key(world, NEW)
+    await reload(buyer, seller)
+    await buyer.process.ask(buyer.node.resend(M))
+    # A sequence belongs to who signed its creation: the message goes into another one.
+    await world.wait(30)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M]
+
+
+@played
+async def test_the_journal_says_that_a_message_was_signed_again(world: World) -> None:
+    agree(world, "as4")
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    world.wire.usual[SELLER] = refused
+    await buyer.send(M)
+    await world.wait(120)
+    world.wire.usual.clear()
+    replace_key(world, NEW)
+    await reload(buyer, seller)
+    await buyer.process.ask(buyer.node.resend(M))
+    await world.wait(5)
+    *_, left = [one for one in await buyer.events(M) if one.event in ("sent", "resent")]
+    assert left.detail == "signed again: keys or P-Mode changed since it was signed"
+
+
+@pytest.mark.parametrize("speaking", ["as4", "encrypted", "ebxml"])
+@played
+async def test_the_receipt_for_an_earlier_copy_fits_the_new_signature(
+    world: World, speaking: str
+) -> None:
+    agree(world, speaking)
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    world.wire.usual[SELLER] = reply_lost
+    await buyer.send(M)
+    await world.wait(120)
+    assert await buyer.state(M) is State.IN_DOUBT
+    world.wire.usual.clear()
+    replace_key(world, NEW)
+    await reload(buyer, seller)
+    await buyer.process.ask(buyer.node.resend(M))
+    await world.wait(5)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M]
+
+
+@played
+async def test_a_message_is_sent_again_as_it_was_while_nothing_changed(world: World) -> None:
+    agree(world, "encrypted")
+    replace_key(world, OLD)
+    buyer, _ = await world.both()
+    world.wire.usual[SELLER] = reply_lost
+    await buyer.send(M)
+    await world.wait(30)
+    first, second = (one.body for one in world.wire.to(SELLER))
+    assert first == second
