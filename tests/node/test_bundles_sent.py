@@ -320,8 +320,9 @@ async def test_who_must_have_company_finds_it_in_another_process(
 @pytest.mark.req("P2-3.10.1-08")
 @played
 async def test_units_of_a_series_keep_their_order_in_whichever_process_they_wait(
-    world: World,
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     order = ORDERED | {"max_size": "4 KiB"}
     world.agree(UPDATES, bundling=bundling(**order), retry=RETRY, in_order="pmode")
     buyer, seller = await world.both()
@@ -335,6 +336,12 @@ async def test_units_of_a_series_keep_their_order_in_whichever_process_they_wait
     assert [name for one in world.wire.to(SELLER) for name in units(one)] == names
     assert await seller.inbox() == names
     assert await buyer.work() == {}
+    (told,) = {
+        (one.levelname, one.__dict__["detail"])
+        for one in caplog.records
+        if one.getMessage().startswith("not bundled")
+    }
+    assert told == ("INFO", "a unit of it left with another bundle, or came to rest")
 
 
 @pytest.mark.parametrize(("count", "loaded_after"), [(1, 3), (1, 60), (7, 60)])

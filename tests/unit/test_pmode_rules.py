@@ -168,7 +168,11 @@ def test_only_a_responder_that_pulls_has_credentials() -> None:
     text = HEAD.replace(
         "{party: urn:globex}", "{party: urn:globex, authorization: {username: u, password: p}}"
     )
-    assert breach(text + "legs: [{}]\n")[1].endswith("with push the Responder pulls nothing")
+    _, said = breach(text + "legs: [{}]\n", Level.WARNING)
+    assert said.endswith("with push the Responder pulls nothing, unless it is from a hub")
+    collected = text + "mep_binding: pull\nlegs: [{}]\n"
+    (wrong,) = [one for one in broken(collected) if one.level is Level.ERROR]
+    assert wrong.message.endswith("with pull the Responder pulls nothing")
 
 
 def test_a_receipt_that_rides_in_a_reply_is_signed_with_it() -> None:

@@ -246,6 +246,20 @@ def test_a_responder_that_cannot_pull_is_told_why(text: str, said: str) -> None:
         derive_units(pmode, initiator_hub=NEAR, responder_hub=FAR, responder_pulls=True)
 
 
+@pytest.mark.parametrize("text", [ORDERS, TALK])
+def test_units_of_a_responder_that_pulls_are_made_of_a_pushed_message(
+    tmp_path: Path, text: str
+) -> None:
+    user = "{username: seller, password: a secret}"
+    file = tmp_path / "orders.yaml"
+    file.write_text(text.replace("role: Seller}", f"role: Seller, authorization: {user}}}"))
+    made = run(file, "--initiator-hub", NEAR, "--responder-hub", FAR, "--responder-pulls")
+    assert made.exit_code == 0, made.output
+    unit = load_pmodes((tmp_path / "orders.resp.yaml").read_text(), "orders.resp.yaml")
+    assert unit.ok
+    assert responder_pulls(unit.pmodes[0])
+
+
 HOMES = {"https://seller.example/msh": "home", "https://buyer.example/msh": "home"}
 
 

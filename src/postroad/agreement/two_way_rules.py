@@ -13,7 +13,7 @@ from postroad.agreement.places import (
     short_uri,
 )
 from postroad.agreement.pmode import INIT, RESP, Leg, PMode
-from postroad.wire.names import PULL_AND_PULL, PUSH_AND_PUSH, SYNC, TWO_WAY
+from postroad.wire.names import PULL_AND_PULL, PUSH, PUSH_AND_PUSH, SYNC, TWO_WAY
 
 
 def _is_two_way(pmode: PMode) -> bool:
@@ -52,16 +52,24 @@ def replies_have_an_address(pmode: PMode) -> Iterator[Breach]:
 
 
 def responders_authorize_for_their_own_pulls(pmode: PMode) -> Iterator[Breach]:
-    """Only with pullAndPull does the Responder pull anything, or from its hub."""
+    """Only with pullAndPull does the Responder pull anything, or from its hub.
+
+    What is pushed may have to be pulled from a hub: units are made of such a P-Mode.
+    """
     responder = pmode.responder
     if pmode.id.endswith((INIT, RESP)):
         return
-    if responder and responder.authorization and pmode.binding not in (PULL_AND_PULL, None):
-        yield Breach(
-            ("responder", "authorization"),
-            f"with {short_uri(pmode.binding)} the Responder pulls nothing",
-            "remove it, or move it to the initiator",
-        )
+    if responder is None or not responder.authorization:
+        return
+    if pmode.binding in (PULL_AND_PULL, None):
+        return
+    place = ("responder", "authorization")
+    said = f"with {short_uri(pmode.binding)} the Responder pulls nothing"
+    if pmode.binding in (PUSH, PUSH_AND_PUSH):
+        hint = "remove it, or make units with: pmode multihop --responder-pulls"
+        yield warning(place, f"{said}, unless it is from a hub", hint)
+    else:
+        yield Breach(place, said, "remove it, or move it to the initiator")
 
 
 def alternates_are_for_sync(pmode: PMode) -> Iterator[Breach]:

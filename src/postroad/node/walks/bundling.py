@@ -67,7 +67,10 @@ class Unit(Struct, frozen=True):
 
 
 class _Gone(Exception):
-    """A unit does not wait any more."""
+    """A unit does not wait any more: another process was quicker, which is no trouble."""
+
+    def __init__(self) -> None:
+        super().__init__("a unit of it left with another bundle, or came to rest")
 
 
 class Bundling:
@@ -476,7 +479,8 @@ class Bundling:
             self._forget(works)
 
     def _leave_to_be_loaded(self, works: Sequence[Work], error: Exception) -> None:
-        _log.error("not bundled, it will be tried again", extra={"detail": str(error)})
+        level = logging.INFO if isinstance(error, _Gone) else logging.ERROR
+        _log.log(level, "not bundled, it will be tried again", extra={"detail": str(error)})
         self._let_go(works)
 
     def _let_go(self, works: Sequence[Work]) -> None:
