@@ -48,6 +48,24 @@ def test_a_wrong_option_is_told_at_load(spark: SparkSession) -> None:
         spark.read.format("postroad").option("topic", "x").option("url", "http://x").load()
 
 
+def test_an_error_is_told_without_a_traceback(spark: SparkSession, inbox: Inbox) -> None:
+    def told(**options: str) -> str:
+        with pytest.raises(PySparkException) as error:
+            spark.read.format("postroad").options(**options).load().collect()
+        return str(error.value)
+
+    right = inbox.options
+    wrong_token = {**right, "token": "wrong", "retries": "0"}
+    for said, name in (
+        (told(**right, topic="x"), "[POSTROAD_OPTION]"),
+        (told(**right, payload="words"), "[POSTROAD_OPTION]"),
+        (told(**wrong_token), "[POSTROAD_NODE]"),
+    ):
+        assert name in said
+        assert "Traceback" not in said
+        assert 'File "' not in said
+
+
 def test_a_stream_goes_on_where_its_checkpoint_is_and_replays_what_was_not_committed(
     spark: SparkSession, inbox: Inbox, tmp_path: Path
 ) -> None:

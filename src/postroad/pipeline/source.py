@@ -15,6 +15,7 @@ from postroad.pipeline.source_options import (
     READ_STREAM,
     WRITE,
     WRITE_STREAM,
+    plain_errors,
     reading_of,
     writing_of,
     wrong,
@@ -31,23 +32,28 @@ class PostroadSource(DataSource):
     def name(cls) -> str:
         return "postroad"
 
+    @plain_errors()
     def schema(self) -> StructType:
         return schema_of(reading_of(self.options))
 
+    @plain_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         reading = reading_of(self.options, READ)
         check_schema(schema, reading)
         return FilteringReader(reading, schema) if reading.push else BatchReader(reading, schema)
 
+    @plain_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         reading = reading_of(self.options, READ_STREAM)
         check_schema(schema, reading)
         return StreamReader(reading, schema)
 
+    @plain_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _only_more(overwrite)
         return BatchWriter(Sending.of(writing_of(self.options, WRITE), schema))
 
+    @plain_errors()
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:

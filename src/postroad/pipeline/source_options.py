@@ -2,13 +2,16 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import PySparkValueError
+from pyspark.errors import PySparkException, PySparkRuntimeError, PySparkValueError
+
+from postroad.api.client_values import ApiError
 
 if TYPE_CHECKING:
     from postroad.api.client import Client
@@ -23,6 +26,7 @@ _ALL: Final = (*_READING, *_WRITING)
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation"})
 """What Spark puts among the options of a source or sink by itself."""
 _MIB: Final = 1024 * 1024
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,25 @@ def wrong(said: str, condition: str = "POSTROAD_OPTION") -> PySparkValueError:
     return PySparkValueError(message=said, errorClass=condition, messageParameters={})
 
 
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Show errors that have a name as their sentence alone.
+
+    Spark puts the traceback of a Python worker before the sentence unless its environment says
+    otherwise. A worker ends after an error, so nothing else is hidden.
+    """
+    try:
+        yield
+    except PySparkException:
+        os.environ[_HIDE_TRACEBACK] = "1"
+        raise
+    except ApiError as refused:
+        os.environ[_HIDE_TRACEBACK] = "1"
+        raise PySparkRuntimeError(
+            message=str(refused), errorClass="POSTROAD_NODE", messageParameters={}
+        ) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """How a node is reached; travels to the executors, a client does not."""
@@ -98,14 +121,23 @@ class Connection:
     retries: int
     concurrency: int
 
-    def client(self) -> "Client":
+    @contextmanager
+    def client(self) -> "Iterator[Client]":
         # Spark starts a new Python for each step of planning, and most of them ask no node.
         from postroad.api.client import Client
 
         verify = self.ca_file or True
-        return Client(
-            self.url, token=self.token, timeout=self.timeout, verify=verify, retries=self.retries
-        )
+        with (
+            plain_errors(),
+            Client(
+                self.url,
+                token=self.token,
+                timeout=self.timeout,
+                verify=verify,
+                retries=self.retries,
+            ) as client,
+        ):
+            yield client
 
 
 @dataclass(frozen=True, slots=True)
