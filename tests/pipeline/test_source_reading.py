@@ -7,13 +7,13 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import EqualTo, GreaterThan, InputPartition, LessThanOrEqual
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from postroad.node.service import Service
 from postroad.pipeline import source_reading, source_writing
 from postroad.pipeline.source_offsets import DataLoss
 from postroad.pipeline.source_options import OPTIONS, reading_of
-from postroad.pipeline.source_reading import charset_of
+from postroad.pipeline.source_reading import charset_of, schema_of
 from tests.api.world import Faulty
 from tests.conftest import PROJECT
 from tests.pipeline.inboxes import TOKEN, Inbox, cursors, rows_of
@@ -50,10 +50,43 @@ def test_text_is_read_in_the_charset_that_is_said_or_marked(kind: str, data: byt
     assert data.decode(charset_of(kind, data)) == "ü"
 
 
-def test_a_payload_that_is_no_text_is_an_error_that_names_the_message(inbox: Inbox) -> None:
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("application/xml", b"\xff\xff\xff"),
+        ("text/plain; charset=klingon", b"x"),
+        ("text/plain; charset=utf-7", b"+2AA-"),
+        ("text/plain; charset=unicode_escape", rb"\ud800"),
+    ],
+)
+def test_a_payload_that_is_no_text_is_null_with_the_reason(
+    inbox: Inbox, kind: str, data: bytes
+) -> None:
+    inbox.deliver("before")
+    inbox.deliver(data, kind=kind)
+    inbox.deliver("after")
+    parts = [part for row in inbox.rows(payload="text") for part in row["parts"]]
+    assert [one["payload"] for one in parts] == ["before", None, "after"]
+    assert [one["payload_error"] is None for one in parts] == [True, False, True]
+    assert "is no text in" in parts[1]["payload_error"]
+
+
+def test_a_payload_that_is_no_text_can_be_an_error_that_names_the_message(inbox: Inbox) -> None:
     inbox.deliver(b"\xff\xff\xff")
     with pytest.raises(PySparkException, match=r"payload 1 of 1@seller .*payload=binary"):
-        inbox.rows(payload="text")
+        inbox.rows(payload="text", binaryPayload="error")
+
+
+def test_a_schema_of_before_without_the_reason_is_still_taken(inbox: Inbox) -> None:
+    inbox.deliver(b"\xff")
+    parts = schema_of(reading_of({**inbox.options, "payload": "text"}))["parts"].dataType
+    assert isinstance(parts, ArrayType)
+    assert isinstance(parts.elementType, StructType)
+    older = StructType([one for one in parts.elementType if one.name != "payload_error"])
+    reader = inbox.reader(StructType().add("parts", ArrayType(older)), payload="text")
+    ((part,),) = [row["parts"] for row in rows_of(reader)]
+    assert part["payload"] is None
+    assert "payload_error" not in part
 
 
 def test_a_payload_beyond_the_limit_is_an_error_that_names_the_option(inbox: Inbox) -> None:
@@ -62,6 +95,7 @@ def test_a_payload_beyond_the_limit_is_an_error_that_names_the_option(inbox: Inb
         inbox.rows(payload="binary", maxPayloadBytes=4)
     (row,) = inbox.rows(payload="binary", maxPayloadBytes=4, largePayload="null")
     assert row["parts"][0]["payload"] is None
+    assert "5 bytes, more than maxPayloadBytes (4)" in row["parts"][0]["payload_error"]
 
 
 def test_rows_come_in_batches_of_bounded_size(

@@ -62,6 +62,8 @@ OPTIONS: Final = (
     Option("maxPayloadBytes", _READING, "67108864", "a payload that is larger is not read into "
            "memory"),
     Option("largePayload", _READING, "`error`", "such a payload is an `error`, or `null`"),
+    Option("binaryPayload", _READING, "`null`", "with `payload=text`, a payload that is no text is "
+           "`null`, with the reason in `payload_error`, or an `error` that fails the job"),
     Option("includeMetadata", _READING, "`false`", "the column `source`"),
     Option("minPartitions", _READING, "1", "at least so many partitions"),
     Option("pushFilters", (READ,), "`false`", "let the node filter where it can; needs "
@@ -158,6 +160,7 @@ class Reading:
     payload: str
     largest_payload: int
     large_is_error: bool
+    binary_is_error: bool
     metadata: bool
     partitions: int
     push: bool
@@ -263,6 +266,7 @@ def reading_of(options: Mapping[str, str], *ways: str) -> Reading:
         payload=given.choice("payload", "none", "binary", "text"),
         largest_payload=given.count("maxPayloadBytes", 64 * _MIB),
         large_is_error=given.choice("largePayload", "error", "null") == "error",
+        binary_is_error=given.choice("binaryPayload", "null", "error") == "error",
         metadata=given.flag("includeMetadata", False),
         partitions=given.count("minPartitions", 1),
         push=given.flag("pushFilters", False),

@@ -67,6 +67,7 @@ _SOURCE: Final = (
     .add("peer", _TEXT)
     .add("updated_at", TimestampType())
 )
+_ERROR: Final = "payload_error"
 _PAGE: Final = 500
 _ROWS: Final = 1000
 _BYTES: Final = 8 * 1024 * 1024
@@ -89,7 +90,7 @@ def schema_of(reading: Reading) -> StructType:
         .add("properties", _MAP)
     )
     if reading.payload != "none":
-        part = part.add("payload", _PAYLOADS[reading.payload])
+        part = part.add("payload", _PAYLOADS[reading.payload]).add(_ERROR, _TEXT)
     schema = StructType()
     for name, kind, _ in COLUMNS:
         schema = schema.add(name, _TYPES[kind])
@@ -98,16 +99,24 @@ def schema_of(reading: Reading) -> StructType:
 
 
 def check_schema(schema: StructType, reading: Reading) -> None:
-    """A schema of one's own may leave columns out, and nothing else."""
+    """A schema of one's own may leave columns out, and `payload_error`, and nothing else."""
     ours = schema_of(reading)
     types = {column.name: column.dataType for column in ours}
     for column in schema:
-        if types.get(column.name) != column.dataType:
+        if column.dataType not in (types.get(column.name), _without_errors(types, column.name)):
             raise wrong(
                 f"there is no column {column.name} {column.dataType.simpleString()}; the columns "
                 f"are {ours.simpleString()}",
                 "POSTROAD_COLUMNS",
             )
+
+
+def _without_errors(types: Mapping[str, DataType], name: str) -> DataType | None:
+    """The type of a column as it was before parts told why a payload is missing."""
+    kind = types.get(name)
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return kind
+    return ArrayType(StructType([one for one in kind.elementType if one.name != _ERROR]))
 
 
 def read_stretch(
@@ -188,32 +197,39 @@ def _whole(
     return _row(message, _parts(message, payloads), node)
 
 
-def _payload(
-    client: "Client", reading: Reading, message: Message, part: Part
-) -> bytes | str | None:
+_Payload = tuple[bytes | str | None, str | None]
+"""The payload of a part, or why it is null."""
+
+
+def _payload(client: "Client", reading: Reading, message: Message, part: Part) -> _Payload:
     about = f"payload {part.number} of {message.message_id}"
     if part.size > reading.largest_payload:
+        said = f"{part.size} bytes, more than maxPayloadBytes ({reading.largest_payload})"
         if reading.large_is_error:
             raise PySparkRuntimeError(
-                message=f"{about} has {part.size} bytes, more than maxPayloadBytes "
-                f"({reading.largest_payload}): give a larger limit, or largePayload=null",
+                message=f"{about} has {said}: give a larger limit, or largePayload=null",
                 errorClass="POSTROAD_LARGE_PAYLOAD",
                 messageParameters={},
             )
-        return None
+        return None, f"it has {said}"
     data = client.part(message.message_id, part.number, cursor=message.cursor)
     if reading.payload == "binary":
-        return data
+        return data, None
     charset = charset_of(part.media_type, data)
     try:
-        return data.decode(charset)
-    except (UnicodeDecodeError, LookupError):
-        raise PySparkRuntimeError(
-            message=f"{about} ({part.media_type}) is no text in {charset}: read it with "
-            "payload=binary",
-            errorClass="POSTROAD_NOT_TEXT",
-            messageParameters={},
-        ) from None
+        text = data.decode(charset)
+        # Some charsets can say what no string of Spark holds.
+        text.encode()
+        return text, None
+    except (LookupError, ValueError):
+        said = f"({part.media_type}) is no text in {charset}: read it with payload=binary"
+    if not reading.binary_is_error:
+        return None, f"it {said}"
+    raise PySparkRuntimeError(
+        message=f"{about} {said}, or give binaryPayload=null",
+        errorClass="POSTROAD_NOT_TEXT",
+        messageParameters={},
+    )
 
 
 def charset_of(media_type: str, data: bytes) -> str:
@@ -243,7 +259,7 @@ def _row(message: Message, parts: list[dict[str, Any]], node: str) -> dict[str, 
     }
 
 
-def _parts(message: Message, payloads: list[bytes | str | None] | None = None) -> list[Any]:
+def _parts(message: Message, payloads: list[_Payload] | None = None) -> list[Any]:
     return [
         {
             "number": part.number,
@@ -253,7 +269,8 @@ def _parts(message: Message, payloads: list[bytes | str | None] | None = None) -
             "sha256": part.sha256,
             "file_name": part.file_name,
             "properties": _pairs(part.properties),
-            "payload": payloads[at] if payloads else None,
+            "payload": payloads[at][0] if payloads else None,
+            _ERROR: payloads[at][1] if payloads else None,
         }
         for at, part in enumerate(message.parts)
     ]
