@@ -2,6 +2,7 @@
 
 import logging
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from postroad.node.service import Refused
 from postroad.store.records import State
 from tests.node.reliable import (
+    BEGIN,
     BUYER,
     CARRIER,
     LARGE,
@@ -19,6 +21,7 @@ from tests.node.reliable import (
     Held,
     Station,
     World,
+    address,
     lost,
     party,
     played,
@@ -46,6 +49,26 @@ async def down(world: World, retry: dict[str, Any] = FOR_EVER, **breaker: object
     [partner] = await buyer.node.partners()
     assert (partner.name, partner.gate.value) == (party(SELLER), "paused")
     return buyer
+
+
+def answers(world: World) -> None:
+    """The seller sends to the buyer, too."""
+    leg = {
+        "protocol": {"address": address(BUYER), "soap_version": "1.2"},
+        "business_info": {"service": "urn:example:trade", "action": "answers"},
+        "security": {"send_receipt": {"reply_pattern": "response"}},
+    }
+    for at in (BUYER, SELLER):
+        world._pmodes[at].append(
+            {
+                "id": "answers",
+                "mep": "oneWay",
+                "mep_binding": "push",
+                "initiator": {"party": party(SELLER), "role": "urn:example:sender"},
+                "responder": {"party": party(BUYER), "role": "urn:example:receiver"},
+                "legs": [leg],
+            }
+        )
 
 
 @played
@@ -173,6 +196,84 @@ async def test_when_a_probe_gets_through_all_that_waited_flows_at_once(
     [event] = await buyer.journal("resumed")
     assert (event.message_id, event.to_party) == (None, party(SELLER))
     assert await buyer.work() == {}
+
+
+@in_every_store
+@pytest.mark.parametrize("protocol", ["as4", "ebxml"])
+@played
+async def test_a_message_from_a_paused_partner_lets_the_backlog_go_at_once(
+    world: World, kept_in: str, protocol: str
+) -> None:
+    world.kept_in = kept_in
+    buyer = await down(world)
+    if protocol == "ebxml":
+        world.speak("answers", frm=SELLER, to=BUYER, version="1.0")
+    else:
+        answers(world)
+    buyer = await world.start_again(BUYER)
+    for number in range(3, 40):
+        await buyer.send(f"{number}@buyer")
+    # The third pause lasts two minutes.
+    await world.until(95)
+    [partner] = await buyer.node.partners()
+    assert partner.until == BEGIN + timedelta(seconds=210)
+    seller = await world.start(SELLER)
+    del world.wire.usual[SELLER]
+    await seller.send("answer@seller", "answers")
+    await world.until(100)
+    assert len(await seller.inbox()) == 40
+    assert await buyer.node.partners() == []
+
+
+@played
+async def test_signs_of_life_end_a_pause_early_only_once(world: World) -> None:
+    """A partner that sends and cannot be reached is not tried with each of its messages."""
+    buyer = await down(world)
+    answers(world)
+    buyer = await world.start_again(BUYER)
+    seller = await world.start(SELLER)
+    for number in range(40):
+        await world.until(1 + number / 2)
+        await seller.send(f"answer-{number}@seller", "answers")
+    await world.until(25)
+    tried = world.wire.times("", SELLER)[2:]
+    assert tried[1] == pytest.approx(5, abs=1)
+    assert len(tried) > 3
+    assert all(later - sooner >= 5 for sooner, later in pairwise(tried))
+    assert [one.gate.value for one in await buyer.node.partners()] == ["paused"]
+
+
+@played
+async def test_a_ping_to_a_paused_partner_that_is_back_is_answered(world: World) -> None:
+    buyer = await down(world)
+    await world.until(95)
+    seller = await world.start(SELLER)
+    del world.wire.usual[SELLER]
+    found = await buyer.process.ask(buyer.node.ping(ORDERS, 8))
+    assert found.answer == "Pong"
+    await world.until(105)
+    assert len(await seller.inbox()) == 3
+
+
+@in_every_store
+@played
+async def test_what_could_not_be_sent_goes_first_when_the_partner_is_back(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    slow = {"max_retries": "unlimited", "period": "PT1H"}
+    buyer = await down(world, slow)
+    for number in range(3, 20):
+        await buyer.send(f"{number}@buyer")
+    # Two more of them probe, in vain.
+    await world.until(95)
+    seller = await world.start(SELLER)
+    del world.wire.usual[SELLER]
+    await world.until(215)
+    inbox = await seller.inbox()
+    assert len(inbox) == 20
+    tried = {"0@buyer", "1@buyer", "2@buyer", "3@buyer", "4@buyer"}
+    assert tried <= set(inbox[:6])
 
 
 @in_every_store

@@ -12,7 +12,7 @@ from tests.changing import replace
 from tests.store.samples import START, after, message, notice, work
 from tests.store.stories import Refusal, Tell, added, claimed, due
 
-FULL = Partner("them", Gate.PAUSED, 5, 2, after(30.000001), after(1), "no \u2028 route")
+FULL = Partner("them", Gate.PAUSED, 5, 2, after(30.000001), after(1), "no \u2028 route", True)
 """With another value than the default in every field."""
 
 

@@ -17,6 +17,7 @@ from postroad.reliability.breaker import (
     asked,
     failed,
     halted,
+    heard_from,
     probed,
     reached,
     resumed,
@@ -56,6 +57,7 @@ def test_the_table_is_this() -> None:
         paused: {
             Input.REACHED: flowing,
             Input.ASKED: paused,
+            Input.HEARD_FROM: paused,
             Input.PAUSE_OVER: probe,
             Input.HALTED: suspended,
             Input.RESUMED: flowing,
@@ -71,6 +73,27 @@ def test_the_table_is_this() -> None:
         },
         suspended: {Input.RESUMED: flowing},
     }
+
+
+def test_a_sign_of_life_ends_a_pause_early_once() -> None:
+    breaker = Breaker(1, 30 * SECOND, 60 * SECOND)
+    paused = failed(WELL, breaker, T0, "down")
+    assert heard_from(paused, breaker, T0 + SECOND).until == T0 + 5 * SECOND
+    heard = heard_from(paused, breaker, T0 + 20 * SECOND)
+    assert (heard.gate, heard.until) == (Gate.PAUSED, T0 + 20 * SECOND)
+    assert heard_from(heard, breaker, T0 + 10 * SECOND) == heard
+    probing = probed(heard, T0 + 20 * SECOND, PATIENCE)
+    assert probing is not None
+    again = failed(probing, breaker, T0 + 21 * SECOND, "down")
+    assert again.until == T0 + 81 * SECOND
+    assert heard_from(again, breaker, T0 + 40 * SECOND).until == T0 + 40 * SECOND
+
+
+def test_a_sign_of_life_changes_nothing_else() -> None:
+    breaker = Breaker()
+    left_alone = asked(WELL, T0, 90 * SECOND, "come again")
+    for one in (WELL, left_alone, halted(WELL, T0, "stop")):
+        assert heard_from(one, breaker, T0 + SECOND) == one
 
 
 def test_a_partner_that_asks_for_it_is_left_alone_so_long() -> None:

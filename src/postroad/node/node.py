@@ -51,7 +51,7 @@ from postroad.node.steps.mailing import Mailing, Mails
 from postroad.node.steps.notifying import Notifier
 from postroad.node.steps.noting import record_refusals
 from postroad.node.steps.outcome import begin_anew, settle, shares_row
-from postroad.node.steps.partners import halt, resume
+from postroad.node.steps.partners import halt, resume, show_life
 from postroad.node.steps.revocation_status import RevocationStatus
 from postroad.node.steps.sender_errors import SenderErrors
 from postroad.node.steps.split_outcome import transfer_of
@@ -504,8 +504,14 @@ class Node:
 
     async def ping(self, pmode: str, timeout: float) -> Asking:
         sending = self.context.in_force.sending(pmode)
+        partner = str(sending.agreed.to_party)
         if sending.dialect is not None:
-            return await self._asker.ping(pmode, timeout)
+            pong = await self._asker.ping(pmode, timeout)
+            if pong.answer is not None:
+                await show_life(self.context, partner)
+            return pong
+        # A test message waits while its partner is paused, unless a message may probe.
+        await show_life(self.context, partner)
         # ebMS 3.0 has a test service instead, whose answer is a receipt.
         loop = asyncio.get_running_loop()
         began = loop.time()

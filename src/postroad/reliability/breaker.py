@@ -2,8 +2,9 @@
 
 A partner who could not be reached several times in a row is paused: nothing is attempted, so no
 retry is used up and nobody else is held up. When the pause is over a single message probes; if it
-gets through everything flows again, else the next pause is longer. A partner who is suspended waits
-for an administrator. Whatever waits meanwhile keeps its place.
+gets through everything flows again, else the next pause is longer. A sign of life, such as a
+message from the partner, ends a pause early, once in each. A partner who is suspended waits for an
+administrator. Whatever waits meanwhile keeps its place.
 
 Two rules for who edits this file: all that affects the machine stands here; what is not in the
 table changes nothing.
@@ -18,6 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 _MOST_DOUBLINGS: Final = 20
+_SOONEST: Final = timedelta(seconds=5)
+"""After a failure, until a sign of life lets a message probe."""
 
 
 class Gate(StrEnum):
@@ -32,6 +35,7 @@ class Input(StrEnum):
     FAILED = "an attempt did not reach the partner"
     FAILED_TOO_OFTEN = "one attempt too many did not reach the partner"
     ASKED = "the partner asks to be left alone for a time"
+    HEARD_FROM = "the partner shows a sign of life"
     PAUSE_OVER = "the pause is over"
     HALTED = "sending is to stop until somebody resumes"
     RESUMED = "an administrator resumes"
@@ -50,6 +54,7 @@ TABLE: Final[Mapping[Gate, Mapping[Input, Gate]]] = {
     _G.PAUSED: {
         _I.REACHED: _G.FLOWING,
         _I.ASKED: _G.PAUSED,
+        _I.HEARD_FROM: _G.PAUSED,
         _I.PAUSE_OVER: _G.PROBING,
         _I.HALTED: _G.SUSPENDED,
         _I.RESUMED: _G.FLOWING,
@@ -92,6 +97,8 @@ class Partner(Struct, frozen=True):
     since: datetime | None = None
     """When it was paused or suspended."""
     detail: str | None = None
+    heard: bool = False
+    """A sign of life made this pause shorter."""
 
     @property
     def is_well(self) -> bool:
@@ -107,16 +114,36 @@ def failed(partner: Partner, breaker: Breaker, now: datetime, why: str) -> Partn
         return partner
     if gate is not Gate.PAUSED:
         return changed(partner, gate=gate, failures=failures, detail=why)
-    pause = min(breaker.pause * 2 ** min(partner.pauses, _MOST_DOUBLINGS), breaker.longest)
     return changed(
         partner,
         gate=gate,
         failures=failures,
         pauses=partner.pauses + 1,
-        until=now + pause,
+        until=now + _pause(breaker, partner.pauses),
         since=partner.since or now,
         detail=why,
+        heard=False,
     )
+
+
+def _pause(breaker: Breaker, before: int) -> timedelta:
+    """How long a pause is after so many."""
+    doubled: int = 2 ** min(max(before, 0), _MOST_DOUBLINGS)
+    return min(breaker.pause * doubled, breaker.longest)
+
+
+def heard_from(partner: Partner, breaker: Breaker, now: datetime) -> Partner:
+    """The partner shows a sign of life: a message may probe now, or some seconds after the last.
+
+    Once in each pause: a partner may well send and not be reached. One that asked to be left alone
+    is left alone.
+    """
+    gate = TABLE[partner.gate].get(Input.HEARD_FROM)
+    if gate is None or partner.until is None or partner.heard or not partner.failures:
+        return partner
+    began = partner.until - _pause(breaker, partner.pauses - 1)
+    soonest = min(partner.until, max(now, began + _SOONEST))
+    return changed(partner, gate=gate, until=soonest, heard=True)
 
 
 def reached(partner: Partner) -> Partner:

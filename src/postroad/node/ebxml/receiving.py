@@ -44,6 +44,7 @@ from postroad.node.steps.arrival import Arrival, is_too_old
 from postroad.node.steps.hearing import Hearing
 from postroad.node.steps.keeping import Contradiction, user_message_of
 from postroad.node.steps.outcome import answered
+from postroad.node.steps.partners import show_life
 from postroad.node.steps.senders import stored_as
 from postroad.reliability import ebxml, order
 from postroad.reliability.ebxml_terms import AckRequested, Terms
@@ -320,6 +321,7 @@ class EbxmlReceiver:
         context.told()
         context.work_came.set()
         await tell_refused(context, arrived.route, kept.stored_id)
+        await show_life(context, str(message.header.from_party))
         if arrived.tells is not None:
             context.settled.tell(arrived.tells[0].message_id)
         _log.info(event, extra={"message_id": message.message_id})

@@ -30,7 +30,7 @@ from postroad.node.steps.outcome import (
     life_of,
     shares_row,
 )
-from postroad.node.steps.partners import not_reached, reached
+from postroad.node.steps.partners import not_reached, note_unsent, reached
 from postroad.node.steps.split_outcome import whole_left
 from postroad.reliability.delivery import (
     AT_WORK,
@@ -100,7 +100,7 @@ class AfterAttempt:
         """`keep` keeps the answer, which units of a bundle have in common."""
         context, tried = self._context, self._tried
         message, outcome = tried.message, tried.outcome
-        changed_partner = self._counts and _partner(context, tx, message, outcome, self._now)
+        changed_partner = self._counts and _partner(context, tx, tried, self._now)
         result = _believed(tx, message, outcome)
         done = self._done(tx, message, result, keep)
         if done is None:
@@ -227,13 +227,13 @@ def _leave(context: Context, tx: Transaction, message: Message, work: Work) -> N
     tx.change_message(message.side, message.message_id, (message.state,), timer=work.id)
 
 
-def _partner(
-    context: Context, tx: Transaction, message: Message, outcome: Outcome, now: datetime
-) -> bool:
+def _partner(context: Context, tx: Transaction, tried: Attempt, now: datetime) -> bool:
     """Whether the partner was there changes how it stands with it."""
-    name = message.partner
+    name, outcome = tried.message.partner, tried.outcome
     if not outcome.reached:
         not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
+        if outcome.result is Input.NOT_SENT:
+            note_unsent(tx, name, tried.work.id, now)
         return True
     if name in context.unwell and outcome.result is not Input.NOT_SENT:
         reached(context, tx, name, now)

@@ -5,6 +5,9 @@ message to a partner with whom all is well costs nothing here.
 """
 
 from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
 
 from postroad.node.base.context import Context
 from postroad.reliability.breaker import (
@@ -14,12 +17,16 @@ from postroad.reliability.breaker import (
     asked,
     failed,
     halted,
+    heard_from,
     probed,
     resumed,
 )
 from postroad.reliability.breaker import reached as well_again
 from postroad.store.interface import Transaction
-from postroad.store.records import Event
+from postroad.store.records import Event, Side
+
+_MOST_UNSENT: Final = 1000
+"""Messages of one partner that are remembered as not sent; others go when their retry is due."""
 
 
 def breaker_of(context: Context) -> Breaker:
@@ -39,7 +46,60 @@ def not_reached(
 def reached(context: Context, tx: Transaction, name: str, now: datetime) -> None:
     """An attempt reached the partner: whatever waits for it can go."""
     before = tx.partner(name)
-    _changed(context, tx, before, well_again(before), now, None)
+    after = well_again(before)
+    _changed(context, tx, before, after, now, None)
+    if after.gate is Gate.FLOWING:
+        _wake_unsent(tx, name, now, wake=before.gate is not Gate.FLOWING)
+
+
+def note_unsent(tx: Transaction, name: str, work: int, now: datetime) -> None:
+    """A message did not leave because its partner was not reached: it goes first afterwards."""
+    known = _unsent(tx, name)
+    if work not in known and len(known) < _MOST_UNSENT:
+        tx.set_state(_unsent_name(name), msgspec.json.encode([*known, work]), now)
+
+
+def _wake_unsent(tx: Transaction, name: str, now: datetime, *, wake: bool) -> None:
+    """Messages that could not be sent are due again, in the order of their submission."""
+    known = _unsent(tx, name)
+    if not known:
+        return
+    tx.set_state(_unsent_name(name), None, now)
+    for number in known if wake else ():
+        work = tx.work(number)
+        side = Side.FORWARDING if work is not None and work.kind == "forward" else Side.SENDING
+        message = tx.message(side, work.message_id) if work is not None else None
+        if message is not None:
+            tx.wake_work(number, message.created_at)
+
+
+def _unsent(tx: Transaction, name: str) -> list[int]:
+    found = tx.state(_unsent_name(name))
+    return [] if found is None else msgspec.json.decode(found, type=list[int])
+
+
+def _unsent_name(name: str) -> str:
+    return f"~unsent:{name}"
+
+
+async def show_life(context: Context, name: str) -> None:
+    """A partner showed a sign of life: if it is paused, a message probes now."""
+    known = context.unwell.get(name)
+    if known is None or known.gate is not Gate.PAUSED or known.heard:
+        return
+    now = context.clock()
+
+    def step(tx: Transaction) -> None:
+        before = tx.partner(name)
+        after = heard_from(before, breaker_of(context), now)
+        if after != before:
+            tx.set_partner(after)
+            # Something has to be due that can probe.
+            _wake_unsent(tx, name, now, wake=True)
+
+    await context.store.run(step)
+    await context.look_at_partners()
+    context.work_came.set()
 
 
 def left_alone(
@@ -63,6 +123,7 @@ def resume(context: Context, tx: Transaction, name: str, now: datetime) -> bool:
     if after is None:
         return False
     _changed(context, tx, before, after, now, None)
+    _wake_unsent(tx, name, now, wake=True)
     return True
 
 

@@ -48,6 +48,7 @@ from postroad.node.steps.keeping import (
     user_message_of,
 )
 from postroad.node.steps.noting import note_problems, note_refusal
+from postroad.node.steps.partners import show_life
 from postroad.node.steps.senders import about_stored
 from postroad.node.walks.listening import listen
 from postroad.node.wsrm.destination import Destinations, sequence_problems
@@ -319,6 +320,7 @@ class Accepting:
         event = "duplicate" if given.duplicate else given.state.value
         self._tell_taken(event, [message.message_info.message_id])
         self._tell_differing(message, arrival, given)
+        await show_life(self._context, str(message.from_party))
 
     def _settle(
         self,
@@ -394,6 +396,8 @@ class Accepting:
             self._tell_differing(message, arrival, one)
         for event, ids in events.items():
             self._tell_taken(event, ids)
+        if events:
+            await show_life(context, str(bundle.units[0].message.from_party))
         for number, problems in taken.failed.items():
             ref = bundle.units[number].message.message_info.message_id
             self._tell_refused(ref, arrival.peer, problems)

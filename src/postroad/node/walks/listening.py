@@ -24,6 +24,7 @@ from postroad.node.bundles.outcome import close_rows, refused_whole, rows_of
 from postroad.node.steps.hearing import Hearing, by_reference, judged, told_by
 from postroad.node.steps.noting import note
 from postroad.node.steps.outcome import answered
+from postroad.node.steps.partners import show_life
 from postroad.node.steps.sharing import Shared
 from postroad.node.steps.split_units import source_id
 from postroad.store.interface import Reader, Transaction
@@ -135,6 +136,8 @@ async def hear_all(
             hearings.append((message, hearing))
     if hearings:
         await context.store.run(_written(context, hearings, bundles, now, peer))
+        for partner in {one.partner for one, hearing in hearings if hearing.said is not None}:
+            await show_life(context, partner)
     return known, unknown
 
 
