@@ -289,14 +289,16 @@ class Sender:
                 return _not_now(work, began)
             never = not_sent(f"{message.to_party} cannot be reached", address, reached=True)
             return AfterAttempt(context, Attempt(message, work, sending, never, began))
-        held = expired(sending.match.leg, sending.material.signing, began)
+        own = message.side is Side.SENDING
+        held = expired(sending.match.leg, sending.material.signing, began) if own else None
         if held is not None:
             return _held(work, (message,), held, began)
         note = None
         try:
             if sending.reliable is not None:
                 outgoing = await self._in_sequence(outgoing, sending)
-            if message.part_of is None and outgoing.made is None:
+            # What is carried for others stays as they signed it.
+            if own and message.part_of is None and outgoing.made is None:
                 outgoing, note = await signed_again(context, outgoing, sending)
                 message = outgoing.message
             if message.part_of is not None:
