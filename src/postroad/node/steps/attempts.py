@@ -232,7 +232,7 @@ def _partner(context: Context, tx: Transaction, tried: Attempt, now: datetime) -
     name, outcome = tried.message.partner, tried.outcome
     if not outcome.reached:
         not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
-        if outcome.result is Input.NOT_SENT:
+        if tried.probe and outcome.result is Input.NOT_SENT:
             note_unsent(tx, name, tried.work.id, now)
         return True
     if name in context.unwell and outcome.result is not Input.NOT_SENT:

@@ -26,7 +26,7 @@ from postroad.store.interface import Transaction
 from postroad.store.records import Event, Side
 
 _MOST_UNSENT: Final = 1000
-"""Messages of one partner that are remembered as not sent; others go when their retry is due."""
+"""Messages of one partner that are remembered to have probed in vain; others go last."""
 
 
 def breaker_of(context: Context) -> Breaker:
@@ -53,14 +53,17 @@ def reached(context: Context, tx: Transaction, name: str, now: datetime) -> None
 
 
 def note_unsent(tx: Transaction, name: str, work: int, now: datetime) -> None:
-    """A message did not leave because its partner was not reached: it goes first afterwards."""
+    """A message probed in vain: when its partner is back, it goes in its old place.
+
+    Others wait as long as their P-Mode says until they are sent again.
+    """
     known = _unsent(tx, name)
     if work not in known and len(known) < _MOST_UNSENT:
         tx.set_state(_unsent_name(name), msgspec.json.encode([*known, work]), now)
 
 
 def _wake_unsent(tx: Transaction, name: str, now: datetime, *, wake: bool) -> None:
-    """Messages that could not be sent are due again, in the order of their submission."""
+    """Messages that probed in vain are due as of their submission, before what came later."""
     known = _unsent(tx, name)
     if not known:
         return
@@ -94,8 +97,6 @@ async def show_life(context: Context, name: str) -> None:
         after = heard_from(before, breaker_of(context), now)
         if after != before:
             tx.set_partner(after)
-            # Something has to be due that can probe.
-            _wake_unsent(tx, name, now, wake=True)
 
     await context.store.run(step)
     await context.look_at_partners()
