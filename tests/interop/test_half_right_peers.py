@@ -481,7 +481,6 @@ def test_a_receipt_after_the_message_was_given_up_settles_it_once(world: World) 
         "in_doubt",
         "receipt_received",
         "settled",
-        "receipt_received",
     ]
     assert world.notices(message_id) == ["in_doubt", "settled"]
 

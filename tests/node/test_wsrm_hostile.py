@@ -216,6 +216,18 @@ async def test_a_message_of_an_unknown_sequence_is_not_taken(world: World) -> No
     assert await seller.inbox() == [M]
 
 
+@pytest.mark.parametrize("end", [CloseSequence, TerminateSequence])
+@played
+async def test_a_request_about_an_unknown_sequence_is_counted(world: World, end: Any) -> None:
+    agree(world)
+    seller = await world.start(SELLER)
+    for _ in range(3):
+        told = await tell(seller, end("urn:uuid:nobody-made-it"))
+        assert fault_of(told).code is Code.UNKNOWN_SEQUENCE
+    counters = seller.node.context.counters
+    assert counters['postroad_unproven_refusals_total{reason="EBMS:0201"}'] == 3
+
+
 @played
 async def test_a_closed_sequence_says_what_came(world: World) -> None:
     agree(world)

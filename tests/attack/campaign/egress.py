@@ -29,7 +29,6 @@ def _addresses(target: Target) -> dict[str, str]:
     hosts = {
         "127.0.0.1": "127.0.0.1",
         "localhost": "localhost",
-        "localhost with a dot": "localhost.",
         "127.1": "127.1",
         "a decimal number": "2130706433",
         "a hexadecimal number": "0x7f000001",

@@ -40,8 +40,9 @@ ATTACKER: Final = "127.0.0.66"
 PATIENCE: Final = 30.0
 """Seconds after which an answer is taken not to come."""
 MIB: Final = 2**20
-_MOST_MEMORY: Final = 400 * MIB
-"""How much a node may grow during the whole campaign; an honest load alone takes half of it."""
+_MOST_MEMORY: Final = 700 * MIB
+"""How much a node may grow during the whole campaign: 2,000 connections in a TLS handshake, which
+are the most that it has at once, take about 256 KiB each."""
 _MOST_FILES: Final = 200
 _MOST_DISK: Final = 256 * MIB
 _HONEST_SECONDS: Final = 10.0

@@ -85,9 +85,9 @@ class SequenceRequests:
         if isinstance(body, CreateSequence):
             return await self._create(body, found, peer, certificate, now)
         if isinstance(body, CloseSequence | TerminateSequence):
-            return await self._end(body, found, now)
+            return await self._end(body, found, now, peer)
         if body is None and found.rm is not None and found.rm.ack_requested:
-            return await self._asked(found.rm.ack_requested[0], found, now)
+            return await self._asked(found.rm.ack_requested[0], found, now, peer)
         detail = "a message of WS-ReliableMessaging that nobody asked for"
         await note(context, "EBMS:0201", detail, now, peer)
         return NO_CONTENT
@@ -303,7 +303,11 @@ class SequenceRequests:
         return None
 
     async def _end(
-        self, body: CloseSequence | TerminateSequence, found: Inspection, now: datetime
+        self,
+        body: CloseSequence | TerminateSequence,
+        found: Inspection,
+        now: datetime,
+        peer: str | None,
     ) -> Response:
         """Nothing more is coming: what waits is delivered, and the final acknowledgement given."""
         context, closes = self._context, isinstance(body, CloseSequence)
@@ -316,10 +320,7 @@ class SequenceRequests:
 
         record = await context.store.run(step)
         if record is None:
-            said = "no such sequence is known here"
-            return await self.destinations.fault(
-                RmFault(Code.UNKNOWN_SEQUENCE, said, body.identifier), found
-            )
+            return await self._unknown(body.identifier, found, now, peer)
         context.told()
         answer: Lifecycle = TerminateSequenceResponse(body.identifier)
         if closes:
@@ -364,18 +365,28 @@ class SequenceRequests:
             states.keep_destination(tx, record, now)
         return record
 
-    async def _asked(self, identifier: str, found: Inspection, now: datetime) -> Response:
+    async def _asked(
+        self, identifier: str, found: Inspection, now: datetime, peer: str | None
+    ) -> Response:
         """AckRequested alone: what came so far."""
         context = self._context
         record = await context.store.run(
             lambda tx: self.destinations.known(tx, identifier, found, now)
         )
         if record is None:
-            said = "no such sequence is known here"
-            return await self.destinations.fault(
-                RmFault(Code.UNKNOWN_SEQUENCE, said, identifier), found
-            )
+            return await self._unknown(identifier, found, now, peer)
         return await self._said(None, record, found)
+
+    async def _unknown(
+        self, identifier: str, found: Inspection, now: datetime, peer: str | None
+    ) -> Response:
+        """Answer a request about a sequence that is not known, and count it: anybody can make it.
+
+        It has no journal event of its own, since an honest sender asks again when an answer is lost.
+        """
+        fault = RmFault(Code.UNKNOWN_SEQUENCE, "no such sequence is known here", identifier)
+        self._context.refusals.count("EBMS:0201", fault.reason, now, peer)
+        return await self.destinations.fault(fault, found)
 
 
 def _mpc(reference: EndpointReference) -> str | None:
