@@ -12,7 +12,7 @@ from postroad.agreement.matching import header
 from postroad.msh.compression import Unzipped
 from postroad.msh.forwarding import RouteReport
 from postroad.node.base.choice import one_of
-from postroad.node.base.context import Context, utc_now
+from postroad.node.base.context import WEBHOOK, Context, utc_now
 from postroad.node.base.requests import Request, Response
 from postroad.node.bundles.outcome import bundle_left_behind, close_rows, unit_ids
 from postroad.node.ebxml.asking import Asker
@@ -48,7 +48,7 @@ from postroad.node.steps.exchanging import no_reply, reply_to
 from postroad.node.steps.fragment_groups import arriving
 from postroad.node.steps.handing import Handing
 from postroad.node.steps.mailing import Mailing, Mails
-from postroad.node.steps.notifying import Notifier
+from postroad.node.steps.notifying import Notifier, webhook_problem
 from postroad.node.steps.noting import record_refusals
 from postroad.node.steps.outcome import begin_anew, settle, shares_row
 from postroad.node.steps.partners import halt, resume, show_life
@@ -533,7 +533,8 @@ class Node:
         return await self._puller.pull(pmode, selection, most=most)
 
     async def partners(self) -> list[Partner]:
-        return await self.context.store.look(lambda reader: reader.partners())
+        found = await self.context.store.look(lambda reader: reader.partners())
+        return [one for one in found if one.name != WEBHOOK]
 
     async def suspend(self, partner: str, why: str) -> Partner:
         context, now = self.context, self.context.clock()
@@ -609,11 +610,18 @@ class Node:
             await self.context.store.check()
         except StoreError as error:
             problems.append(str(error))
-        figures = await self.context.store.look(lambda reader: reader.figures())
+        figures, hook = await self.context.store.look(
+            lambda reader: (reader.figures(), reader.partner(WEBHOOK))
+        )
         in_force = self.context.in_force
         ready, left = not problems, stranded(in_force, figures)
         problems += (*in_force.standing(self.context.clock()), *left.values())
-        return Health(ready, tuple(problems), figures, in_force.expires())
+        webhook, paused = self.context.config.webhook, None
+        if webhook is not None:
+            problem = webhook_problem(webhook, hook, figures.work.get("notify", 0))
+            paused = problem is not None
+            problems += [problem] if problem is not None else []
+        return Health(ready, tuple(problems), figures, in_force.expires(), paused)
 
     def metrics(self) -> Mapping[str, float]:
         return dict(self.context.counters)

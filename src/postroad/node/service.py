@@ -98,6 +98,8 @@ class Health:
     figures: Figures
     expires: datetime | None = None
     """When the certificate of the key that signs expires."""
+    webhook_paused: bool | None = None
+    """Whether the application takes no calls; None: there is no webhook."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
-from postroad.node.base.context import Context
+from postroad.node.base.context import WEBHOOK, Context
 from postroad.node.bundles.outcome import bundle_left_behind
 from postroad.node.steps.attempts import left_behind
 from postroad.node.steps.partners import probe
@@ -193,12 +193,10 @@ class WorkLoop:
                     found.append((work, None))
                 elif (outgoing := self._outgoing(tx, work, now)) is not None:
                     found.append((work, outgoing))
-        if any(room.get(kind, 0) > 0 for kind in SIDES):
-            found += self._probes(tx, now)
-        return found
+        return found + self._probes(tx, room, now)
 
-    def _probes(self, tx: Transaction, now: datetime) -> Claimed:
-        """One message for each partner whose pause is over."""
+    def _probes(self, tx: Transaction, room: Mapping[str, int], now: datetime) -> Claimed:
+        """One message for each partner whose pause is over, and one call of the webhook."""
         owner, until = self._context.owner, now + self._context.lease
         found: Claimed = []
         for partner in tx.partners():
@@ -206,10 +204,15 @@ class WorkLoop:
                 continue
             if partner.until is None or partner.until > now:
                 continue
-            for work in tx.claim_work(tuple(SIDES), now, owner, until, 1, partner=partner.name):
-                outgoing = self._outgoing(tx, work, now)
-                if outgoing is not None and probe(self._context, tx, partner, now):
-                    found.append((work, changed(outgoing, probes=True)))
+            kinds = ("notify",) if partner.name == WEBHOOK else tuple(SIDES)
+            if not any(kind in room for kind in kinds):
+                continue
+            for work in tx.claim_work(kinds, now, owner, until, 1, partner=partner.name):
+                outgoing = self._outgoing(tx, work, now) if work.kind in SIDES else None
+                if work.kind in SIDES and outgoing is None:
+                    continue
+                if probe(self._context, tx, partner, now):
+                    found.append((work, outgoing and changed(outgoing, probes=True)))
         return found
 
     def _outgoing(self, tx: Transaction, work: Work, now: datetime) -> Outgoing | None:

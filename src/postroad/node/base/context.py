@@ -41,7 +41,8 @@ ON_LOOP: Final = 1 << 20
 """Messages up to this size are looked at, or packaged, on the loop; larger ones beside it."""
 _LOOK_AGAIN: Final = 0.5
 """Seconds: another process may be told, and cannot tell this one."""
-
+WEBHOOK: Final = "(webhook)"
+"""The name under which the store keeps the breaker of the webhook, beside those of partners."""
 
 _log = logging.getLogger("postroad.partners")
 
@@ -159,7 +160,7 @@ class Context:
         """Learn how it stands with partners; other processes change it too."""
         known = await self.store.look(lambda reader: reader.partners())
         before, self.unwell = self.unwell, {one.name: one for one in known}
-        for name in before.keys() | self.unwell.keys():
+        for name in (before.keys() | self.unwell.keys()) - {WEBHOOK}:
             was, now = before.get(name), self.unwell.get(name)
             if _gate(was) is not _gate(now):
                 _tell_partner(name, now)

@@ -5,6 +5,9 @@ in order for each message. What it tells is what the journal said at that time, 
 call is made.
 
 What the application answers to the call may be its reply to a request of a two-way exchange.
+
+An application that takes no calls is left alone by a breaker, as a partner is: the work waits in
+the store, a single call probes now and then, and when one is taken all the others follow.
 """
 
 import hashlib
@@ -18,12 +21,14 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import order_scope
 from postroad.agreement.pmode import Report
-from postroad.node.base.context import Context
+from postroad.node.base.context import WEBHOOK, Context
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.settings.config_groups import Webhook
 from postroad.node.steps.webhook_signature import HEADER, sign_webhook
+from postroad.reliability.breaker import Breaker, Gate, Partner, failed, reached
 from postroad.reliability.delivery import KINDS, Stage
 from postroad.security.egress import Purpose
+from postroad.store.interface import Transaction
 from postroad.store.qualified import wire_id
 from postroad.store.records import Message, Notice, Recorded, Side, State, Work
 from postroad.transport.http_client import Client
@@ -48,6 +53,9 @@ _TROUBLES: Final = ("failed", "in_doubt", "suspended", "settled")
 _LONGEST_CALL: Final = 30.0
 """Seconds. An application that takes longer should answer first and work afterwards."""
 _MOST_DOUBLINGS: Final = 40
+_FAILURES: Final = 5
+"""Calls in a row that are not taken until the webhook is paused."""
+_LONGEST_PAUSE: Final = timedelta(minutes=1)
 REPLY_HEADER: Final = "Postroad-Reply"
 """With `yes` in it the body of an answer is the reply to the message that was told."""
 REPLY_REFUSED: Final = "reply_refused"
@@ -67,6 +75,8 @@ class Notification(msgspec.Struct, frozen=True):
     at: datetime
     side: Side
     state: State
+    uncounted: int = 0
+    """Attempts that failed while the webhook was paused: none of those for which it is given up."""
 
 
 def notification(context: Context, message: Message, state: State, now: datetime) -> list[Work]:
@@ -86,6 +96,7 @@ def notification(context: Context, message: Message, state: State, now: datetime
             message.message_id,
             now,
             msgspec.json.encode(told),
+            partner=WEBHOOK,
             lane=f"notify:{_ordered(context, message)}",
         )
     ]
@@ -182,16 +193,26 @@ class Notifier:
             if message is None or one.event.pmode == message.pmode
         ]
         if webhook is None or (message and not self._is_wanted(message, told, then)):
-            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+            await self._finish(work, is_back=webhook is None)
             return
         body = msgspec.json.encode(_facts(context.config.node, work, told, message, then))
         answer = await self._call(webhook, body)
-        why = answer if isinstance(answer, str) else await self._replied(work, told, answer)
-        if why is None:
-            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+        if isinstance(answer, str):
+            await self._again(webhook, work, told, answer, answered=False)
+        elif (why := await self._replied(work, told, answer)) is not None:
+            await self._again(webhook, work, told, why, answered=True)
+        else:
+            await self._finish(work, is_back=True)
             context.count("webhook_calls", outcome="taken")
-            return
-        await self._again(webhook, work, told, why)
+
+    async def _finish(self, work: Work, *, is_back: bool) -> None:
+        """The call was taken, or is not wanted; what waits for the webhook can go if it is back."""
+
+        def step(tx: Transaction) -> Partner | None:
+            tx.finish_work(work.id, work.owner)
+            return self._is_back(tx) if is_back else None
+
+        self._log_change(await self._context.store.run(step))
 
     def _is_wanted(self, message: Message, told: Notification, then: list[Recorded]) -> bool:
         """Of failures, the P-Mode tells apart what a connection did and what a partner found."""
@@ -264,25 +285,87 @@ class Notifier:
             return changed(reply, body=kept.body)
         return f"the application answered HTTP {reply.status}"
 
-    async def _again(self, webhook: Webhook, work: Work, told: Notification, why: str) -> None:
-        """Later once more; after the last time never."""
-        context = self._context
+    async def _again(
+        self, webhook: Webhook, work: Work, told: Notification, why: str, *, answered: bool
+    ) -> None:
+        """Later once more; after the last time never.
+
+        What fails while the webhook is paused is no attempt, so that no outage uses them up.
+        """
+        context, now = self._context, self._context.clock()
         about = {
             "message_id": wire_id(work.message_id),
             "delivery_id": told.delivery_id,
-            "peer": webhook.url.partition("?")[0],
+            "peer": _peer(webhook),
             "detail": why,
         }
-        tried = work.attempt + 1
-        if tried >= webhook.attempts:
+        tried = work.attempt + 1 - told.uncounted
+        breaker = Breaker(_FAILURES, webhook.first_interval, _LONGEST_PAUSE)
+
+        def step(tx: Transaction) -> tuple[bool, Partner | None]:
+            before = tx.partner(WEBHOOK)
+            paused = before.gate is not Gate.FLOWING
+            if answered:
+                change = self._is_back(tx)
+            else:
+                after = failed(before, breaker, now, why)
+                tx.set_partner(after)
+                change = None if paused or after.gate is Gate.FLOWING else after
+            if tried >= webhook.attempts and not paused:
+                tx.finish_work(work.id, work.owner)
+                return True, change
+            data = changed(told, uncounted=told.uncounted + 1) if paused else told
+            due = now + _wait(webhook, tried - 1)
+            tx.postpone_work(work.id, due, msgspec.json.encode(data), owner=work.owner)
+            return False, change
+
+        given_up, change = await context.store.run(step)
+        if given_up:
             _log.error(f"given up telling of {told.event} after {tried} attempts", extra=about)
-            context.count("webhook_calls", outcome="given_up")
-            await context.store.run(lambda tx: tx.finish_work(work.id, work.owner))
+        else:
+            _log.debug(f"not told of {told.event} yet", extra=about)
+        context.count("webhook_calls", outcome="given_up" if given_up else "failed")
+        self._log_change(change)
+        await context.look_at_partners()
+
+    def _is_back(self, tx: Transaction) -> Partner | None:
+        """Note that the application answers; the webhook as it is now, if it was paused."""
+        if WEBHOOK not in self._context.unwell:
+            return None
+        before = tx.partner(WEBHOOK)
+        after = reached(before)
+        if after == before:
+            return None
+        tx.set_partner(after)
+        return None if before.gate is Gate.FLOWING else after
+
+    def _log_change(self, change: Partner | None) -> None:
+        """One line when calls stop, and one when they go on."""
+        webhook = self._context.config.webhook
+        if change is None or webhook is None:
             return
-        _log.warning(f"not told of {told.event} yet", extra=about)
-        context.count("webhook_calls", outcome="failed")
-        due = context.clock() + _wait(webhook, work.attempt)
-        await context.store.run(lambda tx: tx.postpone_work(work.id, due, owner=work.owner))
+        extra = {"peer": _peer(webhook)}
+        if change.gate is Gate.FLOWING:
+            _log.info("the webhook takes calls again", extra=extra)
+        else:
+            extra["detail"] = f"{_FAILURES} calls in a row failed, the last one: {change.detail}"
+            _log.warning("the webhook takes no calls, notices wait in the store", extra=extra)
+
+
+def webhook_problem(webhook: Webhook, state: Partner, waiting: int) -> str | None:
+    """Say that the application takes no calls; None: it does."""
+    if state.gate is Gate.FLOWING or state.since is None:
+        return None
+    return (
+        f"The webhook {_peer(webhook)} has taken no calls since {state.since:%Y-%m-%dT%H:%M:%SZ}"
+        f" ({state.detail}); {waiting} calls wait in the store. See to the application: the node"
+        " goes on by itself when it answers."
+    )
+
+
+def _peer(webhook: Webhook) -> str:
+    """The address of the application, without what may be secret in it."""
+    return webhook.url.partition("?")[0]
 
 
 def _wait(webhook: Webhook, failures: int) -> timedelta:
