@@ -20,6 +20,7 @@ from tests.node.reliable import (
     played,
     refused,
     reply_lost,
+    status,
 )
 from tests.node.sequences import agree, headers_of, kind_of, kinds, numbers, unless
 
@@ -339,3 +340,46 @@ async def test_what_is_correlated_shares_a_sequence(world: World) -> None:
     by = {one: headers_of(world.wire.to(SELLER, one)[0]) for one in M[:3]}
     names = [by[one].sequence.identifier for one in M[:3]]  # type: ignore[union-attr]
     assert names[0] == names[2] != names[1]
+
+
+def told(world: World) -> list[str]:
+    """The messages that the application was told of, and took or not, in the order of the calls."""
+    return [one.told["message_id"] for one in world.wire.to("application")]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@played
+async def test_the_webhook_is_called_in_the_order_of_the_sequence(
+    world: World, in_order: bool
+) -> None:
+    agree(world, in_order=in_order)
+    world.configure(SELLER, webhook={"url": "http://application.example/"})
+    buyer, seller = await world.both()
+    world.wire.will(status(500), at="application")
+    world.wire.usual["application"] = status(204)
+    for name in M[:4]:
+        await buyer.send(name)
+        await world.wait(0.5)
+    await world.wait(30)
+    first, *others = M[:4]
+    calls = [first, first, *others] if in_order else [first, *others, first]
+    assert told(world) == calls
+    assert await seller.work() == {}
+
+
+@played
+async def test_the_webhook_is_called_in_order_where_two_pmodes_share_a_sequence(
+    world: World,
+) -> None:
+    paths = "eb3:UserMessage/eb3:CollaborationInfo/eb3:ConversationId"
+    agree(world, ORDERS, in_order=True, correlation=paths)
+    agree(world, "invoices", in_order=True, correlation=paths)
+    world.configure(SELLER, webhook={"url": "http://application.example/"})
+    buyer, _ = await world.both()
+    world.wire.will(status(500), at="application")
+    world.wire.usual["application"] = status(204)
+    for name, pmode in zip(M[:3], (ORDERS, "invoices", ORDERS), strict=True):
+        await buyer.send(name, pmode, conversation="a")
+        await world.wait(0.5)
+    await world.wait(30)
+    assert told(world) == [M[0], *M[:3]]

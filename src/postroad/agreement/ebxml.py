@@ -15,7 +15,10 @@ def speaks(leg: Leg) -> str | None:
 
 
 def order_scope(leg: Leg) -> Literal["conversation", "pmode"] | None:
-    """Which messages of a leg go one after the other; None: none wait for others."""
+    """Which messages of a leg are sent one after the other; None: none wait for others.
+
+    Messages of a WS-ReliableMessaging sequence do not wait: its receiver puts them in order.
+    """
     if leg.ebxml is not None:
         return "conversation" if leg.ebxml.message_order == "Guaranteed" else None
     aware = leg.reception_awareness

@@ -21,6 +21,7 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import order_scope
 from postroad.agreement.pmode import Report
+from postroad.agreement.reliable import Reliable, reliable_of
 from postroad.node.base.context import WEBHOOK, Context
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.settings.config_groups import Webhook
@@ -105,12 +106,27 @@ def notification(context: Context, message: Message, state: State, now: datetime
 def _ordered(context: Context, message: Message) -> str:
     """What is told in order: all of a message, or of what the P-Mode delivers in order."""
     match = context.in_force.match(message.pmode, message.leg)
-    scope = order_scope(match.leg) if match is not None else None
-    if scope is None or message.side is not Side.RECEIVING:
+    if match is None or message.side is not Side.RECEIVING:
         return message.message_id
-    if match is not None and match.leg.ebxml is not None:
+    reliable = reliable_of(match.leg)
+    if reliable is not None and reliable.in_order:
+        return _order_of_sequences(message, reliable)
+    scope = order_scope(match.leg)
+    if scope is None:
+        return message.message_id
+    if match.leg.ebxml is not None:
         return f"{message.from_party}\0{message.conversation_id}"
     return order_of(message, scope)
+
+
+def _order_of_sequences(message: Message, reliable: Reliable) -> str:
+    """What messages have in common that share a sequence, now or in the next one.
+
+    With a Correlation messages of several P-Modes may: all that a sender correlates in the same
+    way keep their order.
+    """
+    shared = reliable.correlation or (f"{message.pmode}",)
+    return "\0".join((f"{message.from_party}", *shared))
 
 
 def order_of(message: Message, scope: str) -> str:
