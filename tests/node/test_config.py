@@ -143,7 +143,7 @@ def test_an_api_on_all_addresses_is_found_on_this_machine(file: Path) -> None:
 
 
 def test_every_limit_of_the_readers_can_be_set(file: Path) -> None:
-    own = ["out_of_order", "refused"]
+    own = ["out_of_order", "refused", "disk_reserve", "disk_warning"]
     assert list(LimitSettings.model_fields) == [*(one.name for one in fields(Limits)), *own]
     names = [field.name for field in fields(Limits)]
     sizes = [n for n in names if n.endswith("_bytes") or n == "decompression_floor"]

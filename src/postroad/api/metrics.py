@@ -26,6 +26,7 @@ _HELP: Final = {
     "postroad_journal_shipping_failures_total": "How often the journal could not be shipped.",
     "postroad_client_incidents_total": "Limits applied to clients, by listener and reason.",
     "postroad_store_bytes": "Database and contents on disk.",
+    "postroad_store_free_bytes": "Bytes that are free on the disk of the data folder.",
     "postroad_webhook_paused": "Whether the application takes no calls of the webhook: 1 or 0.",
 }
 _OF_HISTOGRAM: Final = ("_bucket", "_sum", "_count")
@@ -77,6 +78,8 @@ def _figures(health: Health, version: str) -> dict[str, float]:
     if health.expires:
         name = "postroad_certificate_expires_timestamp_seconds"
         samples[name] = health.expires.timestamp()
+    if health.free is not None:
+        samples["postroad_store_free_bytes"] = health.free
     if health.webhook_paused is not None:
         samples["postroad_webhook_paused"] = health.webhook_paused
     if figures.oldest_work:

@@ -105,7 +105,8 @@ class RunningNode:
     async def start(self) -> None:
         """Take up what was left behind, then open the doors."""
         config = self.config
-        store = await open_sqlite(config.data, config.node)
+        reserve = config.limits.disk_reserve
+        store = await open_sqlite(config.data, config.node, reserve=reserve)
         try:
             self.node = self._process(store)
             named = [one.public_url for one in config.listen if "msh" in one.serve]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -56,7 +57,7 @@ from postroad.node.steps.revocation_status import RevocationStatus
 from postroad.node.steps.sender_errors import SenderErrors
 from postroad.node.steps.split_outcome import transfer_of
 from postroad.node.steps.split_units import source_id
-from postroad.node.upkeep import Upkeep, stranded
+from postroad.node.upkeep import Upkeep, disk_problem, stranded
 from postroad.node.walks.bundling import Bundling
 from postroad.node.walks.joining import Joining
 from postroad.node.walks.mail_in import MailIn
@@ -68,7 +69,7 @@ from postroad.node.walks.submitting import Submitting, send_work
 from postroad.node.working import JUMP, SIDES, STOPPED, WorkLoop, set_back
 from postroad.node.wsrm.destination import free
 from postroad.reliability.delivery import Input
-from postroad.store.interface import Reader, Store, StoreError, Transaction
+from postroad.store.interface import Reader, Store, StoreError, StoreFull, Transaction
 from postroad.store.records import (
     INBOX,
     Extent,
@@ -91,6 +92,7 @@ _AT_ONCE: Final = 1000
 _NEVER_ARRIVED: Final = (State.FAILED, State.EXPIRED)
 _TOGETHER: Final = 200
 """Messages that one step acknowledges: more would hold up the others."""
+_log = logging.getLogger("postroad.node")
 
 
 class Node:
@@ -188,7 +190,11 @@ class Node:
         """Take up what was left behind, then begin."""
         await self._recover()
         if self._leads:
-            await self._upkeep.heartbeat()
+            try:
+                await self._upkeep.heartbeat()
+            except StoreFull as error:
+                _log.warning("started with a full disk", extra={"detail": str(error)})
+            await self._upkeep.watch_disk()
         self._sender.start()
         self._tasks = [
             asyncio.create_task(self._loop.run()),
@@ -244,7 +250,7 @@ class Node:
                 elif message is not None:
                     left_behind(self.context, tx, message, work, now)
 
-        await self.context.store.run(step)
+        await self.context.store.run_with_reserve(step)
         await self.context.look_at_partners()
 
     def receive(self, request: Request) -> Coroutine[Any, Any, Response]:
@@ -366,7 +372,7 @@ class Node:
             _consume(tx, message, now)
             return tx.message(Side.RECEIVING, message.message_id)
 
-        message = await self.context.store.run(step)
+        message = await self.context.store.run_with_reserve(step)
         if message is None or message.state is not State.CONSUMED:
             raise Refused(404, f"there is no message {message_id} in the inbox")
         self.context.work_came.set()
@@ -403,7 +409,7 @@ class Node:
 
         acknowledged = 0
         while True:
-            count = await self.context.store.run(step)
+            count = await self.context.store.run_with_reserve(step)
             acknowledged += count
             self.context.work_came.set()
             if count < _TOGETHER:
@@ -592,7 +598,8 @@ class Node:
         return await self.context.store.look(lambda reader: reader.notices(after, limit))
 
     async def acknowledge_notice(self, id: int) -> None:
-        if not await self.context.store.run(lambda tx: tx.remove_notice(id)):
+        store = self.context.store
+        if not await store.run_with_reserve(lambda tx: tx.remove_notice(id)):
             raise Refused(404, f"there is no notice {id}")
 
     async def purge(self, days: float | None = None) -> int:
@@ -621,7 +628,10 @@ class Node:
             problem = webhook_problem(webhook, hook, figures.work.get("notify", 0))
             paused = problem is not None
             problems += [problem] if problem is not None else []
-        return Health(ready, tuple(problems), figures, in_force.expires(), paused)
+        free = self.context.store.free()
+        if (problem := disk_problem(self.context.config, free)) is not None:
+            problems.append(problem)
+        return Health(ready, tuple(problems), figures, in_force.expires(), paused, free)
 
     def metrics(self) -> Mapping[str, float]:
         return dict(self.context.counters)

@@ -100,6 +100,8 @@ class Health:
     """When the certificate of the key that signs expires."""
     webhook_paused: bool | None = None
     """Whether the application takes no calls; None: there is no webhook."""
+    free: int | None = None
+    """Bytes that are free on the disk; None: nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)

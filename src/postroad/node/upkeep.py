@@ -9,10 +9,12 @@ from typing import Final
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.hub.forwarding import place_of
+from postroad.node.settings.config import Config
 from postroad.node.settings.in_force import InForce
 from postroad.node.steps.noting import record_refusals
 from postroad.store.interface import Reader, StoreError, Transaction
 from postroad.store.records import Event, Figures, State
+from postroad.wire.limits import MIB
 
 HEARTBEAT: Final = 30.0
 RELOAD: Final = 1.0
@@ -47,6 +49,8 @@ class Upkeep:
         self._leads = leads
         """One process of a node beats and cleans for all."""
         self._stranded: set[str] = set()
+        self._warned = False
+        """That the disk is almost full."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -56,6 +60,7 @@ class Upkeep:
                 self._every(HEARTBEAT, self.heartbeat),
                 self._every(PURGE, self._purge),
                 self._every(UPLOADS, self.forget_uploads),
+                self._every(HEARTBEAT, self.watch_disk),
             ]
         await asyncio.gather(*jobs)
 
@@ -94,6 +99,15 @@ class Upkeep:
             _log.warning("nobody can pull it", extra={"pmode": name, "detail": found[name]})
         self._stranded = set(found)
 
+    async def watch_disk(self) -> None:
+        """Log one line when there is little room on the disk, and one when there is enough."""
+        problem = disk_problem(self._context.config, self._context.store.free())
+        if problem is not None and not self._warned:
+            _log.warning("the disk is almost full", extra={"detail": problem})
+        elif problem is None and self._warned:
+            _log.info("the disk has enough room again")
+        self._warned = problem is not None
+
     async def purge(self, age: timedelta | None) -> int:
         """Remove messages past their retention, a few at a time; how many there were."""
         await self.purge_refused()
@@ -117,7 +131,10 @@ class Upkeep:
         limits = self._context.config.limits.refused
         before = self._context.clock() - limits.retention
         room, store = limits.total_bytes, self._context.store
-        while await store.run(lambda tx: tx.purge_refused(before, room, _AT_ONCE)) == _AT_ONCE:
+        while (
+            await store.run_with_reserve(lambda tx: tx.purge_refused(before, room, _AT_ONCE))
+            == _AT_ONCE
+        ):
             pass
 
     async def purge_events(self) -> int:
@@ -127,7 +144,9 @@ class Upkeep:
         if journal.retention is None or target is None:
             return 0
         before, removed = self._context.clock() - journal.retention, 0
-        while count := await store.run(lambda tx: tx.purge_events(target, before, _EVENTS_AT_ONCE)):
+        while count := await store.run_with_reserve(
+            lambda tx: tx.purge_events(target, before, _EVENTS_AT_ONCE)
+        ):
             removed += count
         behind = await store.look(lambda reader: _behind(reader, target, before))
         if behind is not None:
@@ -141,26 +160,42 @@ class Upkeep:
     async def _forget_groups(self, before: datetime) -> None:
         """Who forgets that a group was rejected takes its next fragment for a new one."""
         store = self._context.store
-        while await store.run(lambda tx: tx.forget_fragment_groups(before, _AT_ONCE)):
+        while await store.run_with_reserve(lambda tx: tx.forget_fragment_groups(before, _AT_ONCE)):
             pass
 
     async def forget_uploads(self) -> None:
         """What broke off and was not gone on with in time goes. [P2-6.4.3-03]"""
         now = self._context.clock()
-        while await self._context.store.run(lambda tx: tx.forget_transfers(now, _AT_ONCE)):
+        while await self._context.store.run_with_reserve(
+            lambda tx: tx.forget_transfers(now, _AT_ONCE)
+        ):
             pass
 
     async def _forget(self, before: datetime) -> None:
-        while await self._context.store.run(lambda tx: tx.forget_states(before, _AT_ONCE)):
+        while await self._context.store.run_with_reserve(
+            lambda tx: tx.forget_states(before, _AT_ONCE)
+        ):
             pass
 
     async def _remove(self, states: tuple[State, ...], now: datetime, age: timedelta) -> int:
         removed = 0
         while True:
-            count = await self._context.store.run(lambda tx: _purged(tx, states, now, now - age))
+            count = await self._context.store.run_with_reserve(
+                lambda tx: _purged(tx, states, now, now - age)
+            )
             removed += count
             if count < _AT_ONCE:
                 return removed
+
+
+def disk_problem(config: Config, free: int | None) -> str | None:
+    """Say that there is little room on the disk; None: there is enough, or nobody counts."""
+    if free is None or free >= config.limits.disk_warning:
+        return None
+    return (
+        f"Only {free // MIB} MiB are free on the disk of {config.data}: free disk space, or remove"
+        " old messages with: postroad purge --days N"
+    )
 
 
 def _behind(reader: Reader, target: str, before: datetime) -> str | None:

@@ -63,6 +63,14 @@ def full(path: Path) -> StoreFull:
     )
 
 
+def released(folder: Path, size: int) -> StoreFull:
+    return StoreFull(
+        f"The disk of {folder} is full, and the node only lists, acknowledges and purges: make sure"
+        f" that {2 * size // 2**20} MiB are free, and it goes on by itself; nothing of this step"
+        " was kept."
+    )
+
+
 def busy(path: Path, seconds: float) -> StoreBusy:
     return StoreBusy(
         f"The database {path} has been locked by another process for {seconds:g} seconds: end"

@@ -391,6 +391,10 @@ class Store(Protocol):
         """Run a step; when this returns, what it did is durable."""
         ...
 
+    async def run_with_reserve(self, step: Callable[[Transaction], T]) -> T:
+        """Run a step that makes room: on a full disk it may use the room that is set aside."""
+        ...
+
     async def look(self, ask: Callable[[Reader], T]) -> T:
         """Ask without changing anything; never waits for a commit."""
         ...

@@ -575,6 +575,9 @@ class MemoryStore:
             transaction.take_back()
             raise
 
+    async def run_with_reserve(self, step: Callable[[Transaction], T]) -> T:
+        return await self.run(step)
+
     async def look(self, ask: Callable[[Reader], T]) -> T:
         self._must_be_open()
         return ask(MemoryReader(self._tables))

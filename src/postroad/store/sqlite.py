@@ -4,6 +4,7 @@ Any number of processes of one node open the same folder at the same time.
 
     postroad.db         messages, work and journal
     journal.mark        how far the journal is, noted outside of the database
+    reserve             room that is given up when the disk is full
     segments/           small contents, many in a file
     payloads/           large contents, each in a file of its own
     incoming/           a folder for each process, with what it is working on
@@ -12,7 +13,6 @@ Any number of processes of one node open the same folder at the same time.
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -23,8 +23,8 @@ from typing import Final, NoReturn, TypeVar
 from postroad.store.changing import SqliteTransaction
 from postroad.store.commits import GroupCommit
 from postroad.store.contents import SMALL, Contents, sync_folder
-from postroad.store.failures import busy, told
-from postroad.store.interface import Reader, StoreError, Transaction
+from postroad.store.failures import busy, released, told
+from postroad.store.interface import Reader, StoreError, StoreFull, Transaction
 from postroad.store.locks import TurnLock, take_in_time
 from postroad.store.opening import (
     DATABASE,
@@ -43,6 +43,7 @@ from postroad.store.private import create_private_file, make_private
 from postroad.store.queries import migrations
 from postroad.store.reading import SqliteReader
 from postroad.store.records import Stored, Wanted
+from postroad.store.reserve import Reserve
 from postroad.store.writing import Writer, now
 from postroad.wire.content import Content, Sink
 
@@ -76,7 +77,7 @@ class _QuickReader(SqliteReader):
 class SqliteStore:
     """The store behind `open_sqlite`."""
 
-    def __init__(self, folder: Path, node: str, patience: float) -> None:
+    def __init__(self, folder: Path, node: str, patience: float, reserve: int = 0) -> None:
         self.node = node
         self._folder = folder
         self._path = folder / DATABASE
@@ -85,6 +86,8 @@ class SqliteStore:
         self._readers: list[sqlite3.Connection] = []
         try:
             make_private(folder)
+            self._reserve = Reserve(folder, reserve)
+            self._reserve.open()
             with contextlib.ExitStack() as undo:
                 self._open(patience, undo)
                 sync_folder(folder.parent)
@@ -130,7 +133,28 @@ class SqliteStore:
 
     async def run(self, step: Callable[[Transaction], T]) -> T:
         self._must_be_open()
+        if not self._reserve.is_whole and not self._reserve.restore():
+            raise released(self._folder, self._reserve.size)
         return await self._steps.run(step)
+
+    async def run_with_reserve(self, step: Callable[[Transaction], T]) -> T:
+        self._must_be_open()
+        try:
+            return await self._steps.run(step)
+        except StoreFull:
+            if not self._reserve.size:
+                raise
+        try:
+            self._reserve.release()
+            await self._in_pool(self._reuse_log)
+            return await self._steps.run(step)
+        finally:
+            self._reserve.keep_rest()
+
+    def _reuse_log(self) -> None:
+        """Bring the write-ahead log into the database, so that it is written from its beginning."""
+        with contextlib.suppress(StoreError, sqlite3.Error), self._writer.alone() as database:
+            database.execute("PRAGMA wal_checkpoint(RESTART)")
 
     async def look(self, ask: Callable[[Reader], T]) -> T:
         self._must_be_open()
@@ -168,8 +192,7 @@ class SqliteStore:
         return self._contents.content(stored)
 
     def free(self) -> int:
-        disk = os.statvfs(self._folder)
-        return disk.f_bavail * disk.f_frsize
+        return self._reserve.free()
 
     async def check(self) -> None:
         await self.run(_touch)
@@ -268,9 +291,12 @@ def _touch(transaction: Transaction) -> None:
     transaction.touch(now())
 
 
-async def open_sqlite(folder: Path, node: str, *, patience: float = 10.0) -> SqliteStore:
+async def open_sqlite(
+    folder: Path, node: str, *, patience: float = 10.0, reserve: int = 0
+) -> SqliteStore:
     """Open the store in a folder, which is made if it is not there.
 
-    `patience` is how many seconds a step waits for other processes that write.
+    `patience` is how many seconds a step waits for other processes that write, `reserve` how many
+    bytes are set aside for steps that make room on a full disk.
     """
-    return await asyncio.to_thread(SqliteStore, folder, node, patience)
+    return await asyncio.to_thread(SqliteStore, folder, node, patience, reserve)

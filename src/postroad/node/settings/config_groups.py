@@ -438,6 +438,14 @@ class LimitSettings(Settings):
         "What is kept of refused messages and requests whose senders proved nothing.",
         RefusedLimits(),
     )
+    disk_reserve: Size = setting(
+        "Room on the disk that is set aside for purging and acknowledging; 0: none.",
+        16 * MIB,
+        ge=0,
+    )
+    disk_warning: Size = setting(
+        "The node warns when less than this is free on the disk; 0: never.", 256 * MIB, ge=0
+    )
 
     @property
     def wire(self) -> Limits:
