@@ -39,7 +39,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("down", [refused, status(500)], ids=["no connection", "HTTP 500"])
+@pytest.mark.parametrize("down", [refused, status(503)], ids=["no connection", "HTTP 503"])
 @pytest.mark.parametrize("kept_in", ["memory", "sqlite"])
 @played
 async def test_an_outage_is_two_lines_and_few_calls_and_loses_nothing(
@@ -134,3 +134,20 @@ async def test_a_pause_outlives_a_restart_and_ends_when_there_is_no_webhook(worl
     await world.wait(120)
     assert await seller.work() == {}
     assert (await seller.node.health()).problems == ()
+
+
+@played
+async def test_a_call_that_the_application_always_refuses_is_given_up_in_a_pause_too(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    buyer, seller = await told_to(world, attempts=7)
+    world.wire.usual["shop"] = status(500)
+    await buyer.send("bad@buyer")
+    await world.wait(1800)
+    assert lines(caplog)[-1] == "given up telling of received after 7 attempts"
+    assert await seller.work() == {}
+    world.wire.usual["shop"] = shop = Shop()
+    await buyer.send(MANY[0])
+    await world.wait(120)
+    assert shop.told == MANY[:1]

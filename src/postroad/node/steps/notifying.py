@@ -57,6 +57,8 @@ _MOST_DOUBLINGS: Final = 40
 _FAILURES: Final = 5
 """Calls in a row that are not taken until the webhook is paused."""
 _LONGEST_PAUSE: Final = timedelta(minutes=1)
+_OUTAGE: Final = (429, 502, 503, 504)
+"""By these the application, or what is in front of it, says that it takes no calls now."""
 REPLY_HEADER: Final = "Postroad-Reply"
 """With `yes` in it the body of an answer is the reply to the message that was told."""
 REPLY_REFUSED: Final = "reply_refused"
@@ -78,6 +80,16 @@ class Notification(msgspec.Struct, frozen=True):
     state: State
     uncounted: int = 0
     """Attempts that failed while the webhook was paused: none of those for which it is given up."""
+
+
+class _NotTaken(msgspec.Struct, frozen=True):
+    """A call that was not taken."""
+
+    reason: str
+    is_outage: bool = False
+    """Nobody can take calls now; else the application refused this one."""
+    is_taken_later: bool = False
+    """The application took the call, and its reply cannot be sent now."""
 
 
 def notification(context: Context, message: Message, state: State, now: datetime) -> list[Work]:
@@ -213,10 +225,10 @@ class Notifier:
             return
         body = msgspec.json.encode(_facts(context.config.node, work, told, message, then))
         answer = await self._call(webhook, body)
-        if isinstance(answer, str):
-            await self._again(webhook, work, told, answer, answered=False)
+        if isinstance(answer, _NotTaken):
+            await self._again(webhook, work, told, answer)
         elif (why := await self._replied(work, told, answer)) is not None:
-            await self._again(webhook, work, told, why, answered=True)
+            await self._again(webhook, work, told, _NotTaken(why, is_taken_later=True))
         else:
             await self._finish(work, is_back=True)
             context.count("webhook_calls", outcome="taken")
@@ -273,7 +285,7 @@ class Notifier:
             await context.store.run(lambda tx: tx.add_notice(notice))
         return None
 
-    async def _call(self, webhook: Webhook, body: bytes) -> str | Reply:
+    async def _call(self, webhook: Webhook, body: bytes) -> _NotTaken | Reply:
         """Make the call: what the application answered, or why it was not taken."""
         context = self._context
         secret = context.in_force.keyring.webhook_secret
@@ -296,24 +308,26 @@ class Notifier:
         try:
             reply = await self._client.post(request)
         except TransportFailure as failure:
-            return failure.reason
+            return _NotTaken(failure.reason, is_outage=True)
         if 200 <= reply.status < 300:
             return changed(reply, body=kept.body)
-        return f"the application answered HTTP {reply.status}"
+        said = f"the application answered HTTP {reply.status}"
+        return _NotTaken(said, is_outage=reply.status in _OUTAGE)
 
     async def _again(
-        self, webhook: Webhook, work: Work, told: Notification, why: str, *, answered: bool
+        self, webhook: Webhook, work: Work, told: Notification, failure: _NotTaken
     ) -> None:
         """Later once more; after the last time never.
 
-        What fails while the webhook is paused is no attempt, so that no outage uses them up.
+        An outage while the webhook is paused is no attempt, so that no outage uses them up. A call
+        that the application refuses is one, so that it does not hold up those behind it for good.
         """
         context, now = self._context, self._context.clock()
         about = {
             "message_id": wire_id(work.message_id),
             "delivery_id": told.delivery_id,
             "peer": _peer(webhook),
-            "detail": why,
+            "detail": failure.reason,
         }
         tried = work.attempt + 1 - told.uncounted
         breaker = Breaker(_FAILURES, webhook.first_interval, _LONGEST_PAUSE)
@@ -321,16 +335,17 @@ class Notifier:
         def step(tx: Transaction) -> tuple[bool, Partner | None]:
             before = tx.partner(WEBHOOK)
             paused = before.gate is not Gate.FLOWING
-            if answered:
+            if failure.is_taken_later:
                 change = self._is_back(tx)
             else:
-                after = failed(before, breaker, now, why)
+                after = failed(before, breaker, now, failure.reason)
                 tx.set_partner(after)
                 change = None if paused or after.gate is Gate.FLOWING else after
-            if tried >= webhook.attempts and not paused:
+            excused = paused and failure.is_outage
+            if tried >= webhook.attempts and not excused:
                 tx.finish_work(work.id, work.owner)
                 return True, change
-            data = changed(told, uncounted=told.uncounted + 1) if paused else told
+            data = changed(told, uncounted=told.uncounted + 1) if excused else told
             due = now + _wait(webhook, tried - 1)
             tx.postpone_work(work.id, due, msgspec.json.encode(data), owner=work.owner)
             return False, change
