@@ -382,7 +382,7 @@ class SequenceRequests:
     ) -> Response:
         """Answer a request about a sequence that is not known, and count it: anybody can make it.
 
-        It has no journal event of its own, since an honest sender asks again when an answer is lost.
+        It has no journal event of its own: an honest sender asks again when an answer is lost.
         """
         fault = RmFault(Code.UNKNOWN_SEQUENCE, "no such sequence is known here", identifier)
         self._context.refusals.count("EBMS:0201", fault.reason, now, peer)
