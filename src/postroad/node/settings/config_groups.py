@@ -463,7 +463,7 @@ class Http(Settings):
     idle_timeout: Timeout = setting("For the next request of a kept connection.", "PT75S")
     min_rate: Size = setting(
         "Bytes a second, on average over body_timeout, at which a request's body comes, and over "
-        "write_timeout, at which a response is read; 0: any rate.",
+        "write_timeout, at which a response is read; 0: one byte in that time is enough.",
         KIB,
         ge=0,
     )
