@@ -36,8 +36,8 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-NOTHING: Final = Reply(500)
-"""Says nothing about a message, so it is sent again."""
+NOTHING: Final = Reply(202)
+"""Says nothing about a message, so it is sent again; the partner is not paused for that."""
 
 
 class Gate(Tap):

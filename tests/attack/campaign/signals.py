@@ -226,15 +226,71 @@ def _pushed(target: Target) -> Iterator[Case]:
             yield Case(f"{kind}: control", lambda _, it=first: _end(gates, it))
             gates.shut()
             waiting = gates.send(kind)
-            if kind != "pulled":
-                gates.attempted(waiting)
-            sent = [one.body for one in gates.seller.about(waiting)]
-            if kind.startswith("split"):
-                sent = _fragments(gates, waiting)
+            try:
+                sent = _seen(gates, kind, waiting)
+            except Breach as breach:
+                yield Case(f"{kind}: a message is sent", functools.partial(_raise, breach))
+                continue
             for name, request in _forgeries(kind, gates, waiting, sent):
                 yield Case(f"{kind}: {name}", functools.partial(_push, gates, request, waiting))
             yield Case(f"{kind}: the answer in the end", lambda _, it=waiting: _end(gates, it))
         yield from _pulls(gates)
+        for kind in _BELIEVED:
+            yield Case(
+                f"{kind}: control, the same with a right to it",
+                lambda _, it=kind: _believed(gates, it),
+            )
+
+
+def _signed_receipt(gates: Gates, ref: str, sent: bytes) -> bytes:
+    unit = forge.messaging(forge.signal(forge.proof(sent), ref))
+    return forge.soap12([unit], "", forge.key_of(gates.target.folder, "seller"))
+
+
+def _signed_acknowledgement(gates: Gates, _: str, sent: bytes) -> bytes:
+    found = _SEQUENCE.search(sent)
+    assert found is not None
+    [number] = re.findall(rb"MessageNumber>(\d+)<", sent)
+    content = f'<wsrm:AcknowledgementRange Lower="1" Upper="{number.decode()}"/>'
+    acknowledged = forge.sequence_acknowledgement(found.group(1).decode(), content)
+    blocks = [*forge.addressing(f"{_WSRM}SequenceAcknowledgement"), acknowledged]
+    return forge.soap12(blocks, "", forge.key_of(gates.target.folder, "seller"))
+
+
+_BELIEVED: Final[dict[str, Callable[[Gates, str, bytes], bytes]]] = {
+    "called": _signed_receipt,
+    "ebxml-2.0": lambda gates, ref, _: forge.ebxml_acknowledgment(
+        "2.0", gates.pmodes["ebxml-2.0"]["agreement"], ref
+    ),
+    "wsreliability": lambda _, ref, sent: forge.soap12(
+        [forge.wsr_response(f'<wsr:NonSequenceReply groupId="mid:{ref}"></wsr:NonSequenceReply>')]
+    ),
+    "wsrm-signed": _signed_acknowledgement,
+}
+"""Signed by the partner, or unsigned where that was agreed on: else the others prove nothing."""
+
+
+def _believed(gates: Gates, kind: str) -> None:
+    gates.shut()
+    waiting = gates.send(kind)
+    gates.target.sent.pop(waiting)
+    [sent] = gates.attempted(waiting)[:1]
+    gates.target.post(forge.request("buyer", _BELIEVED[kind](gates, waiting, sent.body)))
+    found = client(gates.target, "buyer").wait(waiting, 30)
+    if found.state != "acknowledged":
+        raise Breach(f"the partner's answer is not believed: {found.state}, {found.detail}")
+
+
+def _raise(breach: Breach, _: Target) -> None:
+    raise breach
+
+
+def _seen(gates: Gates, kind: str, waiting: str) -> list[bytes]:
+    """Return what an eavesdropper has of a message that waits."""
+    if kind == "pulled":
+        return []
+    sent = [one.body for one in gates.attempted(waiting)]
+    return _fragments(gates, waiting) if kind.startswith("split") else sent
 
 
 def _fragments(gates: Gates, waiting: str) -> list[bytes]:

@@ -176,8 +176,8 @@ def _in_signals(target: Target) -> None:
 
 
 def _of_last(failed: list[str], command: str, target: Target) -> None:
-    for message_id in failed[-2:]:
-        _shown("buyer", (command, message_id), target)
+    error, fault = failed[-2:]
+    _shown("buyer", (command, error if command == "status" else fault), target)
 
 
 def _error(gates: Gates, text: str, failed: list[str], _: Target) -> None:
@@ -260,7 +260,7 @@ def _each(node: str, target: Target) -> None:
             if error.status not in (404, 409) and not (is_line and one.state == "rejected"):
                 raise Breach(f"events of {one.message_id!r}: {error}") from None
     hostile = [one for one in asked.messages(limit=200) if _is_hostile(one.conversation_id)]
-    for one in hostile[:3]:
+    for one in hostile[:1]:
         if one.side == "receiving" and one.message_id.strip():
             _shown(node, ("status", one.message_id), target)
 
