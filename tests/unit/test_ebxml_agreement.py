@@ -423,6 +423,15 @@ def test_acknowledgments_of_2_0_need_a_way_back() -> None:
     assert problems(written(f"{ONCE}, sync_reply: mshSignalsOnly")) == []
 
 
+def test_unsigned_acknowledgments_of_signed_messages_are_a_warning() -> None:
+    more = "security: {x509: {sign: true}, send_receipt: {reply_to: 'http://a.example'}}"
+    told = "PMode[1].ebXML: messages are signed, acknowledgments are not"
+    [found] = [one for one in problems(written(ONCE, more)) if one.message.startswith(told)]
+    assert found.level is Level.WARNING
+    signed = problems(written(f"{ONCE}, ack_requested: Signed", more))
+    assert not any(one.message.startswith(told) for one in signed)
+
+
 def test_retries_without_reliable_delivery_are_told() -> None:
     told = "reception_awareness: {retry: {parameters: {max_retries: 3, time_to_live: PT1H}}}"
     found = breach(written("version: 1.0", told), Level.WARNING)

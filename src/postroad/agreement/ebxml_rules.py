@@ -236,6 +236,21 @@ def acknowledgments_suit_the_version(pmode: PMode) -> Iterator[Breach]:
                 )
 
 
+def acknowledgments_are_signed_like_messages(pmode: PMode) -> Iterator[Breach]:
+    """An unsigned acknowledgment is believed where none that is signed was asked for."""
+    for path, leg, ebxml, dialect in _ebxml(pmode):
+        awaited = is_reliable(ebxml) or ebxml.ack_requested != "None"
+        signed = "Signed" in (ebxml.ack_requested, ebxml.delivery_receipt)
+        if not awaited or signed or ebxml.relay or dialect.has_trace or not _is_signed(leg):
+            continue
+        yield warning(
+            (*path, "ebxml"),
+            "messages are signed, acknowledgments are not: whoever reaches the node and knows the "
+            "id of a message can acknowledge it",
+            "add ebxml.ack_requested: Signed",
+        )
+
+
 def answers_have_a_way_back(pmode: PMode) -> Iterator[Breach]:
     """2.0 has no address of the sender in the message: the agreement names it."""
     for path, leg, ebxml, dialect in _ebxml(pmode):
@@ -290,6 +305,7 @@ EBXML_RULES: Final[tuple[Rule, ...]] = (
     other_parameters_stay_out,
     ebxml_terms_agree,
     acknowledgments_suit_the_version,
+    acknowledgments_are_signed_like_messages,
     answers_have_a_way_back,
     the_way_suits_the_relay,
 )
