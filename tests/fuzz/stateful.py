@@ -15,7 +15,6 @@ same seed makes the same choices; what the nodes do meanwhile depends on their t
 
 import argparse
 import http.client
-import json
 import re
 import socket
 import sys
@@ -27,13 +26,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from postroad.api.client import Client
 from postroad.api.client_values import Unit
 from tests.fuzz.corpora import BUILD
 from tests.fuzz.mutations import mutate
-from tests.fuzz.stateful_nodes import Nodes, Resources, Sent, is_signed, resources, running
+from tests.fuzz.stateful_nodes import (
+    Nodes,
+    Resources,
+    Sent,
+    is_signed,
+    resources,
+    running,
+    trouble_in,
+)
 
 MIB: Final = 2**20
 _PATIENCE: Final = 60.0
@@ -251,7 +258,7 @@ class Fuzzer:
             whole = data[: data.rfind(b"\n") + 1]
             self._read[node.name] = self._read.get(node.name, 0) + len(whole)
             for line in whole.splitlines():
-                if trouble := _trouble(line):
+                if trouble := trouble_in(line):
                     raise Finding(f"{node.name} logged: {trouble}")
 
     def _check_resources(self) -> None:
@@ -304,15 +311,6 @@ def _head(request: Sent) -> bytes:
     lines += [f"{name}: {value}" for name, value in headers]
     lines += [f"Content-Length: {len(request.body)}", "", ""]
     return "\r\n".join(lines).encode("latin-1")
-
-
-def _trouble(line: bytes) -> str | None:
-    """Return what a line of the log says, if it is about an error that has no name."""
-    try:
-        told: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return line.decode(errors="replace")
-    return str(told)[:3000] if told["level"] in ("error", "critical") or "error" in told else None
 
 
 def fuzz(folder: Path, seed: int, steps: int) -> None:

@@ -255,3 +255,12 @@ def resources(node: Served) -> Resources:
                 continue
     memory = pages * os.sysconf("SC_PAGE_SIZE")
     return Resources(memory, len(list((process / "fd").iterdir())), disk)
+
+
+def trouble_in(line: bytes) -> str | None:
+    """Return what a line of the log says, if it is about an error that has no name."""
+    try:
+        told: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return line.decode(errors="replace")
+    return str(told)[:3000] if told["level"] in ("error", "critical") or "error" in told else None

@@ -32,6 +32,7 @@ from tests.fuzz.stateful_nodes import (
     is_signed,
     pmodes,
     resources,
+    trouble_in,
 )
 from tests.ports import free_port
 
@@ -258,7 +259,7 @@ class Target:
         whole = data[: data.rfind(b"\n") + 1]
         self._read[node.name] = self._read.get(node.name, 0) + len(whole)
         for line in whole.splitlines():
-            trouble = _trouble(line)
+            trouble = trouble_in(line)
             if trouble and not any(text in trouble for text in expected):
                 raise Breach(f"{node.name} logged: {trouble}")
 
@@ -331,15 +332,6 @@ def judge(answer: Answer) -> None:
         raise Breach(f"answered {answer.status} without a name for it: {answer.body[:300]!r}")
     if answer.status >= 400 and not answer.body:
         raise Breach(f"answered {answer.status} without a word")
-
-
-def _trouble(line: bytes) -> str | None:
-    """Return what a line of the log says, if it is about an error that has no name."""
-    try:
-        told: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return line.decode(errors="replace")
-    return str(told)[:3000] if told["level"] in ("error", "critical") or "error" in told else None
 
 
 def _third(agreed: dict[str, dict[str, Any]]) -> dict[str, Any]:
