@@ -290,3 +290,11 @@ def test_namespaces_that_are_declared_again_at_every_level_are_bounded(codec: st
     levels = "".join(f'<a xmlns:p="urn:{n}" xmlns:q="urn:{n}">' for n in range(20)) + "</a>" * 20
     assert "namespaces" in refused(levels.encode(codec), Limits(xml_attributes=30)).detail
     xml.parse(levels.encode(codec), Limits(xml_attributes=40))
+
+
+@pytest.mark.parametrize("behind", [b"text", b"<second/>", b"<!-- open"])
+def test_what_follows_the_root_is_refused_although_a_namespace_is_no_uri(behind: bytes) -> None:
+    document = b'<a xmlns:b="urn:a b"><b:c/></a>'
+    assert xml.parse(document).tag == "a"
+    with pytest.raises(EbmsError, match="not well-formed"):
+        xml.parse(document + behind)

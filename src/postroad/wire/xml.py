@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, cast
+from xml.parsers import expat
 
 from lxml import etree
 
@@ -107,8 +108,9 @@ def _tree(data: bytes) -> etree._Element:
 def _tree_on_its_own(data: bytes) -> etree._Element:
     """By a parser of its own, which can tell what it objects to.
 
-    A namespace name that is no URI is well-formed all the same; libxml2 alone objects. After a
-    hundred objections it says no more, which could hide something that is really wrong.
+    A namespace name that is no URI is well-formed all the same; libxml2 alone objects. After such
+    an objection it may not report what is really wrong, such as text behind the root element, and
+    after a hundred it reports nothing: a second parser decides whether the XML is well-formed.
     """
     parser = _parser(recover=False)
     try:
@@ -117,6 +119,10 @@ def _tree_on_its_own(data: bytes) -> etree._Element:
         log = parser.error_log
         if len(log) > _MOST_OBJECTIONS or any(e.type != _NAMESPACE_URI for e in log):
             raise
+    try:
+        expat.ParserCreate().Parse(data, True)
+    except expat.ExpatError as error:
+        raise ValueError(str(error)) from None
     return etree.fromstring(data, _parser(recover=True))
 
 
