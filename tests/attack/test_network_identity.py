@@ -644,6 +644,8 @@ def test_a_strange_answer_acknowledges_nothing_and_leads_nowhere(
         name = _answered(place, partner, lambda _: said.replace(b"{evil}", evil.encode()))
         assert _state(place, name).state is state
         raised = ["error_raised"] if how in UNREADABLE else []
+        if how == "not found":
+            raised = ["error_received"]
         end = "in_doubt" if state is State.IN_DOUBT else "delivery_failed"
         assert place.events(name, "buyer") == ["submitted", "sent", *raised, end]
         with pytest.raises(BlockingIOError):

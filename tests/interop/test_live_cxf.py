@@ -168,9 +168,11 @@ def test_messages_go_into_a_new_sequence_when_cxf_has_forgotten_theirs(
         world.acknowledged(["4.forgetful@buyer.example"])
         [found] = world.received("forgetful")
         assert (found["message_id"], found["number"]) == ("4.forgetful@buyer.example", 1)
-        [close] = [one for one in relay.exchanges if kind(one.request) == "CloseSequence"]
-        assert b"CloseSequenceResponse" in close.response
-        assert b"Identifier" not in close.response
+        closes = [one for one in relay.exchanges if kind(one.request) == "CloseSequence"]
+        assert closes
+        for close in closes:  # It is sent again if its answer takes longer than the retry interval.
+            assert b"CloseSequenceResponse" in close.response
+            assert b"Identifier" not in close.response
 
 
 @cxf("CreateSequenceRefused", TO)
