@@ -44,9 +44,10 @@ def run(attacks: AttackClass, place: Target, end: float) -> Result:
         try:
             case.attack(place)
             place.check(case.expect_log)
-        except Breach as breach:
-            result.breaches.append(f"{case.name}: {breach}")
-            print(f"BREACH: {attacks.name}: {case.name}: {breach}", file=sys.stderr, flush=True)
+        except Exception as breach:  # An attack that cannot be judged is no proof of anything.
+            said = breach if isinstance(breach, Breach) else f"{type(breach).__name__}: {breach}"
+            result.breaches.append(f"{case.name}: {said}")
+            print(f"BREACH: {attacks.name}: {case.name}: {said}", file=sys.stderr, flush=True)
             place.recover()
     try:
         place.check_deliveries()

@@ -202,7 +202,8 @@ def _once(target: Target) -> None:
             told = Counter(one.event for one in buyer.events(message_id))
             if (ends := told["receipt_received"] + told["ack_received"]) != 1:
                 raise Breach(f"{message_id} on {pmode} was acknowledged {ends} times")
-            told = Counter(one.event for one in seller.events(message_id))
+            # A stranger may have used the id on another P-Mode.
+            told = Counter(one.event for one in seller.events(message_id) if one.pmode == pmode)
             if told["delivered"] != 1:
                 raise Breach(f"{message_id} on {pmode} was delivered {told['delivered']} times")
 

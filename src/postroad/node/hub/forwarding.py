@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 from msgspec.structs import replace as changed
 
-from postroad.agreement.quotas import Account, Quotas, accounts_of
+from postroad.agreement.quotas import STRANGERS, Account, Quotas, accounts_of
 from postroad.agreement.routes import Route
 from postroad.msh.answers import error, write_answer
 from postroad.msh.capture import Capture
@@ -233,7 +233,7 @@ class Forwarding:
         now, quotas = letter.now, self._quotas
 
         def step(tx: Transaction) -> EbmsError | None:
-            before = _first_copy(tx, made)
+            before = _first_copy(tx, letter, made)
             if before is None:
                 full = _full(tx, letter, made, route, quotas)
                 if full is None:
@@ -241,7 +241,7 @@ class Forwarding:
                     put(tx, letter, _stored(tx, made), route, said)
                 return full
             stage = life_of(before).stage
-            same = bool(before.parts) and before.parts[0].sha256 == letter.body.sha256
+            same = _is_same(before, letter)
             waits = stage in AT_WORK or stage is Stage.SUSPENDED or before.route is None
             if waits and not same:
                 said = "a message of this id waits here and says something else; come again"
@@ -345,22 +345,39 @@ class Forwarding:
         return Response(status, answer.content_type, answer.envelope)
 
 
-def _first_copy(tx: Transaction, made: Message) -> Message | None:
+def _first_copy(tx: Transaction, letter: Letter, made: Message) -> Message | None:
     """Return the message that a new one is a copy of.
 
-    A MessageId is no secret: only what the same sender brought can be a copy, so that nobody keeps
-    the message of somebody else from being forwarded by using its id first.
+    A MessageId is no secret. So what a sender with a certificate brings is compared with what that
+    sender brought, and with the same bytes from others, unless these used up all copies. Nobody
+    keeps its message from being forwarded by using its id first. All who show no certificate
+    count as one sender.
     """
     known = tx.messages_of_id(Side.FORWARDING, made.message_id)
-    return next((one for one in known if one.accounts == made.accounts), None)
+    for one in known:
+        if _sender(one) == _sender(made):
+            return one
+    for one in known:
+        if _is_same(one, letter) and one.copies < _MOST_COPIES:
+            return one
+    return None
+
+
+def _sender(message: Message) -> str:
+    if STRANGERS.name in message.accounts:
+        return STRANGERS.name
+    return message.accounts[0] if message.accounts else ""
+
+
+def _is_same(message: Message, letter: Letter) -> bool:
+    return bool(message.parts) and message.parts[0].sha256 == letter.body.sha256
 
 
 def _stored(tx: Transaction, made: Message) -> Message:
     """Return a new message under the id under which it is stored."""
     if tx.message(Side.FORWARDING, made.message_id) is None:
         return made
-    sender = made.accounts[0] if made.accounts else ""
-    return changed(made, message_id=qualified_id(made.message_id, sender))
+    return changed(made, message_id=qualified_id(made.message_id, _sender(made)))
 
 
 def put(tx: Transaction, letter: Letter, made: Message, route: Route, said: str) -> None:
