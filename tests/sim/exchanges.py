@@ -96,7 +96,7 @@ class Exchanges:
         reply = next(one for one in self._plan.values() if one.message_id == row.reply_message_id)
         request = reply.answers
         end = None if request is None else request.sender if sends else request.receiver
-        if request is None or (end, request.message_id) != (name, row.message_id):
+        if request is None or (end, request.message_id) != (name, row.wire_id):
             self._history.fail(f"{name} takes {reply.message_id} for its reply", row.message_id)
         elif sends and not self._took(reply):
             self._history.fail(f"{name} says it was answered, and has no reply", row.message_id)

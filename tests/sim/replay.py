@@ -181,7 +181,8 @@ class Incoming:
     def fits(self, row: Message) -> str | None:
         state = row.state.value
         if state == "rejected":
-            return None if self.rejected else "rejected without an event"
+            # Refusals of senders who proved nothing are counted after the first ones.
+            return None if self.rejected or row.unproven else "rejected without an event"
         if not self.received:
             return f"{state} without the event received"
         if state in ("delivered", "consumed") and not self.delivered:

@@ -8,6 +8,7 @@ refusal; whoever has no such key is refused for that alone (see `certificates`).
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
@@ -345,8 +346,9 @@ def _recorded_wsrm(target: Target) -> Iterator[tuple[str, Sent, tuple[str, ...]]
             yield f"{name}: {told}", rewritten(sent, forged_package), codes
     sent = target.recorded("wsrm-signed", b"SignatureValue")[-1]
     own = received(sent)
-    number = "<wsrm:MessageNumber>1<"
-    yield "another number", rewritten(sent, own.replaced(number, number.replace("1", "2"))), codes
+    [number] = re.findall(r"<wsrm:MessageNumber>\d+<", own.envelope.decode())
+    other = number.replace("<", "9<").replace("9<", "<", 1)
+    yield "another number", rewritten(sent, own.replaced(number, other)), codes
     start = own.envelope.index(b"<wsrm:Sequence ")
     stop = own.envelope.index(b"</wsrm:Sequence>") + len(b"</wsrm:Sequence>")
     block = own.envelope[start:stop]
