@@ -63,7 +63,7 @@ class _InProgress:
         self._by_address: Counter[str] = Counter()
 
     def refusal(self, address: str | None) -> Incident | None:
-        """Why no more can be taken from an address now."""
+        """Return why no further request of an address is taken now, or None."""
         if address is not None and self._by_address[address] >= self._per_address:
             return Incident.BUSY_ADDRESS
         return Incident.BUSY_TOTAL if len(self._all) >= self._at_once else None

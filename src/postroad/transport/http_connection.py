@@ -229,7 +229,7 @@ class Connection(HttpToolsProtocol):
                 transport.abort()
 
     def _evict(self, scope: Scope) -> None:
-        """End a connection that waits for its client: another needs its place."""
+        """Close a connection that waits for its client, to make room for another."""
         self.state.note_eviction(self.client[0] if self.client else None, scope)
         self.deaf = True
         self.transport.abort()

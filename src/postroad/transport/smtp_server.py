@@ -271,7 +271,7 @@ class _Connection(SMTP):
         return super().eof_received() if self._slot is not None else None
 
     def _evict(self, scope: Scope) -> None:
-        """End a connection on which no mail is coming: another needs its place."""
+        """Close a connection on which no mail is coming in, to make room for another."""
         address = scope == "address"
         incident = Incident.EVICTED_ADDRESS if address else Incident.EVICTED_TOTAL
         self._door.incidents.note(incident, self._peer)

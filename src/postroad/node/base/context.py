@@ -78,7 +78,7 @@ class Context:
     learn: Callable[[Look], Awaitable[None]] | None = None
     """Learns whether the certificates of a message that was read are revoked; None: not asked."""
     learn_client: Callable[[bytes], Awaitable[None]] | None = None
-    """The same for the TLS client certificate of a request."""
+    """Learns whether the TLS client certificate of a request is revoked; None: not asked."""
     _read: Together[Look, bool] = field(default_factory=lambda: Together(Look.read))
     judge: Together[tuple[Look, Terms | None], None] = field(
         default_factory=lambda: Together(lambda both: both[0].judge(both[1]))

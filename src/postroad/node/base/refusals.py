@@ -51,7 +51,7 @@ class Refusals:
     def admit(
         self, code: str, detail: str, now: datetime, peer: str | None, pmode: str | None = None
     ) -> bool:
-        """Count a refusal; whether it may have journal events of its own."""
+        """Count a refusal, and return whether it may have journal events of its own."""
         tally = self._tally(code, now, pmode)
         if tally.own >= self._limits.events:
             self._add(tally, detail, peer)
@@ -62,7 +62,7 @@ class Refusals:
     def count(
         self, code: str, detail: str, now: datetime, peer: str | None, pmode: str | None = None
     ) -> None:
-        """Count a refusal that has no journal event of its own in any case."""
+        """Count a refusal that never has a journal event of its own."""
         self._add(self._tally(code, now, pmode), detail, peer)
 
     def _tally(self, code: str, now: datetime, pmode: str | None) -> _Tally:

@@ -21,17 +21,16 @@ from postroad.node.base.requests import NO_CONTENT, Response
 from postroad.node.ebxml.answering import answer_route, call, first_copy, tell_refused
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.duplicates import is_copy
-from postroad.node.steps.identity import is_identified
 from postroad.node.steps.keeping import (
     Contradiction,
     about_nothing,
     add_instead,
     kept_message,
     sent_signal,
-    told,
     user_message_of,
 )
 from postroad.node.steps.notifying import notification
+from postroad.node.steps.noting import is_journaled
 from postroad.node.steps.outcome import waiting_name
 from postroad.node.steps.partners import left_alone
 from postroad.node.steps.senders import stored_as, stored_message
@@ -228,9 +227,7 @@ class Linking:
         error = next((one for one in said if isinstance(one, link.ErrorMessage)), None)
         if error is not None:
             context, problem = self._context, EbmsError("Inconsistent", error.detail)
-            if is_identified(context, arrival) or context.refusals.admit(
-                problem.code, told(problem), arrival.now, arrival.peer
-            ):
+            if is_journaled(context, problem, arrival):
                 tx.record((about_nothing(context, problem, arrival),))
             return
         if known is not None:

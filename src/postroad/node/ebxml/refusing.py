@@ -17,9 +17,9 @@ from postroad.node.base.context import Context
 from postroad.node.base.requests import NO_CONTENT, Request, Response
 from postroad.node.ebxml.answering import NOWHERE, answer_route, call
 from postroad.node.steps.arrival import Arrival
-from postroad.node.steps.identity import is_identified, is_signed_by_partner
-from postroad.node.steps.keeping import LONGEST_ID, about_nothing, reject, told, user_message_of
-from postroad.node.steps.noting import note_refusal
+from postroad.node.steps.identity import is_signed_by_partner
+from postroad.node.steps.keeping import LONGEST_ID, about_nothing, reject, user_message_of
+from postroad.node.steps.noting import is_journaled, note_refusal
 from postroad.reliability import ebxml
 from postroad.store.interface import Transaction
 from postroad.store.records import Work
@@ -189,10 +189,7 @@ def _noted(
 ) -> Callable[[Transaction], None]:
     """The step that tells what is wrong with something that is not remembered."""
 
-    first = problems[0]
-    journaled = is_identified(context, arrival) or context.refusals.admit(
-        first.code, told(first), arrival.now, arrival.peer
-    )
+    journaled = is_journaled(context, problems[0], arrival)
 
     def step(tx: Transaction) -> None:
         if journaled:

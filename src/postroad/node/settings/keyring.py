@@ -157,7 +157,7 @@ def keyring_files(config: Config) -> set[Path]:
 
 
 def crl_files(paths: Iterable[Path]) -> list[Path]:
-    """The files that are named, and those in folders that are named."""
+    """Return the named files, and the files in named folders."""
     found: list[Path] = []
     for path in paths:
         try:

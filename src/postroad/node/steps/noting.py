@@ -28,13 +28,17 @@ async def note_refusal(context: Context, code: str, detail: str, arrival: Arriva
     await record(context, code, detail, arrival.now, arrival.peer)
 
 
+def is_journaled(context: Context, problem: EbmsError, arrival: Arrival) -> bool:
+    """Return whether a refusal has journal events: always of a partner, else it is counted."""
+    return is_identified(context, arrival) or context.refusals.admit(
+        problem.code, told(problem), arrival.now, arrival.peer
+    )
+
+
 async def note_problems(context: Context, problems: Sequence[EbmsError], arrival: Arrival) -> None:
-    """Record that something was refused that is not remembered; all problems, or it is counted."""
-    first = problems[0]
-    context.count_error(first.code)
-    if is_identified(context, arrival) or context.refusals.admit(
-        first.code, told(first), arrival.now, arrival.peer
-    ):
+    """Record all problems of something that is not remembered, or count it."""
+    context.count_error(problems[0].code)
+    if is_journaled(context, problems[0], arrival):
         await _record(context, [about_nothing(context, one, arrival) for one in problems[:5]])
 
 
