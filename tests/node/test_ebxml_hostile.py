@@ -226,6 +226,30 @@ async def test_whom_the_unsigned_trace_has_us_call_is_bounded_by_agreement_and_c
         assert "security.egress.callback_hosts" in (told[0] or "")
 
 
+@pytest.mark.parametrize(
+    ("second", "answered"), [(CARRIER, [BUYER, CARRIER]), ("stranger", [BUYER, BUYER])]
+)
+@played
+async def test_a_second_copy_is_answered_where_p_modes_say_or_where_the_first_was(
+    world: World, second: str, answered: list[str]
+) -> None:
+    """A relay that brings the second copy waits for an acknowledgment of its own."""
+    world.configure(SELLER, security={"egress": {"callback_hosts": ["*.example"]}})
+    world.speak(at=(SELLER,), **RELIABLE)
+    for name in (BUYER, CARRIER):
+        world.speak(f"news to {name}", frm=SELLER, to=BUYER, at=(SELLER,), url=address(name))
+    for name in (CARRIER, "stranger"):
+        world.wire.usual[name] = status(204)
+    seller = await listening(world)
+    first = order(inside=RELIABLY)
+    for letter in (first, spoiled(first, address(BUYER), address(second))):
+        await seller.receive(*packed(letter), EBXML)
+        await world.wait(2)
+    called = [one for one in (BUYER, CARRIER, "stranger") for _ in world.wire.to(one)]
+    assert called == answered
+    assert await seller.inbox() == [M]
+
+
 @played
 async def test_copies_do_not_pile_up_acknowledgments_that_nobody_takes(world: World) -> None:
     world.speak(ack_requested="UnSigned", **RELIABLE)

@@ -61,17 +61,19 @@ def answer_route(
 ) -> Route:
     """Decide where an answer goes.
 
-    What the agreement names goes first, then the SenderURI of the last TraceHeader, of the first
-    copy where there was one before. No signature covers a TraceHeader, as it changes on the way:
-    its address is used only if P-Modes name it, or its host, for the sender of the message, or the
-    configuration allows the host. [MS098-8.5.3.1-01] [MS098-11.4-01] [MS098-11.4-02]
+    What the agreement names goes first, then the SenderURI of the last TraceHeader. No signature
+    covers a TraceHeader, as it changes on the way: its address is used only if P-Modes name it, or
+    its host, for the sender of the message, or the configuration allows the host. Of a message that
+    came before, an address that P-Modes name is answered (a relay may bring the second copy, and
+    waits for its own acknowledgment), otherwise the address of the first copy.
+    [MS098-8.5.3.1-01] [MS098-11.4-01] [MS098-11.4-02]
     """
     if wants_response(message, synchronous):
         return RESPONSE
     url = _agreed(match, kind) if match is not None else None
     route = None if url is None else Route(url)
     if route is None and match is not None and proven:
-        route = _called_back(context, first or message, match)
+        route = _called_back(context, message, first, match)
     fallback = RESPONSE if synchronous else NOWHERE
     if route is None:
         return fallback
@@ -86,19 +88,20 @@ def _has_way(context: Context, url: str) -> bool:
     return url.lower().startswith(ways)
 
 
-def _called_back(context: Context, message: EbxmlMessage, match: Match) -> Route | None:
+def _called_back(
+    context: Context, message: EbxmlMessage, first: EbxmlMessage | None, match: Match
+) -> Route | None:
     """Decide about the address that a message names; another that is agreed on may replace it."""
-    if not message.trace:
-        return None
-    url = message.trace[-1].sender_uri
-    if not _has_way(context, url):
-        return None
     contacts = context.in_force.contacts.of(message.header.from_party.party_ids)
     own = own_addresses(context, None)
     agreed = [one for one in contacts if one not in own and _has_way(context, one)]
-    for one in agreed:
-        if same_address(url, one):
-            return Route(one)
+    for copy in (message, first or message):
+        url = copy.trace[-1].sender_uri if copy.trace else ""
+        for one in agreed:
+            if same_address(url, one):
+                return Route(one)
+    if not _has_way(context, url):
+        return None
     instead = agreed[0] if agreed else None
     if url not in own and context.egress.may_call_back(url, agreed):
         # An unsigned message proves nothing: what is agreed on is better than what it says.
