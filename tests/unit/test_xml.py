@@ -114,6 +114,15 @@ def test_a_namespace_name_that_is_no_uri_is_still_well_formed():
     refused(b'<a xmlns:p="http://example.org/with blank"><p:b></a>')
 
 
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("document", ["<a><a{}b/></a>", "<a><b a{}b=''/></a>", "<{}:a/>"])
+def test_a_name_that_older_parsers_refuse_is_refused(codec, document):
+    """A relay could not pass it on: expat, which tells it the places, is such a parser."""
+    for character in "\ufeff\u2070\u0370":
+        refused(document.format(character).encode(codec))
+    assert xml.parse("<ä é='ü'>ß\ufeff</ä>".encode(codec)).tag == "ä"
+
+
 def test_a_comment_does_not_hide_half_of_a_value():
     assert xml.text(xml.parse(b"<a>buy<!-- -->er</a>")) == "buyer"
 
