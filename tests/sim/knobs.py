@@ -10,9 +10,11 @@ from typing import Final
 from unittest.mock import patch
 
 from postroad.agreement.waiting import Policy
+from postroad.msh.pulling import Channels
 from postroad.node import node, upkeep, working
+from postroad.node.hub import fetching
 from postroad.node.steps import arrival, calling
-from postroad.node.walks import offering, posting, receiving, sending, submitting
+from postroad.node.walks import offering, posting, pulling, receiving, sending, submitting
 from postroad.reliability import agreed
 from tests.sim.agreements import Party
 from tests.sim.faults import SHORT_MEMORY, Faults, dice
@@ -43,10 +45,17 @@ def turned(
             # Nobody asks for messages of which there are none.
             used = (one for one in party.in_force.pulled if one.pmode.id in pmodes)
             turn(party.in_force, "pulled", tuple(used))
+            channels = party.in_force.channels
+            offered = tuple(one for one in channels.offered if one.match.pmode.id in pmodes)
+            fewer = Channels(offered, channels.expectation, channels.trusted)
+            turn(party.in_force, "channels", fewer)
         turn(agreed, "ONCE", _ONCE)
         turn(sending, "ONCE", _ONCE)
         turn(upkeep, "RELOAD", _NEVER)
-        turn(working, "_LONGEST", draw.choice((0.5, 1.0, 5.0)))
+        turn(working, "_LONGEST", draw.choice((1.0, 5.0, 20.0)))
+        turn(pulling, "_LOOK", draw.choice((1.0, 5.0)))
+        # No hub pulls for others here.
+        turn(fetching, "_LOOK", _NEVER)
         turn(calling, "_FIRST_WAIT", timedelta(seconds=draw.choice((1, 5))))
         if faults.forgetful:
             turn(upkeep, "PURGE", SHORT_MEMORY / 4)

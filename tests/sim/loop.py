@@ -16,12 +16,12 @@ from contextlib import suppress
 from contextvars import Context, ContextVar
 from itertools import count
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 T = TypeVar("T")
 
 STEPS_AT_ONE_TIME: Final = 100_000
 STEPS_IN_ALL: Final = 3_000_000
+_MANY_TASKS: Final = 200
 
 
 class Stuck(Exception):
@@ -44,11 +44,20 @@ class Process:
         self.alive = True
         self.up = False
         """Whether it has done all that comes before its first request."""
-        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._most_tasks = _MANY_TASKS
         self._context = contextvars.copy_context()
         self._context.run(_CURRENT.set, self)
         self._asked: dict[asyncio.Future[Any], None] = {}
         self._remains: list[asyncio.Task[Any]] = []
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """Take note of a task; those that ended well are forgotten now and then."""
+        self._tasks.append(task)
+        if len(self._tasks) > self._most_tasks:
+            failed = self._failed()
+            self._tasks = [one for one in self._tasks if not one.done()] + failed
+            self._most_tasks = 2 * len(self._tasks) + _MANY_TASKS
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin something on behalf of this process, whoever asks for it."""
@@ -77,17 +86,19 @@ class Process:
         if not self.alive:
             return
         self.alive = False
-        self._remains = list(self.tasks)
+        self._remains = list(self._tasks)
         for answer in list(self._asked):
             refuse(answer, Died(self.name))
 
     def failures(self) -> list[BaseException]:
         """Of tasks that ended with an exception which nobody asked for."""
-        failed = [task for task in self.tasks if task.done() and task._log_traceback]
-        return [error for task in failed if (error := task.exception()) is not None]
+        return [error for task in self._failed() if (error := task.exception()) is not None]
+
+    def _failed(self) -> list[asyncio.Task[Any]]:
+        return [task for task in self._tasks if task._log_traceback]
 
     def remains(self) -> list[asyncio.Task[Any]]:
-        return [*self._remains, *self.tasks]
+        return [*self._remains, *self._tasks]
 
 
 async def _answered(coroutine: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
@@ -114,38 +125,78 @@ def current_process() -> Process | None:
     return _CURRENT.get()
 
 
-def _owner(context: Context | None) -> Process | None:
-    return _CURRENT.get() if context is None else context.get(_CURRENT)
+class _Handle:
+    """Something to call, now or later; with less in it than asyncio's, since there are so many."""
+
+    __slots__ = ("_when", "args", "callback", "cancelled_", "context", "process")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+        when: float,
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        if context is None:
+            self.context = contextvars.copy_context()
+            self.process = _CURRENT.get()
+        else:
+            self.context = context
+            self.process = context.get(_CURRENT)
+        self._when = when
+        self.cancelled_ = False
+
+    def cancel(self) -> None:
+        self.cancelled_ = True
+
+    def cancelled(self) -> bool:
+        return self.cancelled_
+
+    def when(self) -> float:
+        return self._when
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """Runs what is ready in the order in which it became so; timers by time, then by age."""
 
+    get_debug = bool
+    """False. Asked for every future and task, so it is answered without a call into Python."""
+
     def __init__(self) -> None:
         super().__init__()
         self._time = 0.0
         self._numbers = count()
-        self._soon: deque[tuple[Process | None, asyncio.Handle]] = deque()
-        self._later: list[tuple[float, int, Process | None, asyncio.TimerHandle]] = []
+        self._soon: deque[_Handle] = deque()
+        self._later: list[tuple[float, int, _Handle]] = []
         self._steps = 0
         self._steps_now = 0
         self._processes: dict[Process, None] = {}
-        self.set_task_factory(self._new_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         return self._time
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._soon.append((_owner(context), handle))
+    ) -> _Handle:
+        handle = _Handle(callback, args, context, 0.0)
+        self._soon.append(handle)
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> _Handle:
         return self.call_soon(callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> _Handle:
+        return self.call_at(self._time + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -153,9 +204,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._later, (when, next(self._numbers), _owner(context), handle))
+    ) -> _Handle:
+        handle = _Handle(callback, args, context, when)
+        heapq.heappush(self._later, (when, next(self._numbers), handle))
         return handle
 
     def run_in_executor(  # type: ignore[override]
@@ -169,44 +220,51 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    def _new_task(
+    def create_task(  # type: ignore[override]
         self,
-        loop: asyncio.AbstractEventLoop,
         coroutine: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        task = asyncio.Task(coroutine, loop=loop, context=context)
+        task = asyncio.Task(coroutine, loop=self, name=name or "task", context=context)
         # A process that was killed leaves tasks behind that were never finished: on purpose.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
-        process = _owner(context)
+        process = _CURRENT.get() if context is None else context.get(_CURRENT)
         if process is not None:
-            process.tasks.add(task)
+            process.add(task)
             self._processes[process] = None
         return task
 
     def _run_once(self) -> None:
-        """One round, as the base class asks for it: all that is ready now."""
-        if not self._soon:
-            self._jump()
-        self._steps_now += len(self._soon)
-        self._steps += len(self._soon)
-        if self._steps_now > STEPS_AT_ONE_TIME or self._steps > STEPS_IN_ALL:
-            raise Runaway(f"{self._steps} steps, {self._steps_now} of them at {self._time:.3f}")
-        for _ in range(len(self._soon)):
-            process, handle = self._soon.popleft()
-            if not handle.cancelled() and (process is None or process.alive):
-                handle._run()
+        """Run what is ready, and then what is due, until the loop is stopped."""
+        soon = self._soon
+        while not self._stopping:  # type: ignore[attr-defined]
+            if not soon:
+                self._jump()
+            self._steps_now += 1
+            self._steps += 1
+            if self._steps_now > STEPS_AT_ONE_TIME or self._steps > STEPS_IN_ALL:
+                raise Runaway(f"{self._steps} steps, {self._steps_now} of them at {self._time:.3f}")
+            handle = soon.popleft()
+            if handle.cancelled_ or not (handle.process is None or handle.process.alive):
+                continue
+            try:
+                handle.context.run(handle.callback, *handle.args)
+            except Exception as error:
+                told = f"Exception in callback {handle.callback}"
+                self.call_exception_handler({"message": told, "exception": error})
 
     def _jump(self) -> None:
         """To the next timer that is still of interest to somebody."""
         while self._later:
-            when, _, process, handle = heapq.heappop(self._later)
-            if handle.cancelled() or (process is not None and not process.alive):
+            when, _, handle = heapq.heappop(self._later)
+            if handle.cancelled_ or not (handle.process is None or handle.process.alive):
                 continue
             if when > self._time:
                 self._time = when
                 self._steps_now = 0
-            self._soon.append((process, handle))
+            self._soon.append(handle)
             return
         raise Stuck("nothing is ready, and nothing is due")
 

@@ -20,6 +20,8 @@ from tests.sim.world import World
 HEALING: Final = 2 * 3600.0
 """Seconds after which everything must be at rest."""
 
+_LOOK: Final = 5.0
+"""Seconds from one look at what must not happen to the next, while anything may fail."""
 _TOO_MUCH: Final = 20_000
 """Entries of a history."""
 
@@ -81,7 +83,7 @@ async def _live(world: World, books: Books, plan: Sequence[Planned]) -> None:
     await world.start()
     applications.start()
     while asyncio.get_running_loop().time() < SAFETY and history.broken is None:
-        await asyncio.sleep(1)
+        await asyncio.sleep(_LOOK)
         _alarm(world)
     world.heal()
     rest()

@@ -103,6 +103,9 @@ class _Waiting:
     cause: object
 
 
+_Outcome = tuple[_Waiting, Any, Exception | None]
+
+
 class SimStore(MemoryStore):
     """The store of one process; others may have the same disk."""
 
@@ -114,14 +117,17 @@ class SimStore(MemoryStore):
         self._faults = faults
         self._committed = committed
         self._waiting: list[_Waiting] = []
-        self._worker: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+        """Done once nothing is being committed; None: nothing is."""
 
     async def run(self, step: Callable[[Transaction], T]) -> T:
         self._must_be_open()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
         self._waiting.append(_Waiting(step, future, CAUSE.get()))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.get_running_loop().create_task(self._work())
+        if self._idle is None:
+            self._idle = loop.create_future()
+            self._next()
         return await future
 
     async def look(self, ask: Callable[[Reader], T]) -> T:
@@ -133,52 +139,63 @@ class SimStore(MemoryStore):
         await self.run(lambda tx: None)
 
     async def close(self) -> None:
-        if self._worker is not None and not self._worker.done():
-            await asyncio.wait({self._worker})
+        if self._idle is not None:
+            await self._idle
         await super().close()
 
-    async def _work(self) -> None:
-        while self._waiting:
-            await self._pause()
-            group, self._waiting = self._waiting, []
-            try:
-                await self._group(group)
-            except StoreError as error:
-                for one in group:
-                    refuse(one.future, type(error)(*error.args))
+    # By callbacks rather than by a task: nothing else is done as often.
 
-    async def _pause(self) -> None:
+    def _next(self) -> None:
+        """Begin with what waits, all of it together, or rest."""
+        if self._waiting:
+            self._pause(self._commit)
+        elif self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    def _pause(self, then: Callable[..., None], *args: object) -> None:
         """What the disk takes for a commit, before or after the moment in which it counts."""
-        if self._faults.hits("slow disk"):
-            await asyncio.sleep(self._faults.between("slow disk", 0.1, 8))
-        else:
-            await asyncio.sleep(0.001)
+        slow = self._faults.hits("slow disk")
+        seconds = self._faults.between("slow disk", 0.1, 8) if slow else 0.001
+        asyncio.get_running_loop().call_later(seconds, then, *args)
 
-    async def _group(self, group: list[_Waiting]) -> None:
+    def _commit(self) -> None:
+        group, self._waiting = self._waiting, []
+        try:
+            outcomes = self._outcomes(group)
+        except StoreError as error:
+            for one in group:
+                refuse(one.future, type(error)(*error.args))
+            self._next()
+            return
+        if self._process.alive:
+            self._pause(self._answer, outcomes)
+
+    def _outcomes(self, group: list[_Waiting]) -> list[_Outcome]:
         faults = self._faults
         if self._disk.full:
             raise StoreFull("There is no room: nothing of this step was kept.")
         if faults.hits("busy"):
             raise StoreBusy("The database is locked by another process.")
         if faults.hits("crash before commit"):
-            await self._die()
+            self._process.kill()
+            return []
         outcomes = [self._executed(one) for one in group if not one.future.done()]
         if faults.hits("crash after commit"):
-            await self._die()
-        if faults.hits("commit unknown"):
+            self._process.kill()
+        elif faults.hits("commit unknown"):
             raise StoreError("The store was interrupted: look what is kept.")
-        await self._pause()
+        return outcomes
+
+    def _answer(self, outcomes: list[_Outcome]) -> None:
         for one, result, error in outcomes:
             if error is not None:
                 refuse(one.future, error)
             elif not one.future.done():
                 one.future.set_result(result)
+        self._next()
 
-    async def _die(self) -> None:
-        self._process.kill()
-        await asyncio.get_running_loop().create_future()
-
-    def _executed(self, one: _Waiting) -> tuple[_Waiting, Any, Exception | None]:
+    def _executed(self, one: _Waiting) -> _Outcome:
         """One step, all of it or nothing."""
         if self._faults.hits("step runs twice"):
             rehearsal = _MemoryTransaction(self._tables, self.node)

@@ -188,33 +188,34 @@ class _MemoryTransaction(MemoryReader):
         without: Collection[str] = (),
         partner: str | None = None,
     ) -> list[Work]:
-        due = [
-            work
-            for work in self._awake(kinds)
-            if work.due_at <= now
-            and (work.lease_until is None or work.lease_until <= now)
-            and work.partner not in without
-            and partner in (None, work.partner)
-        ]
+        asleep = self._tables.asleep
+        due, ended = [], []
+        for id, work in self._tables.work.items():
+            if work.kind not in kinds:
+                continue
+            if (
+                work.due_at <= now
+                and (work.lease_until is None or work.lease_until <= now)
+                and work.partner not in without
+                and partner in (None, work.partner)
+                and id not in asleep
+            ):
+                due.append(work)
+            elif (
+                partner is None
+                and work.owner is None
+                and work.expires_at is not None
+                and work.expires_at <= now
+            ):
+                ended.append(work)
         due.sort(key=lambda work: (work.due_at, work.id))
-        if partner is None:
-            due += [work for work in self._ended(kinds, now) if work not in due]
+        due += ended
         for work in due[:limit]:
             mine = changed(work, owner=owner, lease_until=lease_until)
             self._put(self._tables.work, work.id, mine)
         return [
             changed(work, owner=owner, lease_until=lease_until, left_by=work.owner)
             for work in due[:limit]
-        ]
-
-    def _ended(self, kinds: Collection[str], now: datetime) -> list[Work]:
-        return [
-            work
-            for work in self._tables.work.values()
-            if work.kind in kinds
-            and work.owner is None
-            and work.expires_at is not None
-            and work.expires_at <= now
         ]
 
     def finish_work(self, id: int, owner: str | None = None) -> None:
