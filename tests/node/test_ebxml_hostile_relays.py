@@ -8,9 +8,12 @@ from postroad.store.records import Side, State
 from tests.node.ebxml_letters import (
     CID,
     RELIABLY,
+    SERVICES,
     TIME,
+    XML,
     M,
     Said,
+    acknowledgment,
     envelope,
     header,
     listening,
@@ -54,6 +57,33 @@ async def test_what_a_relay_could_not_pass_on_does_not_stop_what_follows_for_eve
         world.wire.usual[SELLER] = status(204)
     assert world.wire.to(SELLER, "m0@buyer.example")
     assert world.wire.to(SELLER, "m1@buyer.example")
+
+
+@pytest.mark.parametrize(
+    ("agreed", "to", "answer"),
+    [(False, BUYER, 503), (False, CARRIER, 202), (True, BUYER, 202)],
+)
+@played
+async def test_a_signal_that_a_relay_cannot_pass_on_is_not_taken(
+    world: World, agreed: bool, to: str, answer: int
+) -> None:
+    """Whoever sent it tries again; later the P-Mode may be there."""
+    if agreed:
+        world.speak("back", at=(CARRIER,), frm=SELLER, to=BUYER, version="0.98b", relay=True)
+    carrier = await listening(world, CARRIER)
+    said = header(
+        id="a@seller.example",
+        ref=M,
+        frm=party(SELLER),
+        to=party(to),
+        service=SERVICES["0.98b"],
+        action="Acknowledgment",
+    )
+    letter = envelope(said, trace(address(SELLER), address(CARRIER)), acknowledgment())
+    response = await carrier.receive(XML, letter.encode(), EBXML)
+    await world.wait(2)
+    assert response.status == answer
+    assert len(world.wire.to(BUYER)) == agreed
 
 
 @played

@@ -59,6 +59,7 @@ from postroad.wire.soap import SoapVersion
 
 _SIGNALS: Final = ("acknowledgment", "error")
 _REPLIES: Final = ("pong", "status_response")
+_ADDRESSES: Final = ("http://", "https://", "mailto:")
 _log = logging.getLogger("postroad.receive")
 
 
@@ -465,6 +466,10 @@ class EbxmlReceiver:
             onward = None
         if sent is None and onward is None and await self._signals.is_about_notice(ref):
             return NO_CONTENT
+        if onward is None and self._is_for_others(message, sent) and not arrival.is_response:
+            to = message.header.to_party
+            said = f"no P-Mode says how to pass on a signal for {to}: load it, or send it elsewhere"
+            return await self._refusing.come_again(arrival, EbmsError("DeliveryFailure", said))
         if sent is None and onward is None:
             detail = f"an ebXML signal about {ref or 'no message'}, which was not sent from here"
             await self._refusing.note("ValueNotRecognized", detail, arrival)
@@ -497,6 +502,16 @@ class EbxmlReceiver:
         if onward is not None and not self._not_passed_on(arrival, onward):
             await self._relaying.take(arrival, message, onward, request)
         return NO_CONTENT
+
+    def _is_for_others(self, message: EbxmlMessage, about: Message | None) -> bool:
+        """Whether a signal is only passed on here: its sender must not take it for delivered."""
+        in_force = self._context.in_force
+        if about is not None and about.side is Side.FORWARDING:
+            return in_force.match(about.pmode, about.leg) is None
+        to = message.header.to_party
+        # What names an address is for the next MSH, by whatever name that is known.
+        addressed = any(one.value.lower().startswith(_ADDRESSES) for one in to.party_ids)
+        return about is None and not in_force.is_own(to) and not addressed
 
 
 def _answer_of(signal: Signal, envelope: bytes) -> Answer:

@@ -71,7 +71,7 @@ class Refusing:
         found.problems[:] = dict.fromkeys((*problems, *found.problems))
         if all(one.code == "EBMS:0202" for one in problems):
             # It may be taken later: an ErrorList would be the end of it.
-            return await self._come_again(arrival, problems[0])
+            return await self.come_again(arrival, problems[0])
         own = found.match is None or not context.in_force.receives(found.match)
         said = refusal(
             found,
@@ -145,7 +145,7 @@ class Refusing:
         what = said or found.soap_fault or client_fault(wrong)
         return Response(500, "text/xml; charset=UTF-8", fault(what))
 
-    async def _come_again(self, arrival: Arrival, problem: EbmsError) -> Response:
+    async def come_again(self, arrival: Arrival, problem: EbmsError) -> Response:
         """Nothing was taken, and the sender tries again."""
         await self.note(problem.code, problem.detail, arrival)
         said = Fault(f"{{{S11}}}Server", problem.detail[:2000])
