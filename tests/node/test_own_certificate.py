@@ -9,8 +9,19 @@ from postroad.security.keys import KeyPair
 from postroad.store.records import State
 from tests import pki
 from tests.node import test_wsreliability as wsreliability
+from tests.node.collecting import collect, pull, request
 from tests.node.founding import found
-from tests.node.reliable import BEGIN, BUYER, SELLER, Station, World, played, refused, reply_lost
+from tests.node.reliable import (
+    BEGIN,
+    BUYER,
+    SELLER,
+    SOAP,
+    Station,
+    World,
+    played,
+    refused,
+    reply_lost,
+)
 from tests.node.sequences import agree as agree_on_sequences
 from tests.node.sequences import kind_of, unless
 
@@ -162,3 +173,44 @@ async def test_a_message_is_sent_again_as_it_was_while_nothing_changed(world: Wo
     await world.wait(30)
     first, second = (one.body for one in world.wire.to(SELLER))
     assert first == second
+
+
+@played
+async def test_a_message_that_is_pulled_is_not_handed_out_with_an_expired_certificate(
+    world: World,
+) -> None:
+    collect(world, signed=True)
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await world.wait(HOUR.total_seconds() + 60)
+    assert await pull(seller) == ()
+    assert await buyer.story(M) == ["submitted", "queued"]
+    replace_key(world, NEW)
+    await reload(buyer, seller)
+    assert await pull(seller) == (M,)
+    await world.wait(2)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M]
+    [left] = await buyer.journal("sent")
+    assert left.detail == "signed again: keys or P-Mode changed since it was signed"
+
+
+@played
+async def test_a_message_is_pulled_again_as_it_was_while_its_receipt_may_come(
+    world: World,
+) -> None:
+    """Other digests would not fit the receipt of the copy that may have arrived."""
+    collect(world, signed=True)
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    first = await buyer.receive(SOAP, request(seller))
+    pmode = world.folder / BUYER / "pmodes" / "all.yaml"
+    changed = pmode.read_text().replace('"hash_function": "sha256"', '"hash_function": "sha512"')
+    assert changed != pmode.read_text()
+    pmode.write_text(changed)
+    await reload(buyer)
+    await world.until(11)
+    again = await buyer.receive(SOAP, request(seller))
+    assert again.body == first.body

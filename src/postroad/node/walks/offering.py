@@ -6,7 +6,7 @@ offered again when none came in time, with the same bytes.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import WireForm, WirePart, wire_form
 from postroad.msh.pulling import Allowed, Channel, allowed, bundled_wrong
+from postroad.msh.resign import expired
+from postroad.msh.securing import signs
 from postroad.msh.selecting import items_asked
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed
@@ -44,6 +46,7 @@ from postroad.node.steps.calling import SENT
 from postroad.node.steps.offers import is_reserved, needs_company_until, offer
 from postroad.node.steps.outcome import Reason, apply, fail, life_of, unpackable
 from postroad.node.steps.split_units import split_units
+from postroad.node.walks.signature_renewal import NOTE, Unsigned, is_signed_as_agreed, renewed
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import Input, attempted
 from postroad.reliability.schedule import ends_at
@@ -81,6 +84,15 @@ class Withheld(Struct, frozen=True):
     """What the journal is told; nothing of a channel that is merely empty."""
     acks: tuple[SequenceAcknowledgement, ...] = ()
     """Of the PullRequests, where these are sent in a sequence."""
+
+
+class _Outdated(Exception):
+    """What is to be handed out was signed with other keys or terms, and is to be signed again."""
+
+    def __init__(self, message: Message, sending: Sending) -> None:
+        super().__init__(message.message_id)
+        self.message = message
+        self.sending = sending
 
 
 class Offering:
@@ -231,9 +243,11 @@ class Offering:
         items = items_asked(request.pull_request.selection)
         dice = context.dice()
         drained: Drained | None = None
+        again: dict[str, str | None] = {}
+        open_places = [one for one in may.places if not self._is_held(one, now)]
 
         def places(tx: Transaction) -> list[Place]:
-            return [one.place for one in may.places if not self.is_suspended(tx, one)]
+            return [one.place for one in open_places if not self.is_suspended(tx, one)]
 
         def first(tx: Transaction) -> tuple[_Given | None, str, bool] | None:
             if not all(tx.first_time(name, now, until) for name, until in may.once):
@@ -248,7 +262,7 @@ class Offering:
                 if found is None:
                     return None, "", True
                 given = (
-                    self._handed(tx, found.message_id, now, peer, dice, drained)
+                    self._handed(tx, found.message_id, now, peer, dice, drained, again)
                     if found.about is None
                     else self._signal_handed(tx, found, now, peer)
                 )
@@ -263,6 +277,8 @@ class Offering:
                 begun = step
             except Unplanned:
                 drained = await drain(context, places, now, items)
+            except _Outdated as outdated:
+                again[outdated.message.message_id] = await self._renewed(outdated)
             if outcome is not None and isinstance(outcome[0], Work):
                 await self._write_fragments(outcome[0])
                 outcome = drained = None
@@ -274,6 +290,28 @@ class Offering:
             context.settled.tell(name)
         _log.info("pulled", extra={"message_id": name, "peer": peer})
         return self.response(given), new
+
+    def _is_held(self, channel: Channel, now: datetime) -> bool:
+        """Whether nothing is handed out by a P-Mode, as our certificate has expired."""
+        match, context = channel.match, self._context
+        if channel.signals or not signs(match.leg):
+            return False
+        material = context.in_force.sending(match.pmode.id, match.number).material
+        held = expired(match.leg, material.signing, now)
+        if held is not None:
+            _log.warning("not handed out", extra={"pmode": match.pmode.id, "detail": held})
+        return held is not None
+
+    async def _renewed(self, outdated: _Outdated) -> str | None:
+        """Sign a message again; what the journal says of it, None if it stays as it was."""
+        message = outdated.message
+        try:
+            made = await renewed(self._context, message, outdated.sending)
+        except Unsigned as why:
+            extra = {"message_id": message.message_id, "detail": why.detail}
+            _log.warning("not signed again", extra=extra)
+            return None
+        return None if made is None else NOTE
 
     async def _write_fragments(self, work: Work) -> None:
         """A bundle was cut for who asks now: its first fragment is what that one gets."""
@@ -349,11 +387,13 @@ class Offering:
         peer: str | None,
         dice: float,
         drained: Drained | None = None,
+        again: Mapping[str, str | None] | None = None,
     ) -> WireForm | Work | None:
         """The attempt is written down; None when the message is not to be handed out any more.
 
         `Unplanned` where it may be bundled, and that was not planned. Where its bundle is cut, the
-        work that writes the fragments.
+        work that writes the fragments. `_Outdated` where it is to be signed again; `again` names
+        those for which that was tried, with what the journal says of it.
         """
         context = self._context
         message = tx.message(Side.SENDING, message_id)
@@ -378,9 +418,21 @@ class Offering:
                     return cut_bundle(context, tx, drained, now)
                 units, made = bundled(tx, drained, now)
                 return self._units_handed(tx, units, len(units), now, peer, dice, made.envelope)
+        note = None
+        if again is not None and message.part_of is None:
+            if message_id not in again and self._is_outdated(message, sending):
+                raise _Outdated(message, sending)
+            note = again.get(message_id)
         form = self._readable(tx, message, [message])
-        self.note_attempt(tx, message, sending, sending.policy, form, now, peer, dice)
+        self.note_attempt(tx, message, sending, sending.policy, form, now, peer, dice, note)
         return form if isinstance(form, WireForm) else None
+
+    def _is_outdated(self, message: Message, sending: Sending) -> bool:
+        try:
+            return not is_signed_as_agreed(self._context, message, sending)
+        except (EbmsError, ValueError, StoreError):
+            # It goes as it was signed, or is found to be unreadable.
+            return False
 
     def _units_handed(
         self,
@@ -446,6 +498,7 @@ class Offering:
         now: datetime,
         peer: str | None,
         dice: float,
+        detail: str | None = None,
     ) -> None:
         """An attempt is written down, and when the message is offered again.
 
@@ -470,13 +523,19 @@ class Offering:
                 told = {"attempt": number, "peer": peer, "detail": form}
                 tx.record((about(message, "send_failed", now, **told),))
             else:
-                tx.record((self._left(message, number, length, now, peer),))
+                tx.record((self._left(message, number, length, now, peer, detail),))
 
         tried: dict[str, Any] = {"attempts": number, "wire_bytes": length, "peer": peer}
         apply(self._context, tx, message, decision, now, reason, timer, note, **tried)
 
     def _left(
-        self, message: Message, number: int, length: int, now: datetime, peer: str | None
+        self,
+        message: Message,
+        number: int,
+        length: int,
+        now: datetime,
+        peer: str | None,
+        detail: str | None = None,
     ) -> Event:
         return about(
             message,
@@ -487,6 +546,7 @@ class Offering:
             envelope=message.bundle or message.message_id,
             wire_bytes=length,
             evidence=signed(message),
+            detail=detail,
         )
 
     def hand_out(

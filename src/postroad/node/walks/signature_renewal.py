@@ -22,9 +22,9 @@ _SENDABLE = (State.READY, State.WAITING, State.SUSPENDED)
 class Unsigned(Exception):
     """A message cannot be signed as its P-Mode says now."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.detail = detail
+    def __init__(self, error: EbmsError | ValueError) -> None:
+        self.detail = error.detail if isinstance(error, EbmsError) else str(error)
+        super().__init__(self.detail)
 
 
 async def signed_again(
@@ -32,16 +32,39 @@ async def signed_again(
 ) -> tuple[Outgoing, str | None]:
     """The message in the form to be sent, durable, and what the journal says if that is a new one.
 
-    If a copy may have arrived and the digests would change, the message stays as it is: the partner
-    may answer with the receipt for that copy, which has to fit.
+    `Unsigned` when the P-Mode's terms cannot be met.
     """
-    message, leg, material = outgoing.message, sending.match.leg, sending.material
+    try:
+        if is_signed_as_agreed(context, outgoing.message, sending):
+            return outgoing, None
+    except (EbmsError, ValueError) as error:
+        raise Unsigned(error) from None
+    found = await renewed(context, outgoing.message, sending)
+    if found is None:
+        return outgoing, None
+    return changed(outgoing, message=found, sent=None, made=None), NOTE
+
+
+def is_signed_as_agreed(context: Context, message: Message, sending: Sending) -> bool:
+    """Whether keys and P-Mode are those with which a message was signed and encrypted."""
     assert message.envelope is not None
     kept = read_all(context.store.content(message.envelope), message.envelope.size)
-    dialect, attached = sending.dialect, bool(message.parts)
+    leg, material = sending.match.leg, sending.material
+    attached = bool(message.parts)
+    return is_current(kept, leg, material, dialect=sending.dialect, attached=attached)
+
+
+async def renewed(context: Context, message: Message, sending: Sending) -> Message | None:
+    """The message as it is kept now that it was signed again; None: it stays as it was.
+
+    If a copy may have arrived and the digests would change, the message stays as it is: the partner
+    may answer with the receipt for that copy, which has to fit. `Unsigned` when the P-Mode's terms
+    cannot be met.
+    """
+    leg, material = sending.match.leg, sending.material
+    assert message.envelope is not None
+    kept = read_all(context.store.content(message.envelope), message.envelope.size)
     try:
-        if is_current(kept, leg, material, dialect=dialect, attached=attached):
-            return outgoing, None
         made = await asyncio.to_thread(
             sign_again,
             kept,
@@ -50,19 +73,14 @@ async def signed_again(
             material,
             now=context.clock(),
             entropy=context.entropy,
-            dialect=dialect,
+            dialect=sending.dialect,
             limits=context.limits,
         )
-    except EbmsError as error:
-        raise Unsigned(error.detail) from None
-    except ValueError as error:
-        raise Unsigned(str(error)) from None
+    except (EbmsError, ValueError) as error:
+        raise Unsigned(error) from None
     if message.unanswered > 0 and not made.same_digests:
-        return outgoing, None
-    found = await context.store.run(lambda tx: _keep(tx, message, made))
-    if found is None:
-        return outgoing, None
-    return changed(outgoing, message=found, sent=None, made=None), NOTE
+        return None
+    return await context.store.run(lambda tx: _keep(tx, message, made))
 
 
 def _attachments(context: Context, message: Message) -> Sequence[Attachment]:
