@@ -102,6 +102,8 @@ class Offering:
         self._context = context
         self._fragmenting = Fragmenting(context)
         self._splitting = Splitting(context)
+        self._held: set[str] = set()
+        """P-Modes by which nothing is handed out; the log was told."""
 
     async def perform(self, work: Work) -> None:
         """Look at a message whose time has come: given up, or seen to that it is offered."""
@@ -298,7 +300,10 @@ class Offering:
             return False
         material = context.in_force.sending(match.pmode.id, match.number).material
         held = expired(match.leg, material.signing, now)
-        if held is not None:
+        if held is None:
+            self._held.discard(match.pmode.id)
+        elif match.pmode.id not in self._held:
+            self._held.add(match.pmode.id)
             _log.warning("not handed out", extra={"pmode": match.pmode.id, "detail": held})
         return held is not None
 
