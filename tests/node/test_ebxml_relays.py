@@ -423,3 +423,32 @@ async def test_it_waits_too_where_the_hop_was_acknowledged_before_the_response_c
     await world.wait(120)
     assert await seller.inbox() == [first, second]
     assert {await buyer.state(one) for one in (first, second)} == {State.ACKNOWLEDGED}
+
+
+ONCE_MORE: Final = {"max_retries": 1, "timeout": "PT5S", "period": "PT5S"}
+
+
+@played
+async def test_a_notice_is_passed_on_again_after_it_was_given_up(world: World) -> None:
+    """Two relays: the second one gave up a notice, and the first one sends it once more."""
+    ends = TERMS | {"version": "0.98b"}
+    between = {"version": "0.98b", "relay": True}
+    for at, there, back in ((CARRIER, "hub", BUYER), ("hub", SELLER, CARRIER)):
+        world.speak("there", at=(at,), url=address(there), **between, **TERMS)
+        world.speak("back", at=(at,), frm=SELLER, to=BUYER, url=address(back), **between)
+        world.configure(at, send={"breaker": {"failures": 0}})
+    for frm, to in (("hub", BUYER), (BUYER, "hub")):
+        world.speak(f"notices to {to}", at=(CARRIER,), frm=frm, to=to, retry=ONCE_MORE, **between)
+    world.speak(at=(BUYER,), url=address(CARRIER), hops=2, **ends)
+    buyer, _, _ = [await start(world, one) for one in (BUYER, CARRIER, "hub")]
+    world.wire.usual[SELLER] = refused
+    world.wire.usual[BUYER] = swallowed
+    await buyer.send(M)
+    await world.wait(400)
+    assert await buyer.state(M) is State.SENT
+    del world.wire.usual[BUYER]
+    await world.wait(200)
+    assert await buyer.state(M) is State.FAILED
+    copies = world.wire.to(BUYER, "DeliveryFailure")
+    await world.wait(9000)
+    assert world.wire.to(BUYER, "DeliveryFailure") == copies

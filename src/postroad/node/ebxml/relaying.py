@@ -272,7 +272,9 @@ class Relaying:
     ) -> records.Signal | None:
         """A copy: acknowledged as the first one was, unless that is still to be passed on.
 
-        What was given up is passed on anew if somebody sends it again.
+        What was given up is passed on anew if somebody sends it again. A signal is passed on as
+        often as it comes: it is sent again since nobody beyond us acknowledged it, and whoever
+        gets it twice takes it once.
         """
         payloads = [one for one in _payloads(arrival) if one.content is not None]
         number = message.header.sequence_number
@@ -284,7 +286,8 @@ class Relaying:
         given = tx.signals(Side.FORWARDING, message.message_id)
         signal = next((one for one in given if not one.incoming), None)
         anew = self._is_sent_again(tx, message, match, before, arrival.now)
-        if before.state in _GIVEN_UP and anew:
+        given_up = before.state in _GIVEN_UP
+        if (given_up and anew) or (before.signal and (given_up or before.state is State.SENT)):
             self._renumber(tx, match, before, arrival.now)
             work = self._work(message, match, before, arrival.now)
             begin_anew(tx, before, Input.RESENT, arrival.now, work)
