@@ -10,6 +10,7 @@ from postroad.wire import xml
 from postroad.wire.ebxml import EbxmlMessage
 from postroad.wire.ebxml_reader import dialect_of, read_ebxml
 from postroad.wire.soap import read_envelope
+from tests.node.ebxml_letters import Said
 from tests.node.reliable import (
     BUYER,
     CARRIER,
@@ -104,6 +105,31 @@ async def test_hops_are_acknowledged_and_the_receipt_comes_back(world: World, ve
     assert await carrier.story(M) == ["received", "forwarded", "hop_acked"]
     assert await buyer.state(M) is State.ACKNOWLEDGED
     assert (await carrier.message(M, Side.FORWARDING)).state is State.ACKNOWLEDGED
+
+
+@pytest.mark.req(
+    "RM000-1.3.2.1-03",
+    "RM000-1.3.2.1-04",
+    "RM000-1.3.2.1-05",
+    "RM000-1.3.2.1-06",
+    "RM000-1.3.2.1-07",
+)
+@played
+async def test_a_relay_acknowledges_a_hop_as_the_first_draft_has_it(world: World) -> None:
+    agree(world, profile="rm000")
+    buyer, *_ = await started(world)
+    await buyer.send(M)
+    await world.wait(2)
+    said = Said.read(world.wire.to(BUYER)[0].body)
+    assert said.service == (
+        "http://www.ebxml.org/namespaces/messageService/MessageAcknowledgment",
+        "Acknowledgment",
+    )
+    assert said.parties == (address(CARRIER), address(BUYER))
+    assert said.data("RefToMessageId") == M
+    quality = said.attribute("MessageHeader/QualityOfServiceInfo", "deliverySemantics")
+    assert quality == "BestEffort"
+    assert await buyer.story(M) == ["submitted", "sent", "hop_acked", "ack_received"]
 
 
 @played

@@ -105,7 +105,9 @@ def write_signal(
         to, MESSAGE_ERROR if is_error else ACKNOWLEDGMENT, message_id=message_id, now=now
     )
     if signal.service == SERVICE_000 and dialect.has_trace:
-        header = replace(header, service=Service(SERVICE_000))
+        # The first draft asks for BestEffort in words. [RM000-1.3.2.1-07]
+        semantics = signal.delivery_semantics.value
+        header = replace(header, service=Service(SERVICE_000), delivery_semantics=semantics)
     reliable = signal.delivery_semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
     message = EbxmlMessage(
         dialect=dialect,

@@ -163,7 +163,9 @@ class Relaying:
             # 2.0 acknowledges only where it is asked to, and mostly the To Party is.
             return None
         context, now = self._context, arrival.now
-        party = ebxml.Receiver(context.party, own)
+        spoken = match.leg.ebxml
+        profile = ebxml.Profile(spoken.profile if spoken is not None else "ms098")
+        party = ebxml.Receiver(context.party, own, profile)
         signing = None
         if terms.ack_requested is AckRequested.SIGNED:
             signing = answer_signing(match.leg, context.in_force.keyring.signing)
