@@ -1,12 +1,13 @@
 """Messages of the older tongue between two nodes: sent, acknowledged, sent again, in order."""
 
 import hashlib
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 
 from postroad.node.service import Submission, SubmittedPayload
-from postroad.store.records import State
+from postroad.store.records import Side, State
 from postroad.wire.content import BytesContent
 from tests.node.reliable import (
     BUYER,
@@ -236,3 +237,23 @@ async def test_time_to_live_leaves_room_for_the_clock_of_the_receiver(world: Wor
     await buyer.send(M)
     await world.wait(1)
     assert b"<eb:TimeToLive>2024-06-01T13:02:30" in world.wire.to(SELLER)[0].body
+
+
+@pytest.mark.req("RM000-1.2.10-01", "RM000-1.2.10-02", "MS098-10.2.9-01")
+@pytest.mark.parametrize("version", VERSIONS)
+@played
+async def test_a_receiver_knows_a_message_for_persist_duration_whatever_is_purged(
+    world: World, version: str
+) -> None:
+    """Also where TimeToLive ends its sending long before."""
+    kept = {"max_retries": 3, "period": "PT1M", "time_to_live": "PT3H", "persist_duration": "P7D"}
+    world.speak(version=version, retry=kept, **RELIABLY, **answers_to(version))
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await world.wait(1)
+    await seller.node.acknowledge(M)
+    world.clock.ahead += timedelta(days=6)
+    assert await seller.node.purge(0) == 0
+    assert await seller.message(M, Side.RECEIVING)
+    world.clock.ahead += timedelta(days=2)
+    assert await seller.node.purge(0) == 1

@@ -340,7 +340,7 @@ async def test_the_sender_of_something_else_under_a_known_id_is_told_the_truth(
 # Memory
 
 
-@pytest.mark.req("OV004-1-08", "RM000-1.2.10-01", "RM000-1.2.10-02", "MS098-10.2.9-01")
+@pytest.mark.req("OV004-1-08")
 @in_every_store
 @played
 async def test_ids_are_remembered_within_the_check_window_whatever_is_purged(

@@ -7,9 +7,6 @@ from typing import Final
 import msgspec
 import pytest
 
-from postroad.reliability.ebxml import (
-    keep_until,
-)
 from postroad.reliability.ebxml_sending import (
     policy,
 )
@@ -377,28 +374,6 @@ def test_the_timeout_grows_with_the_hops_and_is_one_round_trip_without() -> None
 def test_a_time_to_live_counts_from_submission() -> None:
     terms = agreed(RELIABLE, {"timeToLive": "2001-03-09T13:00:00Z"})
     assert policy(terms, NOW + timedelta(minutes=20)).time_to_live == timedelta(minutes=40)
-
-
-@pytest.mark.req("RM000-1.2.10-01", "MS098-10.2.9-01")
-def test_a_receiver_knows_a_message_for_persist_duration_at_least() -> None:
-    assert keep_until(NOW, agreed({**RELIABLE, "persistDuration": "P7D"})) == NOW + timedelta(
-        days=7
-    )
-
-
-@pytest.mark.req("OV004-1-08", "RM000-1.2.10-02")
-def test_a_receiver_knows_a_message_as_long_as_its_sender_may_try() -> None:
-    cpa = {**RELIABLE, "timeout": "10", "retries": "3", "retryInterval": "20", "protocols": "a b"}
-    assert keep_until(NOW, agreed({**cpa, "persistDuration": "1"})) == NOW + timedelta(seconds=140)
-
-
-def test_a_receiver_knows_a_message_as_long_as_it_may_live() -> None:
-    terms = agreed({**RELIABLE, "timeToLive": "P9D", "persistDuration": "P7D"})
-    assert keep_until(NOW, terms) == NOW + timedelta(days=9)
-
-
-def test_a_receiver_knows_for_ever_what_may_come_for_ever() -> None:
-    assert keep_until(NOW, agreed({**RELIABLE, "retries": "unlimited"})) is None
 
 
 def test_a_persist_duration_below_all_retries_is_unwise() -> None:

@@ -33,7 +33,6 @@ from postroad.reliability.ebxml_terms import (
     ErrorCode,
     Severity,
     Terms,
-    span_of,
 )
 
 SERVICE: Final = "uri:www.ebxml.org/messageService/"
@@ -238,7 +237,7 @@ class Receiver(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What a receiver keeps of a message at least `keep_until` then."""
+    """What a receiver keeps of a message."""
 
     digest: str
     received_at: datetime
@@ -429,16 +428,3 @@ def _element(
         AckType.DELIVERY_RECEIPT if final else AckType.ACKNOWLEDGMENT,
         terms.ack_requested is AckRequested.SIGNED,
     )
-
-
-def keep_until(received_at: datetime, terms: Terms) -> datetime | None:
-    """Until when a receiver knows a message at least; None: for ever.
-
-    Not shorter than persistDuration, than TimeToLive, than the sender may try.
-    [RM000-1.2.10-01] [OV004-1-08]
-    """
-    spans = (terms.persist_duration, span_of(terms))
-    ends = [received_at + span for span in spans if span is not None]
-    if terms.time_to_live is not None:
-        ends.append(terms.time_to_live)
-    return max(ends, default=None)

@@ -423,7 +423,9 @@ class InForce:
     def longest_memory(self) -> timedelta | None:
         """How long ids of received messages are needed, over all P-Modes; None: without end.
 
-        As long as the windows for duplicates, and as long as partners may send again. [OV004-1-08]
+        As long as the windows for duplicates, as long as partners may send again, and as long as
+        persistDuration says, although TimeToLive may end sending before. [OV004-1-08]
+        [RM000-1.2.10-01] [MS098-10.2.9-01]
         """
         memory = timedelta(0)
         for one in self.expectation.pmodes.legs:
@@ -432,7 +434,8 @@ class InForce:
             within = timedelta(0) if retrying is None else resent_within(retrying, ways)
             if within is None:
                 return None
-            memory = max(memory, within, window_of(one.leg))
+            kept = retrying.persist_duration if retrying is not None else None
+            memory = max(memory, within, window_of(one.leg), kept or memory)
         return memory
 
     def tls(self, name: str, leg: int = 1) -> TlsProfile | None:
