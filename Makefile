@@ -69,6 +69,7 @@ mutation: setup
 docs: setup
 	$(PIP_INSTALL) -r constraints/site.txt
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m tests.docs.site build/site
 	@echo "The site is in build/site: open build/site/index.html."
 
 # Release tools live in a virtual environment of their own: they bring their own pip.

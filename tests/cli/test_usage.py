@@ -46,6 +46,13 @@ def test_no_arguments_show_the_commands():
     assert "inspect" in done.stdout
 
 
+@pytest.mark.parametrize("command", [[], ["messages"], ["inbox", "list"], ["pipeline", "run"]])
+def test_help_shows_flags_without_a_type(command: list[str]):
+    shown = postroad(*command, "--help").stdout
+    assert "--help" in shown
+    assert "<bool>" not in shown
+
+
 def test_several_certificates_may_follow_trust(tmp_path: Path):
     companies = found_companies(NOW)
     message = tmp_path / "message.http"

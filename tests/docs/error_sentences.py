@@ -137,7 +137,8 @@ def _texts(node: ast.expr | None, known: Known, depth: int = 0) -> list[str]:
     if node is None or depth > 4:
         return [OPEN]
     if isinstance(node, ast.Constant):
-        return [str(node.value)]
+        # None is never said: whoever says something has looked before.
+        return [OPEN if node.value is None else str(node.value)]
     if isinstance(node, ast.Name) and node.id in known:
         forms = [text for one in known[node.id] for text in _texts(one, known, depth + 1)]
         return list(dict.fromkeys(forms))[:_MOST]

@@ -1,5 +1,7 @@
 """docs/errors.md is what the code says."""
 
+import re
+
 import pytest
 
 from postroad.wire.errors import ERRORS
@@ -38,3 +40,8 @@ def test_what_a_user_meets_is_on_it(said: str) -> None:
 def test_a_name_stands_for_all_that_may_have_been_given_to_it() -> None:
     found = sentences("api/serving.py", {"ServeError": Call(0)})
     assert len([one for one in found if "cannot be written" in one.message]) == 2
+
+
+def test_a_value_that_is_not_there_yet_is_left_open() -> None:
+    """A name that is None at first and something when it is said."""
+    assert re.findall(r"\bNone\b.*", PAGE.read_text()) == []

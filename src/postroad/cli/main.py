@@ -2,7 +2,7 @@
 
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,10 +62,20 @@ def _tell(sentence: str) -> None:
     typer.echo(f"postroad: {sentence}", err=True)
 
 
+def _without_types_of_flags(command: Any) -> Any:
+    """The command, with help that shows a flag as `--json` and not as `--json <bool>`."""
+    for option in command.get_params(typer.Context(command)):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for one in getattr(command, "commands", {}).values():
+        _without_types_of_flags(one)
+    return command
+
+
 def main() -> None:
     """Run the command; what it is called wrongly with is told in one line on stderr."""
     try:
-        code = app(standalone_mode=False)
+        code = _without_types_of_flags(typer.main.get_command(app))(standalone_mode=False)
     except typer.Abort:
         typer.echo("postroad: interrupted", err=True)
         sys.exit(130)
