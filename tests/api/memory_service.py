@@ -32,6 +32,7 @@ from postroad.node.steps.outcome import life_of
 from postroad.node.steps.split_outcome import transfer_of
 from postroad.reliability.breaker import halted, resumed
 from postroad.reliability.delivery import KINDS, Input, begun_anew, settled
+from postroad.store.memory_reading import fits
 from postroad.store.records import (
     INBOX,
     Event,
@@ -46,6 +47,7 @@ from postroad.store.records import (
     State,
     Stored,
     StoredPart,
+    Total,
     Wanted,
 )
 from postroad.store.spool import SpoolSink
@@ -53,7 +55,6 @@ from postroad.wire.content import BytesContent, Content, Sink
 from postroad.wire.ebms3 import Selection
 from tests.changing import replace
 
-FILTERS: Final = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
 PARTNERS: Final = ("seller", "urn:example:a/b", "iso::4711")
 """To whom P-Modes send."""
 ORDERS: Final = PModeSummary(
@@ -175,11 +176,16 @@ class MemoryService:
 
     async def messages(self, wanted: Wanted) -> list[Message]:
         found = sorted(
-            (one for one in self._messages.values() if _fits(one, wanted)),
+            (one for one in self._messages.values() if fits(one, wanted)),
             key=lambda one: one.key,
             reverse=wanted.newest_first,
         )
         return found[: wanted.limit]
+
+    async def total(self, wanted: Wanted, most: int) -> Total:
+        whole = dataclasses.replace(wanted, after=0, before=None, limit=most + 1)
+        count = len(await self.messages(whole))
+        return Total(min(count, most), count > most)
 
     async def signals(self, message: Message) -> list[Signal]:
         about = (message.side, message.message_id)
@@ -490,17 +496,6 @@ class MemoryService:
         place = str(len(self._contents))
         self._contents[place] = content
         return Stored(place, 0, content.size)
-
-
-def _fits(message: Message, wanted: Wanted) -> bool:
-    return (
-        all(getattr(wanted, name) in (None, getattr(message, name)) for name in FILTERS)
-        and (not wanted.states or message.state in wanted.states)
-        and (wanted.since is None or message.created_at >= wanted.since)
-        and (wanted.until is None or message.created_at < wanted.until)
-        and message.key > wanted.after
-        and (wanted.before is None or message.key < wanted.before)
-    )
 
 
 def _fingerprint(submission: Submission) -> str:

@@ -52,6 +52,18 @@ def test_pages_show_each_message_once(
     assert pages == -(-5 // limit)
 
 
+@pytest.mark.parametrize("limit", [2, 5])
+def test_the_total_is_that_of_all_pages(http: httpx.Client, five: list[str], limit: int) -> None:
+    query: dict[str, str | int] = {"limit": limit, "total": "true"}
+    first = http.get(PATH, params=query).json()
+    assert first["total"] == {"count": 5, "more": False}
+    query["cursor"] = first["messages"][-1]["cursor"]
+    assert http.get(PATH, params=query).json()["total"] == {"count": 5, "more": False}
+    some = http.get(PATH, params={"total": "true", "action": f"do-{five[1]}"})
+    assert some.json()["total"] == {"count": 1, "more": False}
+    assert http.get(PATH).json()["total"] is None
+
+
 def test_one_can_go_on_after_any_message(http: httpx.Client, five: list[str]) -> None:
     third = http.get(f"{PATH}/{five[2]}").json()["cursor"]
     assert _ids(http.get(PATH, params={"order": "oldest", "cursor": third})) == five[3:]
@@ -74,6 +86,17 @@ def test_a_list_is_filtered(http: httpx.Client, site: Site, world: World, five: 
         ("service=other", []),
         ("from=buyer&order=oldest", five),
         ("to=buyer", [received]),
+        ("partner=seller&order=oldest", [*five, received]),
+        ("partner=seller&side=receiving", [received]),
+        ("partner=seller&state=failed,acknowledged", [five[1], five[0]]),
+        ("partner=buyer", []),
+        ("error_code=EBMS:9999", []),
+    ]
+    code = http.get(f"{PATH}/{five[0]}").json()["error_code"]
+    expected += [
+        (f"error_code={code}&state=failed", [five[0]]),
+        (f"error_code={code}&partner=seller", [five[0]]),
+        (f"error_code={code}&partner=other", []),
     ]
     for query, ids in expected:
         assert _ids(http.get(f"{PATH}?{query}")) == ids, query

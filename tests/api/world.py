@@ -69,6 +69,8 @@ class MemoryWorld:
 
     async def fail(self, message_id: str) -> None:
         await self.service.answer(message_id, State.FAILED, None)
+        refused = {"error_code": "EBMS:0004", "detail": "the partner refused it"}
+        await self.service.change(self.service.outgoing(message_id), **refused)
         self.service.notice(message_id, "failed")
 
     async def doubt(self, message_id: str) -> None:

@@ -138,7 +138,7 @@ def test_waiting_for_what_failed_tells_why(
     failed = run(*asked, "--wait", "--json")
     assert json.loads(failed.stdout)["state"] == "failed"
     assert one_line(failed) == (
-        "postroad: f@b is failed (Error): the partner does not have it; "
+        "postroad: f@b is failed (Error): EBMS:0004 the partner refused it; "
         "send it again with: postroad resend f@b"
     )
 
@@ -243,6 +243,34 @@ def test_messages_are_listed_and_filtered(run: Run, order: Path) -> None:
     assert [one["message_id"] for one in found] == ["3@b", "2@b"]
     assert json.loads(run("messages", "--json", "--state", "failed").stdout) == []
     assert run("messages", "--state", "unheard").exit_code == 1
+
+
+def test_messages_are_listed_with_side_reason_and_total(
+    run: Run, site: Site, world: MemoryWorld, order: Path
+) -> None:
+    for name in ("1@b", "2@b", "3@b"):
+        run("send", "--pmode", ORDERS, "--payload", order, "--message-id", name)
+    site.run(world.fail("1@b"))
+    site.run(world.deliver([Given(b"x")], "4@b"))
+    site.run(world.pause("seller"))
+    heads, *rows, total = run("messages").stdout.splitlines()
+    assert heads.split() == [
+        *("time", "side", "state", "from", "to", "action", "payloads", "id", "why")
+    ]
+    assert total == "4 messages"
+    assert [("sending" in row, "receiving" in row) for row in rows] == [(False, True)] + [
+        (True, False)
+    ] * 3
+    assert "the partner is paused" in rows[1]
+    assert "EBMS:0004" in rows[3]
+    assert "paused" not in rows[3]
+    *_, some = run("messages", "--limit", "2").stdout.splitlines()
+    assert some == "2 of 4 messages"
+    failed = json.loads(run("messages", "--error", "EBMS:0004", "--json").stdout)
+    assert [one["message_id"] for one in failed] == ["1@b"]
+    mine = json.loads(run("messages", "--partner", "seller", "--json").stdout)
+    assert len(mine) == 4
+    assert run("messages", "--partner", "nobody").stdout.splitlines()[-1] == "0 messages"
 
 
 def test_resending_and_purging(run: Run, site: Site, world: MemoryWorld, order: Path) -> None:

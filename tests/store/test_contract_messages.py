@@ -8,7 +8,7 @@ from msgspec import NODEFAULT, structs
 
 from postroad.store.interface import Store, Transaction
 from postroad.store.qualified import qualified_id
-from postroad.store.records import Load, Message, Side, State, Wanted
+from postroad.store.records import Load, Message, Side, State, Total, Wanted
 from tests.changing import replace
 from tests.store.samples import (
     START,
@@ -232,6 +232,7 @@ async def ten_messages(store: Store) -> None:
                     service=f"s{n % 3}",
                     action=f"a{n % 3}",
                     conversation_id=f"c{n % 3}",
+                    error_code=f"EBMS:{n}" if n % 4 == 1 else None,
                 )
             )
 
@@ -256,6 +257,16 @@ async def ten_messages(store: Store) -> None:
         ({"action": "a1"}, "147"),
         ({"conversation_id": "c1"}, "147"),
         ({"conversation_id": "c1", "states": (State.DELIVERED,)}, "17"),
+        ({"error_code": "EBMS:5"}, "5"),
+        ({"error_code": "EBMS:9", "side": Side.SENDING}, ""),
+        ({"error_code": "EBMS:1", "partner": "f1"}, "1"),
+        ({"error_code": "EBMS:1", "partner": "t1"}, ""),
+        ({"partner": "f1"}, "147"),
+        ({"partner": "t1"}, ""),
+        ({"partner": "t2"}, "5"),
+        ({"partner": "f0", "states": (State.DELIVERED,)}, "39"),
+        ({"partner": "f0", "newest_first": True, "limit": 2}, "96"),
+        ({"partner": "f1", "pmode": "p1", "since": after(4)}, "47"),
         ({"since": after(3), "until": after(6)}, "345"),
         ({"limit": 4}, "0123"),
         ({"limit": 0}, ""),
@@ -296,6 +307,93 @@ def test_keys_are_cursors_in_both_directions(tell: Tell, side: Side | None) -> N
         assert await pages(Wanted(side=side, limit=3), "after") == expected
         newest_first = Wanted(side=side, limit=3, newest_first=True)
         assert await pages(newest_first, "before") == expected[::-1]
+
+    tell(story)
+
+
+def test_both_partners_of_a_message_that_is_passed_on_find_it_once(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> None:
+            for name, ends in {"ab": "ab", "ba": "ba", "aa": "aa", "bb": "bb"}.items():
+                parties = {"from_party": ends[0], "to_party": ends[1]}
+                tx.add_message(message(name, side=Side.FORWARDING, state=State.SENT, **parties))
+
+        await store.run(step)
+        assert await listed(store, partner="a") == ["ab", "ba", "aa"]
+        total = await store.look(lambda reader: reader.total(Wanted(partner="a"), 10))
+        assert total == Total(3)
+
+    tell(story)
+
+
+def test_the_error_code_that_a_list_goes_by_is_that_of_the_message_now(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def change(**changes: Any) -> Callable[[Transaction], bool]:
+            return lambda tx: tx.change_message(Side.RECEIVING, "m1@here", State, **changes)
+
+        await store.run(lambda tx: tx.add_message(message(error_code="EBMS:0001")))
+        assert await listed(store, error_code="EBMS:0001") == ["m1@here"]
+        await store.run(change(error_code="EBMS:0002"))
+        assert await listed(store, error_code="EBMS:0001") == []
+        assert await listed(store, error_code="EBMS:0002") == ["m1@here"]
+        before = await found(store, "m1@here")
+        assert before is not None
+        after_it = structs.replace(before, error_code=None)
+        assert await store.run(lambda tx: tx.replace_messages([(before, after_it)]))
+        assert await listed(store, error_code="EBMS:0002") == []
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "most", "expected"),
+    [
+        ({}, 10, Total(10)),
+        ({}, 9, Total(9, more=True)),
+        ({"limit": 1, "after": 3, "newest_first": True, "before": 5}, 10, Total(10)),
+        ({"side": Side.SENDING}, 10, Total(2)),
+        ({"states": (State.CONSUMED,)}, 4, Total(4, more=True)),
+        ({"states": (State.FAILED,)}, 4, Total(0)),
+        ({"pmode": "p1"}, 3, Total(3)),
+        ({"partner": "f1"}, 10, Total(3)),
+        ({"partner": "f1"}, 2, Total(2, more=True)),
+        ({"error_code": "EBMS:5"}, 10, Total(1)),
+        ({"since": after(3), "until": after(6)}, 10, Total(3)),
+    ],
+    ids=str,
+)
+def test_the_total_of_a_list_is_counted_up_to_a_bound(
+    tell: Tell, wanted: dict[str, Any], most: int, expected: Total
+) -> None:
+    async def story(store: Store) -> None:
+        await ten_messages(store)
+        assert await store.look(lambda reader: reader.total(Wanted(**wanted), most)) == expected
+
+    tell(story)
+
+
+def test_messages_are_counted_by_agreement(tell: Tell) -> None:
+    async def counted(store: Store) -> dict[tuple[str, str, str], int]:
+        figures = await store.look(lambda reader: reader.figures())
+        return {place: count for place, count in figures.agreements.items() if count}
+
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> None:
+            tx.add_message(message("m1", pmode="or.ders"))
+            tx.add_message(message("m2", pmode="or.ders"))
+            tx.add_message(message("m3", pmode=None))
+            tx.add_message(message("m4", side=Side.FORWARDING, pmode=None, route="to them"))
+            tx.change_message(Side.RECEIVING, "m2", State, state=State.CONSUMED)
+
+        await store.run(step)
+        assert await counted(store) == {
+            ("receiving", "delivered", "or.ders"): 1,
+            ("receiving", "consumed", "or.ders"): 1,
+            ("receiving", "delivered", ""): 1,
+            ("forwarding", "delivered", "to them"): 1,
+        }
+        await store.run(lambda tx: tx.purge(after(99), State, 99))
+        assert await counted(store) == {}
 
     tell(story)
 

@@ -203,12 +203,14 @@ def test_messages_of_the_schema_before_senders_are_the_first_of_their_ids(tmp_pa
     database = connect(tmp_path / DATABASE)
     migrate(database, tmp_path / DATABASE, before)
     known = message("m1@here", from_party="urn:x::them", part_of=None)
+    *changes, _error_code, details = message_changes(known)
+    changes.append(details)
     with transaction(database):
         database.execute(
             "INSERT INTO messages (side, message_id, part_of, state, created_at, updated_at, pmode,"
             " from_party, to_party, service, action, conversation_id, details)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (known.side.value, known.message_id, None, *message_changes(known)),
+            (known.side.value, known.message_id, None, *changes),
         )
     database.close()
 
@@ -219,6 +221,23 @@ def test_messages_of_the_schema_before_senders_are_the_first_of_their_ids(tmp_pa
         kept = await store.look(lambda reader: reader.messages_of_id(known.side, "m1@here"))
         assert [replace(one, key=0) for one in kept] == [known, second]
         assert await found(store, "m1@here") == kept[0]
+
+    tell(tmp_path, story)
+
+
+def test_messages_of_the_schema_before_are_found_by_error_and_partner_and_counted(
+    tmp_path: Path,
+) -> None:
+    full = old_messages()[1]
+    old_database(tmp_path, old_messages()).close()
+
+    async def story(store: Store) -> None:
+        assert await listed(store, error_code="EBMS:0004") == [full.message_id]
+        assert await listed(store, partner=full.to_party) == [full.message_id]
+        figures = await store.look(lambda reader: reader.figures())
+        place = (full.side.value, full.state.value, full.agreed_by)
+        assert figures.agreements[place] == 1
+        assert sum(figures.messages.values()) == len(old_messages())
 
     tell(tmp_path, story)
 

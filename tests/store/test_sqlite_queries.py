@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from postroad.store.lists import list_query, total_query
 from postroad.store.queries import migrations, queries
 from postroad.store.sqlite import open_sqlite
 from tests.conftest import PROJECT
@@ -30,10 +31,11 @@ ALLOWED = {
     "transfers_done": {"SCAN transfers USING INDEX transfer_done"},
     "messages_by_id": {"SCAN json_each VIRTUAL TABLE INDEX 1:"},
     "finish_works": {"SCAN json_each VIRTUAL TABLE INDEX 1:"},
+    "total": {"SCAN messages", "SCAN (subquery-1)"},
 }
 """Scans of what is claimed at the moment, sorting of what others claimed or left behind, what
-the clock does to everything, one row for each partner, the items of a selection, given ids, and
-uploads, of which a node keeps only so many."""
+the clock does to everything, so many messages at most, one row for each partner, the items of a
+selection, given ids, and uploads, of which a node keeps only so many."""
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +50,15 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Conne
         yield database
 
 
-@pytest.mark.parametrize("name", sorted(queries()))
+WHOLE = sorted(name for name in queries() if not name.startswith("range_"))
+
+
+@pytest.mark.parametrize("name", WHOLE)
 def test_a_query_scans_no_large_table(database: sqlite3.Connection, name: str) -> None:
     sql = queries()[name]
     if sql.startswith("CREATE"):
         return
-    values: object = (None,) * sql.count("?")
-    if "?" not in sql:
-        values = defaultdict(lambda: None)
-    plan = {row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}", values)}  # type: ignore[arg-type]
+    plan = _plan(database, sql)
     slow = {
         line
         for line in plan - ALLOWED.get(name, set())
@@ -66,17 +68,40 @@ def test_a_query_scans_no_large_table(database: sqlite3.Connection, name: str) -
     assert slow == set()
 
 
+def _plan(database: sqlite3.Connection, sql: str) -> set[str]:
+    values: object = (None,) * sql.count("?")
+    if "?" not in sql:
+        values = defaultdict(lambda: None)
+    return {row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}", values)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("range_of_state", "message_by_state (side=? AND state=?"),
+        ("range_of_error", "message_by_error (error_code=? AND side=? AND state=?"),
+        ("range_of_receiver", "message_by_receiver (to_party=? AND side=? AND state=?"),
+        ("range_of_sender", "message_by_sender (from_party=? AND side=? AND state=?"),
+    ],
+)
+def test_a_range_of_a_list_is_that_of_an_index_in_its_order(
+    database: sqlite3.Connection, name: str, index: str
+) -> None:
+    within = queries()[name]
+    forms = [list_query(within, newest_first=newest) for newest in (False, True)]
+    for sql in (*forms, total_query(within)):
+        plan = _plan(database, sql)
+        assert any(f"USING INDEX {index}" in line for line in plan), plan
+        assert not any("TEMP B-TREE" in line for line in plan)
+
+
 def test_every_query_has_a_sentence_and_is_used() -> None:
     assert ALLOWED.keys() <= queries().keys()
     text = (STORE / "sql" / "queries.sql").read_text()
     code = "".join(path.read_text() for path in STORE.glob("*.py"))
-    lists = {
-        name for name in queries() if re.fullmatch(r"messages(_of_state)?(_newest_first)?", name)
-    }
-    assert len(lists) == 4
     for name in queries():
         assert re.search(rf"^-- name: {name}\n-- [A-Z].*\.$", text, re.MULTILINE), name
-        assert name in lists or f'query("{name}")' in code, name
+        assert f'query("{name}")' in code, name
 
 
 def test_there_is_no_sql_in_code() -> None:

@@ -42,6 +42,7 @@ from postroad.api.client_values import (
     SentMessage,
     Signal,
     Status,
+    Total,
     Unit,
 )
 from postroad.api.limits import ASK
@@ -249,6 +250,10 @@ class AsyncClient(Asking[httpx.AsyncClient]):
                 yield message
             if (cursor := page.next) is None:
                 return
+
+    async def total(self, **filters: Unpack[MessageFilters]) -> Total:
+        """How many messages fit, counted up to 10,000."""
+        return await self._run(calls.total(filters))
 
     async def inbox(self, **filters: Unpack[InboxFilters]) -> AsyncIterator[Message]:
         """What waits for the application, oldest first, page after page."""

@@ -50,6 +50,7 @@ from postroad.api.client_values import (
     SentMessage,
     Signal,
     Status,
+    Total,
     Transfer,
     Unit,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "SentMessage",
     "Signal",
     "Status",
+    "Total",
     "Transfer",
     "Unit",
 ]
@@ -280,6 +282,10 @@ class Client(Asking[httpx.Client]):
             yield from page.items
             if (cursor := page.next) is None:
                 return
+
+    def total(self, **filters: Unpack[MessageFilters]) -> Total:
+        """How many messages fit, counted up to 10,000."""
+        return self._run(calls.total(filters))
 
     def inbox(self, **filters: Unpack[InboxFilters]) -> Iterator[Message]:
         """What waits for the application, oldest first, page after page."""

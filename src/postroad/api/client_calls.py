@@ -35,6 +35,7 @@ from postroad.api.client_values import (
     SentMessage,
     Signal,
     Status,
+    Total,
     Unit,
 )
 from postroad.api.segments import segment_of
@@ -104,6 +105,9 @@ class Filters(Fitting, total=False):
 class MessageFilters(Filters, total=False):
     side: str
     state: str | Iterable[str]
+    partner: str
+    """To whom it goes, or from whom it comes."""
+    error_code: str
     order: str
     """newest (first) or oldest"""
 
@@ -236,6 +240,11 @@ def fragments(message_id: str, cursor: str | None) -> Call[Page[Message]]:
 
 def messages(filters: MessageFilters, cursor: str | None) -> Call[Page[Message]]:
     return _list("/messages", filters, cursor)
+
+
+def total(filters: MessageFilters) -> Call[Total]:
+    query = _query(_told(filters) | {"limit": 1, "total": "true"})
+    return Call("GET", f"{API}/messages{query}", lambda answer: values.total(answer.json()))
 
 
 def inbox(filters: InboxFilters, cursor: str | None) -> Call[Page[Message]]:

@@ -452,6 +452,19 @@ class Page(Generic[T]):
     next: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Total:
+    """How many messages a list has."""
+
+    count: int
+    more: bool
+    """There may be more: not all were looked at."""
+
+
+def total(data: Mapping[str, Any]) -> Total:
+    return _value(Total, data["total"])
+
+
 def message(data: Mapping[str, Any]) -> Message:
     parts = tuple(
         _value(Part, part | {"properties": _properties(part.get("properties", ()))})

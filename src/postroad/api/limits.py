@@ -7,6 +7,8 @@ from postroad.wire.limits import GIB, KIB, MIB
 
 PAGE: Final = 1000
 """Messages of one page of a list, at most."""
+TOTAL: Final = 10_000
+"""Messages that are counted for the total of a list, at most."""
 WAIT: Final = 60.0
 """Seconds for which a status or an answer can be waited for in one request, at most."""
 ASK: Final = 10.0

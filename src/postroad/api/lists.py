@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from postroad.api.limits import PAGE
-from postroad.api.views import MessagesView, message_view
+from postroad.api.limits import PAGE, TOTAL
+from postroad.api.views import MessagesView, TotalView, message_view
 from postroad.node.service import Service
 from postroad.store.records import INBOX, Message, Side, State, Wanted
 
@@ -99,10 +99,22 @@ class Pages(BaseModel):
 
 class MessageFilters(Filters):
     side: Side | None = None
+    partner: str | None = Field(
+        default=None,
+        description="The party that it is sent or passed on to, or that sent what is received or "
+        "passed on.",
+        examples=["seller"],
+    )
+    error_code: str | None = Field(default=None, examples=["EBMS:0301"])
+    total: bool = Field(default=False, description="Also tell how many there are.")
     state: Annotated[list[State], BeforeValidator(_parted)] = Field(
         default_factory=list, description="One or more, repeated or separated by commas."
     )
     order: Literal["newest", "oldest"] = Field(default="newest", description="What comes first.")
+
+    def messages(self) -> Wanted:
+        wanted = self.wanted(self.side, tuple(self.state), self.order == "newest")
+        return replace(wanted, partner=self.partner, error_code=self.error_code)
 
 
 class InboxFilters(Filters):
@@ -133,6 +145,14 @@ class Acknowledged(Fitting):
 async def page(service: Service, wanted: Wanted) -> MessagesView:
     """One page of what is wanted, and where the next begins."""
     return page_of(await service.messages(wanted), wanted.limit - 1)
+
+
+async def total(service: Service, wanted: Wanted, shown: MessagesView) -> TotalView:
+    """How many messages a list has; where all are on one page they need not be counted."""
+    if shown.next is None and not wanted.after and wanted.before is None:
+        return TotalView(count=len(shown.messages), more=False)
+    counted = await service.total(wanted, TOTAL)
+    return TotalView(count=counted.count, more=counted.more)
 
 
 def page_of(found: list[Message], limit: int) -> MessagesView:

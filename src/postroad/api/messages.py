@@ -7,7 +7,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from postroad.api.limits import WAIT, ApiLimits
-from postroad.api.lists import MessageFilters, Pages, page, page_of
+from postroad.api.lists import MessageFilters, Pages, page, page_of, total
 from postroad.api.metadata import Word
 from postroad.api.paths import API, Cursor, Door, MessageId, SignalId
 from postroad.api.problems import ApiProblem, problem_responses
@@ -97,8 +97,11 @@ async def submit_message(request: Request, response: Response, service: Door) ->
 @router.get("", responses=problem_responses(422))
 async def list_messages(service: Door, filters: Annotated[MessageFilters, Query()]) -> MessagesView:
     """List messages, newest first unless asked otherwise."""
-    newest_first = filters.order == "newest"
-    return await page(service, filters.wanted(filters.side, tuple(filters.state), newest_first))
+    wanted = filters.messages()
+    shown = await page(service, wanted)
+    if filters.total:
+        shown.total = await total(service, wanted, shown)
+    return shown
 
 
 @router.get("/{message_id}", responses=problem_responses(404, 409, 422))

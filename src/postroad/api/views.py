@@ -193,11 +193,22 @@ class BundleView(BaseModel):
     messages: list[SubmittedView]
 
 
+class TotalView(BaseModel):
+    """How many messages a list has, on all its pages."""
+
+    count: int
+    more: bool = Field(
+        description="There may be more: `count` ends at 10,000, and with filters that no index "
+        "serves only the newest messages are looked at."
+    )
+
+
 class MessagesView(BaseModel):
     """One page of a list."""
 
     messages: list[MessageView]
     next: str | None = Field(description="The `cursor` of the next page; null on the last.")
+    total: TotalView | None = Field(default=None, description="Where `total` was asked for.")
 
 
 class ExtentView(BaseModel):

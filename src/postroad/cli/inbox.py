@@ -6,14 +6,13 @@ from typing import Annotated
 import typer
 
 from postroad.api.client import ApiError, Client, Notice
+from postroad.cli.message_list import first, show_messages
 from postroad.cli.messages import (
     NoCompress,
     Payloads,
     PropertiesGiven,
     Wait,
     WaitsByDefault,
-    first,
-    show_messages,
     submitted,
 )
 from postroad.cli.node_options import ConfigFile, Cursor, Json, MessageId, Token, Url, node

@@ -13,6 +13,7 @@ from postroad.cli import (
     following,
     inbox,
     journal,
+    message_list,
     messages,
     partners,
     pipeline,
@@ -110,7 +111,7 @@ app.command(cls=WaitsByDefault)(messages.send)
 app.command()(following.status)
 app.command()(following.trace)
 app.command()(messages.evidence)
-app.command()(messages.messages)
+app.command()(message_list.messages)
 app.command(cls=WaitsByDefault)(messages.resend)
 app.command()(messages.settle)
 app.command()(asking.query)

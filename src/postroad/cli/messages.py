@@ -36,7 +36,7 @@ from postroad.cli.node_options import (
 )
 from postroad.cli.problems import fail
 from postroad.cli.saving import save, writing
-from postroad.cli.showing import as_data, moment, plain, print_json, print_table, size, state
+from postroad.cli.showing import as_data, plain, print_json
 from postroad.cli.standing import has_arrived, in_words, outlook, partner_of, to_do, why
 from postroad.cli.waiting import patiently, settled
 from postroad.wire.limits import MIB
@@ -298,48 +298,6 @@ def evidence(
     typer.echo(path)
 
 
-def messages(
-    side: SideName = None,
-    state_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help=f"Only in this state. Repeatable. Outgoing: {_OUTGOING}. Incoming: {_INCOMING}.",
-        ),
-    ] = None,
-    pmode: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only those of this P-Mode.")
-    ] = None,
-    from_: Annotated[
-        str | None, typer.Option("--from", metavar="PARTY", help="Only from this party.")
-    ] = None,
-    to: Annotated[str | None, typer.Option(metavar="PARTY", help="Only to this party.")] = None,
-    conversation: Annotated[str | None, typer.Option(help="Only of this conversation.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    url: Url = None,
-    token: Token = None,
-) -> None:
-    """List messages, the newest first.
-
-    Example: postroad messages --side sending --state failed --state in_doubt
-    """
-    asked: dict[str, Any] = {
-        "side": side,
-        "state": state_,
-        "pmode": pmode,
-        "from_party": from_,
-        "to_party": to,
-        "conversation_id": conversation,
-    }
-    wanted = {name: value for name, value in asked.items() if value}
-    with node(config, url, token) as client:
-        found = first(client.messages(**wanted), limit)
-    show_messages(found, as_json)
-
-
 def resend(
     message_id: MessageId,
     wait: Wait = None,
@@ -415,37 +373,6 @@ def purge(
         print_json({"purged": count})
     else:
         typer.echo(f"{count} message{'' if count == 1 else 's'} removed")
-
-
-def show_messages(found: list[Message], as_json: bool) -> None:
-    """A list of messages."""
-    if as_json:
-        print_json([as_data(one) for one in found])
-        return
-    heads = ("time", "state", "from", "to", "action", "payloads", "id")
-    print_table(heads, [_row(one) for one in found])
-
-
-def first(found: Iterator[Message], limit: int) -> list[Message]:
-    """Not more than so many, and no page more than is needed for them."""
-    return [one for one, _ in zip(found, range(limit), strict=False)]
-
-
-def _row(message: Message) -> tuple[Any, ...]:
-    many = len(message.parts)
-    return (
-        moment(message.created_at),
-        state(message.state),
-        _short(message.from_party),
-        _short(message.to_party),
-        message.action or "",
-        f"{many} ({size(message.bytes)})",
-        message.message_id,
-    )
-
-
-def _short(party: str | None) -> str:
-    return (party or "").rpartition("::")[2]
 
 
 def _must_have_arrived(client: Client, message: Message, wait: float) -> None:

@@ -81,6 +81,7 @@ from postroad.store.records import (
     Signal,
     State,
     StoredPart,
+    Total,
     Wanted,
     Work,
 )
@@ -294,6 +295,9 @@ class Node:
 
     async def messages(self, wanted: Wanted) -> list[Message]:
         return await self.context.store.look(lambda reader: reader.messages(wanted))
+
+    async def total(self, wanted: Wanted, most: int) -> Total:
+        return await self.context.store.look(lambda reader: reader.total(wanted, most))
 
     async def signals(self, message: Message) -> list[Signal]:
         return await self.context.store.look(

@@ -22,6 +22,7 @@ from postroad.store.records import (
     Signal,
     State,
     StoredPart,
+    Total,
     Wanted,
 )
 from postroad.wire.content import Content, Sink
@@ -233,6 +234,10 @@ class Service(Protocol):
         ...
 
     async def messages(self, wanted: Wanted) -> list[Message]: ...
+
+    async def total(self, wanted: Wanted, most: int) -> Total:
+        """How many messages a list has, counted up to `most`."""
+        ...
 
     async def signals(self, message: Message) -> list[Signal]: ...
 

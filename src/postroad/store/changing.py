@@ -230,7 +230,7 @@ class SqliteTransaction(SqliteReader):
     def _count_messages(self, messages: Iterable[Message], more: int) -> None:
         counts = self._group.counts
         for one in messages:
-            counts[f"{MESSAGE_COUNT}{one.side._value_}.{one.state._value_}"] += more
+            counts[f"{MESSAGE_COUNT}{one.side._value_}.{one.state._value_}.{one.agreed_by}"] += more
             if one.accounts and one.state in WAITS:
                 for account in one.accounts:
                     counts[LOAD_COUNT + account] += more

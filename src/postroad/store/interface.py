@@ -27,6 +27,7 @@ from postroad.store.records import (
     Signal,
     State,
     Stored,
+    Total,
     Wanted,
     Work,
 )
@@ -72,6 +73,14 @@ class Reader(FragmentReader, TransferReader, Protocol):
 
     def messages(self, wanted: Wanted) -> list[Message]:
         """Those that fit; fragments are not among them (`fragment_messages`)."""
+        ...
+
+    def total(self, wanted: Wanted, most: int) -> Total:
+        """How many fit, wherever the list begins and ends, counted up to `most`.
+
+        Where nothing leads to those that fit, only the newest are looked at, so many that it takes
+        about as long as counting `most`.
+        """
         ...
 
     def inbox(self) -> Extent:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from itertools import count
 
@@ -23,6 +24,7 @@ from postroad.store.records import (
     Side,
     Signal,
     State,
+    Total,
     Wanted,
     Work,
 )
@@ -79,9 +81,14 @@ class MemoryReader:
         return {one.message_id: one for one in found}
 
     def messages(self, wanted: Wanted) -> list[Message]:
-        fitting = [message for message in self._tables.messages.values() if _fits(message, wanted)]
+        fitting = [message for message in self._tables.messages.values() if fits(message, wanted)]
         fitting.sort(key=lambda message: message.key, reverse=wanted.newest_first)
         return fitting[: wanted.limit]
+
+    def total(self, wanted: Wanted, most: int) -> Total:
+        whole = replace(wanted, after=0, before=None, limit=most + 1)
+        count = len(self.messages(whole))
+        return Total(min(count, most), count > most)
 
     def inbox(self) -> Extent:
         newest = self.messages(Wanted(Side.RECEIVING, INBOX, limit=1, newest_first=True))
@@ -213,15 +220,13 @@ class MemoryReader:
 
     def figures(self) -> Figures:
         tables = self._tables
-        messages: dict[str, int] = {}
-        for message in tables.messages.values():
-            name = f"{message.side.value}.{message.state.value}"
-            messages[name] = messages.get(name, 0) + 1
+        kept = tables.messages.values()
         work: dict[str, int] = {}
         for one in tables.work.values():
             work[one.kind] = work.get(one.kind, 0) + 1
         return Figures(
-            messages=messages,
+            messages=Counter(f"{one.side.value}.{one.state.value}" for one in kept),
+            agreements=Counter((one.side.value, one.state.value, one.agreed_by) for one in kept),
             work=work,
             offers=Counter(one.pmode for one in tables.offers.values()),
             oldest_work=min((one.due_at for one in self._awake(work)), default=None),
@@ -230,10 +235,19 @@ class MemoryReader:
         )
 
 
-def _fits(message: Message, wanted: Wanted) -> bool:
-    exact = ("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id")
+def fits(message: Message, wanted: Wanted) -> bool:
+    """Whether a list shows a message."""
+    exact = (
+        *("side", "pmode", "from_party", "to_party", "service", "action", "conversation_id"),
+        "error_code",
+    )
+    partners = (
+        message.to_party if message.side is not Side.RECEIVING else None,
+        message.from_party if message.side is not Side.SENDING else None,
+    )
     return (
         all(getattr(wanted, name) in (None, getattr(message, name)) for name in exact)
+        and (wanted.partner is None or wanted.partner in partners)
         and message.part_of is None
         and (not wanted.states or message.state in wanted.states)
         and (wanted.since is None or message.created_at >= wanted.since)

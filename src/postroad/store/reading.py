@@ -1,14 +1,13 @@
 """Questions to the SQLite database."""
 
-import heapq
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Collection
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, Final
 
-from postroad.store import fragment_rows, refused_rows, transfer_rows
+from postroad.store import fragment_rows, lists, refused_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.qualified import columns
 from postroad.store.queries import query
@@ -27,6 +26,7 @@ from postroad.store.records import (
     Side,
     Signal,
     State,
+    Total,
     Wanted,
     Work,
 )
@@ -35,7 +35,6 @@ from postroad.store.rows import (
     SEQ_BITS,
     Row,
     message_of,
-    microseconds,
     notice_of,
     offer_of,
     partner_of,
@@ -55,11 +54,10 @@ LOAD_COUNT: Final = "load."
 LOAD_BYTES: Final = "load_bytes."
 REFUSED_BYTES: Final = "refused.bytes"
 BYTES_COUNT: Final = "bytes"
-"""Names in the table of counts: these and `side.state`, the kind of work, the channel."""
+"""Names in the table of counts: these and `side.state.pmode`, the kind of work, the channel."""
 PURGED_MARK: Final = "inbox.purged"
 """In the same table: the greatest key that was removed from the inbox."""
 
-_LARGEST: Final = 2**63 - 1
 _MESSAGE: Final = query("message")
 _MESSAGES_OF_ID: Final = query("messages_of_id")
 _MESSAGES_BY_ID: Final = query("messages_by_id")
@@ -86,13 +84,6 @@ _OLDEST_LEASED: Final = query("oldest_leased")
 _FRAGMENT_MESSAGES: Final = query("fragment_messages")
 _FRAGMENT_IN_STATE: Final = query("fragment_in_state")
 _FRAGMENT_STATES: Final = query("fragment_states")
-_LISTS: Final = {
-    (one_state, newest_first): query(
-        "messages" + ("_of_state" if one_state else "") + ("_newest_first" if newest_first else "")
-    )
-    for one_state in (False, True)
-    for newest_first in (False, True)
-}
 
 
 class SqliteReader:
@@ -122,23 +113,10 @@ class SqliteReader:
         return {one.message_id: one for one in map(message_of, rows)}
 
     def messages(self, wanted: Wanted) -> list[Message]:
-        values = _values(wanted)
-        if wanted.side is None and not wanted.states:
-            return [
-                message_of(row) for row in self._rows(_LISTS[False, wanted.newest_first], values)
-            ]
-        # One range of an index for each side and state, each in the order of the whole.
-        sql = _LISTS[True, wanted.newest_first]
-        ranges = [
-            [
-                message_of(row)
-                for row in self._rows(sql, values | {"side": side._value_, "state": state._value_})
-            ]
-            for side in ([wanted.side] if wanted.side else Side)
-            for state in (dict.fromkeys(wanted.states) or State)
-        ]
-        merged = heapq.merge(*ranges, key=attrgetter("key"), reverse=wanted.newest_first)
-        return list(merged)[: wanted.limit]
+        return [message_of(row) for row in lists.found(self._cursor, wanted)]
+
+    def total(self, wanted: Wanted, most: int) -> Total:
+        return lists.total(self._cursor, wanted, most)
 
     def inbox(self) -> Extent:
         newest = self.messages(Wanted(Side.RECEIVING, INBOX, limit=1, newest_first=True))
@@ -204,8 +182,15 @@ class SqliteReader:
     def figures(self) -> Figures:
         counts = {name: count for name, count in self._counts().items() if count > 0}
         work = _below(WORK_COUNT, counts)
+        agreements: dict[tuple[str, str, str], int] = {}
+        messages: Counter[str] = Counter()
+        for name, count in _below(MESSAGE_COUNT, counts).items():
+            side, state, agreed_by = name.split(".", 2)
+            agreements[side, state, agreed_by] = count
+            messages[f"{side}.{state}"] += count
         return Figures(
-            messages=_below(MESSAGE_COUNT, counts),
+            messages=dict(messages),
+            agreements=agreements,
             work=work,
             offers=_below(OFFERED_COUNT, counts),
             oldest_work=self._oldest_work(work),
@@ -290,22 +275,6 @@ def _below(prefix: str, counts: dict[str, int]) -> dict[str, int]:
         name.removeprefix(prefix): count
         for name, count in counts.items()
         if name.startswith(prefix)
-    }
-
-
-def _values(wanted: Wanted) -> dict[str, Any]:
-    return {
-        "pmode": wanted.pmode,
-        "from_party": wanted.from_party,
-        "to_party": wanted.to_party,
-        "service": wanted.service,
-        "action": wanted.action,
-        "conversation_id": wanted.conversation_id,
-        "since": -_LARGEST if wanted.since is None else microseconds(wanted.since),
-        "until": _LARGEST if wanted.until is None else microseconds(wanted.until),
-        "after": wanted.after,
-        "before": _LARGEST if wanted.before is None else wanted.before,
-        "limit": wanted.limit,
     }
 
 

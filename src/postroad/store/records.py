@@ -240,6 +240,11 @@ class Message(Struct, frozen=True, gc=False, omit_defaults=True):
         return wire_id(self.message_id)
 
     @property
+    def agreed_by(self) -> str:
+        """Its P-Mode, or the rule that passes it on; empty where there is none."""
+        return self.pmode or self.route or ""
+
+    @property
     def partner(self) -> str:
         """Whom it goes to next: in turns with others, and not while that one is paused."""
         return self.hop or self.to_party or ""
@@ -423,6 +428,9 @@ class Wanted:
     service: str | None = None
     action: str | None = None
     conversation_id: str | None = None
+    partner: str | None = None
+    """The party that it is sent or passed on to, or that sent what is received or passed on."""
+    error_code: str | None = None
     since: datetime | None = None
     """Made at this time or later."""
     until: datetime | None = None
@@ -435,12 +443,22 @@ class Wanted:
     """Only messages whose key is smaller."""
 
 
+class Total(Struct, frozen=True, gc=False):
+    """How many messages a list has."""
+
+    count: int
+    more: bool = False
+    """There may be more: not all were looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What there is, for people and metrics."""
 
     messages: dict[str, int] = field(default_factory=dict)
     """By `side.state`."""
+    agreements: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """The same by P-Mode, or rule that passes them on: side, state, its id (empty for none)."""
     work: dict[str, int] = field(default_factory=dict)
     """By kind."""
     offers: dict[str, int] = field(default_factory=dict)

@@ -75,7 +75,7 @@ def message_details(message: Message) -> bytes:
 def advanced(message: Message, key: int) -> Row:
     """For `advance_message`: what changes of a message in the course of time."""
     state, updated_at = message.state._value_, microseconds(message.updated_at)
-    return state, updated_at, message_details(message), key
+    return state, updated_at, message.error_code, message_details(message), key
 
 
 def message_changes(message: Message) -> Row:
@@ -93,6 +93,7 @@ def message_changes(message: Message) -> Row:
         message.service,
         message.action,
         message.conversation_id,
+        message.error_code,
         message_details(message),
     )
 

@@ -44,8 +44,8 @@ UPDATE node SET checked_at = ?
 -- A new message; nothing happens when side, id and sender are taken.
 INSERT INTO messages (
     side, message_id, sender, part_of, state, created_at, updated_at, pmode, from_party, to_party,
-    service, action, conversation_id, details
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    service, action, conversation_id, error_code, details
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (side, message_id, sender) DO NOTHING
 
 -- name: message
@@ -63,43 +63,17 @@ WHERE side = ? AND message_id IN (SELECT value FROM json_each(?))
 
 -- name: advance_message
 -- What changes of a message in the course of time; what lists are filtered by stays.
-UPDATE messages SET state = ?, updated_at = ?, details = ? WHERE key = ?
+UPDATE messages SET state = ?, updated_at = ?, error_code = ?, details = ? WHERE key = ?
 
 -- name: change_message
 -- Everything of a message that can change.
 UPDATE messages SET
     state = ?, created_at = ?, updated_at = ?, pmode = ?, from_party = ?, to_party = ?,
-    service = ?, action = ?, conversation_id = ?, details = ?
+    service = ?, action = ?, conversation_id = ?, error_code = ?, details = ?
 WHERE key = ?
 
--- name: messages_of_state
--- Messages of one side in one state that fit, oldest first.
-SELECT key, details FROM messages
-WHERE side = :side AND state = :state AND part_of IS NULL AND key > :after AND key < :before
-    AND created_at >= :since AND created_at < :until
-    AND (:pmode IS NULL OR pmode = :pmode)
-    AND (:from_party IS NULL OR from_party = :from_party)
-    AND (:to_party IS NULL OR to_party = :to_party)
-    AND (:service IS NULL OR service = :service)
-    AND (:action IS NULL OR action = :action)
-    AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
-ORDER BY key LIMIT :limit
-
--- name: messages_of_state_newest_first
--- Messages of one side in one state that fit, newest first.
-SELECT key, details FROM messages
-WHERE side = :side AND state = :state AND part_of IS NULL AND key > :after AND key < :before
-    AND created_at >= :since AND created_at < :until
-    AND (:pmode IS NULL OR pmode = :pmode)
-    AND (:from_party IS NULL OR from_party = :from_party)
-    AND (:to_party IS NULL OR to_party = :to_party)
-    AND (:service IS NULL OR service = :service)
-    AND (:action IS NULL OR action = :action)
-    AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
-ORDER BY key DESC LIMIT :limit
-
 -- name: messages
--- Messages of any side and state that fit, oldest first.
+-- Messages that fit, oldest first. Put together with a range by `store.lists`.
 SELECT key, details FROM messages
 WHERE part_of IS NULL AND key > :after AND key < :before
     AND created_at >= :since AND created_at < :until
@@ -111,18 +85,45 @@ WHERE part_of IS NULL AND key > :after AND key < :before
     AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
 ORDER BY key LIMIT :limit
 
--- name: messages_newest_first
--- Messages of any side and state that fit, newest first.
-SELECT key, details FROM messages
-WHERE part_of IS NULL AND key > :after AND key < :before
-    AND created_at >= :since AND created_at < :until
-    AND (:pmode IS NULL OR pmode = :pmode)
-    AND (:from_party IS NULL OR from_party = :from_party)
-    AND (:to_party IS NULL OR to_party = :to_party)
-    AND (:service IS NULL OR service = :service)
-    AND (:action IS NULL OR action = :action)
-    AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
-ORDER BY key DESC LIMIT :limit
+-- name: total
+-- How many fit of the newest messages, so that it takes no longer for more of them.
+SELECT count(*), count(fits) FROM (
+    SELECT CASE WHEN created_at >= :since AND created_at < :until
+        AND (:pmode IS NULL OR pmode = :pmode)
+        AND (:from_party IS NULL OR from_party = :from_party)
+        AND (:to_party IS NULL OR to_party = :to_party)
+        AND (:service IS NULL OR service = :service)
+        AND (:action IS NULL OR action = :action)
+        AND (:conversation_id IS NULL OR conversation_id = :conversation_id)
+        THEN 1 END AS fits
+    FROM messages WHERE part_of IS NULL ORDER BY key DESC LIMIT :most
+)
+
+-- name: range_of_state
+-- A range for lists: one side and state.
+side = :side AND state = :state
+
+-- name: range_of_error
+-- The same with an error code, and of one partner where one is named.
+error_code = :error_code AND side = :side AND state = :state
+    AND (
+        :partner IS NULL
+        OR (side <> 'receiving' AND to_party = :partner)
+        OR (side <> 'sending' AND from_party = :partner)
+    )
+
+-- name: range_of_receiver
+-- The same of what is sent or passed on to a partner.
+to_party = :partner AND side = :side AND state = :state AND side <> 'receiving'
+
+-- name: range_of_sender
+-- The same of what a partner sent.
+from_party = :partner AND side = :side AND state = :state AND side <> 'sending'
+
+-- name: range_of_sender_only
+-- The same for totals, without what goes back to the partner and is in the range of the receiver.
+from_party = :partner AND side = :side AND state = :state AND side <> 'sending'
+    AND to_party IS NOT :partner
 
 -- name: messages_to_purge
 -- Messages in one state that were last changed before a time, those first that wait longest.
