@@ -94,6 +94,8 @@ class MemoryService:
         self.trouble: str | None = None
         self.unanswerable: str | None = None
         """Why no reply comes to anything."""
+        self.healthy = Health(True, (), Figures(), partner_of={ORDERS.id: "seller"})
+        """How it is, but for the figures."""
         self.patience: float | None = None
         """For how long the last answer was waited for."""
 
@@ -373,12 +375,14 @@ class MemoryService:
         return [ORDERS]
 
     async def health(self) -> Health:
-        counts: dict[str, int] = {}
-        for one in self._messages.values():
-            name = f"{one.side}.{one.state}"
-            counts[name] = counts.get(name, 0) + 1
-        figures = Figures(messages=counts, work={"send": 0}, last_seq=len(self._events))
-        return Health(ready=True, problems=(), figures=figures)
+        kept = self._messages.values()
+        figures = Figures(
+            messages=Counter(f"{one.side}.{one.state}" for one in kept),
+            agreements=Counter((one.side, one.state, one.agreed_by) for one in kept),
+            work={"send": 0},
+            last_seq=len(self._events),
+        )
+        return replace(self.healthy, figures=figures)
 
     def metrics(self) -> Mapping[str, float]:
         return {'postroad_messages_total{side="sending"}': len(self._messages)}

@@ -9,13 +9,13 @@ import pytest
 
 from postroad import __version__
 from postroad.api.metrics import metrics_text
-from postroad.node.service import Health, Reloaded, Service
+from postroad.node.service import Certificate, Health, NotInForce, Reloaded, Service
 from postroad.store.interface import StoreFull
 from postroad.store.records import Figures
 from tests.api.conftest import Serve
 from tests.api.site import Site
 from tests.api.uploads import PATH, body, metadata, post
-from tests.api.world import Faulty, World
+from tests.api.world import Faulty, Given, World
 from tests.changing import replace
 
 ADMIN = "/api/v1/admin"
@@ -82,7 +82,7 @@ def test_each_family_of_metrics_stands_together_with_its_type() -> None:
         "postroad_seconds_count": 3.0,
     }
     figures = Figures(work={'a"\\\n': 1}, oldest_work=datetime(2026, 1, 1, tzinfo=UTC))
-    health = Health(False, ("so",), figures, datetime(2027, 1, 1, tzinfo=UTC))
+    health = Health(False, ("so",), figures)
     lines = metrics_text(counters, health, "1.0").splitlines()
     at = lines.index("# TYPE postroad_messages_total counter")
     assert lines[at + 1 : at + 3] == [
@@ -97,9 +97,39 @@ def test_each_family_of_metrics_stands_together_with_its_type() -> None:
     ]
     assert "postroad_ready 0" in lines
     assert "postroad_problems 1" in lines
-    assert "postroad_certificate_expires_timestamp_seconds 1798761600" in lines
     assert 'postroad_work{kind="a\\"\\\\\\n"} 1' in lines
     assert "postroad_oldest_work_timestamp_seconds 1767225600" in lines
+
+
+def _certificate(use: str, name: str, year: int, partner: str | None = None) -> Certificate:
+    begins, ends = datetime(2020, 1, 1, tzinfo=UTC), datetime(year, 1, 1, tzinfo=UTC)
+    return Certificate(use, name, "CN=x", begins, ends, f"{use}{name}{year}", partner)
+
+
+def test_metrics_tell_when_certificates_expire() -> None:
+    certificates = (
+        _certificate("signing", "keys.signing", 2027),
+        _certificate("partner", "orders", 2028, 'sell"er'),
+        _certificate("partner", "orders", 2029, 'sell"er'),
+    )
+    health = Health(True, (), Figures(), certificates=certificates)
+    shown = [one for one in metrics_text({}, health, "1").splitlines() if "certificate_exp" in one]
+    name = "postroad_certificate_expires_timestamp_seconds"
+    assert set(shown[2:]) == {
+        f'{name}{{use="signing",name="keys.signing",partner=""}} 1798761600',
+        f'{name}{{use="partner",name="orders",partner="sell\\"er"}} 1830297600',
+    }
+
+
+def test_metrics_count_messages_by_pmode_and_partner_up_to_a_bound() -> None:
+    many = {("sending", "ready", f"p{number:04}"): 2 for number in range(1100)}
+    partners = {f"p{number:04}": f"them-{number}" for number in range(1100)}
+    health = Health(True, (), Figures(agreements=many), partner_of=partners)
+    family = "postroad_stored_messages{"
+    samples = [x for x in metrics_text({}, health, "1").splitlines() if x.startswith(family)]
+    assert f'{family}side="sending",state="ready",pmode="p0007",partner="them-7"}} 2' in samples
+    assert f'{family}side="sending",state="ready",pmode="other",partner="other"}} 200' in samples
+    assert len(samples) == 1001
 
 
 def test_metrics_tell_who_is_not_served_and_what_waits_longest(
@@ -122,6 +152,8 @@ def test_metrics_tell_who_is_not_served_and_what_waits_longest(
     assert 'postroad_stopped_partners{gate="paused"} 2' in told
     assert 'postroad_stopped_partners{gate="suspended"} 1' in told
     assert "# TYPE postroad_stopped_partners gauge" in told
+    [failures] = [one for one in told if one.startswith('postroad_partner_failures{partner="a",')]
+    assert failures.startswith('postroad_partner_failures{partner="a",gate="paused"} ')
     second = site.run(service.message("m-2@x"))
     assert second is not None
     [shown] = [line for line in told if line.startswith(oldest)]
@@ -136,6 +168,55 @@ def test_the_status_tells_figures(http: httpx.Client, service: Service) -> None:
     assert status["ready"] is True
     assert sum(status["messages"].values()) == 1
     assert status["last_seq"] >= 1
+
+
+def test_the_status_tells_of_partners_and_what_waits_longest(
+    http: httpx.Client, site: Site, world: World
+) -> None:
+    assert http.get(f"{ADMIN}/status").json()["oldest_waiting"] is None
+    for name in ("m-1@x", "m-2@x", "m-3@x"):
+        post(http, body(metadata(message_id=name)))
+    site.run(world.acknowledge("m-1@x"))
+    site.run(world.deliver([Given(b"1")]))
+    site.run(world.pause("seller"))
+    status = http.get(f"{ADMIN}/status").json()
+    oldest = status["oldest_waiting"]
+    assert (oldest["message_id"], oldest["partner"]) == ("m-2@x", "seller")
+    assert oldest["seconds"] >= 0
+    [seller] = [one for one in status["partners"] if one["name"] == "seller"]
+    assert (seller["gate"], seller["queue"]) == ("paused", 2)
+    assert seller["failures"] > 0
+    assert seller["messages"]["sending.acknowledged"] == 1
+    assert seller["messages"]["receiving.delivered"] == 1
+    assert world.pmode in seller["pmodes"]
+
+
+def test_the_status_tells_of_certificates_disk_and_settings(
+    http: httpx.Client, serve: Serve, service: Service
+) -> None:
+    at = datetime(2026, 12, 15, tzinfo=UTC)
+    given = {
+        "at": at,
+        "certificates": (
+            _certificate("signing", "keys.signing", 2026),
+            _certificate("partner", "orders", 2027, "seller"),
+            _certificate("tls", "listen[0].tls", 2028),
+        ),
+        "free": 1000,
+        "reserve": 10,
+        "not_in_force": (NotInForce("postroad.yaml", "workers was changed", "restart the node"),),
+    }
+    serve(_with_health(service, given))
+    status = http.get(f"{ADMIN}/status").json()
+    assert [(one["use"], one["warning"]) for one in status["certificates"]] == [
+        ("signing", "expired"),
+        ("partner", "expires soon"),
+        ("tls", None),
+    ]
+    assert (status["disk"]["free"], status["disk"]["reserve"]) == (1000, 10)
+    assert status["not_in_force"] == [
+        {"what": "postroad.yaml", "detail": "workers was changed", "to_do": "restart the node"}
+    ]
 
 
 def test_pmodes_are_listed(http: httpx.Client, world: World) -> None:

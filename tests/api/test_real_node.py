@@ -92,6 +92,14 @@ async def test_a_pause_ends_when_an_operator_resumes(world: World) -> None:
         metrics = (await http.get("/metrics")).text.splitlines()
         assert 'postroad_stopped_partners{gate="paused"} 1' in metrics
         assert any(one.startswith("postroad_oldest_message_timestamp") for one in metrics)
+        assert 'postroad_send_attempts_total{outcome="ready",pmode="orders"} 5' in metrics
+        ready = await http.get("/readyz", headers={"Authorization": ""})
+        assert (ready.status_code, len(ready.json()["problems"])) == (200, 1)
+        status = (await http.get(f"{API}/admin/status")).json()
+        [seller] = [one for one in status["partners"] if one["name"] == party(SELLER)]
+        assert (seller["gate"], seller["failures"], seller["queue"]) == ("paused", 5, 1)
+        assert status["oldest_waiting"]["message_id"] == M
+        assert status["oldest_waiting"]["seconds"] == pytest.approx(10, abs=1)
         assert (await http.post(f"{API}/partners/{party(SELLER)}/resume")).status_code == 200
         await world.wait(2)
         assert await buyer.state(M) is State.ACKNOWLEDGED

@@ -22,7 +22,7 @@ class Quota:
 
         def free(reserve: Reserve) -> int:
             self._reserves = [reserve]
-            return max(0, self.room - reserve._held())
+            return max(0, self.room - reserve.held())
 
         def written(batch: Batch) -> None:
             if any(free(one) == 0 for one in self._reserves):
@@ -34,7 +34,7 @@ class Quota:
 
     def fill(self) -> None:
         """Another program takes all that is free beside the reserve."""
-        self.room = sum(one._held() for one in self._reserves)
+        self.room = sum(one.held() for one in self._reserves)
 
     def make_room(self) -> None:
         self.room = 1000 * MIB

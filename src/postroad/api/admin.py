@@ -6,15 +6,15 @@ from fastapi import APIRouter, Body
 from pydantic import BaseModel, ConfigDict, Field
 
 from postroad import __version__
+from postroad.api.oldest import oldest_waiting
 from postroad.api.paths import API, Door
 from postroad.api.problems import ApiProblem, problem_responses
+from postroad.api.status_views import StatusView, status_view
 from postroad.api.views import (
     PModesView,
     PurgedView,
     ReloadedView,
-    StatusView,
     pmode_view,
-    status_view,
 )
 
 router = APIRouter(prefix=f"{API}/admin", tags=["admin"])
@@ -37,8 +37,15 @@ class Purge(BaseModel):
 
 @router.get("/status", responses=problem_responses())
 async def get_status(service: Door) -> StatusView:
-    """How the node is, in figures."""
-    return status_view(service.name, service.party, __version__, await service.health())
+    """The node at a glance: messages, partners, certificates, disk, and what is not in force."""
+    return status_view(
+        service.name,
+        service.party,
+        __version__,
+        await service.health(),
+        await service.partners(),
+        await oldest_waiting(service),
+    )
 
 
 @router.get("/pmodes", responses=problem_responses())

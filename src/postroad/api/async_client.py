@@ -21,6 +21,7 @@ from postroad.api.client_calls import (
     Selected,
 )
 from postroad.api.client_connection import PIECE, Asking, Target, whole_file
+from postroad.api.client_status import Status
 from postroad.api.client_upload import Upload, new_message_id
 from postroad.api.client_values import (
     Arriving,
@@ -41,7 +42,6 @@ from postroad.api.client_values import (
     Route,
     SentMessage,
     Signal,
-    Status,
     Total,
     Unit,
 )
@@ -347,7 +347,7 @@ class AsyncClient(Asking[httpx.AsyncClient]):
         return await self._run(calls.pmodes())
 
     async def node(self) -> Status:
-        """How the node is, in figures."""
+        """The node at a glance: messages, partners, certificates, disk, what is not in force."""
         return await self._run(calls.node_status())
 
     async def health(self) -> Health:

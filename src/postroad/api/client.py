@@ -25,6 +25,7 @@ from postroad.api.client_calls import (
     Selected,
 )
 from postroad.api.client_connection import PIECE, Asking, Target, whole_file
+from postroad.api.client_status import Status
 from postroad.api.client_upload import Upload, new_message_id
 from postroad.api.client_values import (
     ApiError,
@@ -49,7 +50,6 @@ from postroad.api.client_values import (
     Route,
     SentMessage,
     Signal,
-    Status,
     Total,
     Transfer,
     Unit,
@@ -375,7 +375,7 @@ class Client(Asking[httpx.Client]):
         return self._run(calls.pmodes())
 
     def node(self) -> Status:
-        """How the node is, in figures."""
+        """The node at a glance: messages, partners, certificates, disk, what is not in force."""
         return self._run(calls.node_status())
 
     def health(self) -> Health:

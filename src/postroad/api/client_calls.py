@@ -13,6 +13,8 @@ from urllib.parse import urlencode
 import httpx
 
 from postroad.api import client_values as values
+from postroad.api.client_status import Status
+from postroad.api.client_status import status as status_of
 from postroad.api.client_upload import new_message_id, plain_properties
 from postroad.api.client_values import (
     ApiError,
@@ -34,7 +36,6 @@ from postroad.api.client_values import (
     Route,
     SentMessage,
     Signal,
-    Status,
     Total,
     Unit,
 )
@@ -350,7 +351,7 @@ def pull(pmode: str, most: int, selection: Mapping[str, Any]) -> Call[Pulled]:
 
 
 def node_status() -> Call[Status]:
-    return Call("GET", f"{API}/admin/status", lambda answer: values.status(answer.json()))
+    return Call("GET", f"{API}/admin/status", lambda answer: status_of(answer.json()))
 
 
 def health() -> Call[Health]:

@@ -29,6 +29,8 @@ _TIMES: Final = (
     "began",
     "oldest_work",
     "timestamp",
+    "begins_at",
+    "expires_at",
 )
 
 
@@ -425,22 +427,6 @@ class PMode:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """How the node is."""
-
-    name: str
-    party: str
-    version: str
-    ready: bool
-    problems: tuple[str, ...]
-    messages: dict[str, int]
-    work: dict[str, int]
-    oldest_work: datetime | None
-    last_seq: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Health:
     ready: bool
     problems: tuple[str, ...]
@@ -462,18 +448,18 @@ class Total:
 
 
 def total(data: Mapping[str, Any]) -> Total:
-    return _value(Total, data["total"])
+    return value_of(Total, data["total"])
 
 
 def message(data: Mapping[str, Any]) -> Message:
     parts = tuple(
-        _value(Part, part | {"properties": _properties(part.get("properties", ()))})
+        value_of(Part, part | {"properties": _properties(part.get("properties", ()))})
         for part in data.get("parts", ())
     )
     shown = {**data, "parts": parts, "properties": _properties(data.get("properties", ()))}
     if (transfer := data.get("transfer")) is not None:
-        shown["transfer"] = _value(Transfer, transfer)
-    return _value(Message, shown)
+        shown["transfer"] = value_of(Transfer, transfer)
+    return value_of(Message, shown)
 
 
 def extent(data: Mapping[str, Any]) -> Extent:
@@ -481,12 +467,12 @@ def extent(data: Mapping[str, Any]) -> Extent:
 
 
 def arriving(data: Mapping[str, Any]) -> Arriving:
-    return _value(Arriving, data)
+    return value_of(Arriving, data)
 
 
 def event(data: Mapping[str, Any]) -> Event:
     digests = data.get("payload_digests")
-    return _value(Event, {**data, "payload_digests": None if digests is None else tuple(digests)})
+    return value_of(Event, {**data, "payload_digests": None if digests is None else tuple(digests)})
 
 
 def route(data: Mapping[str, Any]) -> Route:
@@ -507,44 +493,40 @@ def route(data: Mapping[str, Any]) -> Route:
 
 
 def signal(data: Mapping[str, Any]) -> Signal:
-    return _value(Signal, data)
+    return value_of(Signal, data)
 
 
 def notice(data: Mapping[str, Any]) -> Notice:
-    return _value(Notice, data)
+    return value_of(Notice, data)
 
 
 def partner(data: Mapping[str, Any]) -> Partner:
-    return _value(Partner, data)
+    return value_of(Partner, data)
 
 
 def ping_answer(data: Mapping[str, Any]) -> PingAnswer:
-    return _value(PingAnswer, data)
+    return value_of(PingAnswer, data)
 
 
 def pulled(data: Mapping[str, Any]) -> Pulled:
     kinds = ("messages", "answered")
-    came = {kind: tuple(_value(PulledMessage, one) for one in data[kind]) for kind in kinds}
-    return _value(Pulled, {**data, **came})
+    came = {kind: tuple(value_of(PulledMessage, one) for one in data[kind]) for kind in kinds}
+    return value_of(Pulled, {**data, **came})
 
 
 def query_answer(data: Mapping[str, Any]) -> QueryAnswer:
-    return _value(QueryAnswer, data)
+    return value_of(QueryAnswer, data)
 
 
 def pmode(data: Mapping[str, Any]) -> PMode:
-    return _value(PMode, data)
-
-
-def status(data: Mapping[str, Any]) -> Status:
-    return _value(Status, {**data, "problems": tuple(data.get("problems", ()))})
+    return value_of(PMode, data)
 
 
 def _properties(given: Any) -> tuple[Property, ...]:
-    return tuple(_value(Property, one) for one in given)
+    return tuple(value_of(Property, one) for one in given)
 
 
-def _value(kind: type[T], data: Mapping[str, Any]) -> T:
+def value_of(kind: type[T], data: Mapping[str, Any]) -> T:
     """A value from JSON; a field that an older node does not know is None, a new one is left."""
     fields = {field.name: data.get(field.name) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for name in _TIMES:

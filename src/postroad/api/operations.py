@@ -1,20 +1,16 @@
 """What machines ask: is it alive, is it ready, what are its figures."""
 
-from typing import Final
-
 from fastapi import APIRouter, Response
 
 from postroad import __version__
 from postroad.api.metrics import CONTENT_TYPE, metrics_text
+from postroad.api.oldest import oldest_waiting
 from postroad.api.paths import Door
 from postroad.api.problems import problem_responses
 from postroad.api.views import AliveView, ReadyView
-from postroad.node.service import ON_ITS_WAY
 from postroad.store.interface import StoreError
-from postroad.store.records import Side, Wanted
 
 router = APIRouter(tags=["operations"])
-_OLDEST: Final = Wanted(side=Side.SENDING, states=ON_ITS_WAY, limit=1)
 
 
 @router.head("/healthz", include_in_schema=False)
@@ -55,11 +51,12 @@ async def readyz(service: Door, response: Response) -> ReadyView:
 )
 async def metrics(service: Door) -> Response:
     """Counters and figures for Prometheus."""
+    oldest = await oldest_waiting(service)
     text = metrics_text(
         service.metrics(),
         await service.health(),
         __version__,
         partners=await service.partners(),
-        oldest=next((one.created_at for one in await service.messages(_OLDEST)), None),
+        oldest=oldest.created_at if oldest is not None else None,
     )
     return Response(text, media_type=CONTENT_TYPE)

@@ -112,6 +112,7 @@ class RunningNode:
             named = [one.public_url for one in config.listen if "msh" in one.serve]
             self.node.context.msh_url = next(iter(named), None) or self.serving.msh_url
             self._keep_from_itself()
+            self.node.show_doors(self._watched)
             for one in self._tls:
                 if one is not None:
                     one.check_revocation(lambda: self.node.context.in_force.revocation)

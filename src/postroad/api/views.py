@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from pydantic import BaseModel, Field
 
-from postroad.node.service import Health, PModeSummary, Transfer
+from postroad.node.service import PModeSummary, Transfer
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import KINDS
 from postroad.store.qualified import wire_id
@@ -415,23 +415,6 @@ class ReadyView(BaseModel):
     problems: list[str] = Field(description="Why it is not ready.")
 
 
-class StatusView(BaseModel):
-    """How the node is."""
-
-    name: str
-    party: str
-    version: str
-    ready: bool
-    problems: list[str]
-    messages: dict[str, int] = Field(
-        description="How many there are, by `side.state`.", examples=[{"sending.waiting": 2}]
-    )
-    work: dict[str, int] = Field(description="What is still to be done.", examples=[{"send": 2}])
-    oldest_work: datetime | None
-    last_seq: int = Field(description="Of the last event in the journal.")
-    bytes: int = Field(description="Of database and contents on disk.")
-
-
 def properties_view(properties: tuple[tuple[str, str, str | None], ...]) -> list[PropertyView]:
     return [PropertyView(name=name, value=value, type=type) for name, value, type in properties]
 
@@ -509,22 +492,6 @@ def partner_view(partner: Partner) -> PartnerView:
 
 def pmode_view(pmode: PModeSummary) -> PModeView:
     return PModeView(**asdict(pmode))
-
-
-def status_view(name: str, party: str, version: str, health: Health) -> StatusView:
-    figures = health.figures
-    return StatusView(
-        name=name,
-        party=party,
-        version=version,
-        ready=health.ready,
-        problems=list(health.problems),
-        messages=figures.messages,
-        work=figures.work,
-        oldest_work=figures.oldest_work,
-        last_seq=figures.last_seq,
-        bytes=figures.bytes,
-    )
 
 
 def extent_view(node: str, extent: Extent) -> ExtentView:

@@ -1,4 +1,4 @@
-"""`postroad status` and `postroad trace`: where a message is, and its whole history."""
+"""`postroad status` and `postroad trace`: where a message or the node is, a message's history."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -20,6 +20,8 @@ from postroad.cli.node_options import (
     Url,
     node,
 )
+from postroad.cli.node_status import show_node
+from postroad.cli.problems import fail
 from postroad.cli.showing import (
     as_data,
     moment,
@@ -58,7 +60,12 @@ Also = Annotated[
 
 
 def status(
-    message_id: MessageId,
+    message_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="The message id; without one: the node.", show_default=False
+        ),
+    ] = None,
     side: SideName = None,
     cursor: Cursor = None,
     as_json: Json = False,
@@ -68,9 +75,21 @@ def status(
 ) -> None:
     """Tell where a message is: its state, what follows by itself, and what is to be done.
 
-    Example: postroad status order-4711@buyer.example
+    Without an id: the node at a glance. Messages by state and partner, what has waited longest,
+    partners, certificates and when they expire, the disk, and settings that are not in force.
+
+    Examples:
+
+      postroad status
+
+      postroad status order-4711@buyer.example
     """
+    if message_id is None and (side or cursor):
+        fail("--side and --cursor choose a message: write its id, too")
     with node(config, url, token) as client:
+        if message_id is None:
+            show_node(client.node(), as_json)
+            return
         message = client.status(message_id, side=side, cursor=cursor)
         partner = partner_of(client, message)
     if as_json:

@@ -20,6 +20,7 @@ from postroad.node.ebxml.asking import Asker
 from postroad.node.ebxml.keeping import Gaps, release
 from postroad.node.ebxml.relaying import Reporting
 from postroad.node.evidence.making import evidence_zip
+from postroad.node.health import Doors, NodeHealth
 from postroad.node.hub.fetching import Fetching
 from postroad.node.hub.reporting import ForwardingReports
 from postroad.node.hub.route_explaining import explain_message
@@ -49,7 +50,7 @@ from postroad.node.steps.exchanging import no_reply, reply_to
 from postroad.node.steps.fragment_groups import arriving
 from postroad.node.steps.handing import Handing
 from postroad.node.steps.mailing import Mailing, Mails
-from postroad.node.steps.notifying import Notifier, webhook_problem
+from postroad.node.steps.notifying import Notifier
 from postroad.node.steps.noting import record_refusals
 from postroad.node.steps.outcome import begin_anew, settle, shares_row
 from postroad.node.steps.partners import halt, resume, show_life
@@ -57,7 +58,7 @@ from postroad.node.steps.revocation_status import RevocationStatus
 from postroad.node.steps.sender_errors import SenderErrors
 from postroad.node.steps.split_outcome import transfer_of
 from postroad.node.steps.split_units import source_id
-from postroad.node.upkeep import Upkeep, disk_problem, stranded
+from postroad.node.upkeep import Upkeep
 from postroad.node.walks.bundling import Bundling
 from postroad.node.walks.joining import Joining
 from postroad.node.walks.mail_in import MailIn
@@ -131,6 +132,7 @@ class Node:
             clock,
             entropy,
         )
+        self._health = NodeHealth(self.context)
         parallel = config.send.parallel
         self._client: Client = client or HttpClient(
             per_host=parallel,
@@ -616,26 +618,11 @@ class Node:
         return self.context.in_force.summaries()
 
     async def health(self) -> Health:
-        problems: list[str] = []
-        try:
-            await self.context.store.check()
-        except StoreError as error:
-            problems.append(str(error))
-        figures, hook = await self.context.store.look(
-            lambda reader: (reader.figures(), reader.partner(WEBHOOK))
-        )
-        in_force = self.context.in_force
-        ready, left = not problems, stranded(in_force, figures)
-        problems += (*in_force.standing(self.context.clock()), *left.values())
-        webhook, paused = self.context.config.webhook, None
-        if webhook is not None:
-            problem = webhook_problem(webhook, hook, figures.work.get("notify", 0))
-            paused = problem is not None
-            problems += [problem] if problem is not None else []
-        free = self.context.store.free()
-        if (problem := disk_problem(self.context.config, free)) is not None:
-            problems.append(problem)
-        return Health(ready, tuple(problems), figures, in_force.expires(), paused, free)
+        return await self._health.ask(await self.partners())
+
+    def show_doors(self, doors: Doors) -> None:
+        """Tell of the certificates of the listeners, too, how they are."""
+        self._health.doors = doors
 
     def metrics(self) -> Mapping[str, float]:
         return dict(self.context.counters)

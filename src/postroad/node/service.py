@@ -4,8 +4,8 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -92,17 +92,50 @@ class Submitted(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate that the node works with."""
+
+    use: str
+    """signing, decryption and tls are the node's own; partner, trust"""
+    name: str
+    """The setting that names it, or the P-Mode."""
+    subject: str
+    begins: datetime
+    expires: datetime
+    fingerprint: str
+    """SHA-256, in hex."""
+    partner: str | None = None
+    """Whose it is, where it is a partner's."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotInForce:
+    """Something in the node's files by which it does not work."""
+
+    what: str
+    detail: str
+    to_do: str
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     ready: bool
     problems: tuple[str, ...]
     """What to see to; a node may be ready all the same."""
     figures: Figures
-    expires: datetime | None = None
-    """When the certificate of the key that signs expires."""
     webhook_paused: bool | None = None
     """Whether the application takes no calls; None: there is no webhook."""
     free: int | None = None
     """Bytes that are free on the disk; None: nobody counts."""
+    reserve: int = 0
+    """Bytes that are set aside on it, for purging and acknowledging."""
+    certificates: tuple[Certificate, ...] = ()
+    """That first which expires first."""
+    not_in_force: tuple[NotInForce, ...] = ()
+    partner_of: Mapping[str, str] = field(default_factory=dict)
+    """The partner of each P-Mode, and where each rule leads that passes messages on."""
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """When that was so, by the node's clock."""
 
 
 @dataclass(frozen=True, slots=True)

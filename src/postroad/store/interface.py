@@ -427,6 +427,10 @@ class Store(Protocol):
         """How many more bytes of content there is room for; None: nobody counts."""
         ...
 
+    def reserved(self) -> int:
+        """How many bytes are set aside for steps that make room (`run_with_reserve`)."""
+        ...
+
     async def check(self) -> None:
         """Whether the store works: raises the error that a step would meet."""
         ...

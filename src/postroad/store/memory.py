@@ -598,6 +598,9 @@ class MemoryStore:
     def free(self) -> int | None:
         return None
 
+    def reserved(self) -> int:
+        return 0
+
     async def check(self) -> None:
         self._must_be_open()
 

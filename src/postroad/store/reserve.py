@@ -30,14 +30,14 @@ class Reserve:
 
     @property
     def is_whole(self) -> bool:
-        return self._held() >= self.size
+        return self.held() >= self.size
 
     def open(self) -> None:
         """At the start: set it aside, or give it up where there is hardly any room.
 
         A reserve that is larger than wanted, from other settings, is cut.
         """
-        if self._held() > self.size:
+        if self.held() > self.size:
             os.truncate(self._path, self.size)
         if self.size and self.free() < MARGIN:
             self.release()
@@ -50,28 +50,29 @@ class Reserve:
 
     def restore(self) -> bool:
         """Set all of it aside if as much again stays free; whether it is whole."""
-        if not self.is_whole and self._held() + self.free() >= 2 * self.size:
+        if not self.is_whole and self.held() + self.free() >= 2 * self.size:
             self._hold(self.size)
         return self.is_whole
 
     def keep_rest(self) -> None:
         """Set aside what is left of it."""
         if not self.is_whole:
-            self._hold(min(self.size, self._held() + self.free() - MARGIN))
+            self._hold(min(self.size, self.held() + self.free() - MARGIN))
 
     def free(self) -> int:
         """Bytes that are free on the disk, beside the reserve."""
         disk = os.statvfs(self._folder)
         return disk.f_bavail * disk.f_frsize
 
-    def _held(self) -> int:
+    def held(self) -> int:
+        """Bytes that are set aside now."""
         try:
             return self._path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def _hold(self, size: int) -> None:
-        if size <= self._held():
+        if size <= self.held():
             return
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

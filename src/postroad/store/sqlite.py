@@ -194,6 +194,9 @@ class SqliteStore:
     def free(self) -> int:
         return self._reserve.free()
 
+    def reserved(self) -> int:
+        return self._reserve.held()
+
     async def check(self) -> None:
         await self.run(_touch)
         await self._in_pool(self._probe)

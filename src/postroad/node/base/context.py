@@ -199,8 +199,13 @@ def _tell_partner(name: str, partner: Partner | None) -> None:
 
 @lru_cache(maxsize=1024)
 def _counter(name: str, *labels: tuple[str, str]) -> str:
-    said = ",".join(f'{key}="{value}"' for key, value in labels)
+    said = ",".join(f'{key}="{escaped_label(value)}"' for key, value in labels)
     return f"postroad_{name}_total" + (f"{{{said}}}" if said else "")
+
+
+def escaped_label(value: str) -> str:
+    """A value as it stands in the text format of Prometheus."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 class Waiting:

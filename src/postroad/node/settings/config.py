@@ -139,6 +139,11 @@ class Config(Settings):
         return self._warnings
 
     @property
+    def file(self) -> Path | None:
+        """The file that it was read from; None: it was made by a program."""
+        return self._source.file if self._source is not None else None
+
+    @property
     def party_name(self) -> str:
         """The party as the journal spells it: `type::value`, or the value alone."""
         first = self.party[0]

@@ -1,13 +1,15 @@
 """What is in force now: P-Modes, keys and trust, loaded anew when their files change."""
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from cryptography import x509
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -37,8 +39,9 @@ from postroad.msh.expectation import NOTHING, Expectation, Material, Terms
 from postroad.msh.lens import Lens
 from postroad.msh.outbound import soap_version
 from postroad.msh.pulling import Channel, Channels, message_channel
-from postroad.node.service import PModeSummary, Refused, Reloaded
+from postroad.node.service import Certificate, NotInForce, PModeSummary, Refused, Reloaded
 from postroad.node.settings.agreements import Agreements, load_agreements
+from postroad.node.settings.certificates import in_order, own_certificates, pmode_certificates
 from postroad.node.settings.config import Config
 from postroad.node.settings.keyring import Keyring, stale
 from postroad.node.settings.reloading import Change, Watched, watch_keyring, watch_pmodes
@@ -46,6 +49,7 @@ from postroad.node.settings.routes import Road, Routing, road, watch_routes
 from postroad.node.settings.taking import Taking, taking_of
 from postroad.reliability.agreed import policy_of, window_of
 from postroad.reliability.schedule import ONCE
+from postroad.security.keys import KeyStoreError, load_trusted
 from postroad.security.revocation import OcspAnswer, OcspKey, Revocation, RevocationList
 from postroad.store.records import Message, Side, State
 from postroad.transport.tls import TlsProfile, profile_from_pmode
@@ -141,6 +145,8 @@ class InForce:
         self._routes: Watched[Routing] = watch_routes(config.routes)
         self._refreshing = threading.Lock()
         self._fetched = Fetched()
+        self._certificates: tuple[object, object, tuple[Certificate, ...]] | None = None
+        """P-Modes and keys, and the certificates that they name."""
         self._arrange()
 
     def _load(self, path: Path) -> Agreements:
@@ -178,6 +184,11 @@ class InForce:
             for pmode in self._by_id.values()
             for number, leg in enumerate(pmode.legs, 1)
         }
+        self.partner_of: Mapping[str, str] = {
+            **{one.id: next(iter(one.to.push or ()), "") for one in self.routing.file.routes},
+            **{name: self._partner(pmode) for name, pmode in self._by_id.items()},
+        }
+        """The partner of each P-Mode, and where each rule leads that passes messages on."""
         self.contacts = Contacts(self._by_id.values())
         """The addresses that P-Modes name for a party."""
         self._sending: dict[tuple[object, ...], Sending] = {}
@@ -280,10 +291,45 @@ class InForce:
         signing = self.keyring.signing
         return (*old, *(stale(signing, "keys.signing", now) if signing else ()))
 
-    def expires(self) -> datetime | None:
-        """When the certificate of the key that signs expires."""
-        signing = self.keyring.signing
-        return signing.certificate.not_valid_after_utc if signing is not None else None
+    def not_in_force(self) -> list[NotInForce]:
+        """What is wrong with files that are therefore not used."""
+        to_do = "correct it: the old stays in force until then"
+        watched = self._watched()
+        return [NotInForce(what, one, to_do) for what, files in watched for one in files.problems]
+
+    def certificates(self) -> tuple[Certificate, ...]:
+        """All that keys, trust and P-Modes name."""
+        # Another thread may reload meanwhile: what was found belongs to what it was found in.
+        source, listed = (self._matches, self.keyring), self._certificates
+        if listed is None or listed[0] is not source[0] or listed[1] is not source[1]:
+            listed = self._certificates = (*source, in_order(self._named_certificates()))
+        return listed[2]
+
+    def _named_certificates(self) -> Iterator[Certificate]:
+        yield from own_certificates(self.keyring)
+        for (name, number), match in self._matches.items():
+            yield from pmode_certificates(
+                name,
+                self.partner_of[name],
+                self.expectation.material(match),
+                self._tls_pins(name, number),
+                sends=self.serves(match),
+            )
+
+    def _tls_pins(self, name: str, leg: int) -> tuple[x509.Certificate, ...]:
+        """The server certificates that a P-Mode names; sending says what is wrong with a file."""
+        profile = self.tls(name, leg)
+        pins: list[x509.Certificate] = []
+        for file in profile.pins if profile is not None else ():
+            with contextlib.suppress(OSError, KeyStoreError):
+                pins += load_trusted(file.read_bytes(), self.keyring.password)
+        return tuple(pins)
+
+    def _partner(self, pmode: PMode) -> str:
+        """The other party of a P-Mode; empty where the P-Mode leaves it open."""
+        agreed = header(pmode, 1)
+        sends = self.serves(Match(pmode, pmode.legs[0], 1))
+        return str(agreed.to_party if sends else agreed.from_party)
 
     def lens(self, now: datetime, new_sink: NewSink) -> Lens:
         """With what incoming messages are looked at."""

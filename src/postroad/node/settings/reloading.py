@@ -119,7 +119,7 @@ class Watched(Generic[T]):
             self._turn = 0
         files = self._files[self._turn : self._turn + AT_ONCE]
         self._turn += AT_ONCE
-        return any(_print(path) != self._seen[path] for path in (*self._folders, *files))
+        return any(file_print(path) != self._seen[path] for path in (*self._folders, *files))
 
 
 def _is_newer(prints: dict[Path, Print], moment: int) -> bool:
@@ -128,10 +128,11 @@ def _is_newer(prints: dict[Path, Print], moment: int) -> bool:
 
 
 def _prints(paths: Iterable[Path]) -> dict[Path, Print]:
-    return {path: _print(path) for path in paths}
+    return {path: file_print(path) for path in paths}
 
 
-def _print(path: Path) -> Print:
+def file_print(path: Path) -> Print:
+    """By what it is seen that a file or folder changed."""
     try:
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):

@@ -393,7 +393,7 @@ class Sender:
         if outgoing.work.lane is not None or done.state in _SENDABLE:
             # Somebody has to look when it, or what follows it, is due.
             context.work_came.set()
-        context.count("send_attempts", outcome=done.state.value)
+        context.count("send_attempts", outcome=done.state.value, pmode=message.agreed_by)
         for one in outgoing.units or (message,):
             context.settled.tell(one.part_of or one.message_id)
         context.told()
