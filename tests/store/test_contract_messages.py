@@ -338,9 +338,10 @@ def test_the_error_code_that_a_list_goes_by_is_that_of_the_message_now(tell: Tel
         assert await listed(store, error_code="EBMS:0002") == ["m1@here"]
         before = await found(store, "m1@here")
         assert before is not None
-        after_it = structs.replace(before, error_code=None)
+        after_it = structs.replace(before, error_code="EBMS:0003")
         assert await store.run(lambda tx: tx.replace_messages([(before, after_it)]))
         assert await listed(store, error_code="EBMS:0002") == []
+        assert await listed(store, error_code="EBMS:0003") == ["m1@here"]
 
     tell(story)
 
