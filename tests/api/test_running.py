@@ -121,11 +121,16 @@ def test_a_new_certificate_is_shown_to_new_connections(folder: Path, config: Con
             await asyncio.to_thread(running.refresh_tls)
             after = await shown(msh)
             assert before != after
+            listed = (await running.node.health()).certificates
+            assert [one.fingerprint for one in listed if one.use == "tls"] == [after]
             # A connection from before lives on.
             assert (await client.get(f"{msh}/msh")).status_code == 405
             replace(folder / "keys" / "tls.p12", b"no key")
             await asyncio.to_thread(running.refresh_tls)
             assert await shown(msh) == after
+            health = await running.node.health()
+            assert health.ready
+            assert [one.what for one in health.not_in_force] == ["TLS certificates"]
 
     run(scenario())
 

@@ -36,14 +36,14 @@ async def test_a_partner_that_is_down_is_a_problem_of_a_node_that_is_ready(world
     down = await buyer.node.health()
     assert down.ready
     assert down.problems == (
-        "1 partner is not reached, and tried again by and by; see: postroad partners",
+        "paused because they cannot be reached: 1 partner; see: postroad partners",
     )
     await buyer.node.resume(party(SELLER))
     await buyer.node.suspend(party(SELLER), "moving house")
     suspended = await buyer.node.health()
     assert suspended.ready
     assert suspended.problems == (
-        "1 partner is suspended until somebody resumes; see: postroad partners",
+        "suspended until you resume them: 1 partner; see: postroad partners",
     )
 
 

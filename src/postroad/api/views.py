@@ -412,7 +412,9 @@ class AliveView(BaseModel):
 
 class ReadyView(BaseModel):
     ready: bool
-    problems: list[str] = Field(description="Why it is not ready.")
+    problems: list[str] = Field(
+        description="Why it is not ready, and what to see to while it goes on."
+    )
 
 
 def properties_view(properties: tuple[tuple[str, str, str | None], ...]) -> list[PropertyView]:

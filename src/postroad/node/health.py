@@ -89,12 +89,12 @@ def partner_problems(partners: Iterable[Partner]) -> Iterator[str]:
     """That partners are not served: a sentence for those that are down, one for the suspended."""
     gates = [one.gate for one in partners]
     down = sum(gate in _DOWN for gate in gates)
-    suspended = sum(gate is Gate.SUSPENDED for gate in gates)
     if down:
-        yield f"{_many(down)} not reached, and tried again by and by; see: postroad partners"
+        yield f"paused because they cannot be reached: {_many(down)}; see: postroad partners"
+    suspended = gates.count(Gate.SUSPENDED)
     if suspended:
-        yield f"{_many(suspended)} suspended until somebody resumes; see: postroad partners"
+        yield f"suspended until you resume them: {_many(suspended)}; see: postroad partners"
 
 
 def _many(count: int) -> str:
-    return f"{count} partner{' is' if count == 1 else 's are'}"
+    return f"{count} partner{'' if count == 1 else 's'}"
