@@ -46,7 +46,7 @@ def test_no_arguments_show_the_commands():
     assert "inspect" in done.stdout
 
 
-@pytest.mark.parametrize("command", [[], ["messages"], ["inbox", "list"], ["pipeline", "run"]])
+@pytest.mark.parametrize("command", [["messages"], ["inbox", "list"]])
 def test_help_shows_flags_without_a_type(command: list[str]):
     shown = postroad(*command, "--help").stdout
     assert "--help" in shown
