@@ -10,6 +10,7 @@ import typer
 from postroad.cli.problems import fail
 from postroad.node.first_steps.initializing import InitError, Plan, Station, initialize
 from postroad.node.first_steps.profiles import Profile
+from postroad.node.settings.can_ship import can_ship
 
 
 def init(
@@ -88,6 +89,7 @@ def next_steps(plan: Plan) -> str:
             f"See what {second.name} received:",
             f"  postroad inbox list -c {there}",
             *_collecting(plan, here, there),
+            *_not_shipped(plan),
         )
     )
 
@@ -104,6 +106,18 @@ def _collecting(plan: Plan, here: str, there: str) -> list[str]:
         f"Let {sender.name} put an order aside, and collect it:",
         f"  postroad send -c {there} --pmode {pmode} --payload {_quoted(payload)}",
         f"  postroad pull {pmode} -c {here}",
+    ]
+
+
+def _not_shipped(plan: Plan) -> list[str]:
+    """What is missing for the journal to be shipped, where something is."""
+    if not plan.ships or can_ship():
+        return []
+    return [
+        "",
+        "The journal is not shipped, because pyarrow and fsspec are missing. Install them with:",
+        "  pip install 'postroad[lake]'",
+        "and remove the # before journal and ship_to in postroad.yaml.",
     ]
 
 

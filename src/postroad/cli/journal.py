@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -41,7 +41,6 @@ Time = Annotated[
         show_default=False,
     ),
 ]
-_LIBRARIES: Final = "this needs pyarrow and fsspec; install them with: pip install 'postroad[lake]'"
 
 
 @app.command()
@@ -65,11 +64,14 @@ def ship(
 
       postroad journal ship --to s3://lake/journal
     """
+    _require_libraries()
     node = _node(config)
     target = _target(to) if to is not None else node.journal.ship_to
     if target is None:
-        fail("nothing says where to; name it with --to URL, or set journal.ship_to in the file")
-
+        fail(
+            f"{plain(str(config or DEFAULT_FILE))} does not set journal.ship_to. Set it to a folder"
+            " or URL, for example journal: {ship_to: journal}, or name one with --to"
+        )
     _tell(all_shipped(node, target), as_json, target, "shipped")
 
 
@@ -91,6 +93,7 @@ def export(
 
     Example: postroad journal export --partner urn:example:seller --to for-seller
     """
+    _require_libraries()
     node = _node(config)
     target = _target(to)
     messages = 0
@@ -168,8 +171,7 @@ def verify(
 
     Example: postroad journal verify journal
     """
-    if not can_ship():
-        fail(_LIBRARIES)
+    _require_libraries()
     from postroad.store.chain import verify as verified
 
     target = _target(folder)
@@ -204,8 +206,8 @@ def retire(
     from postroad.store.records import Event
 
     node = _node(config)
-    if node.journal.ship_to is not None and not can_ship():
-        fail(_LIBRARIES)
+    if node.journal.ship_to is not None:
+        _require_libraries()
     try:
         lock = only_one(node)
     except ServeError as error:
@@ -279,12 +281,16 @@ def all_shipped(config: Config, target: str) -> "list[WrittenSegment]":
     return _shipped(config, made)
 
 
+def _require_libraries() -> None:
+    """End the command with one sentence where the libraries for segments are missing."""
+    if not can_ship():
+        fail("pyarrow and fsspec are missing. Install them with: pip install 'postroad[lake]'")
+
+
 def _shipped(
     config: Config, made: "Callable[[Store], Shipper]", since: datetime | None = None
 ) -> "list[WrittenSegment]":
     """Ship everything, with a progress display; the segments."""
-    if not can_ship():
-        fail(_LIBRARIES)
     from postroad.store.shipping import ShippingError
 
     segments: list[WrittenSegment] = []

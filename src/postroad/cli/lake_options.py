@@ -33,11 +33,9 @@ def opened_lake(
     url: str, format: str, master: str | None, remote: str | None, memory: str | None
 ) -> "Iterator[Lake]":
     """A lake with a session of its own; what is wrong with either is told in one line."""
-    try:
-        from postroad.pipeline.lake import Lake, LakeError
-        from postroad.pipeline.session import NoSpark, session
-    except ImportError as missing:
-        fail(f"the pipeline needs more packages ({missing}): pip install 'postroad[spark]'")
+    from postroad.pipeline.lake import Lake, LakeError
+    from postroad.pipeline.session import NoSpark, session
+
     try:
         spark = session(master=master, remote=remote, memory=memory)
         yield Lake(spark, url, format)

@@ -2,6 +2,7 @@
 
 import typer
 
+from postroad.cli.extras import needs_extra
 from postroad.cli.pipeline_reconcile import reconcile
 from postroad.cli.pipeline_report import report
 from postroad.cli.pipeline_run import run
@@ -13,4 +14,4 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 for command in (run, reconcile, verify, report, simulate):
-    app.command()(command)
+    app.command()(needs_extra("spark")(command))

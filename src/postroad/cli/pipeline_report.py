@@ -36,11 +36,9 @@ def report(
 
     Example: postroad pipeline report --lake lake --out report.html
     """
-    try:
-        from postroad.pipeline.report import of_lake
-        from postroad.pipeline.report_page import page
-    except ImportError as missing:
-        fail(f"the report needs more packages ({missing}): pip install 'postroad[spark]'")
+    from postroad.pipeline.report import of_lake
+    from postroad.pipeline.report_page import page
+
     if not out.parent.is_dir():
         fail(f"{plain(str(out))} cannot be written: there is no folder {plain(str(out.parent))}")
     with opened_lake(lake, format, master, remote, memory) as opened, busy("counting", as_json):

@@ -82,15 +82,13 @@ def run(
     patience = _time(grace, "--grace")
     if pause is not None and pause <= timedelta(0):
         fail("--every must be longer than nothing, like 30s")
-    try:
-        from postroad.pipeline.intake_files import NotReadable
-        from postroad.pipeline.lake import LakeError
-        from postroad.pipeline.lake_formats import SETTINGS
-        from postroad.pipeline.runner import Plan, RunError
-        from postroad.pipeline.runner import run as run_pipeline
-        from postroad.pipeline.session import NoSpark, session
-    except ImportError as missing:
-        fail(f"the pipeline needs more packages ({missing}): pip install 'postroad[spark]'")
+    from postroad.pipeline.intake_files import NotReadable
+    from postroad.pipeline.lake import LakeError
+    from postroad.pipeline.lake_formats import SETTINGS
+    from postroad.pipeline.runner import Plan, RunError
+    from postroad.pipeline.runner import run as run_pipeline
+    from postroad.pipeline.session import NoSpark, session
+
     plan = Plan(tuple(journal), lake, format, patience, max_files)
     settings = {**SETTINGS.get(format, {}), **dict(_pair(one) for one in setting or [])}
     try:

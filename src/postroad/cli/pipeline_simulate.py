@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,8 +11,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from postroad.cli.node_options import Json
 from postroad.cli.problems import fail
 from postroad.cli.showing import plain, print_json
-
-_LIBRARIES: Final = "this needs pyarrow and numpy; install them with: pip install 'postroad[spark]'"
 
 
 def simulate(
@@ -60,10 +58,8 @@ def simulate(
 
       postroad pipeline simulate --messages 500 --trouble 0.5 --faults all --out hard
     """
-    try:
-        from postroad.pipeline import simulation
-    except ImportError:
-        fail(_LIBRARIES)
+    from postroad.pipeline import simulation
+
     if (messages is None) == (events is None):
         fail("say how much: either --messages N or --events N")
     wanted = [name.strip() for name in faults.split(",") if name.strip()]

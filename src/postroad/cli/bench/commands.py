@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from postroad.cli.bench.wire import Measure, machine, wire_measures
+from postroad.cli.extras import needs_extra
 from postroad.cli.problems import fail
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -168,6 +169,7 @@ def hub(
 
 
 @app.command()
+@needs_extra("spark")
 def pipeline(
     as_json: AsJson = False,
     events: Annotated[
@@ -183,13 +185,10 @@ def pipeline(
     folder: Disk = None,
 ) -> None:
     """Turn simulated journals into tables; add new days to old ones; verify receipts in bulk."""
-
     wanted = _wanted(only, ("tables", "incremental", "evidence"))
-    try:
-        from postroad.cli.bench.pipeline import pipeline_measures
-        from postroad.pipeline.session import NoSpark
-    except ImportError as missing:
-        fail(f"this needs more packages ({missing}): pip install 'postroad[spark]'")
+    from postroad.cli.bench.pipeline import pipeline_measures
+    from postroad.pipeline.session import NoSpark
+
     try:
         with Console(stderr=True).status("starting Spark") as status:
             measures = pipeline_measures(

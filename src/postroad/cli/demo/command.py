@@ -74,11 +74,12 @@ def _summary(console: Console, totals: dict[str, object], work: Path) -> None:
         table.add_row(name.replace("_", " "), str(value))
     console.print()
     console.print(table)
+    lake = f"  postroad pipeline reconcile --lake {work}/lake --class refused\n"
     typer.echo(
         f"\nLook for yourself:\n"
         f"  postroad inspect {work}/evidence-1.zip --trust {work}/buyer/keys/authority.pem\n"
         f"  postroad inspect {work}/messages/good.http --trust {work}/messages/authority.pem"
         f" --key {work}/messages/seller.pem\n"
-        f"  postroad pipeline reconcile --lake {work}/lake --class refused\n"
+        f"{lake if (work / 'lake').exists() else ''}"
         f"  postroad serve -c {work}/seller/postroad.yaml"
     )

@@ -12,6 +12,7 @@ from postroad.agreement.pmode import PMode
 from postroad.agreement.units import derive_units
 from postroad.agreement.writing import pmode_data, pmode_yaml
 from postroad.node.first_steps.initializing import Station
+from postroad.node.settings.can_ship import can_ship
 
 ORDER: Final = "orders-by-hubs.init"
 _NAME: Final = "orders-by-hubs"
@@ -34,7 +35,7 @@ def found_hubs(near: Station, far: Station, buyer: Station, seller: Station) -> 
             "party": f"urn:example:{hub.name}",
             "listen": [{"address": f"127.0.0.1:{hub.port}"}],
             "api": {"token_file": "keys/api.token"},
-            "journal": {"ship_to": "journal"},
+            **({"journal": {"ship_to": "journal"}} if can_ship() else {}),
         }
         rules = [_rule("to the seller", seller, there), _rule("to the buyer", buyer, back)]
         (hub.folder / "postroad.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

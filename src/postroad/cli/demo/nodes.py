@@ -95,7 +95,8 @@ class RunningNode:
                     return next(str(one["url"]) for one in facts["doors"] if "api" in one["serve"])
             threading.Event().wait(_LOOK_AGAIN)
         said = self.log.read_text(errors="replace").strip().splitlines()
-        raise NotStarted(f"the node in {self.folder} did not start: {said[-1:] or 'no word'}")
+        reason = said[-1].removeprefix("postroad: ") if said else f"see {self.log}"
+        raise NotStarted(f"the node in {self.folder} did not start: {reason}")
 
 
 Carry = Callable[["Road", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -135,10 +136,12 @@ class Road:
             self._loop.run_until_complete(_ended(asyncio.all_tasks(self._loop)))
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await self._handle(self, reader, writer)
-        finally:
-            writer.close()
+        # At the end of the demo: the stream's own callback cannot bear a cancelled task.
+        with suppress(asyncio.CancelledError):
+            try:
+                await self._handle(self, reader, writer)
+            finally:
+                writer.close()
 
 
 async def _ended(tasks: Iterable[asyncio.Task[object]]) -> None:

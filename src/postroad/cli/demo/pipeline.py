@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from postroad.pipeline.lake import Lake
+
+
+_NO_SPARK: Final = (
+    "the packages for it are missing. Install them with: pip install 'postroad[spark]'"
+)
 
 
 class NotReconciled(Exception):
@@ -38,7 +43,7 @@ def _session() -> "SparkSession":
 
         return session(settings=TINY)
     except ImportError:
-        raise NotReconciled("install it with: pip install 'postroad[spark]'") from None
+        raise NotReconciled(_NO_SPARK) from None
     except NoSpark as missing:
         raise NotReconciled(str(missing)) from None
 
@@ -104,7 +109,7 @@ def _ship(folder: Path) -> None:
     """What the node has not shipped by itself yet; it goes on running."""
     config = load_config(folder / "postroad.yaml")
     if not can_ship() or config.journal.ship_to is None:
-        raise NotReconciled("install it with: pip install 'postroad[spark]'")
+        raise NotReconciled(_NO_SPARK)
     all_shipped(config, config.journal.ship_to)
 
 

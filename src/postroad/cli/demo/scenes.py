@@ -309,7 +309,7 @@ class Story:
                 partner = self._phase4.result()
             self._exchange_with(partner)
         except PeerUnavailable as missing:
-            self._console.print(f"  left out: {str(missing).splitlines()[0]}", soft_wrap=True)
+            self._left_out(str(missing).splitlines()[0])
         except PeerError as error:
             self.surprises.append(f"phase4: {error}")
 
@@ -457,7 +457,7 @@ class Story:
         try:
             self._classes, wrong = reconcile(self._work, self._console, stories, self._spark)
         except NotReconciled as missing:
-            self._console.print(f"  left out: {missing}")
+            self._left_out(str(missing))
             return
         self.surprises += wrong
 
@@ -526,6 +526,10 @@ class Story:
 
     def _say(self, title: str, text: str) -> None:
         self._console.print(f"\n[bold]{title}[/]: {text}")
+
+    def _left_out(self, why: str) -> None:
+        # A name in brackets, like that of an extra, is no markup.
+        self._console.print(f"  left out: {why}", soft_wrap=True, markup=False)
 
     def totals(self) -> dict[str, object]:
         """The sums of the story; `lost` and `twice` are 0, or something is wrong."""
