@@ -128,7 +128,7 @@ def test_shipping_by_hand_and_by_the_node_is_one_chain(run: Run, file: Path) -> 
 
 def test_without_a_place_it_is_asked_for(run: Run, file: Path) -> None:
     file.write_text(f"node: station\nparty: {US}\n")
-    assert "name it with --to URL" in one_line(run("journal", "ship", "-c", file))
+    assert "name one with --to" in one_line(run("journal", "ship", "-c", file))
 
 
 def test_a_place_that_cannot_be_written_is_told_in_one_line(run: Run, file: Path) -> None:

@@ -115,7 +115,8 @@ def _told() -> Iterator[str]:
     yield "## Commands\n"
     yield "Each begins with `postroad:`.\n"
     yield from _coded(sentences("cli/**/*.py", {"fail": Call(0, code="code")}), "exit code", "2")
-    yield from _list(*sentences("node/first_steps/initializing.py", {"InitError": Call(0)}))
+    steps = {one: Call(0) for one in ("InitError", "KeyFileError", "PartnerError", "ValueError")}
+    yield from _list(*sentences("node/first_steps/*.py", steps))
     yield "## The REST interface\n"
     yield "As `detail` of [problem details](rest.md#when-something-is-wrong).\n"
     yield from _table(

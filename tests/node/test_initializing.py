@@ -438,3 +438,27 @@ def test_a_profile_without_a_partner_is_refused(tmp_path: Path) -> None:
     result = run(str(tmp_path / "buyer"), "--profile", "light")
     assert result.exit_code == 1
     assert "name the other one with --partner" in result.output
+
+
+def test_with_own_keys_there_is_only_a_configuration_that_names_them(tmp_path: Path) -> None:
+    folder = tmp_path / "acme"
+    url = "https://msh.acme.example/as4"
+    options = ("--own-keys", "--party-id", "urn:example:duns::0123", "--public-url", url)
+    made = run(str(folder), *options)
+    assert made.exit_code == 0, made.output
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert files == {"postroad.yaml", "keys/api.token"}
+    assert (folder / "keys").stat().st_mode & 0o077 == 0
+    config = load_config(folder / "postroad.yaml")
+    assert config.party_name == "urn:example:duns::0123"
+    assert config.msh_url == url
+    assert config.keys.signing == folder / "keys/acme.p12"
+    assert config.trust == ()
+
+
+@pytest.mark.parametrize("option", [("--partner", "globex"), ("--unsigned",)])
+def test_own_keys_have_no_samples(tmp_path: Path, option: tuple[str, ...]) -> None:
+    made = run(str(tmp_path / "acme"), "--own-keys", *option)
+    assert made.exit_code == 1
+    assert "postroad partner add" in made.stderr
+    assert not (tmp_path / "acme").exists()

@@ -49,16 +49,54 @@ def init(
             "take.",
         ),
     ] = False,
+    own_keys: Annotated[
+        bool,
+        typer.Option(
+            "--own-keys",
+            help="Make only the configuration, for keys of your own (postroad key new) and real "
+            "partners (postroad partner add): no development keys, no samples.",
+        ),
+    ] = False,
+    party_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[TYPE::]ID",
+            help="The party id in messages; else urn:example:NAME.",
+            show_default=False,
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Where partners reach the node, with its path.", show_default=False
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
-    """Make a ready configuration, development keys and sample P-Modes."""
+    """Make a ready configuration, development keys and sample P-Modes.
+
+    Examples:
+
+      postroad init buyer --partner seller
+
+      postroad init acme --own-keys --party-id https://acme.example/party --with-tls
+    """
     whole = folder.resolve()
-    first = Station(party or whole.name, folder, port)
+    first = Station(party or whole.name, folder, port, party_id)
     second = None
     if partner is not None:
         beside = folder.parent if folder.name else whole.parent
         second = Station(partner, beside / partner, partner_port)
-    plan = Plan(first, second, tls, client_certificates, profile=profile, unsigned=unsigned)
+    plan = Plan(
+        first,
+        second,
+        tls,
+        client_certificates,
+        profile=profile,
+        unsigned=unsigned,
+        own_keys=own_keys,
+        public_url=public_url,
+    )
     try:
         initialize(plan, now=datetime.now(UTC), force=force)
     except InitError as error:
@@ -68,6 +106,8 @@ def init(
 
 def next_steps(plan: Plan) -> str:
     """What to do with the folders, as commands to copy."""
+    if plan.own_keys:
+        return _own_steps(plan)
     first, second = plan.first, plan.partner or plan.first
     made = " and ".join(str(station.folder) for station in plan.stations)
     here, there = (_quoted(station.folder / "postroad.yaml") for station in (first, second))
@@ -89,6 +129,29 @@ def next_steps(plan: Plan) -> str:
             f"See what {second.name} received:",
             f"  postroad inbox list -c {there}",
             *_collecting(plan, here, there),
+            *_not_shipped(plan),
+        )
+    )
+
+
+def _own_steps(plan: Plan) -> str:
+    """What is to be done where a party makes its own keys."""
+    config = _quoted(plan.first.folder / "postroad.yaml")
+    tls = (
+        f"  postroad key new -c {config} --use tls",
+        f"  postroad key csr -c {config} --use tls --san HOST",
+    )
+    return "\n".join(
+        (
+            f"Made {plan.first.folder}: configuration and the token of the REST interface.",
+            "",
+            "Make a key, and request a certificate for it:",
+            f"  postroad key new -c {config}",
+            f'  postroad key csr -c {config} --subject "CN={plan.first.name}"',
+            *(tls if plan.tls else ()),
+            "",
+            "Then add a partner:",
+            f"  postroad partner add NAME -c {config} --party ID --url URL --certificate FILE …",
             *_not_shipped(plan),
         )
     )

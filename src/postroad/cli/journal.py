@@ -1,7 +1,6 @@
 """The journal on the command line: ship, verify, export, retire."""
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,11 +12,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from postroad.cli.node_options import DEFAULT_FILE, ConfigFile, Json
+from postroad.cli.node_options import ConfigFile, Json, config_path, read_config
 from postroad.cli.problems import fail
 from postroad.cli.showing import plain, print_json, size
 from postroad.node.settings.can_ship import can_ship
-from postroad.node.settings.config import Config, ConfigError, load_config
+from postroad.node.settings.config import Config
 
 if TYPE_CHECKING:
     from postroad.store.chain import Finding, Verified
@@ -69,7 +68,7 @@ def ship(
     target = _target(to) if to is not None else node.journal.ship_to
     if target is None:
         fail(
-            f"{plain(str(config or DEFAULT_FILE))} does not set journal.ship_to. Set it to a folder"
+            f"{plain(str(config_path(config)))} does not set journal.ship_to. Set it to a folder"
             " or URL, for example journal: {ship_to: journal}, or name one with --to"
         )
     _tell(all_shipped(node, target), as_json, target, "shipped")
@@ -232,13 +231,7 @@ def retire(
 
 
 def _node(file: Path | None) -> Config:
-    path = file or Path(os.environ.get("POSTROAD_CONFIG") or DEFAULT_FILE)
-    try:
-        config = load_config(path)
-    except ConfigError as error:
-        for line in str(error).splitlines():
-            typer.echo(f"postroad: {line}", err=True)
-        raise typer.Exit(2) from None
+    config = read_config(config_path(file))
     if not (config.data / "postroad.db").exists():
         fail(f"there is no journal in {config.data} yet; start the node first", code=1)
     return config

@@ -14,7 +14,9 @@ from postroad.cli import (
     inbox,
     journal,
     message_list,
+    key,
     messages,
+    partner,
     partners,
     pipeline,
     pmode,
@@ -127,6 +129,8 @@ app.command()(inspect)
 app.command()(demo.demo)
 app.add_typer(journal.app, name="journal")
 app.add_typer(config.app, name="config")
+app.add_typer(key.app, name="key")
+app.add_typer(partner.app, name="partner")
 app.add_typer(pmode.app, name="pmode")
 app.add_typer(route.app, name="route")
 app.add_typer(bench.app, name="bench")

@@ -94,6 +94,21 @@ def node(config: Path | None, url: str | None, token: str | None) -> Iterator[Cl
             fail(_told(error), code=1)
 
 
+def config_path(file: Path | None) -> Path:
+    """Return the node's file: what the option says, or the environment, or the usual name."""
+    return file or Path(os.environ.get("POSTROAD_CONFIG") or DEFAULT_FILE)
+
+
+def read_config(path: Path) -> Config:
+    """Read the node's file; what is wrong with it ends the command, in one line for each."""
+    try:
+        return load_config(path)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            typer.echo(f"postroad: {line}", err=True)
+        raise typer.Exit(2) from None
+
+
 def _check(where: _Where) -> None:
     """Refuse an address or a token that no request can hold."""
     try:
@@ -127,15 +142,10 @@ def _where(file: Path | None, url: str | None, token: str | None) -> _Where:
         url = environment.get("POSTROAD_URL")
     if url is not None and file is None:
         return _Where(url, token, True, "postroad serve -c FILE")
-    path = file or Path(environment.get("POSTROAD_CONFIG") or DEFAULT_FILE)
+    path = config_path(file)
     if file is None and not path.exists():
         fail(f"there is no {path}; name the node's file with -c FILE, or its address with --url")
-    try:
-        config = load_config(path)
-    except ConfigError as error:
-        for line in str(error).splitlines():
-            typer.echo(f"postroad: {line}", err=True)
-        raise typer.Exit(2) from None
+    config = read_config(path)
     start = f"postroad serve -c {shlex.quote(str(path))}"
     found = url or _address(config)
     if found is None:

@@ -1,6 +1,8 @@
 """The first steps: a folder with configuration, development keys and sample P-Modes."""
 
+import json
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,10 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, pkcs12
-
 from postroad.node.first_steps.devpki import issue, issue_tls, make_authority
+from postroad.node.first_steps.files import KEYS, PRIVATE, PUBLIC, write_file
+from postroad.node.first_steps.key_store import pem_bytes, pkcs12_bytes
 from postroad.node.first_steps.profiles import Profile, samples_of
 from postroad.node.first_steps.samples import Sample, config_text, order_text, pmode_text
 from postroad.node.settings.can_ship import can_ship
@@ -23,9 +24,6 @@ HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 API_PORT_ABOVE: Final = 10
 """With TLS the REST interface has a door of its own, so many ports above the other one."""
 
-_PRIVATE: Final = 0o600
-_PUBLIC: Final = 0o644
-_KEYS: Final = "keys"
 _TAKEN: Final = frozenset({"authority", "tls", "null"})
 """Names whose files would be in the way of others, and the one that YAML reads as nothing."""
 
@@ -41,10 +39,12 @@ class Station:
     name: str
     folder: Path
     port: int
+    party_id: str | None = None
+    """Its party id, `TYPE::ID` where it has a type; None: one for samples."""
 
     @property
     def party(self) -> str:
-        return f"urn:example:{self.name}"
+        return self.party_id or f"urn:example:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,10 @@ class Plan:
     """A conformance profile of AS4; None: samples that are pushed, both ways."""
     unsigned: bool = False
     """Whether to write sample P-Modes without signatures too."""
+    own_keys: bool = False
+    """Whether the party makes its own keys: no development keys and no samples then."""
+    public_url: str | None = None
+    """Where partners reach the first party."""
 
     @property
     def stations(self) -> tuple[Station, ...]:
@@ -90,7 +94,7 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class _File:
     content: bytes
-    mode: int = _PUBLIC
+    mode: int = PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,8 @@ def initialize(
     `keys` are those of parties that have some already.
     """
     _check(plan)
-    files = _files(plan, keys or make_keys((one.name for one in plan.stations), now=now))
+    names = () if plan.own_keys else [one.name for one in plan.stations]
+    files = _files(plan, keys or make_keys(names, now=now))
     there = [path for path in files if os.path.lexists(path)]
     if there and not force:
         raise InitError(
@@ -139,7 +144,8 @@ def initialize(
         )
     try:
         for path, file in files.items():
-            _write(path, file)
+            path.unlink(missing_ok=True)
+            write_file(path, file.content, file.mode)
     except OSError as error:
         raise InitError(f"{error.filename}: {error.strerror}; choose another folder") from None
     return list(files)
@@ -171,6 +177,11 @@ def _check(plan: Plan) -> None:
         raise InitError(
             f"the profile {plan.profile} is about two parties; name the other one with --partner"
         )
+    if plan.own_keys and (plan.partner or plan.profile or plan.unsigned):
+        raise InitError(
+            "with keys of your own there are no samples; leave out --partner, --profile and "
+            "--unsigned, and add partners with postroad partner add"
+        )
     if plan.client_certificates and not plan.tls:
         raise InitError("client certificates are shown over TLS only; add --with-tls")
 
@@ -178,6 +189,12 @@ def _check(plan: Plan) -> None:
 def _files(plan: Plan, keys: DevelopmentKeys) -> dict[Path, _File]:
     """Everything that is to be written."""
     files: dict[Path, _File] = {}
+    if plan.own_keys:
+        folder = plan.first.folder
+        return {
+            folder / "postroad.yaml": _File(_config(plan, plan.first).encode()),
+            folder / KEYS / "api.token": _token(),
+        }
     passwords = {way: secrets.token_urlsafe(18) for way in plan.samples}
     for station in plan.stations:
         folder = station.folder
@@ -188,40 +205,54 @@ def _files(plan: Plan, keys: DevelopmentKeys) -> dict[Path, _File]:
             sample, sender, receiver = way
             text = _pmode(plan, sample, sender, receiver, at=station, password=passwords[way])
             name = sample.pmode_id(sender.name, receiver.name)
-            mode = _PRIVATE if sample.shows_user else _PUBLIC
+            mode = PRIVATE if sample.shows_user else PUBLIC
             files[folder / "pmodes" / f"{name}.yaml"] = _File(text.encode(), mode)
     # Whoever has this key can issue certificates that both parties believe.
-    first = plan.first.folder / _KEYS / "authority.p12"
-    files[first] = _File(_p12("authority", keys.authority), _PRIVATE)
+    first = plan.first.folder / KEYS / "authority.p12"
+    files[first] = _File(pkcs12_bytes("authority", keys.authority), PRIVATE)
     return files
 
 
 def _key_files(plan: Plan, own: Station, keys: DevelopmentKeys) -> dict[Path, _File]:
-    folder, its = own.folder / _KEYS, keys.parties[own.name]
+    folder, its = own.folder / KEYS, keys.parties[own.name]
     files = {
-        folder / "authority.pem": _File(_pem(keys.authority.certificate)),
-        folder / f"{own.name}.p12": _File(_p12(own.name, its.signing), _PRIVATE),
-        folder / "api.token": _File(f"{secrets.token_hex(32)}\n".encode(), _PRIVATE),
+        folder / "authority.pem": _File(pem_bytes(keys.authority.certificate)),
+        folder / f"{own.name}.p12": _File(pkcs12_bytes(own.name, its.signing), PRIVATE),
+        folder / "api.token": _token(),
     }
     for name in (station.name for station in plan.stations):
         certificate = keys.parties[name].signing.certificate
-        files[folder / f"{name}.pem"] = _File(_pem(certificate))
+        files[folder / f"{name}.pem"] = _File(pem_bytes(certificate))
     if plan.tls:
-        files[folder / "tls.p12"] = _File(_p12("tls", its.tls), _PRIVATE)
+        files[folder / "tls.p12"] = _File(pkcs12_bytes("tls", its.tls), PRIVATE)
     return files
+
+
+def _token() -> _File:
+    return _File(f"{secrets.token_hex(32)}\n".encode(), PRIVATE)
 
 
 def _config(plan: Plan, station: Station) -> str:
     return config_text(
         name=station.name,
-        party=station.party,
+        party=_party_text(station.party),
         port=station.port,
         api_port=station.port + API_PORT_ABOVE,
         tls=plan.tls,
         client_certificates=plan.client_certificates,
         ships=plan.ships and can_ship(),
         calls_only=plan.calls_only(station),
+        own_keys=plan.own_keys,
+        public_url=plan.public_url if station == plan.first else None,
     )
+
+
+def _party_text(party: str) -> str:
+    """A party id as YAML; one that needs no quotes has none."""
+    kind, separator, value = party.rpartition("::")
+    if separator:
+        return f"{{id: {json.dumps(value)}, type: {json.dumps(kind)}}}"
+    return party if re.fullmatch(r"[A-Za-z][\w.:/-]*\w", party) else json.dumps(party)
 
 
 def _pmode(
@@ -241,28 +272,3 @@ def _pmode(
         client_certificates=plan.client_certificates,
         password=password,
     )
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(Encoding.PEM)
-
-
-def _p12(alias: str, pair: KeyPair) -> bytes:
-    return pkcs12.serialize_key_and_certificates(
-        alias.encode(),
-        pair.private_key,  # type: ignore[arg-type]
-        pair.certificate,
-        pair.chain,
-        NoEncryption(),
-    )
-
-
-def _write(path: Path, file: _File) -> None:
-    """Write a file that is private from its first byte on, if it is to be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.parent.name == _KEYS:
-        path.parent.chmod(0o700)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(file.content)

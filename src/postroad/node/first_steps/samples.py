@@ -49,10 +49,20 @@ def config_text(
     client_certificates: bool,
     ships: bool,
     calls_only: bool = False,
+    own_keys: bool = False,
+    public_url: str | None = None,
 ) -> str:
-    """The text of `postroad.yaml`; who `calls_only` has no door for partners."""
+    """The text of `postroad.yaml`; who `calls_only` has no door for partners.
+
+    `party` is written as YAML. With `own_keys` only certificates that P-Modes name are trusted.
+    """
     journal = _SHIPPED if ships else _NOT_SHIPPED
-    doors = _tls_doors(port, api_port, client_certificates) if tls else _plain_door(port)
+    whose = "make them with: postroad key new" if own_keys else "development keys, not for business"
+    url = f"    public_url: {public_url}  # where partners reach it\n" if public_url else ""
+    doors = _plain_door(port, url)
+    if tls:
+        host = "0.0.0.0" if own_keys else "127.0.0.1"
+        doors = _tls_doors(host, port, api_port, client_certificates, url)
     if calls_only:
         doors = _own_door(api_port if tls else port)
     return _aligned(f"""\
@@ -66,11 +76,10 @@ party: {party}           # who it acts for: From of what it sends, To of what it
 data: data                            # database, payloads and journal
 pmodes: pmodes                        # what was agreed on with partners, a file each
 
-keys:                                 # development keys: never for business
+keys:                                 # {whose}
   signing: keys/{name}.p12            # signs messages, receipts and errors
   decryption: [keys/{name}.p12]       # opens what is encrypted for us
-trust: [keys/authority.pem]           # believed where a P-Mode names no certificate
-
+{"" if own_keys else _TRUST}
 {doors}
 api:
   token_file: keys/api.token          # whoever uses the REST interface shows this token
@@ -87,6 +96,9 @@ log: {{format: text}}                   # json for machines
 """)
 
 
+_TRUST: Final = """\
+trust: [keys/authority.pem]           # believed where a P-Mode names no certificate
+"""
 _SHIPPED: Final = """\
 journal:
   ship_to: journal                    # all that happened, as Parquet: see docs/journal.md
@@ -97,12 +109,12 @@ _NOT_SHIPPED: Final = """\
 """
 
 
-def _plain_door(port: int) -> str:
+def _plain_door(port: int, url: str) -> str:
     return f"""\
 listen:
   - address: 127.0.0.1:{port}           # this machine only; partners need TLS
     path: /msh                        # where partners send to
-"""
+{url}"""
 
 
 def _own_door(port: int) -> str:
@@ -113,16 +125,17 @@ listen:                               # no partner can reach it: it calls them
 """
 
 
-def _tls_doors(port: int, api_port: int, client_certificates: bool) -> str:
+def _tls_doors(host: str, port: int, api_port: int, client_certificates: bool, url: str) -> str:
     clients = """\
       client_certificates: required   # who connects shows a certificate
       client_authorities: [keys/authority.pem]
 """
     return f"""\
 listen:
-  - address: 127.0.0.1:{port}           # for partners
+  - address: {host}:{port}           # for partners
     serve: [msh]
     path: /msh                        # where partners send to
+{url}\
     tls:
       certificate: keys/tls.p12
 {clients if client_certificates else ""}\

@@ -81,6 +81,14 @@ def load_keyring(config: Config) -> Keyring:
     return keyring
 
 
+def key_password(config: Config) -> bytes | None:
+    """Read the password of the key files; None where they have none. `ConfigError` as above."""
+    reading = _Reading(config)
+    password = reading.password()
+    reading.end()
+    return password
+
+
 def door_tls(config: Config) -> tuple[tuple[Place, Tls | None], ...]:
     """The TLS settings of the doors with their places, last that of mail where there is one."""
     doors: list[tuple[Place, Tls | None]] = [
