@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from postroad.cli.showing import print_facts, print_table
 from postroad.node.settings.config import load_config
 from postroad.node.settings.keyring import load_keyring, load_tls
 from postroad.security.keys import KeyPair
@@ -352,6 +353,13 @@ def test_another_name_is_for_a_key_that_is_not_in_force_yet(run: Run, node: Path
 
 
 # key show
+
+
+def test_a_fingerprint_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """The library takes `:AB:` and `:CD:` for pictures, unless it is told not to."""
+    print_facts([("SHA-1", "12:AB:34:CD:56")])
+    print_table(["SHA-1"], [["12:AB:34:CD:56"]])
+    assert capsys.readouterr().out.count("12:AB:34:CD:56") == 2
 
 
 def test_without_keys_it_is_told_how_to_make_one(run: Run, node: Path) -> None:

@@ -98,7 +98,7 @@ def print_facts(facts: Iterable[tuple[str, str | int | Text | None]]) -> None:
 
 
 def console() -> Console:
-    found = Console(highlight=False, markup=False)
+    found = Console(highlight=False, markup=False, emoji=False)
     if not found.is_terminal:
         found.width = _UNWRAPPED
     return found
