@@ -165,21 +165,26 @@ def test_a_partner_who_cannot_reach_the_node_is_a_warning(run: Run, node: Path) 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
-    """Two nodes with an RSA and an EC key, partners of each other in every protocol."""
+    """Two nodes with an RSA and an EC key, partners of each other in every protocol, over TLS."""
     folder = tmp_path_factory.mktemp("partners")
     nodes = tuple(Served(name, folder / name) for name in ("acme", "globex"))
     ports = {one.name: free_port() for one in nodes}
     for one, kind in zip(nodes, ("rsa-3072", "ec-p256"), strict=True):
         port = str(ports[one.name])
-        assert postroad("init", one.folder, "--own-keys", "--port", port).exit_code == 0
-        assert one.run("key", "new", "--self-signed", "--kind", kind).exit_code == 0
+        made = postroad("init", one.folder, "--own-keys", "--with-tls", "--port", port)
+        assert made.exit_code == 0, made.output
+        one.config.write_text(one.config.read_text().replace("0.0.0.0:", "127.0.0.1:"))
+        new = ("key", "new", "--self-signed", "--kind")
+        assert one.run(*new, kind).exit_code == 0
+        assert one.run(*new, "ec-p256", "--use", "tls", "--san", "localhost").exit_code == 0
     for one, other in (nodes, nodes[::-1]):
         for protocol in ("as4", "ebxml-2.0", "ebxml-1.0", "ebxml-0.98b"):
             there, back = ((f"{protocol}-by-{name}") for name in (one.name, other.name))
             done = one.run(
                 "partner", "add", f"{other.name}-{protocol}",
                 "--party", f"urn:example:{other.name}", "--agreement", "urn:example:cpa",
-                "--url", f"http://127.0.0.1:{ports[other.name]}/msh",
+                "--url", f"https://localhost:{ports[other.name]}/msh",
+                "--tls-authority", other.folder / "keys/tls.pem",
                 "--certificate", other.folder / f"keys/{other.name}.pem",
                 "--service", "urn:example:orders", "--send", there, "--receive", back,
                 "--protocol", protocol,

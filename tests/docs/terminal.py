@@ -119,6 +119,9 @@ class Terminal:
             elsewhere = self.folder
             self.ports[words[words.index("--port") + 1]] = ports["--port"]
         made = self._postroad([*words, *options], elsewhere, {})
+        if "--own-keys" in words:
+            # The keys that it names are made next.
+            return made
         config = str(Path(words[1]) / "postroad.yaml")
         checked = self._postroad(["config", "check", config], elsewhere, {})
         assert checked.code == 0, checked.text
