@@ -349,7 +349,8 @@ def test_a_key_for_tls_is_what_the_listener_shows(run: Run, node: Path, root: Ke
 def test_another_name_is_for_a_key_that_is_not_in_force_yet(run: Run, node: Path) -> None:
     next_year = ("--name", "acme-next", "--self-signed", "--kind", "ec-p256")
     done = run("key", "new", "-c", node, *next_year)
-    assert "Set keys.signing in acme/postroad.yaml to acme/keys/acme-next.p12" in done.stdout
+    told = "Set it as keys.signing in acme/postroad.yaml: acme/keys/acme-next.p12"
+    assert told in done.stdout
 
 
 # key show

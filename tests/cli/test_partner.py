@@ -70,10 +70,14 @@ def test_both_directions_are_written_and_the_node_takes_them(run: Run, node: Pat
 
 def test_what_was_agreed_stands_in_the_p_modes(run: Run, node: Path) -> None:
     certified("tls.pem")
+    certified("encryption.pem", "rsa")
+    tls = ("--use", "tls", "--kind", "ec-p256", "--self-signed", "--san", "acme.example")
+    assert run("key", "new", "-c", node, *tls).exit_code == 0
     done = run(
         "partner", "add", "globex", *THEM, *BOTH, "-c", node,
         "--party", "urn:example:globex", "--role", "Seller", "--our-role", "Buyer",
         "--agreement", "urn:example:agreements::2026-17", "--tls-authority", "tls.pem",
+        "--encryption-certificate", "encryption.pem", "--tls-key", "acme/keys/tls.p12",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     sending = run("pmode", "show", "acme/pmodes/acme-to-globex-NewOrder.yaml").stdout
@@ -88,7 +92,9 @@ def test_what_was_agreed_stands_in_the_p_modes(run: Run, node: Path) -> None:
         "PMode[1].Protocol.Address = https://msh.globex.example/as4",
         "PMode[1].Protocol.Security.Server.AnchorCertificates = ../keys/globex-tls.pem",
         "PMode[1].BusinessInfo.Action = NewOrder",
-        "PMode[1].Security.X509.Encryption.Certificate = ../keys/globex.pem",
+        "PMode[1].Protocol.Security.Client.Certificate = ../keys/tls.p12",
+        "PMode[1].Security.X509.Encryption.Certificate = ../keys/globex-encryption.pem",
+        "PMode[1].Security.SendReceipt.Certificate = ../keys/globex.pem",
     ):
         assert f"{line}\n" in sending, line
     for line in (
@@ -126,6 +132,7 @@ def test_nothing_that_is_there_is_replaced(run: Run, node: Path) -> None:
         ((), "--send, --receive"),
         (("--send", "NewOrder", "--url", "nowhere"), "nowhere"),
         (("--send", "NewOrder", "--certificate", "none.pem"), "none.pem cannot be read"),
+        (("--send", "NewOrder", "--tls-key", "globex.pem"), "there is no private key inside"),
         (("--send", "NewOrder", "--certificate", "old.pem"), "expired"),
         (("--send", "NewOrder", "--certificate", "two.pem"), "several owners"),
         (("--send", "NewOrder", "--certificate", "ed25519.pem"), "--no-encryption"),

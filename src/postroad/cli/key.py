@@ -307,7 +307,8 @@ def _next(own: OwnKey, certificate: x509.Certificate) -> None:
     typer.echo(f"wrote {own.files.certificate}: the certificate, for your partners")
     typer.echo(f"SHA-256 {fingerprint(certificate)}")
     if not own.is_set:
-        typer.echo(f"Set {own.setting} in {own.file} to {own.files.store}")
+        change = "Add it to" if own.setting == "keys.decryption" else "Set it as"
+        typer.echo(f"{change} {own.setting} in {own.file}: {own.files.store}")
 
 
 def _certificates(file: Path, password: bytes | None) -> tuple[x509.Certificate, ...]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from cryptography import x509
 
 from postroad.cli.node_options import ConfigFile, Json, config_path, read_config
 from postroad.cli.own_key import own_keyring
@@ -86,11 +85,27 @@ def add(
         bool,
         typer.Option("--encryption/--no-encryption", help="Whether AS4 payloads are encrypted."),
     ] = True,
+    encryption_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The certificate that it decrypts with, if that is another one.",
+            show_default=False,
+        ),
+    ] = None,
     tls_authority: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Certificates that the partner's TLS server leads to; else public authorities.",
+            show_default=False,
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Your key with the certificate that its TLS server wants to see.",
             show_default=False,
         ),
     ] = None,
@@ -133,13 +148,12 @@ def add(
         agreement,
         protocol,
         encryption,
+        encryption_certificate,
         tls_authority,
+        tls_key,
     )
     try:
-        signing, store = own_keyring(node).signing, node.keys.signing
-        if signing is None or store is None:
-            fail("keys.signing is not set, so nothing can be signed. Run: postroad key new", code=1)
-        planned = plan_partner(facts, node, signing, store, now=datetime.now(UTC))
+        planned = plan_partner(facts, node, own_keyring(node), now=datetime.now(UTC))
         if not dry_run:
             planned.write()
     except ConfigError as error:
@@ -148,7 +162,7 @@ def add(
         fail(plain(str(error)), code=1)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror or error}. Choose another folder", code=1)
-    ours = _ours(node, facts, signing.certificate, planned.own_certificate)
+    ours = _ours(node, facts, planned)
     if as_json:
         print_json(_report(planned, ours, dry_run))
         return
@@ -167,11 +181,9 @@ def add(
         typer.echo(f"  postroad ping {planned.pmodes[0].id} -c {file}")
 
 
-def _ours(
-    node: Config, facts: Facts, certificate: x509.Certificate, file: Path | None
-) -> dict[str, str]:
+def _ours(node: Config, facts: Facts, planned: NewPartner) -> dict[str, str]:
     """What the partner has to know of us."""
-    as4 = facts.protocol is Protocol.AS4
+    as4, own = facts.protocol is Protocol.AS4, planned.own_certificate
     parties = (f"{one.type}::{one.id}" if one.type else one.id for one in node.party)
     return {
         "protocol": "AS4, SOAP 1.2, push" if as4 else f"ebXML {facts.protocol.version}",
@@ -182,8 +194,8 @@ def _ours(
         "it receives": ", ".join(facts.sends),
         "it sends": ", ".join(facts.receives),
         "agreement": facts.agreement or "",
-        "our certificate": str(file or certificate.subject.rfc4514_string()),
-        "SHA-256": fingerprint(certificate),
+        "our certificate": str(planned.own_file or own.subject.rfc4514_string()),
+        "SHA-256": fingerprint(own),
         "signature": "required, SHA-256",
         "encryption": "required, AES-128-GCM" if as4 and facts.encrypts else "none",
         "receipts": "signed, with the HTTP response" if as4 else "signed, synchronous",

@@ -243,16 +243,20 @@ def _config(plan: Plan, station: Station) -> str:
         ships=plan.ships and can_ship(),
         calls_only=plan.calls_only(station),
         own_keys=plan.own_keys,
-        public_url=plan.public_url if station == plan.first else None,
+        public_url=_yaml_text(plan.public_url) if plan.public_url else None,
     )
 
 
 def _party_text(party: str) -> str:
-    """A party id as YAML; one that needs no quotes has none."""
+    """A party id as YAML."""
     kind, separator, value = party.rpartition("::")
     if separator:
         return f"{{id: {json.dumps(value)}, type: {json.dumps(kind)}}}"
-    return party if re.fullmatch(r"[A-Za-z][\w.:/-]*\w", party) else json.dumps(party)
+    return _yaml_text(party)
+
+
+def _yaml_text(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z][\w.:/-]*\w", text) else json.dumps(text)
 
 
 def _pmode(

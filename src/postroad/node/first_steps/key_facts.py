@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
 from postroad.agreement.places import sides
 from postroad.agreement.pmode import Leg, Partner, PMode
@@ -19,6 +19,7 @@ from postroad.security.certificates import read_certificate
 from postroad.security.key_purposes import purpose_names
 from postroad.security.keys import KeyPair
 
+_ONLY_SIGN: Final = (ed25519.Ed25519PublicKey, ed448.Ed448PublicKey)
 SOON: Final = timedelta(days=30)
 """A certificate that expires sooner is worth a warning."""
 
@@ -157,6 +158,7 @@ class _Uses:
         encrypts = terms and terms.encryption and terms.encryption.encrypt
         opening = [one for one in self.keyring.opening if isinstance(one, KeyPair)]
         opens = any(one.certificate == certificate for one in (*opening, *material.keys))
+        opens = opens and not isinstance(certificate.public_key(), _ONLY_SIGN)
         if encrypts and encrypts.enabled and opens and self._is_own(receiver):
             yield "decrypts messages"
         if not self._is_own(sender) and certificate in material.pins:

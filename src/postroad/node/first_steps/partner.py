@@ -1,12 +1,12 @@
 """A partner's facts as files: P-Modes for both directions, and the certificate that they pin."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa, x448, x25519
@@ -17,15 +17,18 @@ from postroad.agreement.importing_source import file_safe
 from postroad.agreement.loading import Problem, load_sources
 from postroad.agreement.pmode import PMode
 from postroad.agreement.writing import pmode_yaml
-from postroad.node.first_steps.files import write_file
+from postroad.node.first_steps.files import replace_file
 from postroad.node.first_steps.key_store import pem_bytes
 from postroad.node.settings.agreements import pmode_files
 from postroad.node.settings.config import Config
+from postroad.node.settings.keyring import Keyring
 from postroad.security.key_purposes import encryption_remark, signing_remark
-from postroad.security.keys import KeyPair, KeyStoreError, load_certificates
-from postroad.security.trust import Trust
+from postroad.security.keys import KeyStoreError, load_certificates, load_key_pair
+from postroad.security.trust import Purpose, Trust
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import INITIATOR_ROLE, RESPONDER_ROLE
+
+_T = TypeVar("_T")
 
 _RETRY: Final = {
     "max_retries": 8,
@@ -88,8 +91,12 @@ class Facts:
     agreement: str | None = None
     protocol: Protocol = Protocol.AS4
     encrypts: bool = True
+    encryption_certificate: Path | None = None
+    """The certificate that the partner decrypts with, where that is another one."""
     tls_authority: Path | None = None
     """Who vouches for the partner's server, where no public authority does."""
+    tls_key: Path | None = None
+    """Our key with the certificate that its server wants to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,8 @@ class NewPartner:
     """The files to write for a partner, and what the checks say about them."""
 
     files: dict[Path, bytes]
-    own_certificate: Path | None
+    own_certificate: x509.Certificate
+    own_file: Path | None
     """The file of our own certificate, for the partner; None where another one lies there."""
     pmodes: tuple[PMode, ...]
     certificate: x509.Certificate
@@ -108,39 +116,48 @@ class NewPartner:
         """Write the files; those that are there with the same content stay."""
         for path, content in self.files.items():
             if not path.exists():
-                write_file(path, content)
+                # A node that runs reads it whole, or not yet.
+                replace_file(path, content)
 
 
-def plan_partner(
-    facts: Facts, config: Config, signing: KeyPair, store: Path, *, now: datetime
-) -> NewPartner:
+def plan_partner(facts: Facts, config: Config, keyring: Keyring, *, now: datetime) -> NewPartner:
     """Make P-Modes of a partner's facts, and check them as `postroad pmode check` does.
 
-    `store` is the file of our key that signs; certificates lie beside it. PartnerError where
-    anything is in the way.
+    Certificates lie beside the key that signs. PartnerError where anything is in the way.
     """
+    signing, store = keyring.signing, config.keys.signing
+    if signing is None or store is None:
+        raise PartnerError("keys.signing is not set. Make a key with: postroad key new")
     keys, own = store.parent, store.with_suffix(".pem")
     if config.pmodes.exists() and not config.pmodes.is_dir():
         raise PartnerError(f"{config.pmodes} is a file. Set pmodes in the node's file to a folder")
     if facts.agreement is None and facts.protocol is not Protocol.AS4:
         raise PartnerError("ebXML messages carry a CPAId. Name it with --agreement")
-    certificate = _certificate(facts.certificate, now)
+    certificate = _certificate(facts.certificate, now, "sign")
+    recipient = certificate
     files = {keys / f"{facts.name}.pem": pem_bytes(certificate)}
+    if facts.encryption_certificate is not None:
+        recipient = _certificate(facts.encryption_certificate, now, "encrypt")
+        files[keys / f"{facts.name}-encryption.pem"] = pem_bytes(recipient)
+    if facts.tls_key is not None:
+        _check_key(facts.tls_key, keyring.password)
     if facts.tls_authority is not None:
         files[keys / f"{facts.name}-tls.pem"] = b"".join(map(pem_bytes, _all(facts.tls_authority)))
     shown = own if own not in files and _holds(own, signing.certificate) else None
     if shown is not None and not own.exists():
         files[own] = pem_bytes(signing.certificate)
-    writer = _Writer(facts, config, signing.certificate, shown, certificate, keys)
+    writer = _Writer(facts, config, signing.certificate, shown, recipient, keys)
     pmodes = tuple(writer.pmodes())
     texts = {config.pmodes / f"{one.id}.yaml": writer.text(one).encode() for one in pmodes}
     _refuse_existing(files | texts)
     problems = _checked(config.pmodes, texts)
     remarks = [signing_remark(certificate) if facts.receives else None]
     if facts.sends and facts.encrypts and facts.protocol is Protocol.AS4:
-        remarks.append(encryption_remark(certificate))
+        remarks.append(encryption_remark(recipient))
     warnings = tuple(one for one in remarks if one)
-    return NewPartner(files | texts, shown, pmodes, certificate, problems, warnings)
+    return NewPartner(
+        files | texts, signing.certificate, shown, pmodes, certificate, problems, warnings
+    )
 
 
 def _holds(file: Path, certificate: x509.Certificate) -> bool:
@@ -148,7 +165,7 @@ def _holds(file: Path, certificate: x509.Certificate) -> bool:
     return not file.exists() or _all(file) == (certificate,)
 
 
-def _certificate(file: Path, now: datetime) -> x509.Certificate:
+def _certificate(file: Path, now: datetime, purpose: Purpose) -> x509.Certificate:
     """The partner's certificate: the one of a file that issued none of the others."""
     found = _all(file)
     issuers = {one.issuer for one in found if one.issuer != one.subject}
@@ -158,15 +175,23 @@ def _certificate(file: Path, now: datetime) -> x509.Certificate:
             f"{file} has certificates of several owners. Give the one that the partner signs with"
         )
     try:
-        Trust(pinned=(lowest[0],)).verify(lowest[0], (), now)
+        Trust(pinned=(lowest[0],)).verify(lowest[0], (), now, purpose)
     except EbmsError as error:
         raise PartnerError(f"{error.detail}. Ask the partner for another one") from None
     return lowest[0]
 
 
 def _all(file: Path) -> tuple[x509.Certificate, ...]:
+    return _usable(file, load_certificates)
+
+
+def _check_key(file: Path, password: bytes | None) -> None:
+    _usable(file, lambda data: load_key_pair(data, password))
+
+
+def _usable(file: Path, load: Callable[[bytes], _T]) -> _T:
     try:
-        return load_certificates(file.read_bytes())
+        return load(file.read_bytes())
     except OSError as error:
         raise PartnerError(f"{file} cannot be read: {error.strerror}. Correct the name") from None
     except KeyStoreError as error:
@@ -200,7 +225,8 @@ class _Writer:
     config: Config
     own: x509.Certificate
     own_file: Path | None
-    theirs: x509.Certificate
+    recipient: x509.Certificate
+    """What the partner decrypts with."""
     keys: Path
 
     def pmodes(self) -> Iterator[PMode]:
@@ -286,10 +312,15 @@ class _Writer:
 
     def _transport(self) -> dict[str, Any]:
         transport: dict[str, Any] = {"address": self.facts.url}
+        security: dict[str, Any] = {}
         if self.facts.tls_authority is not None:
             anchor = self._file(f"{self.facts.name}-tls.pem")
-            server = {"anchor_certificates": [anchor]}
-            transport["security"] = {"protocol": "TLS", "protocol_version": "1.2", "server": server}
+            security["server"] = {"anchor_certificates": [anchor]}
+        if self.facts.tls_key is not None:
+            key = os.path.relpath(self.facts.tls_key, self.config.pmodes)
+            security["client"] = {"certificate": key}
+        if security:
+            transport["security"] = {"protocol": "TLS", "protocol_version": "1.2", **security}
         return transport
 
     def _signature(self, sends: bool) -> dict[str, Any]:
@@ -299,13 +330,14 @@ class _Writer:
         return {**named, "algorithm": _by_key(self.own, _SIGNATURES), "hash_function": "sha256"}
 
     def _encryption(self) -> dict[str, Any]:
-        method = _by_key(self.theirs, _KEY_METHODS)
+        method = _by_key(self.recipient, _KEY_METHODS)
         if method is None:
             raise PartnerError(
                 "Nothing can be encrypted for the key of the partner's certificate. Ask for one"
-                " with an RSA or EC key, or add --no-encryption"
+                " with an RSA or EC key for --encryption-certificate, or add --no-encryption"
             )
-        certificate = self._file(f"{self.facts.name}.pem")
+        other = "-encryption" if self.facts.encryption_certificate else ""
+        certificate = self._file(f"{self.facts.name}{other}.pem")
         return {"encrypt": True, "certificate": certificate, "algorithm": "aes128-gcm", **method}
 
     def _file(self, name: str) -> str:
