@@ -502,7 +502,8 @@ def test_a_node_behind_tls_is_believed_by_its_own_certificate(tmp_path: Path) ->
     initialize(Plan(*parties, tls=True), now=datetime.now(UTC))
     for name in "ab":
         file = tmp_path / name / "postroad.yaml"
-        file.write_text(file.read_text().replace("serve: [msh]", "serve: [msh, api]"))
+        mail = "\nmail: {address: msh@a.example, listen: 127.0.0.1:2525}\n"
+        file.write_text(file.read_text().replace("serve: [msh]", "serve: [msh, api]") + mail)
     own, other = (load_config(tmp_path / name / "postroad.yaml") for name in "ab")
     context = _trust(own, "https://127.0.0.1:8080")
     assert isinstance(context, ssl.SSLContext)

@@ -178,7 +178,8 @@ def _trust(config: Config, url: str) -> ssl.SSLContext | bool:
         identities = load_tls(config)
     except ConfigError:
         return True
-    doors = zip(config.listen, identities, strict=True)
+    # Behind those of the listeners there may be that of mail.
+    doors = zip(config.listen, identities, strict=False)
     shown = [one.pair.certificate for door, one in doors if one and "api" in door.serve]
     if not shown:
         return True
