@@ -233,6 +233,19 @@ def test_a_certificate_without_its_issuer_is_imported_only_when_that_is_said(
     assert run("key", "import", file, "-c", node, "--without-chain").exit_code == 0
 
 
+def test_a_chain_without_its_root_is_not_taken_for_whole(
+    run: Run, node: Path, root: KeyPair
+) -> None:
+    middle = authority(
+        "Issuing authority", issuer=root, not_before=NOW - DAY, not_after=NOW + 100 * DAY
+    )
+    files = (
+        saved("acme.crt", issued(requested(run, node), middle)),
+        saved("middle.pem", middle.certificate),
+    )
+    assert "ends without a root" in one_line(run("key", "import", *files, "-c", node))
+
+
 def test_the_issuer_may_be_among_those_that_the_node_trusts(
     run: Run, node: Path, root: KeyPair
 ) -> None:

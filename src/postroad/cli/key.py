@@ -17,7 +17,7 @@ from postroad.cli.problems import fail
 from postroad.cli.showing import plain, print_facts, print_json
 from postroad.msh.expectation import Expectation
 from postroad.node.first_steps.key_facts import (
-    Described,
+    DescribedCertificate,
     fingerprint,
     other_certificate,
     own_certificates,
@@ -26,7 +26,7 @@ from postroad.node.first_steps.key_facts import (
 from postroad.node.first_steps.key_requests import (
     KeyKind,
     KeyUse,
-    Wanted,
+    RequestedCertificate,
     parse_name,
     parse_subject,
 )
@@ -123,9 +123,9 @@ def new(
             typer.echo(f"wrote {own.files.private_key}: private key, {kind}")
             typer.echo(f"Request a certificate for it with: {own.again('csr')}")
             return
-        wanted = _wanted(own, use, subject, san)
+        requested = _requested(own, use, subject, san)
         now = datetime.now(UTC)
-        pair = create_self_signed(own.files, kind, wanted, password, now=now, days=days)
+        pair = create_self_signed(own.files, kind, requested, password, now=now, days=days)
     typer.echo(f"wrote {own.files.store}: private key, {kind}, with a self-signed certificate")
     _next(own, pair.certificate)
 
@@ -153,9 +153,11 @@ def csr(
     """
     own = find_own_key(config, use, name)
     with _told():
-        wanted = _wanted(own, use, subject, san)
-        create_request(own.files, wanted, key_password(own.config), force=force)
-    typer.echo(f"wrote {own.files.request}: request for {plain(wanted.subject.rfc4514_string())}")
+        requested = _requested(own, use, subject, san)
+        create_request(own.files, requested, key_password(own.config), force=force)
+    typer.echo(
+        f"wrote {own.files.request}: request for {plain(requested.subject.rfc4514_string())}"
+    )
     typer.echo(
         "Send it to your authority, and import what comes back, with the certificates above it:\n"
         f"  {own.again('import')} CERTIFICATE CHAIN"
@@ -259,10 +261,12 @@ def show(
 
 def _shown(
     files: list[Path] | None, config: Path | None, partners: bool, password: bytes | None
-) -> list[Described]:
+) -> list[DescribedCertificate]:
     path = config_path(config)
     if files and config is None and not path.exists():
-        return [Described(one) for file in files for one in _certificates(file, password)]
+        return [
+            DescribedCertificate(one) for file in files for one in _certificates(file, password)
+        ]
     node = read_config(path)
     keyring = own_keyring(node)
     expectation = Expectation(PModes(()))
@@ -293,12 +297,14 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "P-Modes", ", ".join(facts["pmodes"])
 
 
-def _wanted(own: OwnKey, use: KeyUse, subject: str | None, names: list[str] | None) -> Wanted:
+def _requested(
+    own: OwnKey, use: KeyUse, subject: str | None, names: list[str] | None
+) -> RequestedCertificate:
     if use is KeyUse.TLS and not names:
         fail("A certificate for TLS needs the host that partners call. Name it with --san HOST")
     try:
         name = parse_subject(subject or f"CN={own.config.node}")
-        return Wanted(name, use, tuple(map(parse_name, names or ())))
+        return RequestedCertificate(name, use, tuple(map(parse_name, names or ())))
     except ValueError as error:
         fail(plain(str(error)))
 

@@ -25,7 +25,7 @@ SOON: Final = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedCertificate:
     """A certificate, the settings that name its file, and the P-Modes that use it."""
 
     certificate: x509.Certificate
@@ -83,7 +83,7 @@ def own_certificates(
     keyring: Keyring,
     listeners: tuple[TlsIdentity | None, ...],
     expectation: Expectation,
-) -> list[Described]:
+) -> list[DescribedCertificate]:
     """Describe the certificates of the node's own keys."""
     found: dict[x509.Certificate, list[str]] = {}
     if keyring.signing is not None:
@@ -96,20 +96,23 @@ def own_certificates(
             name = ".".join(map(str, place))
             found.setdefault(identity.pair.certificate, []).append(name)
     uses = _Uses(config, keyring, expectation)
-    return [Described(one, tuple(settings), tuple(uses.of(one))) for one, settings in found.items()]
+    return [
+        DescribedCertificate(one, tuple(settings), tuple(uses.of(one)))
+        for one, settings in found.items()
+    ]
 
 
 def other_certificate(
     certificate: x509.Certificate, config: Config, keyring: Keyring, expectation: Expectation
-) -> Described:
+) -> DescribedCertificate:
     """Describe a certificate from a file: a partner's, or one of our own."""
     uses = _Uses(config, keyring, expectation)
-    return Described(certificate, (), tuple(uses.of(certificate)))
+    return DescribedCertificate(certificate, (), tuple(uses.of(certificate)))
 
 
 def partner_certificates(
     config: Config, keyring: Keyring, expectation: Expectation
-) -> list[Described]:
+) -> list[DescribedCertificate]:
     """Describe the certificates of partners that P-Modes name."""
     uses = _Uses(config, keyring, expectation)
     own = {one.certificate for one in keyring.opening if isinstance(one, KeyPair)}
@@ -121,7 +124,7 @@ def partner_certificates(
         for one in (*material.pins, *material.recipients, *material.answering)
     ]
     others = [one for one in dict.fromkeys(named) if one not in own]
-    return [Described(one, (), tuple(uses.of(one))) for one in others]
+    return [DescribedCertificate(one, (), tuple(uses.of(one))) for one in others]
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ _PURPOSES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedCertificate:
     """What a certificate is to say."""
 
     subject: x509.Name
@@ -125,27 +125,31 @@ def parse_name(text: str) -> x509.GeneralName:
         ) from None
 
 
-def make_request(key: SigningKey, wanted: Wanted) -> x509.CertificateSigningRequest:
+def make_request(
+    key: SigningKey, requested: RequestedCertificate
+) -> x509.CertificateSigningRequest:
     """Make the PKCS#10 request for a certificate."""
-    builder = x509.CertificateSigningRequestBuilder().subject_name(wanted.subject)
-    for extension, critical in _extensions(key, wanted):
+    builder = x509.CertificateSigningRequestBuilder().subject_name(requested.subject)
+    for extension, critical in _extensions(key, requested):
         builder = builder.add_extension(extension, critical)
     return builder.sign(key, _digest(key))
 
 
-def self_sign(key: SigningKey, wanted: Wanted, *, now: datetime, days: int) -> KeyPair:
+def self_sign(
+    key: SigningKey, requested: RequestedCertificate, *, now: datetime, days: int
+) -> KeyPair:
     """Make a certificate that no authority vouches for: partners pin it."""
     builder = (
         x509.CertificateBuilder()
-        .subject_name(wanted.subject)
-        .issuer_name(wanted.subject)
+        .subject_name(requested.subject)
+        .issuer_name(requested.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _EARLIER)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    for extension, critical in _extensions(key, wanted):
+    for extension, critical in _extensions(key, requested):
         builder = builder.add_extension(extension, critical)
     return KeyPair(key, builder.sign(key, _digest(key)))
 
@@ -156,9 +160,11 @@ def _digest(key: SigningKey) -> hashes.SHA256 | None:
     )
 
 
-def _extensions(key: SigningKey, wanted: Wanted) -> Sequence[tuple[x509.ExtensionType, bool]]:
+def _extensions(
+    key: SigningKey, requested: RequestedCertificate
+) -> Sequence[tuple[x509.ExtensionType, bool]]:
     """The extensions of a certificate, and whether each is critical."""
-    use, is_rsa = wanted.use, isinstance(key, rsa.RSAPrivateKey)
+    use, is_rsa = requested.use, isinstance(key, rsa.RSAPrivateKey)
     opens = use.decrypts and can_decrypt(key)
     usage = x509.KeyUsage(
         digital_signature=use.signs or use is KeyUse.TLS,
@@ -177,6 +183,6 @@ def _extensions(key: SigningKey, wanted: Wanted) -> Sequence[tuple[x509.Extensio
     ]
     if purposes := _PURPOSES[use]:
         found.append((x509.ExtendedKeyUsage(purposes), False))
-    if wanted.names:
-        found.append((x509.SubjectAlternativeName(wanted.names), False))
+    if requested.names:
+        found.append((x509.SubjectAlternativeName(requested.names), False))
     return found

@@ -26,8 +26,8 @@ from postroad.node.first_steps.files import PRIVATE, replace_file, write_file
 from postroad.node.first_steps.key_requests import (
     KeyKind,
     KeyUse,
+    RequestedCertificate,
     SigningKey,
-    Wanted,
     can_decrypt,
     generate_key,
     make_request,
@@ -99,14 +99,14 @@ def create_key(files: KeyFiles, kind: KeyKind, use: KeyUse, password: bytes | No
 def create_self_signed(
     files: KeyFiles,
     kind: KeyKind,
-    wanted: Wanted,
+    requested: RequestedCertificate,
     password: bytes | None,
     *,
     now: datetime,
     days: int,
 ) -> KeyPair:
     """Generate a private key with a certificate that no authority vouches for."""
-    pair = self_sign(_generated(files, kind, wanted.use), wanted, now=now, days=days)
+    pair = self_sign(_generated(files, kind, requested.use), requested, now=now, days=days)
     _write(files.store, pkcs12_bytes(files.name, pair, password), PRIVATE)
     _write(files.certificate, pem_bytes(pair.certificate))
     return pair
@@ -125,10 +125,10 @@ def _generated(files: KeyFiles, kind: KeyKind, use: KeyUse) -> SigningKey:
 
 
 def create_request(
-    files: KeyFiles, wanted: Wanted, password: bytes | None, *, force: bool = False
+    files: KeyFiles, requested: RequestedCertificate, password: bytes | None, *, force: bool = False
 ) -> x509.CertificateSigningRequest:
     """Write the request for a certificate of the key that waits for one, or of the one in use."""
-    request = make_request(_private_key(files, password), wanted)
+    request = make_request(_private_key(files, password), requested)
     content = request.public_bytes(Encoding.PEM)
     if force:
         replace_file(files.request, content)
