@@ -10,6 +10,7 @@ import pytest
 
 from postroad.cli import java_peer
 from postroad.cli.demo import scenes as demo_scenes
+from postroad.cli.demo.nodes import NotStarted, RunningNode
 from postroad.cli.demo.pipeline import NotReconciled
 from postroad.cli.java_peer import tools
 from tests.cli.conftest import Run
@@ -242,3 +243,16 @@ def test_a_demo_that_cannot_write_is_one_line(run: Run, tmp_path: Path) -> None:
     result = run("demo", "--dir", tmp_path / "file")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"postroad: {tmp_path / 'file'}: File exists\n"
+
+
+def test_a_node_of_the_demo_that_does_not_start_is_reported_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys/api.token").write_text("a token of the tests")
+    (tmp_path / "postroad.yaml").write_text("node: near\n")
+    with RunningNode(tmp_path) as node, pytest.raises(NotStarted) as told:
+        node.ready()
+    assert re.fullmatch(
+        rf"the node in {re.escape(str(tmp_path))} did not start: "
+        rf"{re.escape(str(tmp_path))}/postroad.yaml:1: party: [^\[\]\n]+",
+        str(told.value),
+    )
