@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from postroad.cli.demo.large import DRAWINGS, agree
 from postroad.node.settings.config import load_config
 from postroad.store.records import Side
 from tests.crash.books import holes, left_over, read_book
-from tests.e2e.nodes import PATIENCE, Pair, Served, make_pair, started, until
+from tests.crash.patience import STANDSTILL, Patience
+from tests.e2e.nodes import Pair, Served, make_pair, started
 
 NAME: Final = "drawings@buyer.example"
 _MIB: Final = 1 << 20
@@ -101,7 +103,7 @@ def kill_through(
         with pair.buyer.client() as client:
             client.send(pmode=DRAWINGS, payloads=[file], message_id=NAME)
         for number in range(kills):
-            _until_arrived(pair.buyer, (number + dice.random()) / (kills + 1), PATIENCE + mib)
+            _until_arrived(pair, (number + dice.random()) / (kills + 1))
             victims = (pair.buyer, pair.seller)[number % 2 :][:1]
             if number == kills - 1:
                 victims = (pair.buyer, pair.seller)
@@ -109,9 +111,11 @@ def kill_through(
                 one.end(signal.SIGKILL)
                 killed.append(one.name)
             for one in victims:
-                one.start()
+                one.begin()
+                one.ready(STANDSTILL)
+        _until_arrived(pair, 1)
         with pair.buyer.client() as client:
-            state = client.wait(NAME, PATIENCE + mib).state
+            state = client.wait(NAME, STANDSTILL).state
         codes = [one.end() for one in (pair.buyer, pair.seller)]
     finally:
         pair.end()
@@ -130,14 +134,17 @@ def kill_through(
     return Outcome(killed, deliveries, findings, time.monotonic() - began)
 
 
-def _until_arrived(node: Served, share: float, patience: float) -> None:
-    """Until so much of it arrived, or all."""
-
-    def is_so() -> bool:
-        there = transfer(node)
-        return there is not None and there.arrived_bytes >= share * there.bytes
-
-    until(is_so, f"{share:.0%} of it arrived", patience)
+def _until_arrived(pair: Pair, share: float) -> None:
+    """Until so much of it arrived, or all, however long that takes as long as more of it comes."""
+    patience, doing = Patience(), f"{share:.0%} of it arrives"
+    while True:
+        there = transfer(pair.buyer)
+        if there is not None and there.arrived_bytes >= share * there.bytes:
+            return
+        for node in (pair.buyer, pair.seller):
+            assert node.lives, f"{doing}: the {node.name} is gone: {node.log[-2000:]}"
+        patience.look(there and there.arrived_bytes, doing)
+        threading.Event().wait(0.05)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

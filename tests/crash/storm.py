@@ -9,6 +9,7 @@ has failed in every way, it heals, and within a bounded time everything must com
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -27,8 +28,9 @@ from postroad.api.client_values import ApiError
 from postroad.store.records import Side, State
 from tests.crash.books import Book, Finding, compare, left_over, read_book
 from tests.crash.letters import TERMS, Letter, write_letters
+from tests.crash.patience import STANDSTILL, Patience
 from tests.crash.proxy import Fault, Proxy, in_a_thread
-from tests.e2e.nodes import PATIENCE, Pair, Served, make_pair, until
+from tests.e2e.nodes import Pair, Served, make_pair, until
 from tests.e2e.test_signals import children
 from tests.ports import free_port
 
@@ -62,7 +64,6 @@ DIES_AGAIN: Final = 0.15
 STARTING: Final = 2.5
 LONGEST_PAUSE: Final = 0.8
 """Seconds that traffic goes on at most between a moment that was drawn and the death."""
-_SUBMISSIONS: Final = 200
 _UNREACHABLE: Final = (0, 503)
 _ON_THE_WAY: Final = (State.SUBMITTED, State.READY, State.WAITING, State.SUSPENDED)
 
@@ -75,8 +76,6 @@ class Plan:
     kills: int
     seed: int
     workers: int = 1
-    patience: float = 120.0
-    """Seconds in which all must come to rest after the faults have stopped."""
 
     def dice(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed} {purpose}")
@@ -171,6 +170,28 @@ def _agree(node: Served, to: str, back: str) -> None:
     node.config.write_text(yaml.safe_dump(config | SETTINGS))
 
 
+def submit(client: Client, letter: Letter, given_up: threading.Event) -> bool | None:
+    """Submit a message as often as it takes, and return whether an earlier attempt had arrived.
+
+    None if the storm was given up meanwhile. Whoever watches the progress decides that.
+    """
+    while not given_up.is_set():
+        try:
+            sent = client.send(
+                pmode=letter.terms.pmode_id,
+                payloads=[letter.content],
+                message_id=letter.message_id,
+                conversation_id=letter.conversation,
+            )
+        except ApiError as error:
+            if error.status not in _UNREACHABLE:
+                raise
+            given_up.wait(0.1)
+        else:
+            return sent.repeated
+    return None
+
+
 @dataclass
 class Storm:
     """A storm while it rages."""
@@ -203,7 +224,7 @@ class Storm:
         for node in self._nodes:
             node.begin(*self._options)
         for node in self._nodes:
-            node.ready()
+            node.ready(STANDSTILL)
         with ThreadPoolExecutor(CLIENTS + 1) as pool:
             for client in range(CLIENTS):
                 mine = self.letters[client::CLIENTS]
@@ -212,7 +233,7 @@ class Storm:
             try:
                 self._kill_all()
                 self._wait(partial(self._has_accepted, self.plan.messages), "submitting")
-                self._wait(lambda: not any(one.owed for one in self.proxies), "failing")
+                self._wait(lambda: not any(self._owed()), "failing", self._owed)
                 for proxy in self.proxies:
                     proxy.heal()
                 findings = self._come_to_rest()
@@ -235,7 +256,9 @@ class Storm:
             for letter in letters:
                 if not self._may_submit(letter):
                     return
-                repeated = self._submit(client, letter)
+                repeated = submit(client, letter, self._over)
+                if repeated is None:
+                    return
                 with self._changed:
                     self.repeated += repeated
                     self._progress.accepted += 1
@@ -247,26 +270,12 @@ class Storm:
             self._changed.wait_for(lambda: letter.number < self._submittable)
         return not self._over.is_set()
 
+    def _owed(self) -> list[int]:
+        """How many faults each proxy has still to bring."""
+        return [len(one.owed) for one in self.proxies]
+
     def _has_accepted(self, count: int) -> bool:
         return self._progress.accepted >= count
-
-    def _submit(self, client: Client, letter: Letter) -> bool:
-        """As often as it takes; whether the node had it already, and only its answer was lost."""
-        for _ in range(_SUBMISSIONS):
-            try:
-                sent = client.send(
-                    pmode=letter.terms.pmode_id,
-                    payloads=[letter.content],
-                    message_id=letter.message_id,
-                    conversation_id=letter.conversation,
-                )
-            except ApiError as error:
-                if error.status not in _UNREACHABLE:
-                    raise
-                self._over.wait(0.1)
-            else:
-                return sent.repeated
-        raise AssertionError(f"{letter.message_id} was never accepted")
 
     def _consume(self) -> None:
         """The seller's application: it takes what is acknowledged only then."""
@@ -289,16 +298,19 @@ class Storm:
             self._submittable = number
             self._changed.notify_all()
 
-    def _wait(self, condition: Callable[[], bool], doing: str, seconds: float = PATIENCE) -> None:
-        """Until it is so; a thread in trouble ends the wait."""
+    def _wait(
+        self, condition: Callable[[], bool], doing: str, sign: Callable[[], object] = lambda: None
+    ) -> None:
+        """Until it is so; a thread or a node in trouble ends the wait, and so does a standstill."""
         self.tell(doing)
-        end = time.monotonic() + seconds
+        patience = Patience()
         while not condition():
             for one in self._threads:
                 if one.done():
                     one.result()
-            if time.monotonic() > end:
-                raise AssertionError(f"{doing}: not within {seconds:g} s")
+            for node in self._nodes:
+                assert node.lives, f"{doing}: the {node.name} is gone: {node.log[-2000:]}"
+            patience.look((self._progress.accepted, sign()), doing)
             with self._changed:
                 self._changed.wait(0.05)
             self.show(self._progress)
@@ -332,7 +344,7 @@ class Storm:
             threading.Event().wait(self._dice.uniform(0, STARTING))
             self._kill_nodes(victims)
         for victim in victims:
-            victim.ready()
+            victim.ready(STANDSTILL)
 
     def _kill_nodes(self, victims: list[Served]) -> None:
         """They are dead, and start again."""
@@ -342,7 +354,7 @@ class Storm:
         for victim in victims:
             assert victim.ended() == -signal.SIGKILL, victim.log[-2000:]
         self.kills.update(one.name for one in victims)
-        until(lambda: not any(map(_lives, orphans)), "the end of orphans")
+        until(lambda: not any(map(_lives, orphans)), "the end of orphans", STANDSTILL)
         for victim in victims:
             victim.begin(*self._options)
 
@@ -363,24 +375,28 @@ class Storm:
         self.kills.update(one.name for one in victims)
         for one in victims:
             replaced = partial(_is_replaced, one, before[one.name])
-            until(replaced, f"a new process of the {one.name}")
+            until(replaced, f"a new process of the {one.name}", STANDSTILL)
 
     # Rest
 
     def _come_to_rest(self) -> list[Finding]:
         clients = [node.client() for node in self._nodes]
+        fewest = sys.maxsize
 
         def is_at_rest() -> bool:
+            nonlocal fewest
             # What a copy brings about is there when it has been answered: so this comes first.
             copies = any(proxy.copies for proxy in self.proxies)
             buyer, seller = (client.node() for client in clients)
             on_the_way = sum(buyer.messages.get(f"sending.{state}", 0) for state in _ON_THE_WAY)
             self._progress.at_rest = self.plan.messages - on_the_way
-            work = (*buyer.work.values(), *seller.work.values())
-            return not (copies or on_the_way or any(work))
+            work = sum((*buyer.work.values(), *seller.work.values()))
+            # Work comes and goes with each attempt: only less of it than ever is progress.
+            fewest = min(fewest, on_the_way + work)
+            return not (copies or on_the_way or work)
 
         try:
-            self._wait(is_at_rest, "coming to rest", self.plan.patience)
+            self._wait(is_at_rest, "coming to rest", lambda: fewest)
         except AssertionError as error:
             work = [client.node().work for client in clients]
             return [Finding(None, f"{error}; still to do: buyer {work[0]}, seller {work[1]}")]

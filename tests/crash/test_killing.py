@@ -16,6 +16,7 @@ from postroad.api.client_values import ApiError
 from postroad.store.records import Side, State
 from tests.crash.books import holes, left_over, read_book
 from tests.crash.letters import LARGE
+from tests.crash.patience import STANDSTILL, Patience
 from tests.e2e.nodes import PATIENCE, Pair, Served, make_pair, started, until
 
 MESSAGES: Final = 60
@@ -69,8 +70,10 @@ class Traffic:
     def _submit(self, name: str) -> None:
         """As often as it takes; the same id and content is the same message."""
         pmode = f"buyer-to-seller-{'signed' if len(content(name)) == LARGE else 'order'}"
-        for _ in range(50):
-            assert self.up.wait(PATIENCE)
+        patience = Patience()
+        while True:
+            patience.look(len(self.accepted), f"submitting {name}")
+            assert self.up.wait(STANDSTILL)
             try:
                 self._client.send(pmode=pmode, payloads=[content(name)], message_id=name)
             except ApiError as error:
@@ -79,7 +82,6 @@ class Traffic:
             else:
                 self.accepted.append(name)
                 return
-        raise AssertionError(f"{name} was never accepted")
 
     def has(self, wanted: int) -> bool:
         """Whether so many are accepted."""
@@ -90,7 +92,8 @@ class Traffic:
         if victim is self._pair.buyer:
             self.up.clear()
         assert victim.end(signal.SIGKILL) == -signal.SIGKILL
-        victim.start()
+        victim.begin()
+        victim.ready(STANDSTILL)
         self.up.set()
 
 

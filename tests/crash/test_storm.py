@@ -3,18 +3,24 @@
 import json
 import random
 import re
+import threading
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from postroad.api.client import Client
+from postroad.api.client_values import ApiError
 from postroad.store.records import Event, Recorded
 from tests.crash import __main__ as command
 from tests.crash.books import Book, Finding
 from tests.crash.letters import LARGE, TERMS, write_letters
+from tests.crash.patience import Patience
 from tests.crash.proxy import Fault
-from tests.crash.storm import CLIENTS, EACH_WITHIN, Outcome, Plan
+from tests.crash.storm import CLIENTS, EACH_WITHIN, Outcome, Plan, submit
 
 SEED = 4
 
@@ -77,3 +83,42 @@ def test_a_conversation_belongs_to_one_client() -> None:
     for letter in write_letters(1000, CLIENTS, random.Random("1")):
         owners[letter.conversation].add(letter.number % CLIENTS)
     assert all(len(clients) == 1 for clients in owners.values())
+
+
+def test_a_storm_is_given_up_when_nothing_moves_and_not_because_it_takes_long() -> None:
+    now = 0.0
+    patience = Patience(300, clock=lambda: now)
+    for accepted in range(100):
+        patience.look(accepted, "submitting")
+        now += 299
+        patience.look(accepted, "submitting")
+    now += 2
+    with pytest.raises(AssertionError, match="submitting: nothing moved for 300 s, at 99"):
+        patience.look(99, "submitting")
+
+
+class Given(threading.Event):
+    """Whether the storm was given up, asked without waiting."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set()
+
+
+def test_a_client_submits_until_its_message_is_accepted_or_the_storm_is_given_up() -> None:
+    """It gave up after two hundred tries, which is too soon for a node on a busy machine."""
+    letters, given_up = write_letters(2, CLIENTS, random.Random("1")), Given()
+    tries: Counter[str] = Counter()
+
+    class Busy:
+        def send(self, *, message_id: str, **rest: object) -> SimpleNamespace:
+            tries[message_id] += 1
+            if tries[letters[0].message_id] == 400 and message_id == letters[0].message_id:
+                return SimpleNamespace(repeated=True)
+            if tries[letters[1].message_id] == 400:
+                given_up.set()
+            raise ApiError(503, "not now")
+
+    client = cast(Client, Busy())
+    assert submit(client, letters[0], given_up) is True
+    assert submit(client, letters[1], given_up) is None
+    assert set(tries.values()) == {400}

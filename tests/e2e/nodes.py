@@ -76,9 +76,14 @@ class Served:
                 env={key: value for key, value in os.environ.items() if key not in ENVIRONMENT},
             )
 
-    def ready(self) -> None:
+    def ready(self, patience: float = PATIENCE) -> None:
         """Wait until it takes messages."""
-        until(self._is_ready, f"{self.name} is ready")
+        until(self._is_ready, f"{self.name} is ready", patience)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its process was started and has not ended."""
+        return self.process is not None and self.process.poll() is None
 
     def start(self, *options: str) -> None:
         self.begin(*options)
