@@ -166,11 +166,16 @@ def _are_equal(digests: Iterable[tuple[Reference, Reference | None]]) -> bool:
 
 
 def is_by_receiver(one: SignalFinding, message: Inspection) -> bool:
-    """Whether it is the word of the To Party; a station on the way goes by its address."""
+    """Whether it is the word of the To Party; a station on the way goes by its address.
+
+    Over a link of draft 001 the To Party goes by its address, too, in an acknowledgment without an
+    Acknowledgment element. There it counts what the node noted: a station's is a hop.
+    """
     answer, sent = one.found.ebxml, message.ebxml
     if answer is None or sent is None:
         return one.given.kind != "hop"
-    return is_to_party(answer, sent)
+    over_link = answer.acknowledgment is None and one.given.kind == "acknowledgment"
+    return over_link or is_to_party(answer, sent)
 
 
 def worth_of(one: SignalFinding, message: Inspection) -> Worth:

@@ -89,6 +89,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         unsigned = SIGNED | {"ack_requested": "UnSigned"}
         world.speak("half", version="0.98b", signed=True, **unsigned)
         world.speak("plain", version="2.0", **unsigned)
+        world.speak("linked", version="0.98b", profile="rm001", **RELIABLY)
         buyer, seller = await world.both()
         for version in VERSIONS:
             for number in (1, 2):
@@ -102,6 +103,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
             await kept(made, seller, asks)
         await carried(made, world, "half", "half")
         await carried(made, world, "plain", "plain")
+        await carried(made, world, "linked", "linked")
         world.wire.will(damaged)
         # Damaged, it proves nothing to the seller, who keeps only its beginning.
         await world.stations[BUYER].send(named("refused"), "2.0", ORDER)
@@ -311,6 +313,20 @@ def test_where_nothing_is_signed_evidence_shows_only_what_fits_together(made: Ma
     assert facts["receipts"][0]["proves"] is None
     swap = swapped(made.files("plain"), made.files("2.0-1"))
     assert made.judged(zipped(swap))["holds"] is False
+
+
+def test_over_a_link_of_draft_001_the_receiver_acknowledges_by_its_address(made: Made) -> None:
+    """No element names the To Party: the node knows whether a station is on the way."""
+    for station in (BUYER, SELLER):
+        facts = made.facts("linked", station)
+        assert (facts["holds"], len(facts["receipts"]), facts["hops"]) == (True, 1, []), station
+    assert proof(made, "linked") == Proof(None, None, None, None, None, NOT_SIGNED)
+    files = made.files("linked")
+    files["signals/1-hop.xml"] = files.pop(ACK)
+    files["evidence.json"] = files["evidence.json"].replace(b"1-acknowledgment", b"1-hop")
+    files["evidence.json"] = files["evidence.json"].replace(b'"acknowledgment"', b'"hop"')
+    facts = made.judged(zipped(files))
+    assert (facts["holds"], facts["receipts"], len(facts["hops"])) == (False, [], 1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
