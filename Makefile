@@ -6,7 +6,7 @@ JOBS ?= 2
 # Tests and demo start hundreds of processes: none of them compiles what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test interop check conformance sim crash attack fuzz mutation bench docs lock audit sbom clean
+.PHONY: setup demo test interop check conformance sim crash chaos attack fuzz mutation bench docs lock audit sbom clean
 
 setup: .venv/.ready
 
@@ -52,6 +52,10 @@ crash: setup
 	$(BIN)/python -m tests.crash --messages 5000 --kills 50 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.crash --messages 1000 --kills 10 --workers 2 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.crash.large --mib 1024 --kills 12 $(if $(SEED),--seed $(SEED))
+
+# Storms over real nodes, judged by what is documented; ends by itself (make chaos SECONDS=60 MESSAGES=500 SEED=1).
+chaos: setup build/spark.jsa
+	$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),1200) --messages $(or $(MESSAGES),20000) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record)
 
 fuzz: setup
 	$(PIP_INSTALL) -r constraints/fuzz.txt

@@ -9,7 +9,6 @@ import json
 import random
 import subprocess
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -379,7 +378,7 @@ class _HookHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         fault = self.server.draw()
         if fault == "hangs":
-            time.sleep(10)
+            threading.Event().wait(10)
         if fault in ("hangs", "closed"):
             self.close_connection = True
             return

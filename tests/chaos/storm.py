@@ -150,7 +150,7 @@ class Storm:
         while not all(door.get("/healthz").ok for door in self.doors.values()):
             if not watch.moves(None):
                 raise RuntimeError("the nodes do not start; see their logs")
-            time.sleep(0.2)
+            self._stop.wait(0.2)
         self.readers = [
             Reader(one, self.doors[one], self.traffic, str(self.plan.seed))
             for one in (BUYER, SELLER)
