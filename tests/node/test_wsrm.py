@@ -1,11 +1,14 @@
 """WS-ReliableMessaging between two nodes: sequences, numbers, acknowledgements, faults."""
 
+import asyncio
 import re
 from typing import Any
 
 import pytest
 from msgspec.structs import replace as changed
 
+from postroad.node.settings.in_force import Sending
+from postroad.node.walks.sending import Outgoing, Sender
 from postroad.store.records import State
 from tests.node.reliable import (
     BUYER,
@@ -100,6 +103,39 @@ async def test_order_is_kept_over_a_line_that_loses(world: World) -> None:
     await world.wait(6)
     assert await seller.inbox() == M[:4]
     assert await seller.story(M[2]) == ["received", "out_of_order", "held", "acked", "delivered"]
+
+
+@played
+async def test_what_is_acknowledged_while_a_retry_begins_gets_no_other_number(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that nobody sends would hold up all that follow it."""
+    agree(world, in_order=True)
+    buyer, seller = await world.both()
+    await buyer.send(M[0])
+    await world.wait(1)
+    world.wire.will(reply_lost)
+    await buyer.send(M[1])
+    await world.wait(1)
+    in_sequence, begun, acknowledged = Sender._in_sequence, asyncio.Event(), asyncio.Event()
+
+    async def late(sender: Sender, outgoing: Outgoing, sending: Sending) -> Outgoing:
+        if outgoing.message.message_id == M[1]:
+            begun.set()
+            await acknowledged.wait()
+        return await in_sequence(sender, outgoing, sending)
+
+    monkeypatch.setattr(Sender, "_in_sequence", late)
+    await world.wait(5)
+    assert begun.is_set()
+    await buyer.send(M[2])
+    await world.wait(1)
+    assert await buyer.state(M[1]) is State.ACKNOWLEDGED
+    acknowledged.set()
+    await world.wait(1)
+    await buyer.send(M[3])
+    await world.wait(1)
+    assert await seller.inbox() == M[:4]
 
 
 @played

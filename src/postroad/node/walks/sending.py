@@ -341,7 +341,7 @@ class Sender:
             return outgoing
         sent = self._posting.sent(outgoing).user_message
         place = await self.sequences.place(name, key_of(sending, sent), sending)
-        if place.packed:
+        if place is None or place.packed:
             return outgoing
         made = repackaged(context, message, sent, sending, place)
 

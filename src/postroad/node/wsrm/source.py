@@ -85,16 +85,24 @@ class Sequences:
         self._client = client
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def place(self, message_id: str, key: str, sending: Sending) -> Numbered:
-        """The number of a message in a sequence that is open, durable; `NoSequence` if none is."""
+    async def place(self, message_id: str, key: str, sending: Sending) -> Numbered | None:
+        """The number of a message in a sequence that is open, durable; `NoSequence` if none is.
+
+        None if the message needs no number any more. One that nobody sends would be a hole, and
+        where order was promised the receiver would hold back all that follows.
+        """
         context = self._context
 
-        def step(tx: Transaction) -> Numbered | None:
-            return states.number(tx, key, message_id, context.clock())
+        def step(tx: Transaction) -> tuple[bool, Numbered | None]:
+            message = tx.message(Side.SENDING, message_id)
+            if message is None or message.state.value not in _AT_WORK:
+                return True, None
+            given = states.number(tx, key, message_id, context.clock())
+            return given is not None, given
 
         for _ in range(3):
-            given = await context.store.run(step)
-            if given is not None:
+            decided, given = await context.store.run(step)
+            if decided:
                 return given
             async with self._locks[key]:
                 await self._ensure(key, sending)
