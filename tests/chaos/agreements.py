@@ -51,6 +51,8 @@ class Kind:
     """Where order is promised: `conversation`, or `pmode` for all messages of the kind."""
     hook_order: bool = False
     """Whether calls of the webhook keep that order, too."""
+    best_effort: bool = False
+    """Whether it is sent once, and `sent` says no more than that it left."""
     acknowledged: bool = True
     """Whether the receiver tells that it has a message; without that the end is `sent`."""
     proven: bool = False
@@ -406,7 +408,7 @@ class Agreements:
             (
                 "ebxml-best-effort",
                 {"version": "2.0", "delivery_semantics": "BestEffort", "ack_requested": "None"},
-                {"acknowledged": False, "doubtful": True},
+                {"acknowledged": False, "doubtful": True, "best_effort": True},
             ),
         ):
             security = back

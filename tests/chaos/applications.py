@@ -24,6 +24,8 @@ from tests.chaos.verdict import ON_THE_WAY
 LANE: Final = 20
 """Messages of one conversation."""
 BUNDLE: Final = 4
+RESENDS: Final = 3
+"""How often a message in doubt is sent again before the partner is asked."""
 CRASHES: Final = {"answer lost": 0.03, "broken off": 0.02, "command killed": 0.004}
 """How often a client dies while it submits."""
 UNACKNOWLEDGED: Final = 0.04
@@ -411,6 +413,8 @@ class Operator:
         self.traffic = traffic
         self.resumed = 0
         self.resent = 0
+        self.settled = 0
+        self._tries: Counter[str] = Counter()
         self.pending = -1
         """Messages on their way at all nodes; -1: a node did not answer."""
         self.doubts: dict[str, list[str]] = {}
@@ -424,7 +428,7 @@ class Operator:
         words: list[str] = []
         try:
             for name, door in self.doors.items():
-                states = ",".join(ON_THE_WAY)
+                states = ",".join((*ON_THE_WAY, "held"))
                 for one in door.pages("/api/v1/messages", "messages", state=states, limit=1000):
                     about = (one[key] for key in ("side", "message_id", "state", "detail"))
                     words.append(" ".join(map(str, (name, *about))))
@@ -467,8 +471,15 @@ class Operator:
                 self.doors[SELLER].post(path, {"conversation_id": conversation}, most=LANE)
 
     def end_doubt(self) -> None:
-        """Send again what is in doubt, which is safe: the partner knows duplicates."""
-        for name in (BUYER, SELLER):
+        """Send again what is in doubt; after some attempts ask the partner, and note its answer."""
+        for name, other in ((BUYER, SELLER), (SELLER, BUYER)):
             for message_id in self.doubts.get(name, ()):
-                path = f"/api/v1/messages/{encoded(message_id)}/resend"
-                self.resent += self.doors[name].post(path).ok
+                path = f"/api/v1/messages/{encoded(message_id)}"
+                self._tries[message_id] += 1
+                if self._tries[message_id] <= RESENDS:
+                    self.resent += self.doors[name].post(f"{path}/resend").ok
+                    continue
+                there = self.doors[other].get(path, side="receiving")
+                if there.ok or there.status == 404:
+                    said = {"answer": "delivered" if there.ok else "not_received", "who": other}
+                    self.settled += self.doors[name].post(f"{path}/settle", said).ok

@@ -307,6 +307,7 @@ class Storm:
             "classified by the pipeline": sum(one in classes for one in comparison.sent),
             "partners resumed": self.operator.resumed,
             "messages sent again by the operator": self.operator.resent,
+            "messages settled by the operator": self.operator.settled,
             "disk": "tmpfs made full" if self.mounted else "not possible here: no mount",
         }
         ends = Counter(state for one in states.values() for state, _ in one.values())
