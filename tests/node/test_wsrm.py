@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace as changed
 
 from postroad.node.settings.in_force import Sending
-from postroad.node.walks.sending import Outgoing, Sender
+from postroad.node.walks.posting import Outgoing
+from postroad.node.walks.sending import Sender
 from postroad.store.records import State
 from tests.node.reliable import (
     BUYER,
