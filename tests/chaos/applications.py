@@ -54,6 +54,8 @@ class Traffic:
         self.accepted: Counter[str] = Counter()
         self.crashes: Counter[str] = Counter()
         self.repeated = 0
+        self.owed: set[str] = set()
+        """Accepted messages of whose end the webhook must be told."""
         self.open: Mapping[str, set[str]] = {}
         """Conversations of each kind with messages on their way."""
         self.lock = threading.Lock()
@@ -228,6 +230,8 @@ class Submitter:
         with self.traffic.lock:
             self.traffic.accepted[kind.name] += len(units)
             self.traffic.repeated += repeated
+            if kind.acknowledged:
+                self.traffic.owed.update(unit["message_id"] for unit in units)
 
     def _refused(self, message_id: str, status: int, body: bytes) -> None:
         detail = body[:300].decode(errors="replace")
@@ -327,6 +331,7 @@ class Reader:
             self.traffic.ledger.write("accepted", id=reply_id, repeated=answer.status == 200)
             with self.traffic.lock:
                 self.traffic.accepted[f"{kind.name} reply"] += 1
+                self.traffic.owed.add(reply_id)
             return True
         if answer.retry:
             return False
@@ -348,6 +353,9 @@ class Hook(ThreadingHTTPServer):
         self.down = False
         self.healthy = False
         self.received: set[str] = set()
+        """Messages that it was told have come."""
+        self.ended: set[str] = set()
+        """Messages of whose end it was told."""
         self.calls = 0
         self._dice = random.Random(f"{seed} webhook")
         self._lock = threading.Lock()
@@ -397,6 +405,8 @@ class _HookHandler(BaseHTTPRequestHandler):
             self.server.calls += 1
             if call["event"] == "received":
                 self.server.received.add(call["message_id"])
+            elif call["event"] in ("receipt", "failed", "settled"):
+                self.server.ended.add(call["message_id"])
         self.send_response(int(fault or 200))
         self.send_header("Content-Length", "0")
         self.end_headers()

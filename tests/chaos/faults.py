@@ -28,7 +28,6 @@ class Weather:
         seed: int,
     ) -> None:
         self.met: Counter[str] = Counter()
-        self.done = 0
         self._nodes = nodes
         self._network = network
         self._hook = hook
@@ -56,7 +55,6 @@ class Weather:
         while not quiet.wait(self._dice.expovariate(1 / PAUSE)):
             (fault,) = self._dice.choices(list(self._faults), list(self._faults.values()))
             fault()
-            self.done += 1
             for node in self._nodes.values():
                 node.look()
 

@@ -106,6 +106,8 @@ class Storm:
         self._clean = False
         self._began = time.monotonic()
         self._stop = threading.Event()
+        self._quiet = threading.Event()
+        """No more faults."""
         self._urls = urls
 
     def run(self) -> Outcome:
@@ -116,6 +118,7 @@ class Storm:
                 try:
                     findings = self._rage(pool)
                 finally:
+                    self._quiet.set()
                     self._stop.set()
             outcome = self._compare(findings)
             self._clean = not outcome.findings
@@ -156,36 +159,30 @@ class Storm:
             for one in (BUYER, SELLER)
         ]
         self.operator = Operator(self.doors, self.traffic)
-        self.weather = Weather(
-            self.nodes, self.network, self.hook, self._fillable(), self.plan.seed
-        )
-
-    def _fillable(self) -> Mapping[str, Disk]:
-        return self.disks if self.mounted else {}
+        disks = self.disks if self.mounted else {}
+        self.weather = Weather(self.nodes, self.network, self.hook, disks, self.plan.seed)
 
     # Storm
 
     def _rage(self, pool: ThreadPoolExecutor) -> list[Finding]:
         ended = threading.Event()
-        quiet = threading.Event()
         self._began = time.monotonic()
         works: list[Future[None]] = [pool.submit(self._submit, ended) for _ in range(SUBMITTERS)]
         works += [pool.submit(self._repeat, reader.empty_inbox, 0.2) for reader in self.readers]
         works += [
             pool.submit(self._repeat, self.operator.look, 1.0),
             pool.submit(self._repeat, self.operator.pull_selected, 1.0),
-            pool.submit(self.weather.rage, quiet),
+            pool.submit(self.weather.rage, self._quiet),
         ]
         watch, told = Watch(self.plan.patience), 0.0
         while not self._is_over():
             told = self._tell(told, "storm")
             self._check(works)
-            if not watch.moves((self.ledger.lines, self.weather.done)):
-                quiet.set()
+            if not watch.moves((self.traffic.total, self._read())):
                 return [Finding("node", "-", f"nothing moved for {self.plan.patience:g} s")]
             self._stop.wait(0.5)
         ended.set()
-        quiet.set()
+        self._quiet.set()
         self.show("the faults end")
         works[-1].result()
         self.network.heal()
@@ -206,12 +203,8 @@ class Storm:
             share = min(1.0, passed / max(self.plan.seconds, 1.0))
             ahead = self.traffic.total > self.plan.messages * share and share < 1.0
             enough = share >= 1.0 and self.traffic.total >= self.plan.messages
-            if (
-                ahead
-                or enough
-                or self.traffic.on_the_way >= BACKLOG
-                or not client.submit_next(self._stop)
-            ):
+            waits = ahead or enough or self.traffic.on_the_way >= BACKLOG
+            if waits or not client.submit_next(self._stop):
                 self._stop.wait(0.1)
 
     def _repeat(self, work: Callable[[], None], pause: float) -> None:
@@ -228,13 +221,16 @@ class Storm:
         now = time.monotonic()
         if now - told < 15:
             return told
-        read = sum(reader.read for reader in self.readers)
+        pending = "?" if self.operator.pending < 0 else self.operator.pending
         self.show(
-            f"{now - self._began:6.0f} s  {what}: {self.traffic.total} accepted, {read} read, "
-            f"{self.operator.pending} on their way, {self.hook.calls} calls of the webhook, "
+            f"{now - self._began:6.0f} s  {what}: {self.traffic.total} accepted, {self._read()} "
+            f"read, {pending} on their way, {self.hook.calls} calls of the webhook, "
             f"{sum(self.network.faults.values())} faults of links, {self.weather.summary()}"
         )
         return now
+
+    def _read(self) -> int:
+        return sum(reader.read for reader in self.readers)
 
     # Rest
 
@@ -254,8 +250,8 @@ class Storm:
             if self.operator.pending >= 0:
                 # Doubts come and go with each attempt: only fewer than ever is progress.
                 fewest = min(fewest, self.operator.pending + sum(map(len, self._doubts())))
-            read = sum(reader.read for reader in self.readers)
-            if not watch.moves((fewest, read, len(self.hook.received))):
+            told_of = len(self.hook.received) + len(self.hook.ended)
+            if not watch.moves((fewest, self._read(), told_of)):
                 detail = f"nothing moved for {self.plan.patience:g} s: "
                 return [Finding("undecided", "-", detail + "; ".join(self.operator.waiting[:20]))]
             self._stop.wait(1.0)
@@ -268,7 +264,7 @@ class Storm:
         if self.operator.pending or any(self._doubts()) or any(one.left for one in self.readers):
             return False
         read = set().union(*(one.ids for one in self.readers))
-        if not read <= self.hook.received:
+        if not (read <= self.hook.received and self.traffic.owed <= self.hook.ended):
             return False
         # Ask once more, now that all else is at rest.
         self.operator.look()
@@ -300,7 +296,7 @@ class Storm:
         figures = {
             "seconds": round(began - self._began),
             "messages": self.traffic.total,
-            "read": sum(reader.read for reader in self.readers),
+            "read": self._read(),
             "kinds": len(self.traffic.accepted),
             "submissions repeated": self.traffic.repeated,
             "evidence verified": len(proofs),

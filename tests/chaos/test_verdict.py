@@ -1,5 +1,6 @@
 """The checker itself: it notices each promise that a doctored ledger or book breaks."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -277,6 +278,16 @@ def test_all_kinds_have_names_of_their_own_and_both_parties_send() -> None:
     kinds = Agreements(urls, {BUYER: "b@example", SELLER: "s@example"}).kinds
     assert len({kind.name for kind in kinds}) == len(kinds) >= 40
     assert {kind.sender for kind in kinds} == {BUYER, SELLER}
+
+
+def test_the_checker_is_independent_of_the_product_and_of_the_other_checkers() -> None:
+    foreign = re.compile(r"^(?:from|import) (?:postroad|tests(?!\.chaos))\b", re.MULTILINE)
+    guilty = [
+        path.name
+        for path in Path(__file__).parent.glob("*.py")
+        if foreign.search(path.read_text(encoding="utf-8"))
+    ]
+    assert guilty == []
 
 
 def test_the_tally_replaces_what_stands_between_the_markers() -> None:
