@@ -3,7 +3,8 @@
 Clients submit messages to the buyer, each under an id of its own and again after a lost answer. The
 way to the seller and the way back lead through proxies that spoil a part of all exchanges. Between
 two deaths of a node a share of the messages is submitted. When all were accepted, and the network
-has failed in every way, it heals, and within a bounded time everything must come to rest.
+has failed in every way, it heals, and everything must come to rest: the storm is given up when
+nothing moves any more.
 """
 
 import os
