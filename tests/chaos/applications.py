@@ -161,7 +161,8 @@ class Submitter:
             return
         if crash is not None:
             share = 1.0 if crash == "answer lost" else dice.random()
-            self.doors[kind.sender].break_off(path, metadata, payloads, share)
+            wait = dice.choice((0.0, 5.0)) if crash == "answer lost" else 0.0
+            self.doors[kind.sender].break_off(path, metadata, payloads, share, wait)
         while True:
             answer = self.doors[kind.sender].submit(path, metadata, payloads)
             if answer.ok:

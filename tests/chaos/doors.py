@@ -3,6 +3,7 @@
 import http.client
 import json
 import secrets
+import select
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -88,9 +89,17 @@ class Door:
         return self.call("POST", path, body, content_type, **query)
 
     def break_off(
-        self, path: str, metadata: Any, payloads: Sequence[tuple[str, bytes]], share: float
+        self,
+        path: str,
+        metadata: Any,
+        payloads: Sequence[tuple[str, bytes]],
+        share: float,
+        wait: float,
     ) -> None:
-        """Send a share of a submission and vanish, as a client does that is killed."""
+        """Send a share of a submission and vanish, as a client does that is killed.
+
+        Before that it waits some seconds, or until the answer is there, which it does not read.
+        """
         boundary, body = form(metadata, payloads)
         connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
         try:
@@ -100,6 +109,7 @@ class Door:
             connection.putheader("Content-Length", str(len(body)))
             connection.endheaders()
             connection.send(body[: int(len(body) * share)])
+            select.select([connection.sock], [], [], wait)
         except (OSError, http.client.HTTPException):
             pass
         finally:
