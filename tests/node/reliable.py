@@ -261,6 +261,7 @@ class Station:
         body: bytes,
         soap_action: str | None = None,
         stations: str | None = None,
+        is_gone: Callable[[], bool] | None = None,
     ) -> Response:
         request = Request(
             content_type,
@@ -268,6 +269,7 @@ class Station:
             _pieces(body),
             soap_action=soap_action,
             stations=stations,
+            is_gone=is_gone,
         )
         return await self.process.ask(self.node.receive(request))
 

@@ -470,6 +470,7 @@ async def _received(
         Body(sent.body, cut),
         soap_action=sent.soap_action,
         synchronous=not sent.by_mail,
+        is_gone=lambda: not connection.open,
     )
     try:
         response = await endpoint.receive(request)

@@ -27,15 +27,13 @@ class Truncated(BodyError):
 
     def __init__(self, received: int) -> None:
         super().__init__(f"the client went away after {received} bytes of the body")
-        self.received = received
 
 
 class Abandoned(Truncated):
     """The client went away while its request waited to be processed."""
 
-    def __init__(self, received: int) -> None:
-        super().__init__(received)
-        self.args = ("the client went away before its request was processed",)
+    def __init__(self) -> None:
+        BodyError.__init__(self, "the client went away before its request was processed")
 
 
 async def body_chunks(

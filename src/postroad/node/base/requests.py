@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from postroad.msh.forwarding import Routable
+from postroad.transport.http_body import Abandoned
 from postroad.transport.http_outgoing import Pieces
 from postroad.wire.restart import ContentRange
 
@@ -48,6 +49,15 @@ class Request(Struct, frozen=True):
     """Where it may go on after it broke off."""
     is_gone: Callable[[], bool] | None = None
     """Tells whether who made the request has closed the connection, where that can be known."""
+
+    def check_connected(self) -> None:
+        """Raise `Abandoned` if who made the request has closed the connection.
+
+        Call it before expensive work, as long as nothing is stored: the message comes again, and an
+        overloaded node would only fall further behind by processing both.
+        """
+        if self.is_gone is not None and self.is_gone():
+            raise Abandoned
 
     @property
     def speaks_ebxml(self) -> bool:

@@ -109,8 +109,10 @@ class EbxmlReceiver:
             return await self._signal(look, arrival, request, message)
         if kind in _REPLIES and await self.services.heard(look, arrival, message):
             return NO_CONTENT
+        request.check_connected()
         if not judged:
             await self._context.judge((look, look.terms()))
+            request.check_connected()
         if found.soap_fault is not None:
             return await self._refusing.fault(arrival, request)
         if kind != "message":

@@ -123,6 +123,8 @@ class Restarting:
             return await self._released(key, Response(413, _TEXT, f"{large}\n".encode()))
         if key in self._open:
             return _said(Done.WAIT, None)
+        # What came is kept whoever is gone, and need not come again.
+        request = changed(request, is_gone=None)
         reception = self._open[key] = Reception(self._context, key, request, known, owner)
         awaiting = asyncio.create_task(reception.await_decision())
         try:

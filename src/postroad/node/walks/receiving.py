@@ -68,19 +68,17 @@ class _Coming:
         "at",
         "body",
         "capture",
-        "content_type",
-        "is_gone",
         "judged",
         "kind",
         "look",
         "readable",
+        "request",
         "size",
         "whole",
     )
 
     def __init__(self, request: Request, body: bytes, size: int) -> None:
-        self.content_type = request.content_type
-        self.is_gone = request.is_gone
+        self.request = request
         self.body = body
         self.size = size
         self.whole: Body | None = None
@@ -181,6 +179,7 @@ class Receiver:
             look = Look(capture, lens, _parsed(request, size))
         else:
             now = coming.at
+        request.check_connected()
         try:
             if body is not None:
                 passed_on = await self._forwarding.take(capture, body, request)
@@ -237,14 +236,9 @@ class Receiver:
         return Incoming(content_type, new_sink=context.store.new_sink, limits=context.limits)
 
     def _capture(self, coming: "_Coming") -> None:
-        """A body that came whole, cut into its parts.
-
-        A client that closed its connection meanwhile sends the message again: an overloaded node
-        would only fall further behind by processing both.
-        """
-        if coming.is_gone is not None and coming.is_gone():
-            raise Abandoned(coming.size)
-        incoming = self._incoming(coming.content_type)
+        """A body that came whole, cut into its parts."""
+        coming.request.check_connected()
+        incoming = self._incoming(coming.request.content_type)
         try:
             incoming.feed(coming.body)
         except BaseException:
@@ -280,7 +274,7 @@ class Receiver:
         readable = coming.readable
         if coming.size > ON_LOOP:
             # Digests and decryption take their time, so elsewhere.
-            readable = await asyncio.to_thread(_looked, look, self._learning())
+            readable = await asyncio.to_thread(_looked, look, self._learning(), request)
             coming.judged = True
         elif readable is None:
             readable = await self._context.read(look)
@@ -303,10 +297,13 @@ class Receiver:
         if kind is Kind.SIGNALS:
             return await self._signals(look, capture, request, now)
         if not coming.judged:
+            request.check_connected()
             if _may_grow(capture):
-                await asyncio.to_thread(look.judge, look.terms())
+                await asyncio.to_thread(_judged, look, request)
             else:
                 await self._context.judge((look, look.terms()))
+        # The receipt is still to be signed.
+        request.check_connected()
         return await self._accepting.take(
             Arrival(found, capture, request.peer, size, now, request.client_certificate)
         )
@@ -572,8 +569,18 @@ def _spoken(content_type: str | None) -> SoapVersion:
     return SoapVersion.SOAP_11 if "text/xml" in kind else SoapVersion.SOAP_12
 
 
-def _looked(look: Look, learn: Callable[[Look], None] | None) -> bool:
+def _judged(look: Look, request: Request) -> None:
+    """For another thread, for which the message may have waited."""
+    request.check_connected()
+    look.judge(look.terms())
+
+
+def _looked(
+    look: Look, learn: Callable[[Look], None] | None, request: Request | None = None
+) -> bool:
     """Read and judge in one go: a tree is best used in the thread that read it."""
+    if request is not None:
+        request.check_connected()
     readable = look.read()
     if readable and learn is not None:
         learn(look)
