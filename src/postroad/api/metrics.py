@@ -22,6 +22,7 @@ _HELP: Final = {
     "postroad_oldest_message_timestamp_seconds": "When the oldest message on its way was made.",
     "postroad_stopped_partners": "Partners to whom nothing is sent now, by gate.",
     "postroad_partner_failures": "Attempts in a row that did not reach a partner, by gate.",
+    "postroad_send_limit": "Messages sent at once to a partner that answers late, by partner.",
     "postroad_journal_last_seq": "Sequence number of the last event in the journal.",
     "postroad_journal_shipped_seq": "Sequence number of the last event that was shipped.",
     "postroad_journal_segments_total": "Segments of the journal that were shipped.",

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -179,6 +179,14 @@ class Context:
         """One more of something, or several, under its Prometheus name."""
         self.counters[_counter(name, *labels.items())] += times
 
+    def gauge(self, name: str, value: int | None, /, **labels: str) -> None:
+        """Show how large something is now; None: there is nothing to show."""
+        sample = f"postroad_{name}{_labels(labels.items())}"
+        if value is None:
+            self.counters.pop(sample, None)
+        else:
+            self.counters[sample] = value
+
 
 def _gate(partner: Partner | None) -> Gate:
     """How it stands with a partner, whether or not one message is trying just now."""
@@ -199,8 +207,12 @@ def _tell_partner(name: str, partner: Partner | None) -> None:
 
 @lru_cache(maxsize=1024)
 def _counter(name: str, *labels: tuple[str, str]) -> str:
+    return f"postroad_{name}_total{_labels(labels)}"
+
+
+def _labels(labels: Iterable[tuple[str, str]]) -> str:
     said = ",".join(f'{key}="{escaped_label(value)}"' for key, value in labels)
-    return f"postroad_{name}_total" + (f"{{{said}}}" if said else "")
+    return f"{{{said}}}" if said else ""
 
 
 def escaped_label(value: str) -> str:

@@ -1,6 +1,7 @@
 """Whose turn it is: places on the wire, shared so that one who hangs keeps nobody else out."""
 
 from collections import Counter, deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -15,8 +16,10 @@ _AT_HAND: Final = 32
 class Turns(Generic[T]):
     """What waits to be sent, for each partner in the order in which it came."""
 
-    def __init__(self, parallel: int) -> None:
+    def __init__(self, parallel: int, limit: Callable[[str], int] | None = None) -> None:
+        """`limit` says how many of the `parallel` places a partner has now; None: all."""
         self._parallel = parallel
+        self._limit = limit
         self._fetched = max(parallel, _AT_HAND)
         self._queues: dict[str, deque[T]] = {}
         self._sending: Counter[str] = Counter()
@@ -56,10 +59,10 @@ class Turns(Generic[T]):
         return [partner for partner in self._queues if self._has_place(partner)]
 
     def _has_place(self, partner: str) -> bool:
-        return (
-            self._on_the_wire < _PARTNERS * self._parallel
-            and self._sending[partner] < self._parallel
-        )
+        if self._on_the_wire >= _PARTNERS * self._parallel:
+            return False
+        sending = self._sending[partner]
+        return sending < self._parallel and (self._limit is None or sending < self._limit(partner))
 
     def has_room(self, partner: str) -> bool:
         """Whether one more may wait."""

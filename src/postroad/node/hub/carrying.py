@@ -15,12 +15,21 @@ from postroad.msh.capture import Capture
 from postroad.msh.forwarding import Routable, read_routable
 from postroad.node.base.context import Context
 from postroad.node.base.requests import STATIONS, Request, nothing
+from postroad.node.base.windows import Windows
 from postroad.node.hub.catching import Caught, WholeCatch
 from postroad.node.hub.forwarding import Forwarding
 from postroad.node.hub.reporting import ForwardingReports
 from postroad.node.service import Refused
 from postroad.node.settings.routes import Road
-from postroad.node.steps.attempts import AfterAttempt, Attempt, Outcome, Step, due, give_up
+from postroad.node.steps.attempts import (
+    AfterAttempt,
+    Attempt,
+    Outcome,
+    Step,
+    due,
+    give_up,
+    is_in_time,
+)
 from postroad.node.steps.hearing import Heard, Hearing, Reported, told_by
 from postroad.reliability.awareness import ANSWERS, Answer, error_said, fault_said, status_said
 from postroad.reliability.delivery import Input
@@ -56,7 +65,7 @@ class Carrying:
         self._forwarding = Forwarding(context)
         self._reports = ForwardingReports(context)
 
-    async def step(self, message: Message, work: Work, *, probes: bool) -> Step:
+    async def step(self, message: Message, work: Work, windows: Windows, *, probes: bool) -> Step:
         """What is to be committed: after an attempt, or because none is due."""
         context, began = self._context, self._context.clock()
         try:
@@ -76,7 +85,9 @@ class Carrying:
         except StoreError as lost:
             never = _never(f"it cannot be read: {lost}", message.peer)
             return AfterAttempt(context, Attempt(message, work, None, never, began))
-        outcome = await self._attempt(message, road, body)
+        with windows.attempt(message.partner) as timed:
+            outcome = await self._attempt(message, road, body)
+            timed.in_time = outcome.in_time
         return self.after(message, work, outcome, began, probes=probes)
 
     def after(
@@ -135,16 +146,16 @@ class Carrying:
                 reply = await self._client.post(changed(request, reader=catch.reader))
             except TransportFailure as failure:
                 catch.drop()
+                said, in_time = failure.reason, is_in_time(failure)
                 if failure.transmitted:
-                    said = failure.reason
-                    return Outcome(
-                        Input.UNANSWERED, None, "EBMS:0005", said, address, reached=False
-                    )
-                silent.append(f"{address}: {failure.reason}")
+                    args = (Input.UNANSWERED, None, "EBMS:0005", said, address)
+                    return Outcome(*args, reached=False, in_time=in_time)
+                silent.append(f"{address}: {said}")
                 outcome = _never("; ".join(silent), address, reached=False)
+                outcome = changed(outcome, in_time=in_time)
                 continue
             outcome, caught = self.heard(message, reply, catch)
-            outcome = changed(outcome, peer=address)
+            outcome = changed(outcome, peer=address, in_time=is_in_time(reply))
             if outcome.result is not Input.TURNED_AWAY:
                 if caught is not None:
                     await self.pass_back(caught, reply.content_type, address)

@@ -5,7 +5,7 @@ One step of the store each, as `node.steps.outcome` writes it down.
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace as changed
@@ -45,8 +45,11 @@ from postroad.reliability.delivery import (
 from postroad.reliability.schedule import ONCE
 from postroad.store.interface import Transaction
 from postroad.store.records import Event, Message, Side, State, Work
+from postroad.transport.http_outgoing import Reply, TransportFailure
 
 Step = Callable[[Transaction], Done | None]
+_OVERLOADED: Final = (429, 503)
+"""HTTP statuses by which a partner says that it has too much to do."""
 
 
 class Outcome(Struct, frozen=True):
@@ -60,6 +63,15 @@ class Outcome(Struct, frozen=True):
     wire_bytes: int = 0
     reached: bool = True
     """Whether somebody was at the other end."""
+    in_time: bool | None = None
+    """Whether it answered in time, and not that it is overloaded; None: that is not known."""
+
+
+def is_in_time(ended: Reply | TransportFailure) -> bool | None:
+    """Return what the end of an exchange says about how busy the partner is."""
+    if isinstance(ended, Reply):
+        return ended.status not in _OVERLOADED
+    return False if ended.kind == "timeout" else None
 
 
 class Attempt(Struct, frozen=True):

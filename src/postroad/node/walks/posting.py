@@ -30,7 +30,7 @@ from postroad.node.hub.catching import Catch
 from postroad.node.large.fragmenting import Fragmenting, Units
 from postroad.node.large.uploading import posted
 from postroad.node.settings.in_force import Sending
-from postroad.node.steps.attempts import Outcome
+from postroad.node.steps.attempts import Outcome, is_in_time
 from postroad.node.steps.exchanging import has_alternate
 from postroad.node.steps.hearing import Hearing, hear, judged, unreadable
 from postroad.node.steps.mailing import Mailing
@@ -147,15 +147,16 @@ class Posting:
             request = self._request(message, sending, form, address, catch)
             reply = await self._posted(outgoing, sending, form, request)
             if catch is not None and catch.size and _is_soap(reply.content_type):
-                return await self._replied(outgoing, sending, reply, catch)
+                outcome = await self._replied(outgoing, sending, reply, catch)
+                return changed(outcome, in_time=is_in_time(reply))
         except TransportFailure as failure:
-            if not failure.transmitted:
-                return not_sent(failure.reason)
-            return Outcome(Input.UNANSWERED, detail=failure.reason, reached=False)
+            # A reply is the application's: that it takes its time does not mean overload.
+            return _failed(failure, None if sending.asks else is_in_time(failure))
         finally:
             if catch is not None:
                 catch.drop()
-        return await self._answered(outgoing, sending, reply)
+        outcome = await self._answered(outgoing, sending, reply)
+        return changed(outcome, in_time=is_in_time(reply))
 
     async def attempt_all(
         self, outgoing: Outgoing, sending: Sending, form: WireForm, address: str
@@ -166,10 +167,15 @@ class Posting:
             request = self._request(outgoing.message, sending, form, address, None)
             reply = await self._posted(outgoing, sending, form, request)
         except TransportFailure as failure:
-            if not failure.transmitted:
-                return [not_sent(failure.reason)] * len(units)
-            one = Outcome(Input.UNANSWERED, detail=failure.reason, reached=False)
-            return [one] * len(units)
+            return [_failed(failure, is_in_time(failure))] * len(units)
+        outcomes = await self._units_answered(outgoing, sending, reply)
+        return [changed(one, in_time=is_in_time(reply)) for one in outcomes]
+
+    async def _units_answered(
+        self, outgoing: Outgoing, sending: Sending, reply: Reply
+    ) -> list[Outcome]:
+        """What the partner's reply makes of each unit of a bundle."""
+        units = outgoing.units
         if not (reply.body and _is_soap(reply.content_type)):
             return [await self._answered(outgoing, sending, reply)] * len(units)
         reached = reply.status < 500
@@ -370,6 +376,13 @@ def _parts(outgoing: Outgoing) -> list[StoredPart]:
 def not_sent(detail: str, peer: str | None = None, *, reached: bool = False) -> Outcome:
     """Not a byte left."""
     return Outcome(Input.NOT_SENT, None, "EBMS:0005", detail, peer, reached=reached)
+
+
+def _failed(failure: TransportFailure, in_time: bool | None) -> Outcome:
+    """No answer came, whether or not anything left."""
+    if not failure.transmitted:
+        return changed(not_sent(failure.reason), in_time=in_time)
+    return Outcome(Input.UNANSWERED, detail=failure.reason, reached=False, in_time=in_time)
 
 
 def _spoken(hearing: Hearing, status: int) -> Outcome:

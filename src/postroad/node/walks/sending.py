@@ -21,6 +21,7 @@ from postroad.node.base.context import Context
 from postroad.node.base.in_one_step import InOneStep
 from postroad.node.base.together import Together
 from postroad.node.base.turns import Turns
+from postroad.node.base.windows import Windows
 from postroad.node.bundles.outcome import attempt_all, give_up_all, unit_ids, units_of
 from postroad.node.hub.carrying import Carrying
 from postroad.node.hub.forwarding import station_of
@@ -83,11 +84,13 @@ class Sender:
         self._end_well: InOneStep[Attempt, Done | None] = InOneStep(
             context.store, self._attempts_ended, lambda tx, one: AfterAttempt(context, one)(tx)
         )
+        parallel = context.config.send.parallel
+        self._windows = Windows(context, parallel)
         self._carrying = Carrying(context, client, timeouts, station_of(context))
         self.sequences = Sequences(context, client)
-        parallel = context.config.send.parallel
-        self._turns: Turns[Outgoing] = Turns(parallel)
-        self._fragments: Turns[Outgoing] = Turns(min(parallel, _FRAGMENTS))
+        limit = self._windows.limit
+        self._turns: Turns[Outgoing] = Turns(parallel, limit)
+        self._fragments: Turns[Outgoing] = Turns(min(parallel, _FRAGMENTS), limit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = False
 
@@ -201,7 +204,8 @@ class Sender:
         if message.state not in _SENDABLE:
             return _none_due(work)
         if message.route is not None:
-            return await self._carrying.step(message, work, probes=outgoing.probes)
+            windows, probes = self._windows, outgoing.probes
+            return await self._carrying.step(message, work, windows, probes=probes)
         try:
             sending = self._sending(message)
         except Refused as refused:
@@ -245,7 +249,9 @@ class Sender:
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
             return self._all(outgoing, sending, [never] * len(units), began)
-        outcomes = await self._posting.attempt_all(outgoing, sending, form, address)
+        with self._windows.attempt(lead.partner) as timed:
+            outcomes = await self._posting.attempt_all(outgoing, sending, form, address)
+            timed.in_time = outcomes[0].in_time
         length = form.length
         told = [changed(one, peer=address, wire_bytes=length) for one in outcomes]
         return self._all(outgoing, sending, told, began, sending.later)
@@ -316,7 +322,9 @@ class Sender:
         except NoSequence as none:
             never = changed(not_sent(none.detail, address, reached=True), error_code=none.code)
             return AfterAttempt(context, Attempt(message, work, sending, never, began))
-        outcome = await self._posting.attempt(outgoing, sending, form, address)
+        with self._windows.attempt(message.partner) as timed:
+            outcome = await self._posting.attempt(outgoing, sending, form, address)
+            timed.in_time = outcome.in_time
         if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
             outcome = changed(outcome, result=Input.LEFT)
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
