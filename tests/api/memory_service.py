@@ -30,7 +30,7 @@ from postroad.node.service import (
 )
 from postroad.node.steps.outcome import life_of
 from postroad.node.steps.split_outcome import transfer_of
-from postroad.reliability.breaker import halted, resumed
+from postroad.reliability.breaker import Party, by_party, halted, is_of, resumed
 from postroad.reliability.delivery import KINDS, Input, begun_anew, settled
 from postroad.store.memory_reading import fits
 from postroad.store.records import (
@@ -321,23 +321,25 @@ class MemoryService:
         names = tuple(one.message_id for one in came)
         return Collected(names, "urn:mpc", "http://seller.example/msh", self.trouble)
 
-    async def partners(self) -> list[Partner]:
-        return [one for _, one in sorted(self._partners.items()) if not one.is_well]
+    async def partners(self) -> list[Party]:
+        return by_party(one for one in self._partners.values() if not one.is_well)
 
-    async def suspend(self, partner: str, why: str) -> Partner:
+    async def suspend(self, partner: str, why: str) -> Party:
         if partner not in PARTNERS:
             raise Refused(404, f"no P-Mode sends anything to {partner}")
         known = self._partners.get(partner, Partner(partner))
         self._partners[partner] = halted(known, datetime.now(UTC), why)
-        return self._partners[partner]
+        return next(one for one in await self.partners() if one.name == partner)
 
     async def resume(self, partner: str) -> int:
-        after = resumed(self._partners.get(partner, Partner(partner)))
+        stopped = [one for name, one in self._partners.items() if is_of(name, partner)]
+        lifted = [one.name for one in stopped if resumed(one) is not None]
         wanted = Wanted(side=Side.SENDING, states=(State.SUSPENDED,), to_party=partner)
         waiting = await self.messages(wanted)
-        if after is None and not waiting:
+        if not lifted and not waiting:
             raise Refused(409, f"nothing waits for {partner} to be resumed")
-        self._partners.pop(partner, None)
+        for name in lifted:
+            del self._partners[name]
         for message in waiting:
             decision = begun_anew(life_of(message), Input.RESUMED, datetime.now(UTC))
             assert decision is not None

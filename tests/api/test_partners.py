@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from postroad.node.service import Service
-from postroad.store.records import Partner
+from postroad.reliability.breaker import Party
 from tests.api.conftest import Serve
 from tests.api.memory_service import MemoryService
 from tests.api.site import Site
@@ -33,7 +33,23 @@ def test_a_pause_is_told_with_its_reason_and_its_end(
     assert (partner["name"], partner["gate"], partner["failures"]) == ("seller", "paused", 5)
     assert partner["since"] < partner["until"]
     assert partner["detail"]
+    assert partner.pop("addresses") == []
     assert partner.keys() == {"name", "gate", "failures", "until", "since", "detail"}
+
+
+def test_a_party_is_told_with_its_addresses(http: httpx.Client, site: Site, world: World) -> None:
+    for address in ("http://b.example", "http://a.example"):
+        site.run(world.pause("seller", address))
+    [partner] = _listed(http)
+    assert (partner["name"], partner["gate"]) == ("seller", "paused")
+    told = [(one["address"], one["gate"], one["failures"]) for one in partner["addresses"]]
+    assert told == [("http://a.example", "paused", 5), ("http://b.example", "paused", 5)]
+    http.post(f"{PARTNERS}/seller/suspend", json={"reason": "they move house"})
+    [partner] = _listed(http)
+    assert (partner["gate"], partner["detail"]) == ("suspended", "they move house")
+    assert len(partner["addresses"]) == 2
+    assert http.post(f"{PARTNERS}/seller/resume").status_code == 200
+    assert _listed(http) == []
 
 
 def test_resuming_ends_a_pause(http: httpx.Client, site: Site, world: World) -> None:
@@ -129,8 +145,8 @@ def test_suspended_messages_go_on_when_their_partner_is_resumed(
 def test_a_reason_from_a_stranger_stays_text(
     http: httpx.Client, serve: Serve, service: Service
 ) -> None:
-    async def partners() -> list[Partner]:
-        return [Partner("a", failures=1, detail='<script>"\x1b[2J')]
+    async def partners() -> list[Party]:
+        return [Party("a", failures=1, detail='<script>"\x1b[2J')]
 
     serve(Faulty(service, partners=partners))
     assert _listed(http)[0]["detail"] == '<script>"\x1b[2J'

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from postroad.node.service import Service
-from postroad.reliability.breaker import Gate
+from postroad.reliability.breaker import Gate, address_name
 from postroad.store.records import Partner, State
 from tests.api.memory_service import ORDERS, MemoryService
 
@@ -89,10 +89,11 @@ class MemoryWorld:
         )
         self.service.notice(message_id, "in_doubt")
 
-    async def pause(self, partner: str) -> None:
+    async def pause(self, partner: str, address: str | None = None) -> None:
         now = datetime.now(UTC)
         until = now + timedelta(seconds=30)
-        self.service.unwell(Partner(partner, Gate.PAUSED, 5, 1, until, now, f"no {partner}"))
+        name = partner if address is None else address_name(partner, address)
+        self.service.unwell(Partner(name, Gate.PAUSED, 5, 1, until, now, f"no {partner}"))
 
 
 class Faulty:

@@ -23,11 +23,28 @@ def test_when_all_are_served_it_is_said(ask: Run) -> None:
 def test_partners_are_listed_with_gate_and_reason(ask: Run, site: Site, world: MemoryWorld) -> None:
     site.run(world.pause("seller"))
     heads, row = ask("partners").stdout.splitlines()
-    assert heads.split() == ["partner", "gate", "failures", "since", "tried", "again", "why"]
+    shown = ["partner", "address", "gate", "failures", "since", "tried", "again", "why"]
+    assert heads.split() == shown
     assert row.split()[:3] == ["seller", "paused", "5"]
     assert row.endswith("no seller")
     [told] = json.loads(ask("partners", "--json").stdout)
     assert (told["name"], told["gate"]) == ("seller", "paused")
+
+
+def test_a_party_is_listed_with_its_addresses(ask: Run, site: Site, world: MemoryWorld) -> None:
+    for address in ("http://a.example", "http://b.example"):
+        site.run(world.pause("seller", address))
+    _, *rows = ask("partners").stdout.splitlines()
+    assert [row.split()[:3] for row in rows] == [
+        ["seller", "http://a.example", "paused"],
+        ["seller", "http://b.example", "paused"],
+    ]
+    ask("suspend", "seller")
+    _, first, *others = ask("partners").stdout.splitlines()
+    assert first.split()[:2] == ["seller", "suspended"]
+    assert len(others) == 2
+    [told] = json.loads(ask("partners", "--json").stdout)
+    assert [one["address"] for one in told["addresses"]] == ["http://a.example", "http://b.example"]
 
 
 def test_a_partner_is_suspended_and_resumed(ask: Run) -> None:

@@ -87,6 +87,20 @@ def test_a_message_tells_that_its_partner_is_paused(
     assert json.loads(ask("status", sent, "--json").stdout)["partner"]["gate"] == "paused"
 
 
+def test_only_the_address_matters_that_a_message_was_sent_to(
+    ask: Run, site: Site, world: MemoryWorld, sent: str
+) -> None:
+    waiting(site, world)
+    change(site, world, peer="http://a.example")
+    site.run(world.pause("seller", "http://b.example"))
+    assert "partner" not in facts(ask("status", sent).stdout)
+    site.run(world.pause("seller", "http://a.example"))
+    assert facts(ask("status", sent).stdout)["partner"].startswith("paused since ")
+    told = json.loads(ask("status", sent, "--json").stdout)["partner"]
+    assert (told["name"], told["gate"]) == ("seller", "paused")
+    assert [one["address"] for one in told["addresses"]] == ["http://a.example"]
+
+
 def test_another_partner_does_not_matter(
     ask: Run, site: Site, world: MemoryWorld, sent: str
 ) -> None:
@@ -327,7 +341,7 @@ def message(**fields: Any) -> Message:
 
 
 def partner(gate: str, until: datetime | None = None) -> Partner:
-    return Partner("seller", gate, 5, until, NOW, "not reached")
+    return Partner("seller", gate, 5, until, NOW, "not reached", ())
 
 
 @pytest.mark.parametrize(

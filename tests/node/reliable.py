@@ -352,11 +352,13 @@ class World:
         agreement: str | dict[str, Any] | None = None,
         service: str | dict[str, Any] = "urn:example:trade",
         action: str | None = None,
+        url: str | None = None,
         **awareness: Any,
     ) -> None:
         """A P-Mode of the buyer's with somebody; its action is its name, unless there is another.
 
-        `retry` are its parameters, `awareness` what else stands in reception_awareness.
+        `url` is where messages go, if not to the usual address; `retry` are its parameters,
+        `awareness` what else stands in reception_awareness.
         """
         for at in (BUYER, to):
             answer: dict[str, Any] = {"reply_pattern": receipt, "enabled": receipts}
@@ -368,7 +370,7 @@ class World:
                 security |= _signature(at)
                 answer |= {"non_repudiation": True, "certificate": f"../keys/{to}.pem"}
             leg: dict[str, Any] = {
-                "protocol": {"address": address(to), "soap_version": soap},
+                "protocol": {"address": url or address(to), "soap_version": soap},
                 "business_info": {"service": service, "action": action or name},
                 "error_handling": {"report": {"as_response": receipt == "response"}},
                 "security": security,
@@ -558,6 +560,26 @@ def party(name: str) -> str:
 
 def address(name: str) -> str:
     return f"http://{name}.example/msh"
+
+
+def answers(world: World) -> None:
+    """The seller sends to the buyer, too."""
+    leg = {
+        "protocol": {"address": address(BUYER), "soap_version": "1.2"},
+        "business_info": {"service": "urn:example:trade", "action": "answers"},
+        "security": {"send_receipt": {"reply_pattern": "response"}},
+    }
+    for at in (BUYER, SELLER):
+        world._pmodes[at].append(
+            {
+                "id": "answers",
+                "mep": "oneWay",
+                "mep_binding": "push",
+                "initiator": {"party": party(SELLER), "role": "urn:example:sender"},
+                "responder": {"party": party(BUYER), "role": "urn:example:receiver"},
+                "legs": [leg],
+            }
+        )
 
 
 def _signature(at: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tests.node.reliable import (
     Held,
     Station,
     World,
-    address,
+    answers,
     lost,
     party,
     played,
@@ -49,26 +49,6 @@ async def down(world: World, retry: dict[str, Any] = FOR_EVER, **breaker: object
     [partner] = await buyer.node.partners()
     assert (partner.name, partner.gate.value) == (party(SELLER), "paused")
     return buyer
-
-
-def answers(world: World) -> None:
-    """The seller sends to the buyer, too."""
-    leg = {
-        "protocol": {"address": address(BUYER), "soap_version": "1.2"},
-        "business_info": {"service": "urn:example:trade", "action": "answers"},
-        "security": {"send_receipt": {"reply_pattern": "response"}},
-    }
-    for at in (BUYER, SELLER):
-        world._pmodes[at].append(
-            {
-                "id": "answers",
-                "mep": "oneWay",
-                "mep_binding": "push",
-                "initiator": {"party": party(SELLER), "role": "urn:example:sender"},
-                "responder": {"party": party(BUYER), "role": "urn:example:receiver"},
-                "legs": [leg],
-            }
-        )
 
 
 @played

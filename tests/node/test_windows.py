@@ -16,6 +16,7 @@ from tests.node.reliable import (
     Answering,
     Held,
     World,
+    address,
     lost,
     party,
     passed,
@@ -25,12 +26,12 @@ from tests.node.reliable import (
 )
 
 AGAIN = {"max_retries": "unlimited", "timeout": "PT5S", "period": "PT5S"}
-LIMIT = 'postroad_send_limit{partner="%s"}'
+LIMIT = 'postroad_send_limit{partner="%s",address="%s"}'
 
 
 def limit(world: World, partner: str = SELLER) -> float | None:
     """The metric, where the window is smaller than it could be."""
-    return world.stations[BUYER].node.metrics().get(LIMIT % party(partner))
+    return world.stations[BUYER].node.metrics().get(LIMIT % (party(partner), address(partner)))
 
 
 @pytest.mark.parametrize("answer", [lost, status(503), status(429)])
@@ -130,4 +131,4 @@ async def test_windows_of_partners_that_are_not_sent_to_are_forgotten_in_time(wo
             await asyncio.sleep(0)
     assert [found.limit(f"p{number}") for number in range(5)] == [8, 8, 1, 1, 1]
     shown = [one for one in buyer.node.metrics() if "send_limit" in one]
-    assert shown == [f'postroad_send_limit{{partner="p{number}"}}' for number in (2, 3, 4)]
+    assert shown == [LIMIT % (f"p{number}", "") for number in (2, 3, 4)]

@@ -11,7 +11,7 @@ from typing import Final
 
 from postroad.agreement.waiting import Policy
 from postroad.node.steps.notifying import EVENTS
-from postroad.reliability.breaker import Gate
+from postroad.reliability.breaker import Gate, address_name
 from postroad.store.records import Event, Message, Recorded, Side, State
 from tests.sim.acknowledgments import Acknowledgments, without_trace
 from tests.sim.agreements import Party
@@ -55,7 +55,7 @@ class Books:
         self._disks: dict[str, Disk] = {}
         self._failures: dict[str, int] = {}
         self._in_a_row: Counter[tuple[str, str]] = Counter()
-        """By sender and partner: attempts that did not reach it, and none between that did."""
+        """By sender and address: attempts that did not reach it, and none between that did."""
         self.replays = {name: Replay() for name in parties}
         self._timings = {name: Timing(partial(self._policy, one)) for name, one in parties.items()}
         self.receipts = Receipts(self._plan, self._find, self._took, history)
@@ -143,7 +143,7 @@ class Books:
         if row is not None and row.bundle not in (None, row.message_id):
             # An attempt with a bundle counts once.
             return
-        key = name, self._partner_of(name, event)
+        key = name, address_name(self._partner_of(name, event), event.peer or "")
         if event.event in ("sent", "resent", "forwarded", "resumed"):
             self._in_a_row[key] = 0
         elif event.event == "send_failed" and (event.detail or "").startswith(UNREACHABLE):

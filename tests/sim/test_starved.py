@@ -99,7 +99,8 @@ async def test_backlog_drains_soon_after_a_starved_receiver_recovers(
     # All that the receiver did not work for was dropped.
     assert starved.dropped >= wasted - starved.in_vain
     limits = [one for one in world.stations[BUYER].node.metrics() if "send_limit" in one]
-    assert limits == ['postroad_send_limit{partner="urn:example:seller"}']
+    [limit] = limits
+    assert 'partner="urn:example:seller",address="http://seller.example/msh"' in limit
 
 
 @pytest.mark.parametrize("seconds", [1.0, 2 * PATIENCE], ids=["few answers", "no answer"])

@@ -46,7 +46,8 @@ class Timing:
     def __init__(self, policy_of: Callable[[Event], Policy | None]) -> None:
         self._policy_of = policy_of
         self._lives: dict[str, _Life] = {}
-        self._pauses: dict[str, list[_Pause]] = {}
+        self._pauses: dict[tuple[str | None, str | None], list[_Pause]] = {}
+        """By party and address; without an address those of the party itself."""
 
     def anew(self, message_id: str) -> None:
         """An operator gives it all its retries again."""
@@ -56,7 +57,7 @@ class Timing:
 
     def partner(self, event: Event) -> None:
         """A partner is left alone, or served again; what was suspended begins anew then."""
-        pauses = self._pauses.setdefault(event.to_party or "", [])
+        pauses = self._pauses.setdefault((event.to_party, event.peer), [])
         if pauses and pauses[-1].end is None:
             pauses[-1].end = event.at
         if event.event == "suspended":
@@ -71,7 +72,11 @@ class Timing:
         Such an attempt uses up no retry, even when it waited for its turn longer than the pause.
         """
         since = life.last or life.submitted
-        pauses = self._pauses.get(event.to_party or "", ())
+        pauses = [
+            one
+            for address in (event.peer, None)
+            for one in self._pauses.get((event.to_party, address), ())
+        ]
         return event.event == "send_failed" and any(one.overlaps(since, event.at) for one in pauses)
 
     def take(self, event: Event) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from postroad.reliability.breaker import Gate
+from postroad.reliability.breaker import Gate, address_name
 from postroad.store.interface import Reader, Store, Transaction
 from postroad.store.records import Notice, Partner, Side, State
 from tests.changing import replace
@@ -100,6 +100,26 @@ def test_work_for_partners_that_are_left_out_is_not_claimed(tell: Tell) -> None:
         assert await claimed(store, without={"b"}) == ["n2"]
         assert await claimed(store, without={"a", "b"}) == []
         assert await claimed(store) == ["b1", "b2"]
+
+    tell(story)
+
+
+def test_a_party_stands_for_all_its_addresses(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        first, second = address_name("a", "http://1.example"), address_name("a", "http://2.example")
+        await added(
+            store,
+            work("send", "one", due=1, partner=first),
+            work("send", "two", due=2, partner=second),
+            work("send", "other", due=3, partner=address_name("ab", "http://1.example")),
+            work("send", "old", due=4, partner="a"),
+        )
+        assert await due(store, ["send"], ["a"]) == after(3)
+        assert await due(store, ["send"], [first]) == after(2)
+        assert await claimed(store, without={"a"}) == ["other"]
+        assert await claimed(store, without={first}, partner="a") == ["two", "old"]
+        assert await claimed(store, partner=second) == []
+        assert await claimed(store, partner=first) == ["one"]
 
     tell(story)
 

@@ -14,10 +14,16 @@ from postroad.reliability.breaker import (
     Gate,
     Input,
     Partner,
+    address_name,
+    address_of,
     asked,
+    by_party,
     failed,
     halted,
     heard_from,
+    is_of,
+    is_served,
+    party_of,
     probed,
     reached,
     resumed,
@@ -222,3 +228,31 @@ def test_whatever_happens_a_pause_has_an_end_and_only_an_administrator_ends_a_su
         assert partner.gate is Gate.FLOWING or partner.since is not None
         if before.gate is Gate.SUSPENDED and step != "resumed":
             assert partner == before
+
+
+def test_a_breaker_is_of_a_party_or_of_one_of_its_addresses() -> None:
+    name = address_name("urn:example:seller", "http://seller.example/msh")
+    assert (party_of(name), address_of(name)) == ("urn:example:seller", "http://seller.example/msh")
+    assert (party_of("seller"), address_of("seller")) == ("seller", None)
+    assert is_of(name, "urn:example:seller")
+    assert is_of(name, name)
+    assert not is_of("urn:example:seller", name)
+    assert not is_of(name, "urn:example:sell")
+    assert is_served(name, ["urn:example:sell"])
+    assert not is_served(name, ["urn:example:seller"])
+    assert not is_served(name, [name])
+
+
+def test_a_party_is_as_it_is_itself_or_as_its_worst_address() -> None:
+    one = Partner(address_name("seller", "b"), failures=1, detail="once")
+    two = changed(PAUSED, name=address_name("seller", "a"))
+    [party] = by_party([one, two])
+    assert (party.name, party.gate, party.until) == ("seller", Gate.PAUSED, PAUSED.until)
+    assert [(each.name, each.gate) for each in party.addresses] == [
+        ("a", Gate.PAUSED),
+        ("b", Gate.FLOWING),
+    ]
+    [party] = by_party([one, two, halted(WELL, T0, "stop")])
+    assert (party.gate, party.detail, len(party.addresses)) == (Gate.SUSPENDED, "stop", 2)
+    found = by_party([Partner("b", failures=1), two])
+    assert [each.name for each in found] == ["b", "seller"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from postroad.api.client_values import Partner, value_of
+from postroad.api.client_values import Partner, partner_addresses, value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ class Status:
 
 def status(data: Mapping[str, Any]) -> Status:
     oldest = data["oldest_waiting"]
-    partners = [{**one, "pmodes": tuple(one["pmodes"])} for one in data["partners"]]
+    partners = [
+        {**one, "pmodes": tuple(one["pmodes"]), "addresses": partner_addresses(one)}
+        for one in data["partners"]
+    ]
     return value_of(
         Status,
         {

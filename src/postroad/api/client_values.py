@@ -340,8 +340,24 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class PartnerAddress:
+    """How it stands with one address of a partner."""
+
+    address: str
+    gate: str
+    """flowing, paused or probing"""
+    failures: int
+    """Attempts in a row that did not reach it."""
+    until: datetime | None
+    """Of a pause: when one message tries again."""
+    since: datetime | None
+    """When it was paused."""
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Partner:
-    """How it stands with a partner."""
+    """How it stands with a partner: as the party itself, or else its worst address."""
 
     name: str
     gate: str
@@ -353,6 +369,8 @@ class Partner:
     since: datetime | None
     """When it was paused or suspended."""
     detail: str | None
+    addresses: tuple[PartnerAddress, ...]
+    """Those of its addresses with which not all is well; others are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,7 +519,12 @@ def notice(data: Mapping[str, Any]) -> Notice:
 
 
 def partner(data: Mapping[str, Any]) -> Partner:
-    return value_of(Partner, data)
+    return value_of(Partner, {**data, "addresses": partner_addresses(data)})
+
+
+def partner_addresses(data: Mapping[str, Any]) -> tuple[PartnerAddress, ...]:
+    """Those of a partner; a node of an older version tells nothing of them."""
+    return tuple(value_of(PartnerAddress, one) for one in data.get("addresses", ()))
 
 
 def ping_answer(data: Mapping[str, Any]) -> PingAnswer:

@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 from postroad.api.views import PartnerView, partner_view
 from postroad.node.service import ON_ITS_WAY, Certificate, Health
 from postroad.node.settings.certificates import SOON
-from postroad.store.records import WAITS, Message, Partner, Side
+from postroad.reliability.breaker import Party
+from postroad.store.records import WAITS, Message, Side
 
 _QUEUED: Final = {
     *((Side.SENDING.value, one.value) for one in ON_ITS_WAY),
@@ -109,7 +110,7 @@ def status_view(
     party: str,
     version: str,
     health: Health,
-    partners: Iterable[Partner],
+    partners: Iterable[Party],
     oldest: Message | None,
 ) -> StatusView:
     figures, now = health.figures, health.at
@@ -148,7 +149,7 @@ def _waiting(message: Message | None, now: datetime) -> WaitingView | None:
     )
 
 
-def _partners(health: Health, known: Iterable[Partner]) -> list[PartnerStatusView]:
+def _partners(health: Health, known: Iterable[Party]) -> list[PartnerStatusView]:
     """All partners of P-Modes and rules, and those with whom not all is well."""
     unwell = {one.name: one for one in known}
     pmodes: defaultdict[str, list[str]] = defaultdict(list)
@@ -162,7 +163,7 @@ def _partners(health: Health, known: Iterable[Partner]) -> list[PartnerStatusVie
         queues[partner] += count if (side, state) in _QUEUED else 0
     return [
         PartnerStatusView(
-            **partner_view(unwell.get(name) or Partner(name)).model_dump(),
+            **partner_view(unwell.get(name) or Party(name)).model_dump(),
             queue=queues[name],
             pmodes=pmodes.get(name, []),
             messages=dict(messages.get(name, {})),

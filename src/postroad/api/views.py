@@ -11,7 +11,7 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from postroad.node.service import PModeSummary, Transfer
-from postroad.reliability.breaker import Gate
+from postroad.reliability.breaker import Gate, Party
 from postroad.reliability.delivery import KINDS
 from postroad.store.qualified import wire_id
 from postroad.store.records import (
@@ -337,8 +337,19 @@ class NoticesView(BaseModel):
     next: str | None = Field(description="The `cursor` of the next page; null on the last.")
 
 
+class AddressView(BaseModel):
+    """How it stands with one address of a partner."""
+
+    address: str
+    gate: Gate
+    failures: int = Field(description="Attempts in a row that did not reach it.")
+    until: datetime | None = Field(description="Of a pause: when one message tries again.")
+    since: datetime | None = Field(description="When it was paused.")
+    detail: str | None = Field(description="What happened last.")
+
+
 class PartnerView(BaseModel):
-    """How it stands with a partner."""
+    """How it stands with a partner: as the party itself, or else its worst address."""
 
     model_config = {
         "json_schema_extra": {
@@ -350,6 +361,16 @@ class PartnerView(BaseModel):
                     "until": "2026-11-15T08:57:30Z",
                     "since": "2026-11-15T08:57:00Z",
                     "detail": "seller.example:443 refused the connection",
+                    "addresses": [
+                        {
+                            "address": "https://seller.example/msh",
+                            "gate": "paused",
+                            "failures": 5,
+                            "until": "2026-11-15T08:57:30Z",
+                            "since": "2026-11-15T08:57:00Z",
+                            "detail": "seller.example:443 refused the connection",
+                        }
+                    ],
                 }
             ]
         }
@@ -364,6 +385,9 @@ class PartnerView(BaseModel):
     until: datetime | None = Field(description="Of a pause: when one message tries again.")
     since: datetime | None = Field(description="When it was paused or suspended.")
     detail: str | None = Field(description="What happened last, or why it is suspended.")
+    addresses: list[AddressView] = Field(
+        description="Those of its addresses with which not all is well; others are served."
+    )
 
 
 class PartnersView(BaseModel):
@@ -488,8 +512,14 @@ def notice_view(notice: Notice) -> NoticeView:
     return NoticeView(**msgspec.structs.asdict(notice))
 
 
-def partner_view(partner: Partner) -> PartnerView:
-    return PartnerView(**{name: getattr(partner, name) for name in PartnerView.model_fields})
+def partner_view(party: Party) -> PartnerView:
+    addresses = [AddressView(address=one.name, **_standing(one)) for one in party.addresses]
+    return PartnerView(name=party.name, addresses=addresses, **_standing(party))
+
+
+def _standing(partner: Partner) -> dict[str, Any]:
+    names = AddressView.model_fields.keys() - {"address"}
+    return {name: getattr(partner, name) for name in names}
 
 
 def pmode_view(pmode: PModeSummary) -> PModeView:

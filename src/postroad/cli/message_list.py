@@ -8,7 +8,7 @@ import typer
 from postroad.api.client import Client, Message, Partner, Total
 from postroad.cli.node_options import ConfigFile, Json, SideName, Token, Url, node
 from postroad.cli.showing import as_data, moment, print_json, print_table, size, state
-from postroad.cli.standing import partner_in_words, why
+from postroad.cli.standing import partner_for, partner_in_words, why
 
 _OUTGOING: Final = (
     "submitted, ready, waiting, suspended, sent, acknowledged, failed, expired, in_doubt, settled"
@@ -105,8 +105,9 @@ def _row_with_reason(message: Message, partners: Mapping[str, Partner]) -> tuple
 
 def _reason(message: Message, partners: Mapping[str, Partner]) -> str:
     """Why a message failed, was refused, or waits."""
-    partner = partners.get(message.to_party or "") if _waits(message) else None
-    if partner is not None:
+    found = partners.get(message.to_party or "") if _waits(message) else None
+    partner = None if found is None else partner_for(found, message)
+    if partner is not None and partner.gate != "flowing":
         return f"the partner is {partner_in_words(partner)}"
     return why(message)
 

@@ -4,8 +4,10 @@ import shlex
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from postroad.api.client import ApiError
+from postroad.api.client import ApiError, Partner
+from postroad.api.client_values import PartnerAddress
 from postroad.cli.node_options import ConfigFile, Json, Token, Url, node
 from postroad.cli.problems import fail
 from postroad.cli.showing import as_data, moment, plain, print_json, print_table, state
@@ -21,7 +23,7 @@ def partners(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """List partners with whom not all is well: paused, suspended, or not reached.
+    """List partners with whom not all is well, by address: paused, suspended, or not reached.
 
     Example: postroad partners
     """
@@ -33,19 +35,28 @@ def partners(
     if not found:
         typer.echo("all partners are served")
         return
-    heads = ("partner", "gate", "failures", "since", "tried again", "why")
-    rows = [
-        (
-            one.name,
-            state(one.gate),
-            str(one.failures),
-            moment(one.since) if one.since else "",
-            moment(one.until) if one.until else "",
-            one.detail or "",
-        )
-        for one in found
-    ]
-    print_table(heads, rows)
+    heads = ("partner", "address", "gate", "failures", "since", "tried again", "why")
+    print_table(heads, [row for one in found for row in _rows(one)])
+
+
+def _rows(partner: Partner) -> list[tuple[str | Text, ...]]:
+    """A row for each address, and one for the party where it is stopped as a whole."""
+    rows = [_row(partner.name, one.address, one) for one in partner.addresses]
+    if partner.gate == "suspended" or not rows:
+        rows.insert(0, _row(partner.name, "", partner))
+    return rows
+
+
+def _row(name: str, address: str, standing: Partner | PartnerAddress) -> tuple[str | Text, ...]:
+    return (
+        name,
+        address,
+        state(standing.gate),
+        str(standing.failures),
+        moment(standing.since) if standing.since else "",
+        moment(standing.until) if standing.until else "",
+        standing.detail or "",
+    )
 
 
 def suspend(

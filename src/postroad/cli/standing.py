@@ -73,7 +73,22 @@ def partner_of(client: Client, message: Message) -> Partner | None:
     """The partner of an outgoing message that is not over, where not all is well with it."""
     if message.side != "sending" or message.state in _OVER:
         return None
-    return next((one for one in client.partners() if one.name == message.to_party), None)
+    found = next((one for one in client.partners() if one.name == message.to_party), None)
+    return None if found is None else partner_for(found, message)
+
+
+def partner_for(partner: Partner, message: Message) -> Partner | None:
+    """The partner as far as a message is concerned; None where all is well for it.
+
+    That is the address that it was sent to before, unless the party is suspended as a whole.
+    """
+    if partner.gate == "suspended" or message.peer is None or not partner.addresses:
+        return partner
+    for one in partner.addresses:
+        if one.address == message.peer:
+            told = (partner.name, one.gate, one.failures, one.until, one.since, one.detail)
+            return Partner(*told, addresses=(one,))
+    return None
 
 
 def outlook(message: Message, partner: Partner | None) -> str:

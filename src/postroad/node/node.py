@@ -69,6 +69,7 @@ from postroad.node.walks.sending import Sender
 from postroad.node.walks.submitting import Submitting, send_work
 from postroad.node.working import JUMP, SIDES, STOPPED, WorkLoop, set_back
 from postroad.node.wsrm.destination import free
+from postroad.reliability.breaker import Party, by_party, is_of
 from postroad.reliability.delivery import Input
 from postroad.store.interface import Reader, Store, StoreError, StoreFull, Transaction
 from postroad.store.records import (
@@ -76,7 +77,6 @@ from postroad.store.records import (
     Extent,
     Message,
     Notice,
-    Partner,
     Recorded,
     Side,
     Signal,
@@ -516,14 +516,14 @@ class Node:
 
     async def ping(self, pmode: str, timeout: float) -> Asking:
         sending = self.context.in_force.sending(pmode)
-        partner = str(sending.agreed.to_party)
+        to = str(sending.agreed.to_party), sending.address or None
         if sending.dialect is not None:
             pong = await self._asker.ping(pmode, timeout)
             if pong.answer is not None:
-                await show_life(self.context, partner)
+                await show_life(self.context, *to)
             return pong
         # A test message waits while its partner is paused, unless a message may probe.
-        await show_life(self.context, partner)
+        await show_life(self.context, *to)
         # ebMS 3.0 has a test service instead, whose answer is a receipt.
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -544,18 +544,18 @@ class Node:
     ) -> Collected:
         return await self._puller.pull(pmode, selection, most=most)
 
-    async def partners(self) -> list[Partner]:
+    async def partners(self) -> list[Party]:
         found = await self.context.store.look(lambda reader: reader.partners())
-        return [one for one in found if one.name != WEBHOOK]
+        return by_party(one for one in found if one.name != WEBHOOK)
 
-    async def suspend(self, partner: str, why: str) -> Partner:
+    async def suspend(self, partner: str, why: str) -> Party:
         context, now = self.context, self.context.clock()
         if partner not in self._receivers():
             raise Refused(404, f"no P-Mode sends anything to {partner}")
 
-        def step(tx: Transaction) -> Partner:
+        def step(tx: Transaction) -> Party:
             halt(context, tx, partner, now, why)
-            return tx.partner(partner)
+            return by_party(one for one in tx.partners() if is_of(one.name, partner))[0]
 
         found = await context.store.run(step)
         await context.look_at_partners()
@@ -583,7 +583,7 @@ class Node:
             begun = 0
             for kind, wanted in stopped:
                 for message in tx.messages(wanted)[: _AT_ONCE - begun]:
-                    work = Work(kind, message.message_id, now, partner=partner)
+                    work = Work(kind, message.message_id, now, partner=message.partner)
                     begun += begin_anew(tx, message, Input.RESUMED, now, work)
                     if message.split is not None:
                         resume_fragments(tx, message, now)

@@ -11,12 +11,12 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from postroad.msh.forwarding import RouteReport
+from postroad.reliability.breaker import Party
 from postroad.store.records import (
     Extent,
     Figures,
     Message,
     Notice,
-    Partner,
     Recorded,
     Side,
     Signal,
@@ -362,11 +362,11 @@ class Service(Protocol):
         """Pull so many messages of a P-Mode's channel, or as many as there are."""
         ...
 
-    async def partners(self) -> list[Partner]:
+    async def partners(self) -> list[Party]:
         """Those with whom not all is well, by name."""
         ...
 
-    async def suspend(self, partner: str, why: str) -> Partner:
+    async def suspend(self, partner: str, why: str) -> Party:
         """Send nothing to a partner until it is resumed; again is no error."""
         ...
 

@@ -16,7 +16,7 @@ from postroad.node.steps.attempts import left_behind
 from postroad.node.steps.partners import probe
 from postroad.node.walks.posting import Outgoing
 from postroad.node.walks.sending import Sender
-from postroad.reliability.breaker import Gate
+from postroad.reliability.breaker import Gate, is_served
 from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work
 
@@ -131,7 +131,7 @@ class WorkLoop:
         """The partners for whom nothing can be done now, and until when."""
         pauses: dict[str, datetime | None] = dict.fromkeys(self._sender.full())
         for name, one in self._context.unwell.items():
-            if self._context.is_paused(name) and (one.until is None or one.until > now):
+            if one.gate is not Gate.FLOWING and (one.until is None or one.until > now):
                 pauses[name] = one.until
         return pauses
 
@@ -196,18 +196,19 @@ class WorkLoop:
         return found + self._probes(tx, room, now)
 
     def _probes(self, tx: Transaction, room: Mapping[str, int], now: datetime) -> Claimed:
-        """One message for each partner whose pause is over, and one call of the webhook."""
+        """One message for each address whose pause is over, and one call of the webhook."""
         owner, until = self._context.owner, now + self._context.lease
         found: Claimed = []
-        for partner in tx.partners():
-            if partner.gate not in (Gate.PAUSED, Gate.PROBING):
-                continue
-            if partner.until is None or partner.until > now:
+        stopped = [one for one in tx.partners() if one.gate is not Gate.FLOWING]
+        waiting = [one.name for one in stopped if one.until is None or one.until > now]
+        for partner in stopped:
+            if not is_served(partner.name, waiting):
                 continue
             kinds = ("notify",) if partner.name == WEBHOOK else tuple(SIDES)
             if not any(kind in room for kind in kinds):
                 continue
-            for work in tx.claim_work(kinds, now, owner, until, 1, partner=partner.name):
+            name = partner.name
+            for work in tx.claim_work(kinds, now, owner, until, 1, without=waiting, partner=name):
                 outgoing = self._outgoing(tx, work, now) if work.kind in SIDES else None
                 if work.kind in SIDES and outgoing is None:
                     continue

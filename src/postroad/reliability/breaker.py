@@ -1,6 +1,10 @@
-"""When a partner is left alone: a circuit breaker for each, and suspension by name.
+"""When a partner is left alone: a circuit breaker for each address, and suspension by name.
 
-A partner who could not be reached several times in a row is paused: nothing is attempted, so no
+A party may have several addresses, and one of them may be down while others answer. So each has a
+breaker of its own, under a name that has the party and the address (`address_name`). That of the
+party itself holds for all its addresses: somebody suspended it, or it asked to be left alone.
+
+An address that could not be reached several times in a row is paused: nothing is attempted, so no
 retry is used up and nobody else is held up. When the pause is over a single message probes; if it
 gets through everything flows again, else the next pause is longer. A sign of life, such as a
 message from the partner, ends a pause early, once in each. A partner who is suspended waits for an
@@ -10,15 +14,18 @@ Two rules for who edits this file: all that affects the machine stands here; wha
 table changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from msgspec.structs import replace as changed
 
 _MOST_DOUBLINGS: Final = 20
+_SEPARATOR: Final = "\x1f"
+"""Between party and address: XML has no such character, so no name of a party has."""
 _SOONEST: Final = timedelta(seconds=5)
 """After a failure, until a sign of life lets a message probe."""
 
@@ -28,6 +35,13 @@ class Gate(StrEnum):
     PAUSED = "paused"
     PROBING = "probing"
     SUSPENDED = "suspended"
+
+
+_SEVERITY: Final = {
+    gate: number
+    for number, gate in enumerate((Gate.FLOWING, Gate.PROBING, Gate.PAUSED, Gate.SUSPENDED))
+}
+"""Of several breakers, the one that tells most comes first."""
 
 
 class Input(StrEnum):
@@ -103,6 +117,60 @@ class Partner(Struct, frozen=True):
     @property
     def is_well(self) -> bool:
         return self.gate is Gate.FLOWING and not self.failures
+
+
+class Party(Partner, frozen=True):
+    """How it stands with a party and its addresses, as an operator sees it."""
+
+    addresses: tuple[Partner, ...] = ()
+    """Those with which not all is well, by address; `name` is the address."""
+
+
+def address_name(party: str, address: str) -> str:
+    """Return the name of the breaker of one address of a party."""
+    return f"{party}{_SEPARATOR}{address}"
+
+
+def party_of(name: str) -> str:
+    """Return the party of a breaker's name."""
+    return name.partition(_SEPARATOR)[0]
+
+
+def address_of(name: str) -> str | None:
+    """Return the address of a breaker's name; None where it is that of a party."""
+    return name.partition(_SEPARATOR)[2] or None
+
+
+def is_of(name: str, other: str) -> bool:
+    """Whether a breaker is that of the other name, or of one of its addresses."""
+    return name == other or party_of(name) == other
+
+
+def is_served(name: str, stopped: Collection[str]) -> bool:
+    """Whether neither a breaker's name nor its party is among those that are stopped."""
+    return name not in stopped and party_of(name) not in stopped
+
+
+def by_party(breakers: Iterable[Partner]) -> list[Party]:
+    """Return the parties with whom not all is well, each with its addresses.
+
+    A party is as it is itself, or else as the address that is worst off.
+    """
+    found: dict[str, list[Partner]] = {}
+    for one in breakers:
+        found.setdefault(party_of(one.name), []).append(one)
+    return [_party(name, found[name]) for name in sorted(found)]
+
+
+def _party(name: str, breakers: Sequence[Partner]) -> Party:
+    worst = max(breakers, key=lambda one: (_SEVERITY[one.gate], one.name == name, one.failures))
+    addresses = [
+        changed(one, name=address)
+        for one in breakers
+        if (address := address_of(one.name)) is not None
+    ]
+    told = asdict(worst) | {"name": name}
+    return Party(**told, addresses=tuple(sorted(addresses, key=lambda one: one.name)))
 
 
 def failed(partner: Partner, breaker: Breaker, now: datetime, why: str) -> Partner:

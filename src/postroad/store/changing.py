@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
+from postroad.reliability.breaker import is_of, is_served
 from postroad.store import fragment_rows, offer_rows, refused_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup, compressed_form, with_fragments
 from postroad.store.group import Group
@@ -293,17 +294,18 @@ class SqliteTransaction(SqliteReader):
         self, kind: str, at: int, limit: int, without: Collection[str], partner: str | None
     ) -> list[Row]:
         """What is due for one partner, or for all but those that are not served."""
-        served = [partner]
-        if partner is None:
-            served = [name for name, due in self._served(kind, without) if due <= at]
-        elif partner in without:
-            return []
+        served = [
+            name
+            for name, due in self._served(kind, without)
+            if due <= at and (partner is None or is_of(name, partner))
+        ]
         rows: list[Row] = []
         for name in served:
             rows += self._rows(_FREE_WORK_OF_PARTNER, (kind, name, at, limit))
         # All of them: those who are not served must not take the places of others.
         for row in self._rows(_EXPIRED_WORK, (kind, at, at, -1)):
-            if row[PARTNER] not in without and partner in (None, row[PARTNER]):
+            name = row[PARTNER]
+            if is_served(name, without) and (partner is None or is_of(name, partner)):
                 rows.append(row)
         return rows
 

@@ -115,7 +115,10 @@ class Reader(FragmentReader, TransferReader, Protocol):
         ...
 
     def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
-        """When the next unclaimed work is due; `without` names partners that are not served."""
+        """When the next unclaimed work is due; `without` names partners that are not served.
+
+        A party stands for all its addresses, here and in `claim_work`.
+        """
         ...
 
     def work(self, id: int) -> Work | None: ...

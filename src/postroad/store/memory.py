@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace as changed
 
+from postroad.reliability.breaker import is_of, is_served
 from postroad.store import refused_rows
 from postroad.store.failures import lost
 from postroad.store.fragments import StoredFragment, StoredGroup, compressed_form, with_fragments
@@ -196,8 +197,8 @@ class _MemoryTransaction(MemoryReader):
             if (
                 work.due_at <= now
                 and (work.lease_until is None or work.lease_until <= now)
-                and work.partner not in without
-                and partner in (None, work.partner)
+                and is_served(work.partner, without)
+                and (partner is None or is_of(work.partner, partner))
                 and id not in asleep
             ):
                 due.append(work)

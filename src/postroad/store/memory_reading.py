@@ -8,6 +8,7 @@ from itertools import count
 
 from msgspec.structs import replace as changed
 
+from postroad.reliability.breaker import is_served
 from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.records import (
     INBOX,
@@ -124,7 +125,7 @@ class MemoryReader:
         times = [
             work.due_at
             for work in self._awake(kinds)
-            if work.owner is None and work.partner not in without
+            if work.owner is None and is_served(work.partner, without)
         ]
         times += [
             work.expires_at for work in free if work.kind in kinds and work.expires_at is not None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Final
 
+from postroad.reliability.breaker import is_served
 from postroad.store import fragment_rows, lists, refused_rows, transfer_rows
 from postroad.store.fragments import StoredFragment, StoredGroup
 from postroad.store.qualified import columns
@@ -228,7 +229,7 @@ class SqliteReader:
     def _served(self, kind: str, without: Collection[str]) -> list[Row]:
         """The partners for whom there is work, and when it is due."""
         rows = self._rows(_PARTNERS_SERVED, {"kind": kind})
-        return [row for row in rows if row[0] not in without]
+        return [row for row in rows if is_served(row[0], without)]
 
     def work(self, id: int) -> Work | None:
         return next(map(_work_of, self._rows(_WORK, (id,))), None)

@@ -302,7 +302,7 @@ class Work(Struct, frozen=True, gc=False):
     lease_until: datetime | None = None
     id: int = 0
     partner: str = ""
-    """Whom it needs: when a partner is paused, so is this."""
+    """Whom it needs, or which of its addresses: when that is paused, so is this."""
     lane: str | None = None
     """What has the same lane is done one after the other, in the order in which it was added."""
     left_by: str | None = None

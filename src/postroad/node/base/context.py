@@ -26,7 +26,7 @@ from postroad.node.base.unfinished import UnfinishedBodies
 from postroad.node.settings.config import Config
 from postroad.node.settings.in_force import InForce
 from postroad.node.settings.listeners import configured_listeners
-from postroad.reliability.breaker import Gate
+from postroad.reliability.breaker import Gate, address_of, party_of
 from postroad.security.egress import EgressPolicy
 from postroad.store.interface import Store
 from postroad.store.records import Partner, Work
@@ -151,10 +151,19 @@ class Context:
         """From 0 to 1."""
         return int.from_bytes(self.entropy(4), "big") / 2**32
 
+    def stopped(self, partner: str) -> Partner | None:
+        """The breaker because of which nothing is sent to a partner, or to its address, now."""
+        known = (self.unwell.get(party_of(partner)), self.unwell.get(partner))
+        stopped = (one for one in known if one is not None and one.gate is not Gate.FLOWING)
+        return next(stopped, None)
+
     def is_paused(self, partner: str) -> bool:
-        """Whether nothing is sent to a partner now."""
-        known = self.unwell.get(partner)
-        return known is not None and known.gate is not Gate.FLOWING
+        """Whether nothing is sent to a partner, or to its address, now."""
+        return self.stopped(partner) is not None
+
+    def is_well(self, partner: str) -> bool:
+        """Whether nothing is known against a partner and its address."""
+        return partner not in self.unwell and party_of(partner) not in self.unwell
 
     async def look_at_partners(self) -> None:
         """Learn how it stands with partners; other processes change it too."""
@@ -197,12 +206,12 @@ def _gate(partner: Partner | None) -> Gate:
 
 def _tell_partner(name: str, partner: Partner | None) -> None:
     """That a partner is left alone from now on, or served again, for who reads the log."""
+    who = {"partner": party_of(name), "peer": address_of(name)}
     if partner is None or partner.gate is Gate.FLOWING:
-        _log.info("served again", extra={"partner": name})
+        _log.info("served again", extra=who)
         return
     until = f"{partner.until:%Y-%m-%dT%H:%M:%SZ}" if partner.until is not None else None
-    extra = {"partner": name, "detail": partner.detail, "until": until}
-    _log.warning(partner.gate.value, extra=extra)
+    _log.warning(partner.gate.value, extra=who | {"detail": partner.detail, "until": until})
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""The windows of all partners: how many messages are sent to each at once, as it answers.
+"""The windows of all partners: how many messages go to each address at once, as it answers.
 
 What is decided stands in `reliability.window`. Windows are kept in memory: a process that starts
 begins with full windows. They differ from process to process, as what each of them sends does.
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from postroad.node.base.context import Context
+from postroad.reliability.breaker import address_of, party_of
 from postroad.reliability.window import Ticket, Window, answered, begun, ended, overloaded
 
 _MOST_IDLE: Final = 1000
@@ -67,15 +68,19 @@ class Windows:
     def _tell(self, partner: str, window: Window) -> None:
         """Show the limit to who watches; the log has large changes only."""
         known = self._told.get(partner, window.ceiling)
-        told = {"partner": partner, "detail": f"{window.limit} at once"}
+        who, peer = party_of(partner), address_of(partner)
+        told = {"partner": who, "peer": peer, "detail": f"{window.limit} at once"}
         if window.is_open:
             self._told.pop(partner, None)
             _log.info("partner answers in time again", extra=told)
         elif window.limit <= known / 2:
             self._told[partner] = window.limit
             _log.warning("partner answers late, fewer messages are sent at once", extra=told)
-        limit = None if window.is_open else window.limit
-        self._context.gauge("send_limit", limit, partner=partner)
+        self._show(partner, None if window.is_open else window.limit)
+
+    def _show(self, partner: str, limit: int | None) -> None:
+        labels = {"partner": party_of(partner), "address": address_of(partner) or ""}
+        self._context.gauge("send_limit", limit, **labels)
 
     def _forget_oldest(self) -> None:
         if len(self._windows) <= _MOST_IDLE:
@@ -84,4 +89,4 @@ class Windows:
         for name in idle[:-_MOST_IDLE]:
             del self._windows[name]
             self._told.pop(name, None)
-            self._context.gauge("send_limit", None, partner=name)
+            self._show(name, None)

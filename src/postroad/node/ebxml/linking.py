@@ -35,7 +35,7 @@ from postroad.node.steps.outcome import waiting_name
 from postroad.node.steps.partners import left_alone
 from postroad.node.steps.senders import stored_as, stored_message
 from postroad.reliability import link, link_receiver
-from postroad.reliability.breaker import Gate
+from postroad.reliability.breaker import address_name
 from postroad.reliability.link_receiver import Onward, ReceiverState, ReceiverStep, Rules
 from postroad.store import records
 from postroad.store.interface import Reader, Transaction
@@ -75,8 +75,10 @@ class Linking:
         self, arrival: Arrival, message: EbxmlMessage, match: Match, relaying: "Relaying"
     ) -> Response:
         """A message for others; none is taken for whom the next one is known to be down."""
-        known = self._context.unwell.get(str(message.header.to_party))
-        paused = known is not None and known.gate is not Gate.FLOWING
+        sending = self._context.in_force.forwarding(match.pmode.id, match.number)
+        to = str(message.header.to_party)
+        known = self._context.stopped(address_name(to, sending.address))
+        paused = known is not None
         if known is not None and known.until is not None and known.until <= arrival.now:
             # The pause is over: it needs a message to see whether somebody is there.
             paused = False

@@ -249,7 +249,8 @@ class Relaying:
             lane = f"forward:{kept.from_party}\0{kept.conversation_id}"
         if sending.linked:
             lane = f"forward:{link_of(self._context, sending)}"
-        return Work("forward", kept.message_id, now, partner=kept.to_party or "", lane=lane)
+        partner = sending.destination(kept)
+        return Work("forward", kept.message_id, now, partner=partner, lane=lane)
 
     def _renumber(
         self, tx: Transaction, match: Match, before: records.Message, now: datetime

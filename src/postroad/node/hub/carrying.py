@@ -77,7 +77,7 @@ class Carrying:
         over = due(message, policy, began)
         if over is not None:
             return give_up(context, message, work, over, began)
-        paused = context.is_paused(message.partner) and not probes
+        paused = context.is_paused(work.partner) and not probes
         if message.channel is not None or paused:
             return _later(work, message, policy, began)
         try:
@@ -85,7 +85,7 @@ class Carrying:
         except StoreError as lost:
             never = _never(f"it cannot be read: {lost}", message.peer)
             return AfterAttempt(context, Attempt(message, work, None, never, began))
-        with windows.attempt(message.partner) as timed:
+        with windows.attempt(work.partner) as timed:
             outcome = await self._attempt(message, road, body)
             timed.in_time = outcome.in_time
         return self.after(message, work, outcome, began, probes=probes)

@@ -383,7 +383,8 @@ def _fragment(
 
 def _send_work(fragment: Message, sending: Sending, now: datetime) -> Work:
     end = ends_at(sending.policy, fragment.created_at, None)
-    return Work("send", fragment.message_id, now, partner=fragment.partner, expires_at=end)
+    to = sending.destination(fragment)
+    return Work("send", fragment.message_id, now, partner=to, expires_at=end)
 
 
 def _look(context: Context, tx: Transaction, work: Work, now: datetime) -> None:

@@ -575,7 +575,7 @@ class Breaker(Settings):
     """When a partner is left alone."""
 
     failures: int = setting(
-        "Attempts in a row that did not reach a partner until it is paused; 0: never.",
+        "Attempts in a row that did not reach an address until it is paused; 0: never.",
         5,
         ge=0,
         le=1_000_000,
@@ -589,7 +589,9 @@ class Breaker(Settings):
 class Send(Settings):
     """Sending."""
 
-    parallel: int = setting("Messages on their way out to a partner at once.", 128, ge=1, le=10_000)
+    parallel: int = setting(
+        "Messages on their way out to an address at once.", 128, ge=1, le=10_000
+    )
     lease: Timeout = setting(
         "How long a process that is silent keeps what it has claimed; then another takes it over.",
         "PT1M",

@@ -48,6 +48,7 @@ from postroad.node.settings.reloading import Change, Watched, watch_keyring, wat
 from postroad.node.settings.routes import Road, Routing, road, watch_routes
 from postroad.node.settings.taking import Taking, taking_of
 from postroad.reliability.agreed import policy_of, window_of
+from postroad.reliability.breaker import address_name
 from postroad.reliability.schedule import ONCE
 from postroad.security.keys import KeyStoreError, load_trusted
 from postroad.security.revocation import OcspAnswer, OcspKey, Revocation, RevocationList
@@ -118,6 +119,16 @@ class Sending:
     @property
     def address(self) -> str:
         return self.addresses[0] if self.addresses else ""
+
+    def address_of(self, message: Message) -> str:
+        """Return the address that a message goes to, of those that are tried one by one."""
+        return self.addresses[min(message.transport, len(self.addresses) - 1)]
+
+    def destination(self, message: Message) -> str:
+        """Return where a message goes to, by the name that work and breakers have for it."""
+        if not self.addresses:
+            return message.partner
+        return address_name(message.partner, self.address_of(message))
 
     @property
     def protocol(self) -> str:

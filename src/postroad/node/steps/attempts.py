@@ -241,13 +241,13 @@ def _leave(context: Context, tx: Transaction, message: Message, work: Work) -> N
 
 def _partner(context: Context, tx: Transaction, tried: Attempt, now: datetime) -> bool:
     """Whether the partner was there changes how it stands with it."""
-    name, outcome = tried.message.partner, tried.outcome
+    name, outcome = tried.work.partner, tried.outcome
     if not outcome.reached:
         not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
         if tried.probe and outcome.result is Input.NOT_SENT:
             note_unsent(tx, name, tried.work.id, now)
         return True
-    if name in context.unwell and outcome.result is not Input.NOT_SENT:
+    if not context.is_well(name) and outcome.result is not Input.NOT_SENT:
         reached(context, tx, name, now)
         return True
     return False

@@ -41,7 +41,7 @@ def is_good(context: Context, tried: Attempt) -> bool:
         and message.part_of is None
         and message.split is None
         and not message.anew
-        and message.partner not in context.unwell
+        and context.is_well(tried.work.partner)
     )
 
 

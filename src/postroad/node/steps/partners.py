@@ -14,10 +14,14 @@ from postroad.reliability.breaker import (
     Breaker,
     Gate,
     Partner,
+    address_name,
+    address_of,
     asked,
     failed,
     halted,
     heard_from,
+    is_of,
+    party_of,
     probed,
     resumed,
 )
@@ -37,19 +41,28 @@ def breaker_of(context: Context) -> Breaker:
 def not_reached(
     context: Context, tx: Transaction, name: str, now: datetime, why: str, peer: str | None
 ) -> None:
-    """An attempt did not reach the partner: after several in a row it is paused."""
-    before = tx.partner(name)
-    after = failed(before, breaker_of(context), now, why)
-    _changed(context, tx, before, after, now, peer)
+    """An attempt did not reach an address: after several in a row it is paused."""
+    for before in _concerned(tx, name):
+        if before.name != name and before.gate is Gate.FLOWING:
+            # An older version counted failures for the party as a whole.
+            continue
+        after = failed(before, breaker_of(context), now, why)
+        _changed(context, tx, before, after, now, peer)
 
 
 def reached(context: Context, tx: Transaction, name: str, now: datetime) -> None:
-    """An attempt reached the partner: whatever waits for it can go."""
-    before = tx.partner(name)
-    after = well_again(before)
-    _changed(context, tx, before, after, now, None)
-    if after.gate is Gate.FLOWING:
-        _wake_unsent(tx, name, now, wake=before.gate is not Gate.FLOWING)
+    """An attempt reached an address: whatever waits for it can go."""
+    for before in _concerned(tx, name):
+        after = well_again(before)
+        _changed(context, tx, before, after, now, None)
+        if after.gate is Gate.FLOWING:
+            _wake_unsent(tx, before.name, now, wake=before.gate is not Gate.FLOWING)
+
+
+def _concerned(tx: Transaction, name: str) -> list[Partner]:
+    """The breaker of an address, and that of its party while that is not well."""
+    party = tx.partner(party_of(name))
+    return [tx.partner(name)] + ([] if party.is_well or party.name == name else [party])
 
 
 def note_unsent(tx: Transaction, name: str, work: int, now: datetime) -> None:
@@ -85,18 +98,27 @@ def _unsent_name(name: str) -> str:
     return f"~unsent:{name}"
 
 
-async def show_life(context: Context, name: str) -> None:
-    """A partner showed a sign of life: if it is paused, a message probes now."""
-    known = context.unwell.get(name)
-    if known is None or known.gate is not Gate.PAUSED or known.heard:
+async def show_life(context: Context, partner: str, address: str | None = None) -> None:
+    """A partner showed a sign of life: if it is paused, a message probes now.
+
+    Without an address nobody knows which of them lives, and each that is paused is tried.
+    """
+    wanted = partner if address is None else address_name(partner, address)
+    names = [
+        one.name
+        for one in context.unwell.values()
+        if is_of(one.name, wanted) and one.gate is Gate.PAUSED and not one.heard
+    ]
+    if not names:
         return
     now = context.clock()
 
     def step(tx: Transaction) -> None:
-        before = tx.partner(name)
-        after = heard_from(before, breaker_of(context), now)
-        if after != before:
-            tx.set_partner(after)
+        for name in names:
+            before = tx.partner(name)
+            after = heard_from(before, breaker_of(context), now)
+            if after != before:
+                tx.set_partner(after)
 
     await context.store.run(step)
     await context.look_at_partners()
@@ -118,14 +140,18 @@ def halt(context: Context, tx: Transaction, name: str, now: datetime, why: str) 
 
 
 def resume(context: Context, tx: Transaction, name: str, now: datetime) -> bool:
-    """An administrator resumes; False when nothing was paused or suspended."""
-    before = tx.partner(name)
-    after = resumed(before)
-    if after is None:
-        return False
-    _changed(context, tx, before, after, now, None)
-    _wake_unsent(tx, name, now, wake=True)
-    return True
+    """An administrator resumes a party with all its addresses, or one address.
+
+    False when nothing was paused or suspended.
+    """
+    lifted = False
+    for before in tx.partners():
+        after = resumed(before) if is_of(before.name, name) else None
+        if after is not None:
+            lifted = True
+            _changed(context, tx, before, after, now, None)
+            _wake_unsent(tx, before.name, now, wake=True)
+    return lifted
 
 
 def probe(context: Context, tx: Transaction, partner: Partner, now: datetime) -> bool:
@@ -159,9 +185,9 @@ def _changed(
                     now,
                     context.party,
                     event,
-                    to_party=after.name,
+                    to_party=party_of(after.name),
                     detail=said,
-                    peer=peer,
+                    peer=address_of(after.name) or peer,
                 ),
             )
         )

@@ -424,7 +424,7 @@ class Bundling:
         if any(one.terms.in_order for one in units):
             # Units of a series may be in several bundles, which arrive in their order.
             lane = f"send:bundle:{message.partner}"
-        now, partner = context.clock(), message.partner
+        now, partner = context.clock(), sending.destination(message)
         ends_first = min((one for one in ends if one is not None), default=None)
         if isinstance(made, Cut):
             return Work("split", message.message_id, now, lane=lane, expires_at=ends_first)

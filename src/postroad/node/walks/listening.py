@@ -21,6 +21,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.node.base.context import Context
 from postroad.node.bundles.outcome import close_rows, refused_whole, rows_of
+from postroad.node.service import Refused
 from postroad.node.steps.hearing import Hearing, by_reference, judged, told_by
 from postroad.node.steps.noting import note
 from postroad.node.steps.outcome import answered
@@ -136,9 +137,21 @@ async def hear_all(
             hearings.append((message, hearing))
     if hearings:
         await context.store.run(_written(context, hearings, bundles, now, peer))
-        for partner in {one.partner for one, hearing in hearings if hearing.said is not None}:
-            await show_life(context, partner)
+        told = [one for one, hearing in hearings if hearing.said is not None]
+        for partner, address in {(one.partner, _sent_to(context, one)) for one in told}:
+            await show_life(context, partner, address)
     return known, unknown
+
+
+def _sent_to(context: Context, message: Message) -> str | None:
+    """Return the address that a message was sent to, where its P-Mode tells."""
+    if message.side is not Side.SENDING:
+        return None
+    try:
+        sending = context.in_force.sending_of(message)
+    except Refused:
+        return None
+    return sending.address_of(message) if sending.addresses else None
 
 
 def _leading(context: Context, message: Message, sources: Sources) -> Match | None:

@@ -379,13 +379,13 @@ class Packaging:
                 packed_in(tx, message.message_id, place, context.clock())
                 tx.finish_work(work.id, work.owner)
                 end = ends_at(sending.policy, message.created_at, None)
-                to = message.to_party or ""
+                to = sending.destination(message)
                 now = context.clock()
                 tx.add_work(Work("send", message.message_id, now, partner=to, expires_at=end))
             elif is_ours:
                 fetched = message.channel is not None or sending.answers
                 kind = "offer" if fetched else "send"
-                partner = (message.to_party or "") if kind == "send" else ""
+                partner = sending.destination(message) if kind == "send" else ""
                 tx.turn_work(work.id, kind, context.clock(), partner)
             else:
                 tx.finish_work(work.id, work.owner)

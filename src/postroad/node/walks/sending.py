@@ -40,6 +40,7 @@ from postroad.node.steps.attempts import (
 from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.mailing import Mailing
 from postroad.node.steps.outcome import Done
+from postroad.node.steps.partners import resume
 from postroad.node.steps.wsrm_states import is_ready
 from postroad.node.steps.wsrm_states import packed as packed_in
 from postroad.node.walks.posting import Outgoing, Posting, not_sent
@@ -47,6 +48,7 @@ from postroad.node.walks.signature_renewal import Unsigned, signed_again
 from postroad.node.walks.wsrm_repackaging import repackaged
 from postroad.node.wsrm.asking import NoSequence
 from postroad.node.wsrm.source import Sequences, key_of
+from postroad.reliability.breaker import address_of
 from postroad.reliability.delivery import Input
 from postroad.reliability.schedule import ONCE, SIGNALS, ends_at
 from postroad.store.interface import StoreError, Transaction
@@ -121,9 +123,9 @@ class Sender:
     def take(self, outgoing: Outgoing) -> None:
         """Send it as soon as there is a place on the wire."""
         self._context.in_hand.add(outgoing.work.id)
-        message, turns = outgoing.message, self._turns_of(outgoing)
-        turns.add(message.partner, outgoing)
-        self._begin(turns, message.partner)
+        turns, partner = self._turns_of(outgoing), outgoing.work.partner
+        turns.add(partner, outgoing)
+        self._begin(turns, partner)
 
     def _turns_of(self, outgoing: Outgoing) -> Turns[Outgoing]:
         """Fragments take turns among themselves, so that they hold up no other message."""
@@ -148,7 +150,7 @@ class Sender:
 
     def _end(self, outgoing: Outgoing) -> None:
         """A place is free: for the same partner, or whoever waits for one."""
-        turns, partner = self._turns_of(outgoing), outgoing.message.partner
+        turns, partner = self._turns_of(outgoing), outgoing.work.partner
         turns.done(partner)
         self._begin(turns, partner)
         for other in turns.ready():
@@ -233,10 +235,15 @@ class Sender:
             return attempt_all(context, units, work, None, [never] * len(units), began, False)
         units = tuple([on_next_way(one, sending) for one in units])
         outgoing = changed(outgoing, message=units[0], units=units)
-        address = sending.addresses[min(lead.transport, len(sending.addresses) - 1)]
+        address = sending.address_of(lead)
         if any(due(one, sending.policy, began) for one in units if one.state in _SENDABLE):
             return give_up_all(context, units, work, sending, began)
-        if context.is_paused(lead.partner) and not outgoing.probes:
+        moved = _readdressed(outgoing, lead, sending)
+        if moved is None:
+            return _elsewhere(context, work, lead, sending, began)
+        if moved is not work:
+            work, outgoing = moved, changed(outgoing, work=moved)
+        if context.is_paused(work.partner) and not outgoing.probes:
             if not sending.policy.fail_fast:
                 return _not_now(work, began)
             outcomes = [not_sent(f"{lead.to_party} cannot be reached", address, reached=True)]
@@ -249,7 +256,7 @@ class Sender:
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
             return self._all(outgoing, sending, [never] * len(units), began)
-        with self._windows.attempt(lead.partner) as timed:
+        with self._windows.attempt(work.partner) as timed:
             outcomes = await self._posting.attempt_all(outgoing, sending, form, address)
             timed.in_time = outcomes[0].in_time
         length = form.length
@@ -284,13 +291,18 @@ class Sender:
         message = on_next_way(message, sending)
         if message is not outgoing.message:
             outgoing = changed(outgoing, message=message)
-        address = sending.addresses[min(message.transport, len(sending.addresses) - 1)]
+        address = sending.address_of(message)
         given_up = due(message, sending.policy, began)
         if given_up is not None:
             return give_up(context, message, work, given_up, began)
         if work.expires_at is not None and work.expires_at <= began:
             return _other_end(work, message, sending.policy, began)
-        if context.is_paused(message.partner) and not outgoing.probes:
+        moved = _readdressed(outgoing, message, sending)
+        if moved is None:
+            return _elsewhere(context, work, message, sending, began)
+        if moved is not work:
+            work, outgoing = moved, changed(outgoing, work=moved)
+        if context.is_paused(work.partner) and not outgoing.probes:
             if not sending.policy.fail_fast:
                 return _not_now(work, began)
             never = not_sent(f"{message.to_party} cannot be reached", address, reached=True)
@@ -322,7 +334,7 @@ class Sender:
         except NoSequence as none:
             never = changed(not_sent(none.detail, address, reached=True), error_code=none.code)
             return AfterAttempt(context, Attempt(message, work, sending, never, began))
-        with self._windows.attempt(message.partner) as timed:
+        with self._windows.attempt(work.partner) as timed:
             outcome = await self._posting.attempt(outgoing, sending, form, address)
             timed.in_time = outcome.in_time
         if _is_best_effort(message, sending) and outcome.result is Input.UNANSWERED:
@@ -394,6 +406,7 @@ class Sender:
         else:
             done = await context.store.run(step)
         if done is None:
+            context.work_came.set()
             return
         if done.partners_changed:
             await context.look_at_partners()
@@ -436,6 +449,42 @@ def _not_now(work: Work, now: datetime) -> Step:
 
     def step(tx: Transaction) -> None:
         tx.postpone_work(work.id, now, owner=work.owner)
+
+    return step
+
+
+def _readdressed(outgoing: Outgoing, message: Message, sending: Sending) -> Work | None:
+    """The work with the address that its message goes to now; None: it waits its turn there first.
+
+    Who probes goes at once. It came with another name if its work was kept by an older version, or
+    if its retries over one address are used up.
+    """
+    work, after = outgoing.work, sending.destination(message)
+    if work.partner == after:
+        return work
+    before = address_of(work.partner)
+    is_known = before is None or before in sending.addresses
+    return changed(work, partner=after) if outgoing.probes and is_known else None
+
+
+def _elsewhere(
+    context: Context, work: Work, message: Message, sending: Sending, now: datetime
+) -> Step:
+    """The message goes to another address by now: it waits there for its turn.
+
+    If its P-Mode no longer has the old address, a pause of that ends, so that all others that wait
+    for it are looked at too. If another P-Mode still uses it, it will be paused again.
+    """
+    before, after = work.partner, sending.destination(message)
+
+    def step(tx: Transaction) -> None:
+        found = tx.work(work.id)
+        if found is None or found.owner != work.owner:
+            return
+        tx.turn_work(work.id, work.kind, now, after)
+        address = address_of(before)
+        if address is not None and address not in sending.addresses:
+            resume(context, tx, before, now)
 
     return step
 

@@ -479,7 +479,7 @@ def send_work(context: Context, kind: str, message: Message, sending: Sending) -
         kind,
         message.message_id,
         message.created_at,
-        partner=(message.to_party or "") if kind == "send" else "",
+        partner=sending.destination(message) if kind == "send" else "",
         lane=lane,
         expires_at=ends_at(sending.policy, message.created_at, message.first_sent_at),
     )
