@@ -102,6 +102,33 @@ async def test_units_that_waited_when_a_node_died_are_sent_by_the_next(
     assert await buyer.work() == {}
 
 
+@played
+async def test_units_that_could_not_be_read_when_a_node_started_are_sent_later(
+    world: World,
+) -> None:
+    world.agree(UPDATES, bundling=bundling(), signed=True)
+    buyer, seller = await world.both()
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(2)
+    buyer.kill()
+    buyer = await world.start(BUYER)
+    store, failed = buyer.node.context.store, []
+    look = store.look
+
+    async def broken(ask: Any) -> Any:
+        if "_load" in ask.__qualname__ and not failed:
+            failed.append(ask)
+            raise StoreError("The database cannot be used: try again.")
+        return await look(ask)
+
+    with patch.object(store, "look", broken):
+        await world.until(120)
+    assert failed
+    assert sorted(await seller.inbox()) == list(NAMES)
+    assert await buyer.work() == {}
+
+
 @in_every_store
 @played
 async def test_a_bundle_that_was_being_sent_when_a_node_died_is_sent_again_and_delivered_once(

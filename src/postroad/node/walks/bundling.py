@@ -131,11 +131,15 @@ class Bundling:
         """All that were claimed together, in their order."""
         await asyncio.sleep(0)
         works, self._loading = sorted(self._loading, key=lambda one: one.id), []
-        context = self._context
-        found = await context.store.look(
-            lambda reader: [reader.message(Side.SENDING, one.message_id) for one in works]
-        )
-        requests = await context.store.look(lambda reader: [_request(reader, one) for one in found])
+        store = self._context.store
+        try:
+            found = await store.look(
+                lambda reader: [reader.message(Side.SENDING, one.message_id) for one in works]
+            )
+            requests = await store.look(lambda reader: [_request(reader, one) for one in found])
+        except StoreError as error:
+            self._leave_to_be_loaded(works, error)
+            return
         for work, message, request in zip(works, found, requests, strict=True):
             try:
                 unit = None if message is None else self._loaded(message, work, request)
