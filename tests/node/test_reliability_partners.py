@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from postroad.node.service import Refused
+from postroad.store.interface import StoreBusy
 from postroad.store.records import State
 from tests.node.reliable import (
     BEGIN,
@@ -22,6 +23,7 @@ from tests.node.reliable import (
     Station,
     World,
     answers,
+    failing,
     lost,
     party,
     played,
@@ -203,6 +205,31 @@ async def test_a_message_from_a_paused_partner_lets_the_backlog_go_at_once(
     await world.until(100)
     assert len(await seller.inbox()) == 40
     assert await buyer.node.partners() == []
+
+
+@pytest.mark.parametrize("protocol", ["as4", "ebxml"])
+@played
+async def test_a_message_is_answered_as_taken_although_its_sign_of_life_cannot_be_stored(
+    world: World, protocol: str
+) -> None:
+    """503 would say that it was not taken, and its sender would take it for lost."""
+    buyer = await down(world)
+    if protocol == "ebxml":
+        world.speak("answers", frm=SELLER, to=BUYER, version="1.0")
+    else:
+        answers(world)
+    buyer = await world.start_again(BUYER)
+    await world.until(95)
+    seller = await world.start(SELLER)
+    busy = StoreBusy("The database is locked by another process.")
+    with failing(buyer.node.context.store, busy, about="show_life") as failed:
+        await seller.send("answer@seller", "answers")
+        await world.until(96)
+    assert failed
+    assert await buyer.inbox() == ["answer@seller"]
+    story = await seller.story("answer@seller")
+    assert story[:2] == ["submitted", "sent"]
+    assert story[2:] in (["receipt_received"], [])
 
 
 @played

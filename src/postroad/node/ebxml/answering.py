@@ -19,7 +19,7 @@ from postroad.node.base.journaling import about as event_about
 from postroad.node.base.own_address import own_address, own_addresses
 from postroad.node.steps.calling import Call
 from postroad.security.egress import host_of, same_address
-from postroad.store.interface import Reader, Transaction
+from postroad.store.interface import Reader, StoreError, Transaction
 from postroad.store.records import Message, Side, State, Work
 from postroad.wire.content import read_all
 from postroad.wire.ebxml import EbxmlMessage
@@ -138,7 +138,10 @@ def kept_copy(context: Context, found: Message | None) -> EbxmlMessage | None:
 
 
 async def tell_refused(context: Context, route: Route, message_id: str) -> None:
-    """Record in the journal that the address in a message was not used."""
+    """Record in the journal that the address in a message was not used.
+
+    The message is stored already: if this cannot be, its sender gets the same answer.
+    """
     refused = route.refused
     if refused is None:
         return
@@ -158,7 +161,11 @@ async def tell_refused(context: Context, route: Route, message_id: str) -> None:
             )
             tx.record((event,))
 
-    await context.store.run(step)
+    try:
+        await context.store.run(step)
+    except StoreError as error:
+        extra = {"message_id": message_id, "detail": f"{refused} ({error})"}
+        _log.warning("a refused callback was not recorded", extra=extra)
 
 
 def _agreed(match: Match, kind: str) -> str | None:

@@ -4,6 +4,7 @@ What is kept of a partner is kept by the store; `Context.unwell` repeats it in m
 message to a partner with whom all is well costs nothing here.
 """
 
+import logging
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -26,11 +27,12 @@ from postroad.reliability.breaker import (
     resumed,
 )
 from postroad.reliability.breaker import reached as well_again
-from postroad.store.interface import Transaction
+from postroad.store.interface import StoreError, Transaction
 from postroad.store.records import Event, Side
 
 _MOST_UNSENT: Final = 1000
 """Messages of one partner that are remembered to have probed in vain; others go last."""
+_log = logging.getLogger("postroad.partners")
 
 
 def breaker_of(context: Context) -> Breaker:
@@ -101,7 +103,9 @@ def _unsent_name(name: str) -> str:
 async def show_life(context: Context, partner: str, address: str | None = None) -> None:
     """A partner showed a sign of life: if it is paused, a message probes now.
 
-    Without an address nobody knows which of them lives, and each that is paused is tried.
+    Without an address nobody knows which of them lives, and each that is paused is tried. What
+    showed it is stored already: if this cannot be stored, its answer stays the same, and the pause
+    ends later.
     """
     wanted = partner if address is None else address_name(partner, address)
     names = [
@@ -120,8 +124,12 @@ async def show_life(context: Context, partner: str, address: str | None = None) 
             if after != before:
                 tx.set_partner(after)
 
-    await context.store.run(step)
-    await context.look_at_partners()
+    try:
+        await context.store.run(step)
+        await context.look_at_partners()
+    except StoreError as error:
+        extra = {"partner": partner, "detail": str(error)}
+        _log.warning("a sign of life was not stored", extra=extra)
     context.work_came.set()
 
 
