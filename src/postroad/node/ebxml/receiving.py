@@ -507,13 +507,14 @@ class EbxmlReceiver:
 
     def _is_for_others(self, message: EbxmlMessage, about: Message | None) -> bool:
         """Whether a signal is only passed on here: its sender must not take it for delivered."""
-        in_force = self._context.in_force
-        if about is not None and about.side is Side.FORWARDING:
-            return in_force.match(about.pmode, about.leg) is None
-        to = message.header.to_party
+        in_force, to = self._context.in_force, message.header.to_party
         # What names an address is for the next MSH, by whatever name that is known.
         addressed = any(one.value.lower().startswith(_ADDRESSES) for one in to.party_ids)
-        return about is None and not in_force.is_own(to) and not addressed
+        if in_force.is_own(to) or addressed or (about and about.side is not Side.FORWARDING):
+            return False
+        # In 2.0 the acknowledgment of a hop names the sender of the message, too.
+        by_address = message.dialect.has_trace
+        return about is None or by_address or in_force.match(about.pmode, about.leg) is None
 
 
 def _answer_of(signal: Signal, envelope: bytes) -> Answer:
