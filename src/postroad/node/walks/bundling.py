@@ -212,7 +212,7 @@ class Bundling:
 
     async def _leave(self, bundles: Sequence[list[Unit]], lonely: Sequence[Unit]) -> None:
         given = [*(one for units in bundles for one in units), *lonely]
-        if not any(one.terms.in_order for one in given):
+        if not lonely and not any(one.terms.in_order for one in given):
             await self._leave_now(bundles, lonely, given)
             return
         async with self._turns[given[0].message.partner]:
@@ -242,6 +242,9 @@ class Bundling:
         others = await self._of_others(given)
         if not others:
             return bundles, lonely
+        if any(one.terms.in_order for one in others):
+            # They must not overtake those who still wait here.
+            given = [*given, *self._waiting_in_order(given[0])]
         if len(others) >= self._context.limits.units:
             # There may be more of them: who comes behind these waits for another look.
             last = others[-1].work.id
@@ -266,6 +269,13 @@ class Bundling:
             [[by_id[unit.id] for unit in one] for one in (found.bundles if ordered else with_mine)],
             [by_id[one.id] for one in found.lonely if one.id in mine],
         )
+
+    def _waiting_in_order(self, unit: Unit) -> list[Unit]:
+        """Take those who wait here for the same partner, where their order counts."""
+        place = waiting_unit(unit.message, unit.packed, unit.sending, self._rest(unit)).destination
+        there = self._waiting.get(place, {})
+        names = [name for name, (one, _) in there.items() if one.terms.in_order]
+        return [there.pop(name)[0] for name in names]
 
     async def _of_others(self, given: Sequence[Unit]) -> list[Unit]:
         """What waits for a partner elsewhere: the first of it, in the order of submission.
