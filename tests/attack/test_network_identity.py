@@ -509,6 +509,8 @@ def test_ebxml_signal_about_an_as4_message_changes_nothing(
                 version,
                 id=f"signal-about-{name}",
                 ref=name,
+                frm="urn:example:seller",
+                to=BUYER,
                 service=letters.SERVICES[version],
                 action=action,
             ),
