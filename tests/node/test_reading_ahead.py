@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from postroad.node.base import reading_ahead
 from postroad.node.walks import joining
+from postroad.store.interface import StoreBusy
 from postroad.store.records import Side, State
 from postroad.wire.limits import KIB, MIB
 from tests.node.joining import GROUP, SOURCE, agree_on_splitting, bring, large, payloads, receipts
@@ -69,6 +70,30 @@ async def test_it_is_read_as_it_comes_though_the_last_fragment_tells_that_it_is_
     size = given.whole.message_size
     given = replace(given, splitting=replace(given.splitting, message_size=size))
     await bring(seller, given, 1, 2, 3, 4)
+    await is_delivered(world, seller)
+
+
+@played
+async def test_a_stored_fragment_is_answered_as_taken_although_nothing_can_be_read_ahead(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 would say that it was not taken, and its sender would report the message as failed."""
+    world.kept_in = "sqlite"
+    agree_on_splitting(world, fragment_size="1 MiB", compression=False)
+    buyer, seller = await world.both()
+    given = large(buyer, NOISE, size=MIB, algorithm=None)
+    store = seller.node.context.store
+    look, failed = store.look, []
+
+    async def broken(ask: Any) -> Any:
+        if ".came." in ask.__qualname__:
+            failed.append(ask)
+            raise StoreBusy("The database is locked by another process.")
+        return await look(ask)
+
+    monkeypatch.setattr(store, "look", broken)
+    await bring(seller, given, 1, 2, 3, 4)
+    assert failed
     await is_delivered(world, seller)
 
 

@@ -17,7 +17,7 @@ from postroad.msh.fragment_group import Group, Terms, presumed_coding
 from postroad.msh.joined import capture_joined
 from postroad.node.base.beside import beside
 from postroad.store.fragments import StoredFragment
-from postroad.store.interface import Store
+from postroad.store.interface import Store, StoreError
 from postroad.store.records import Stored
 from postroad.wire.content import Content
 from postroad.wire.limits import MIB, Limits
@@ -139,7 +139,12 @@ class ReadingAhead:
         if ahead is None and self._may_begin(group, fragment):
             presumed = replace(group, algorithm=presumed_coding(group, terms))
             ahead = self._under_way[group.key] = _Ahead(self._store, self._limits, presumed)
-            there = await self._store.look(lambda reader: reader.fragments(*group.key))
+            try:
+                there = await self._store.look(lambda reader: reader.fragments(*group.key))
+            except StoreError:
+                # The fragment is taken all the same; the message is read once it is whole.
+                self.forget(group.key)
+                return
             ahead.data.came(there, group.count)
         if ahead is not None:
             ahead.data.came([fragment], group.count)
