@@ -11,7 +11,7 @@ reported, and is not a finding.
     python -m tests.fuzz.run [--seconds 20] [--runs N] [--target NAME] [--jobs 2]
     python -m tests.fuzz.run --target NAME --input FILE    runs one input
     python -m tests.fuzz.run --keep                        writes tests/fuzz/corpus
-    python -m tests.fuzz.run --record                      writes the tally into docs/security.md
+    python -m tests.fuzz.run --record                      adds the tally to docs/security.md
 """
 
 import argparse
@@ -79,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="targets at a time (default: 1)")
     parser.add_argument("--input", type=Path, help="run this file only, in this process")
     parser.add_argument("--keep", action="store_true", help="write tests/fuzz/corpus, do not fuzz")
-    parser.add_argument("--record", action="store_true", help="write the last tally into the docs")
+    parser.add_argument(
+        "--record", action="store_true", help="add the last tally to the docs"
+    )
     given = parser.parse_args(arguments)
     names = given.target or list(TARGETS)
     seconds = given.seconds or (0 if given.runs else 20)
@@ -92,10 +94,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         corpora.write(names)
         return 0
     if given.record:
-        rows = json.loads((BUILD / "report.json").read_text())
+        report_file = BUILD / "report.json"
         text = _PAGE.read_text(encoding="utf-8")
-        tally = table([rows[name] for name in TARGETS if name in rows])
+        tally = added_tally(text, json.loads(report_file.read_text()))
         _PAGE.write_text(_TALLY.sub(lambda _: f"{tally}\n", text), encoding="utf-8")
+        # It counts once.
+        report_file.unlink()
         return 0
     with ThreadPoolExecutor(given.jobs) as pool:
         results = list(pool.map(lambda name: run(name, given.runs, seconds), names))
@@ -223,12 +227,33 @@ def write_json(results: Sequence[Result], path: Path) -> None:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the tally as a table."""
+    return _table({row["target"]: _cells(row) for row in rows})
+
+
+def added_tally(page: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of a page with new runs: executions and findings add up."""
+    known = {
+        name: [int(cell.replace(",", "")) for cell in cells.split("|")]
+        for name, cells in re.findall(r"^\| (\w+) \| ([\d, |]+) \|$", page, re.MULTILINE)
+        if name in TARGETS
+    }
+    for name, row in rows.items():
+        cells = _cells(row)
+        before = known.get(name, [0] * len(cells))
+        known[name] = [cells[0] + before[0], *cells[1:4], cells[4] + before[4]]
+    return _table({name: known[name] for name in TARGETS if name in known})
+
+
+def _cells(row: Mapping[str, Any]) -> list[int]:
+    numbers = [row[name] for name in ("executions", "edges", "features", "corpus")]
+    return [*numbers, len(row["findings"])]
+
+
+def _table(rows: Mapping[str, Sequence[int]]) -> str:
     lines = ["| target | executions | edges | features | corpus | findings |"]
     lines.append("| --- " + "| ---: " * 5 + "|")
-    for row in rows:
-        cells = [row["executions"], row["edges"], row["features"], row["corpus"]]
-        cells.append(len(row["findings"]))
-        lines.append(f"| {row['target']} | {' | '.join(f'{cell:,}' for cell in cells)} |")
+    for name, cells in rows.items():
+        lines.append(f"| {name} | {' | '.join(f'{cell:,}' for cell in cells)} |")
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import corpora
-from tests.fuzz.run import report, run
+from tests.fuzz.run import added_tally, report, run
 from tests.fuzz.stateful import fuzz
 from tests.fuzz.targets import TARGETS
 
@@ -78,3 +78,11 @@ def test_a_finding_is_saved_and_fails_the_run(
 
 def test_nodes_survive_a_sequence_of_valid_and_mutated_messages(tmp_path: Path) -> None:
     fuzz(tmp_path, seed=1, steps=100)
+
+
+def test_a_recorded_run_adds_to_those_before() -> None:
+    first = {"executions": 1_000, "edges": 5, "features": 7, "corpus": 3, "findings": ["a"]}
+    page = added_tally("", {"mail": first})
+    again = first | {"edges": 6, "findings": []}
+    *_, row = added_tally(page, {"mail": again}).splitlines()
+    assert row == "| mail | 2,000 | 6 | 7 | 3 | 1 |"
