@@ -9,6 +9,7 @@ from postroad.security.keys import KeyPair
 from postroad.store.records import State
 from tests import pki
 from tests.node import test_wsreliability as wsreliability
+from tests.node.bundled import NAMES, UPDATES, bundling, units
 from tests.node.collecting import collect, pull, request
 from tests.node.founding import found
 from tests.node.reliable import (
@@ -214,3 +215,43 @@ async def test_a_message_is_pulled_again_as_it_was_while_its_receipt_may_come(
     await world.until(11)
     again = await buyer.receive(SOAP, request(seller))
     assert again.body == first.body
+
+
+@played
+async def test_a_bundle_is_signed_again_with_the_new_key(world: World) -> None:
+    world.agree(UPDATES, bundling=bundling(), signed=True, retry=RETRY | {"max_retries": 5})
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    world.wire.usual[SELLER] = refused
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    await world.until(8)
+    assert world.wire.to(SELLER)
+    replace_key(world, NEW)
+    await reload(buyer, seller)
+    world.wire.usual.clear()
+    await world.wait(60)
+    assert sorted(await seller.inbox()) == list(NAMES)
+    assert {await buyer.state(one) for one in NAMES} == {State.ACKNOWLEDGED}
+    left = [one.detail for one in await buyer.journal("resent")]
+    assert left == ["signed again: keys or P-Mode changed since it was signed"] * len(NAMES)
+    assert units(world.wire.to(SELLER)[-1]) == list(NAMES)
+
+
+@played
+async def test_a_bundle_is_pulled_again_with_the_new_signature(world: World) -> None:
+    collect(world, UPDATES, bundling=bundling(), signed=True)
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    for name in NAMES:
+        await buyer.send(name, UPDATES)
+    first = await buyer.receive(SOAP, request(seller, UPDATES))
+    assert NAMES[0].encode() in first.body
+    replace_key(world, NEW)
+    await reload(buyer, seller)
+    await world.until(11)
+    assert await pull(seller, UPDATES) == NAMES
+    await world.wait(2)
+    assert {await buyer.state(one) for one in NAMES} == {State.ACKNOWLEDGED}
+    left = [one.detail for one in await buyer.journal("resent")]
+    assert left == ["signed again: keys or P-Mode changed since it was signed"] * len(NAMES)

@@ -506,15 +506,20 @@ class EbxmlReceiver:
         return NO_CONTENT
 
     def _is_for_others(self, message: EbxmlMessage, about: Message | None) -> bool:
-        """Whether a signal is only passed on here: its sender must not take it for delivered."""
+        """Whether an acknowledgment is only passed on here: it must not be taken for delivered.
+
+        Errors are not refused: those about messages that went astray have nowhere to go.
+        """
         in_force, to = self._context.in_force, message.header.to_party
         # What names an address is for the next MSH, by whatever name that is known.
         addressed = any(one.value.lower().startswith(_ADDRESSES) for one in to.party_ids)
-        if in_force.is_own(to) or addressed or (about and about.side is not Side.FORWARDING):
+        if kind_of(message) != "acknowledgment" or in_force.is_own(to) or addressed:
             return False
+        if about is None:
+            return True
         # In 2.0 the acknowledgment of a hop names the sender of the message, too.
-        by_address = message.dialect.has_trace
-        return about is None or by_address or in_force.match(about.pmode, about.leg) is None
+        gone = in_force.match(about.pmode, about.leg) is None
+        return about.side is Side.FORWARDING and (message.dialect.has_trace or gone)
 
 
 def _answer_of(signal: Signal, envelope: bytes) -> Answer:

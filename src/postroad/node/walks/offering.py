@@ -89,9 +89,9 @@ class Withheld(Struct, frozen=True):
 class _Outdated(Exception):
     """What is to be handed out was signed with other keys or terms, and is to be signed again."""
 
-    def __init__(self, message: Message, sending: Sending) -> None:
-        super().__init__(message.message_id)
-        self.message = message
+    def __init__(self, units: Sequence[Message], sending: Sending) -> None:
+        super().__init__(units[0].message_id)
+        self.units = units
         self.sending = sending
 
 
@@ -280,7 +280,7 @@ class Offering:
             except Unplanned:
                 drained = await drain(context, places, now, items)
             except _Outdated as outdated:
-                again[outdated.message.message_id] = await self._renewed(outdated)
+                again[outdated.units[0].message_id] = await self._renewed(outdated)
             if outcome is not None and isinstance(outcome[0], Work):
                 await self._write_fragments(outcome[0])
                 outcome = drained = None
@@ -308,12 +308,11 @@ class Offering:
         return held is not None
 
     async def _renewed(self, outdated: _Outdated) -> str | None:
-        """Sign a message again; what the journal says of it, None if it stays as it was."""
-        message = outdated.message
+        """Sign an envelope again; what the journal says of it, None if it stays as it was."""
         try:
-            made = await renewed(self._context, message, outdated.sending)
+            made = await renewed(self._context, outdated.units, outdated.sending)
         except Unsigned as why:
-            extra = {"message_id": message.message_id, "detail": why.detail}
+            extra = {"message_id": outdated.units[0].message_id, "detail": why.detail}
             _log.warning("not signed again", extra=extra)
             return None
         return None if made is None else NOTE
@@ -408,7 +407,9 @@ class Offering:
         sending = context.in_force.sending_of(message)
         if message.bundle is not None:
             ids = unit_ids(context, message)
-            return self._units_handed(tx, units_of(tx, ids), len(ids), now, peer, dice)
+            kept = units_of(tx, ids)
+            note = self._note(kept, sending, again) if len(kept) == len(ids) else None
+            return self._units_handed(tx, kept, len(ids), now, peer, dice, note=note)
         if self.is_over(tx, message, sending.policy, now):
             return None
         if may_be_bundled(message, sending):
@@ -423,21 +424,29 @@ class Offering:
                     return cut_bundle(context, tx, drained, now)
                 units, made = bundled(tx, drained, now)
                 return self._units_handed(tx, units, len(units), now, peer, dice, made.envelope)
-        note = None
-        if again is not None and message.part_of is None:
-            if message_id not in again and self._is_outdated(message, sending):
-                raise _Outdated(message, sending)
-            note = again.get(message_id)
+        note = self._note((message,), sending, again) if message.part_of is None else None
         form = self._readable(tx, message, [message])
         self.note_attempt(tx, message, sending, sending.policy, form, now, peer, dice, note)
         return form if isinstance(form, WireForm) else None
 
-    def _is_outdated(self, message: Message, sending: Sending) -> bool:
+    def _note(
+        self,
+        units: Sequence[Message],
+        sending: Sending,
+        again: Mapping[str, str | None] | None,
+    ) -> str | None:
+        """What the journal says of an envelope; `_Outdated` if it is to be signed again first."""
+        name = units[0].message_id
+        if again is None or name in again:
+            return None if again is None else again[name]
         try:
-            return not is_signed_as_agreed(self._context, message, sending)
+            current = is_signed_as_agreed(self._context, units, sending)
         except (EbmsError, ValueError, StoreError):
             # It goes as it was signed, or is found to be unreadable.
-            return False
+            return None
+        if not current:
+            raise _Outdated(units, sending)
+        return None
 
     def _units_handed(
         self,
@@ -448,10 +457,11 @@ class Offering:
         peer: str | None,
         dice: float,
         envelope: bytes | None = None,
+        note: str | None = None,
     ) -> WireForm | None:
         """The same for a bundle of so many units: an attempt counts for each of them.
 
-        `envelope` is given where this step keeps it.
+        `envelope` is given where this step keeps it, `note` is for the journal.
         """
         sendings = [self._context.in_force.sending_of(one) for one in units]
         policy = sendings[0].policy
@@ -463,7 +473,7 @@ class Offering:
             form = self._readable(tx, units[0], units, envelope)
         for unit, sending, waits in zip(units, sendings, waiting, strict=True):
             if waits:
-                self.note_attempt(tx, unit, sending, policy, form, now, peer, dice)
+                self.note_attempt(tx, unit, sending, policy, form, now, peer, dice, note)
             elif isinstance(form, WireForm):
                 number = unit.attempts + 1
                 tx.record((self._left(unit, number, form.length, now, peer),))

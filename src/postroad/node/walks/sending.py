@@ -251,17 +251,23 @@ class Sender:
         held = expired(sending.match.leg, sending.material.signing, began)
         if held is not None:
             return _held(work, units, held, began)
+        note = None
         try:
+            if outgoing.made is None:
+                outgoing, note = await signed_again(context, outgoing, sending)
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
+            return self._all(outgoing, sending, [never] * len(units), began)
+        except Unsigned as unsigned:
+            never = not_sent(unsigned.detail, address, reached=True)
             return self._all(outgoing, sending, [never] * len(units), began)
         with self._windows.attempt(work.partner) as timed:
             outcomes = await self._posting.attempt_all(outgoing, sending, form, address)
             timed.in_time = outcomes[0].in_time
         length = form.length
         told = [changed(one, peer=address, wire_bytes=length) for one in outcomes]
-        return self._all(outgoing, sending, told, began, sending.later)
+        return self._all(outgoing, sending, told, began, sending.later, note)
 
     def _all(
         self,
@@ -270,9 +276,10 @@ class Sender:
         outcomes: Sequence[Outcome],
         began: datetime,
         hope: bool = False,
+        note: str | None = None,
     ) -> Step:
         units, work = outgoing.units, outgoing.work
-        args = (units, work, sending, outcomes, began, hope, outgoing.probes)
+        args = (units, work, sending, outcomes, began, hope, outgoing.probes, note)
         return attempt_all(self._context, *args)
 
     async def _gathered(self, outgoing: Outgoing) -> Outgoing:

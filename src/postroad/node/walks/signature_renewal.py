@@ -34,41 +34,42 @@ async def signed_again(
 
     `Unsigned` when the P-Mode's terms cannot be met.
     """
+    units = outgoing.units or (outgoing.message,)
     try:
-        if is_signed_as_agreed(context, outgoing.message, sending):
+        if is_signed_as_agreed(context, units, sending):
             return outgoing, None
     except (EbmsError, ValueError) as error:
         raise Unsigned(error) from None
-    found = await renewed(context, outgoing.message, sending)
+    found = await renewed(context, units, sending)
     if found is None:
         return outgoing, None
-    return changed(outgoing, message=found, sent=None, made=None), NOTE
+    again = changed(outgoing, message=found[0], sent=None, made=None, sent_units=None)
+    return (changed(again, units=found) if outgoing.units else again), NOTE
 
 
-def is_signed_as_agreed(context: Context, message: Message, sending: Sending) -> bool:
-    """Whether keys and P-Mode are those with which a message was signed and encrypted."""
-    assert message.envelope is not None
-    kept = read_all(context.store.content(message.envelope), message.envelope.size)
+def is_signed_as_agreed(context: Context, units: Sequence[Message], sending: Sending) -> bool:
+    """Whether keys and P-Mode are those with which an envelope was signed and encrypted."""
     leg, material = sending.match.leg, sending.material
-    attached = bool(message.parts)
+    attached = any(one.parts for one in units)
+    kept = _envelope(context, units[0])
     return is_current(kept, leg, material, dialect=sending.dialect, attached=attached)
 
 
-async def renewed(context: Context, message: Message, sending: Sending) -> Message | None:
-    """The message as it is kept now that it was signed again; None: it stays as it was.
+async def renewed(
+    context: Context, units: Sequence[Message], sending: Sending
+) -> tuple[Message, ...] | None:
+    """The units of an envelope as they are kept now that it was signed again.
 
-    If a copy may have arrived and the digests would change, the message stays as it is: the partner
+    None: it stays as it was. If a copy may have arrived and the digests would change, the partner
     may answer with the receipt for that copy, which has to fit. `Unsigned` when the P-Mode's terms
     cannot be met.
     """
     leg, material = sending.match.leg, sending.material
-    assert message.envelope is not None
-    kept = read_all(context.store.content(message.envelope), message.envelope.size)
     try:
         made = await asyncio.to_thread(
             sign_again,
-            kept,
-            _attachments(context, message),
+            _envelope(context, units[0]),
+            [one for unit in units for one in _attachments(context, unit)],
             leg,
             material,
             now=context.clock(),
@@ -78,9 +79,15 @@ async def renewed(context: Context, message: Message, sending: Sending) -> Messa
         )
     except (EbmsError, ValueError) as error:
         raise Unsigned(error) from None
-    if message.unanswered > 0 and not made.same_digests:
+    arrived = any(one.unanswered > 0 or one.state not in _SENDABLE for one in units)
+    if arrived and not made.same_digests:
         return None
-    return await context.store.run(lambda tx: _keep(tx, message, made))
+    return await context.store.run(lambda tx: _keep(tx, units, made))
+
+
+def _envelope(context: Context, message: Message) -> bytes:
+    assert message.envelope is not None
+    return read_all(context.store.content(message.envelope), message.envelope.size)
 
 
 def _attachments(context: Context, message: Message) -> Sequence[Attachment]:
@@ -96,14 +103,21 @@ def _attachments(context: Context, message: Message) -> Sequence[Attachment]:
     ]
 
 
-def _keep(tx: Transaction, message: Message, made: Resigned) -> Message | None:
-    """Replace the kept envelope; None when the message came to rest meanwhile."""
-    stored = tx.keep(made.envelope)
-    if not tx.change_message(
-        Side.SENDING, message.message_id, _SENDABLE, envelope=stored, seal=made.seal
+def _keep(tx: Transaction, units: Sequence[Message], made: Resigned) -> tuple[Message, ...] | None:
+    """Replace the kept envelope, which all units share; None when one came to rest meanwhile."""
+    found = tx.messages_by_id(Side.SENDING, [one.message_id for one in units])
+    if any(
+        one.message_id not in found or found[one.message_id].state is not one.state for one in units
     ):
-        tx.drop(stored)
         return None
-    if message.envelope is not None:
-        tx.drop(message.envelope)
-    return tx.message(Side.SENDING, message.message_id)
+    stored, seal = tx.keep(made.envelope), made.seal
+    for unit in units:
+        if unit is not units[0]:
+            tx.share(stored)
+            seal = None
+        state = (unit.state,)
+        tx.change_message(Side.SENDING, unit.message_id, state, envelope=stored, seal=seal)
+        if unit.envelope is not None:
+            tx.drop(unit.envelope)
+    found = tx.messages_by_id(Side.SENDING, [one.message_id for one in units])
+    return tuple([found[one.message_id] for one in units])
