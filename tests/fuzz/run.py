@@ -79,9 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="targets at a time (default: 1)")
     parser.add_argument("--input", type=Path, help="run this file only, in this process")
     parser.add_argument("--keep", action="store_true", help="write tests/fuzz/corpus, do not fuzz")
-    parser.add_argument(
-        "--record", action="store_true", help="add the last tally to the docs"
-    )
+    parser.add_argument("--record", action="store_true", help="add the last tally to the docs")
     given = parser.parse_args(arguments)
     names = given.target or list(TARGETS)
     seconds = given.seconds or (0 if given.runs else 20)
