@@ -56,7 +56,9 @@ async def due(
     store: Store, kinds: Collection[str] = KINDS, without: Collection[str] = ()
 ) -> datetime | None:
     """When the next unclaimed work is due."""
-    return await store.look(lambda reader: reader.next_due(kinds, without))
+    return await store.look(
+        lambda reader: min(reader.due_by_kind(kinds, without).values(), default=None)
+    )
 
 
 async def kept_work(store: Store, id: int) -> Work:

@@ -2,7 +2,7 @@
 
 from postroad.store.interface import Store, Transaction
 from tests.store.samples import after, work
-from tests.store.stories import Tell, claimed
+from tests.store.stories import Tell, claimed, due
 
 
 def test_what_has_expired_is_given_though_its_partner_is_not_served(tell: Tell) -> None:
@@ -12,7 +12,7 @@ def test_what_has_expired_is_given_though_its_partner_is_not_served(tell: Tell) 
             tx.add_work(work("send", "stays", due=1, partner="away"))
 
         await store.run(step)
-        assert await store.look(lambda reader: reader.next_due(["send"], ["away"])) == after(50)
+        assert await due(store, ["send"], ["away"]) == after(50)
 
         async def given(now: int) -> list[str]:
             found = await store.run(
@@ -62,10 +62,10 @@ def test_the_end_can_be_set_and_taken_away(tell: Tell) -> None:
     async def story(store: Store) -> None:
         id = await store.run(lambda tx: tx.add_work(work("send", "one", due=900)))
         await store.run(lambda tx: tx.expire_work(id, after(40)))
-        assert await store.look(lambda reader: reader.next_due(["send"])) == after(40)
+        assert await due(store, ["send"]) == after(40)
         await store.run(lambda tx: tx.expire_work(id, None))
         assert await claimed(store, now=50) == []
-        assert await store.look(lambda reader: reader.next_due(["send"])) == after(900)
+        assert await due(store, ["send"]) == after(900)
         found = await store.look(lambda reader: reader.work(id))
         assert found is not None
         assert found.expires_at is None

@@ -294,11 +294,11 @@ def test_a_step_sees_whose_turn_it_is(tell: Tell) -> None:
         def step(tx: Transaction) -> None:
             first = tx.add_work(work("send", "first", lane="l"))
             second = tx.add_work(work("send", "second", due=7, lane="l"))
-            assert tx.next_due(["send"]) == START
+            assert tx.due_by_kind(["send"]) == {"send": START}
             tx.finish_work(first)
-            assert tx.next_due(["send"]) == after(7)
+            assert tx.due_by_kind(["send"]) == {"send": after(7)}
             tx.postpone_work(second, None)
-            assert tx.next_due(["send"]) is None
+            assert tx.due_by_kind(["send"]) == {}
 
         await store.run(step)
 

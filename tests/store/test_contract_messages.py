@@ -208,7 +208,7 @@ def test_a_step_sees_what_it_has_done(tell: Tell) -> None:
             tx.record([event()])
             assert len(tx.events("m1@here")) == 1
             tx.add_work(work())
-            assert tx.next_due(["send"]) == START
+            assert tx.due_by_kind(["send"]) == {"send": START}
 
         await store.run(step)
 

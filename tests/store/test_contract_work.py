@@ -106,7 +106,7 @@ def test_work_can_be_claimed_from_the_start(tell: Tell) -> None:
     async def story(store: Store) -> None:
         await store.run(lambda tx: tx.add_work(work(owner="me", lease_until=after(60))))
         assert await claimed(store, now=10) == []
-        assert await store.look(lambda reader: reader.next_due(KINDS)) is None
+        assert await due(store) is None
         assert await claimed(store, now=60) == ["m1@here"]
 
     tell(story)
@@ -357,11 +357,11 @@ def test_it_is_told_when_the_next_unclaimed_work_is_due(tell: Tell) -> None:
             tx.add_work(work("package", due=10))
             tx.add_work(work("signal", due=5, owner="me", lease_until=after(9)))
 
-        assert await store.look(lambda reader: reader.next_due(KINDS)) is None
+        assert await due(store) is None
         await store.run(step)
-        assert await store.look(lambda reader: reader.next_due(KINDS)) == after(10)
-        assert await store.look(lambda reader: reader.next_due(["send", "signal"])) == after(20)
-        assert await store.look(lambda reader: reader.next_due([])) is None
+        assert await due(store) == after(10)
+        assert await due(store, ["send", "signal"]) == after(20)
+        assert await due(store, []) is None
 
     tell(story)
 

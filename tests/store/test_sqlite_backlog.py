@@ -61,7 +61,7 @@ def claim(tx: Transaction) -> object:
 
 
 def next_due(tx: Transaction) -> object:
-    return tx.next_due(KINDS, ["paused"])
+    return min(tx.due_by_kind(KINDS, ["paused"]).values(), default=None)
 
 
 def next_in_lane(tx: Transaction) -> object:

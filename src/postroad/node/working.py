@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -109,17 +109,21 @@ class WorkLoop:
         if not room:
             return _SHORTEST
         pauses = self._pauses(now)
-        due = await self._context.store.look(lambda reader: reader.next_due(tuple(room), pauses))
+        kinds = tuple(room)
+        due = await self._context.store.look(lambda reader: reader.due_by_kind(kinds, pauses))
         # What an owner that is gone had claimed is not told as due: look for it now and then.
-        if now - self._swept < self._context.lease / _RENEWALS and (due is None or due > now):
+        sweeps = now - self._swept >= self._context.lease / _RENEWALS
+        claimable = kinds if sweeps else [kind for kind, at in due.items() if at <= now]
+        if not claimable:
             if self._sender.full():
                 # There will be room in a moment, and nobody says when.
                 return _SHORTEST
-            times = [one for one in (due, *pauses.values()) if one is not None]
+            times = [one for one in (*due.values(), *pauses.values()) if one is not None]
             wait = (min(times) - now).total_seconds() if times else _LONGEST
             return min(max(wait, _SHORTEST), _LONGEST)
-        self._swept = now
-        claimed = await self._context.store.run(lambda tx: self._claim(tx, room, now))
+        if sweeps:
+            self._swept = now
+        claimed = await self._context.store.run(lambda tx: self._claim(tx, room, claimable, now))
         for work, outgoing in claimed:
             if outgoing is not None:
                 self._sender.take(outgoing)
@@ -182,13 +186,15 @@ class WorkLoop:
         room.update(dict.fromkeys(SIDES, self._sender.room()))
         return {kind: free for kind, free in room.items() if free > 0}
 
-    def _claim(self, tx: Transaction, room: Mapping[str, int], now: datetime) -> Claimed:
+    def _claim(
+        self, tx: Transaction, room: Mapping[str, int], kinds: Sequence[str], now: datetime
+    ) -> Claimed:
         owner, until = self._context.owner, now + self._context.lease
         paused = [one.name for one in tx.partners() if one.gate is not Gate.FLOWING]
         paused += self._sender.full()
         found: Claimed = []
-        for kind, free in room.items():
-            for work in tx.claim_work((kind,), now, owner, until, free, without=paused):
+        for kind in kinds:
+            for work in tx.claim_work((kind,), now, owner, until, room[kind], without=paused):
                 if kind not in SIDES:
                     found.append((work, None))
                 elif (outgoing := self._outgoing(tx, work, now)) is not None:

@@ -114,8 +114,12 @@ class Reader(FragmentReader, TransferReader, Protocol):
         """How far the journal was shipped, for each place that it was shipped to."""
         ...
 
-    def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
-        """When the next unclaimed work is due; `without` names partners that are not served.
+    def due_by_kind(
+        self, kinds: Collection[str], without: Collection[str] = ()
+    ) -> dict[str, datetime]:
+        """When the next unclaimed work of each kind is due, where there is any.
+
+        `without` names partners that are not served.
 
         A party stands for all its addresses, here and in `claim_work`.
         """

@@ -120,17 +120,19 @@ class MemoryReader:
         found = self._tables.refused.get(message_id)
         return None if found is None else found[2]
 
-    def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
-        free = [work for work in self._tables.work.values() if work.owner is None]
-        times = [
-            work.due_at
-            for work in self._awake(kinds)
-            if work.owner is None and is_served(work.partner, without)
-        ]
-        times += [
-            work.expires_at for work in free if work.kind in kinds and work.expires_at is not None
-        ]
-        return min(times, default=None)
+    def due_by_kind(
+        self, kinds: Collection[str], without: Collection[str] = ()
+    ) -> dict[str, datetime]:
+        asleep = self._tables.asleep
+        found: dict[str, datetime] = {}
+        for id, work in self._tables.work.items():
+            if work.owner is not None or work.kind not in kinds:
+                continue
+            awake = id not in asleep and is_served(work.partner, without)
+            for at in (work.due_at if awake else None, work.expires_at):
+                if at is not None:
+                    found[work.kind] = min(at, found.get(work.kind, at))
+        return found
 
     def _awake(self, kinds: Collection[str]) -> list[Work]:
         tables = self._tables

@@ -216,15 +216,20 @@ class SqliteReader:
         ]
         return time_of(min(times)) if times else None
 
-    def next_due(self, kinds: Collection[str], without: Collection[str] = ()) -> datetime | None:
-        times = [row[0] for kind in kinds for row in self._rows(_NEXT_END, (kind,))]
+    def due_by_kind(
+        self, kinds: Collection[str], without: Collection[str] = ()
+    ) -> dict[str, datetime]:
+        found = {}
         for kind in kinds:
+            times = [row[0] for row in self._rows(_NEXT_END, (kind,))]
             if without:
                 times += [due for _, due in self._served(kind, without)]
             else:
                 times += [row[0] for row in self._rows(_NEXT_FREE, (kind,))]
-        due = min(times, default=LATER)
-        return time_of(due) if due < LATER else None
+            due = min(times, default=LATER)
+            if due < LATER:
+                found[kind] = time_of(due)
+        return found
 
     def _served(self, kind: str, without: Collection[str]) -> list[Row]:
         """The partners for whom there is work, and when it is due."""
