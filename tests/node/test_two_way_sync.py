@@ -10,10 +10,11 @@ from postroad.msh.proof import Prover, trust_in
 from postroad.node.base.requests import Response
 from postroad.node.service import Refused, Submission
 from postroad.node.walks import replying
+from postroad.node.walks.offering import Offering
 from postroad.node.walks.packaging import drafted, make_package
 from postroad.node.walks.replying import riding
 from postroad.security.keys import load_certificates
-from postroad.store.records import Side, State
+from postroad.store.records import Side, State, Work
 from postroad.transport.http_outgoing import Reply
 from postroad.wire.content import read_all
 from tests.node.asking import PRICES, Q, R, ask, reply
@@ -469,6 +470,33 @@ async def test_a_reply_whose_receipt_never_comes_is_in_doubt(world: World) -> No
     await reply(seller)
     assert await ended(world, seller) is State.IN_DOUBT
     assert await buyer.inbox() == [R]
+
+
+@played
+async def test_a_reply_that_an_operator_sends_again_is_not_looked_at_without_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can only go with another response: there is nothing to do until its time is over."""
+    ask(world, "sync")
+    buyer, seller = await world.both()
+    world.wire.will(passed)
+    world.wire.usual[SELLER] = lost
+    await buyer.send(Q, PRICES)
+    await world.wait(1)
+    await reply(seller)
+    await world.wait(5)
+    assert await seller.state(R) is State.WAITING
+    looked, perform = [], Offering.perform
+
+    async def counted(self: Offering, work: Work) -> None:
+        looked.append(work)
+        await perform(self, work)
+
+    monkeypatch.setattr(Offering, "perform", counted)
+    await seller.process.ask(seller.node.resend(R))
+    await world.wait(10)
+    assert len(looked) <= 2
+    assert await ended(world, seller) is State.IN_DOUBT
 
 
 async def _disagreeing(world: World) -> tuple[Station, Station]:

@@ -146,9 +146,10 @@ class Offering:
             if sent is not None:
                 tx.remove_offer(work.message_id)
                 offer(tx, found, sent, now)
-            # Of a reply that was the response the receipt is waited for.
+            # Of a reply that was the response the receipt is waited for. Whoever sends it again
+            # can only wait for another request.
             due_at = found.due_at if found.channel is None else None
-            waits = due_at or end
+            waits = due_at if due_at is not None and due_at > now else end
             if waits is None:
                 tx.finish_work(work.id, work.owner)
             else:
