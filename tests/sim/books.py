@@ -58,7 +58,7 @@ class Books:
         """By sender and address: attempts that did not reach it, and none between that did."""
         self.replays = {name: Replay() for name in parties}
         self._timings = {name: Timing(partial(self._policy, one)) for name, one in parties.items()}
-        self.receipts = Receipts(self._plan, self._find, self._took, history)
+        self.receipts = Receipts(self._plan, self._received, self._took, history)
         self._acknowledgments = Acknowledgments(
             self._plan, self._names, self._took, self.replays, history
         )
@@ -107,6 +107,11 @@ class Books:
 
     def _find(self, party: str, side: Side, message_id: str) -> Message | None:
         return self._disks[party].message(side, message_id)
+
+    def _received(self, receiver: str, sender: str, message_id: str) -> Message | None:
+        """What a party received from another: several may use one id."""
+        rows = self._disks[receiver].messages_of_id(Side.RECEIVING, message_id)
+        return next((one for one in rows if self._names.get(one.from_party or "") == sender), None)
 
     def __call__(self, commit: Commit) -> None:
         """One commit: its events, then the rows that it changed, then the other end."""

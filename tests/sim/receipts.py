@@ -13,6 +13,8 @@ from tests.sim.plan import Planned
 
 Find = Callable[[str, Side, str], Message | None]
 """The row of a message on the disk of a party, as it is now."""
+FindReceived = Callable[[str, str, str], Message | None]
+"""The same on the disk of its receiver, by receiver, sender and id."""
 
 
 class Receipts:
@@ -21,7 +23,7 @@ class Receipts:
     def __init__(
         self,
         plan: Mapping[tuple[str, str], Planned],
-        find: Find,
+        find: FindReceived,
         took: Callable[[Planned], bool],
         history: History,
     ) -> None:
@@ -56,7 +58,7 @@ class Receipts:
         first = self._first.setdefault((sender, receiver, message_id), body)
         if first != body:
             self._history.fail(f"{receiver} gives two different receipts", message_id)
-        row = self._find(receiver, Side.RECEIVING, message_id)
+        row = self._find(receiver, sender, message_id)
         afterwards = planned.kind.awareness.get("ack_after_delivery")
         if afterwards and row is not None and row.state is not State.CONSUMED:
             self._history.fail("its receipt leaves before the application has it", message_id)
