@@ -34,6 +34,8 @@ CERTAIN: Final = (State.FAILED, State.EXPIRED)
 _AT_WORK: Final = (State.SUBMITTED, State.READY, State.WAITING)
 _OFFERED: Final = (State.SUBMITTED, State.READY, State.WAITING)
 _OPERATOR: Final = "operator"
+_TOO_OFTEN: Final = 1000
+"""Claims of one work; an agreement with the most retries comes to a few hundred."""
 _UNDER_WAY: Final = 60.0
 """Seconds in which what was under way may still reach a partner who is suspended."""
 
@@ -58,7 +60,7 @@ class Books:
         """By sender and address: attempts that did not reach it, and none between that did."""
         self.replays = {name: Replay() for name in parties}
         self._timings = {name: Timing(partial(self._policy, one)) for name, one in parties.items()}
-        self.receipts = Receipts(self._plan, self._received, self._took, history)
+        self.receipts = Receipts(self._plan, self._find_received, self._took, history)
         self._acknowledgments = Acknowledgments(
             self._plan, self._names, self._took, self.replays, history
         )
@@ -69,6 +71,8 @@ class Books:
         """What an application was told is taken over."""
         self._bodies: dict[tuple[str, str, str | None], bytes] = {}
         """What was sent first, by sender, address and message id."""
+        self._claims: Counter[tuple[str, int]] = Counter()
+        """How often each work was taken up: a process that spins does nothing else."""
         self._holes: set[tuple[str, str]] = set()
         """By sender and conversation: where an operator said that something came which did not."""
         self._copies_refused: set[str] = set()
@@ -108,7 +112,7 @@ class Books:
     def _find(self, party: str, side: Side, message_id: str) -> Message | None:
         return self._disks[party].message(side, message_id)
 
-    def _received(self, receiver: str, sender: str, message_id: str) -> Message | None:
+    def _find_received(self, receiver: str, sender: str, message_id: str) -> Message | None:
         """What a party received from another: several may use one id."""
         rows = self._disks[receiver].messages_of_id(Side.RECEIVING, message_id)
         return next((one for one in rows if self._names.get(one.from_party or "") == sender), None)
@@ -127,6 +131,10 @@ class Books:
                 self._row(commit, row)
         for partner in commit.partners:
             self._partner(commit.disk, partner)
+        for work in commit.claimed:
+            self._claims[name, work] += 1
+            if self._claims[name, work] == _TOO_OFTEN:
+                self._fail(f"{name}: work {work} is taken up again and again", None)
 
     def _partner(self, disk: Disk, partner: str) -> None:
         """Who is suspended stays so until an operator says otherwise."""

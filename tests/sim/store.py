@@ -19,7 +19,7 @@ from postroad.store.interface import (
 )
 from postroad.store.memory import MemoryStore, _MemoryTransaction
 from postroad.store.memory_reading import MemoryReader, Tables
-from postroad.store.records import Message, Recorded, Side
+from postroad.store.records import Message, Recorded, Side, Work
 from tests.sim.faults import Faults
 from tests.sim.loop import Process, refuse
 
@@ -60,6 +60,8 @@ class Commit:
     partners: list[str]
     cause: object
     process: Process
+    claimed: list[int]
+    """Work that it gave to the process."""
 
 
 class Watching(Protocol):
@@ -75,6 +77,7 @@ class _NotingTransaction(_MemoryTransaction):
         super().__init__(tables, node)
         self.touched: dict[Key, None] = {}
         self.changed_partners: dict[str, None] = {}
+        self.claimed: list[int] = []
 
     def _put(self, table: dict[Any, Any], key: Any, value: object) -> None:
         self._note(table, key)
@@ -83,6 +86,11 @@ class _NotingTransaction(_MemoryTransaction):
     def _pop(self, table: dict[Any, Any], key: Any) -> None:
         self._note(table, key)
         super()._pop(table, key)
+
+    def claim_work(self, *args: Any, **named: Any) -> list[Work]:
+        found = super().claim_work(*args, **named)
+        self.claimed += [one.id for one in found]
+        return found
 
     def _note(self, table: dict[Any, Any], key: Any) -> None:
         if table is self._tables.messages:
@@ -215,5 +223,7 @@ class SimStore(MemoryStore):
         events = self._tables.journal[before:]
         touched, partners = list(transaction.touched), list(transaction.changed_partners)
         if events or touched or partners:
-            self._committed(Commit(self._disk, events, touched, partners, one.cause, self._process))
+            cause, claimed = one.cause, transaction.claimed
+            args = (self._disk, events, touched, partners, cause, self._process, claimed)
+            self._committed(Commit(*args))
         return one, result, None
