@@ -8,7 +8,7 @@ import pytest
 
 from postroad.node.service import Refused
 from postroad.node.walks.receiving import Response
-from postroad.store.interface import StoreError, StoreFull
+from postroad.store.interface import StoreBusy, StoreError, StoreFull
 from postroad.store.records import Side, State
 from tests.node.reliable import (
     BUYER,
@@ -540,3 +540,21 @@ async def test_the_application_is_told_of_a_message_once_however_often_it_comes(
     await brought(seller, posted)
     await world.wait(5)
     assert [one.told["event"] for one in world.wire.to("application")] == ["received"]
+
+
+@pytest.mark.parametrize(("copy", "answer"), [(False, 503), (True, 500)])
+@played
+async def test_only_what_is_certainly_not_stored_is_answered_as_not_taken(
+    world: World, copy: bool, answer: int
+) -> None:
+    """Its sender believes 503, and would report a message as failed that was delivered."""
+    world.agree(retry=RETRY)
+    _, seller = await world.both()
+    posted = await captured(world)
+    if copy:
+        await brought(seller, posted)
+    busy = StoreBusy("The database is locked by another process.")
+    with failing(seller.node.context.store, busy):
+        said = await brought(seller, posted)
+    assert said.status == answer
+    assert ("EBMS:0202" if answer == 503 else "EBMS:0004").encode() in said.body

@@ -45,7 +45,7 @@ from postroad.node.wsrm.serving import SequenceRequests
 from postroad.store.interface import StoreBusy, StoreError, StoreFull
 from postroad.store.records import Side, State
 from postroad.transport.http_body import Abandoned, TooLarge, Truncated
-from postroad.wire.ebms3 import GZIP, SignalMessage
+from postroad.wire.ebms3 import GZIP, SignalMessage, UserMessage
 from postroad.wire.errors import EbmsError
 from postroad.wire.soap import SoapVersion, UnknownEnvelope
 from postroad.wire.soap_faults import Fault, read_fault, version_mismatch_fault
@@ -58,6 +58,8 @@ _TOGETHER: Final = 64 * 1024
 _MAY_GROW: Final = 16 * 1024
 """Bytes of payloads that could become a hundred milliseconds' worth by decompression."""
 _UNKNOWN: Final = datetime.min.replace(tzinfo=UTC)
+_NOT_TAKEN: Final = 503
+"""The status that says that a message was certainly not taken."""
 _log = logging.getLogger("postroad.receive")
 
 
@@ -513,12 +515,27 @@ class Receiver:
         messages = messaging.user_messages if messaging else ()
         ref = messages[0].message_info.message_id if messages else None
         status, problem = not_stored(why, ref)
+        if status == _NOT_TAKEN and await self._may_be_stored(messages):
+            # What failed came after the commit, or is about a copy.
+            status, problem = not_stored(StoreError(str(why)), ref)
         if look.found.is_ebxml or not request.synchronous:
             said = fault(Fault(SoapVersion.SOAP_11.receiver, problem.detail))
             return Response(status, "text/xml; charset=UTF-8", said, come_again=True)
         signal = error([problem], signal_id=self._context.new_id(now), ref=ref, now=now)
         answer = write_answer(signal, _spoken(request.content_type), None, now)
         return Response(status, answer.content_type, answer.envelope)
+
+    async def _may_be_stored(self, messages: Sequence[UserMessage]) -> bool:
+        ids = [one.message_info.message_id for one in messages]
+        sides = (Side.RECEIVING, Side.FORWARDING)
+        try:
+            return await self._context.store.look(
+                lambda reader: any(
+                    reader.messages_of_id(side, one) for side in sides for one in ids
+                )
+            )
+        except StoreError:
+            return True
 
 
 def _parsed(request: Request, size: int) -> etree._Element | None:
