@@ -27,6 +27,7 @@ class Truncated(BodyError):
 
     def __init__(self, received: int) -> None:
         super().__init__(f"the client went away after {received} bytes of the body")
+        self.received = received
 
 
 class Abandoned(Truncated):
@@ -34,6 +35,7 @@ class Abandoned(Truncated):
 
     def __init__(self) -> None:
         BodyError.__init__(self, "the client went away before its request was processed")
+        self.received = 0
 
 
 async def body_chunks(
