@@ -371,6 +371,25 @@ async def test_units_of_a_series_keep_their_order_in_whichever_process_they_wait
     assert told == ("INFO", "a unit of it left with another bundle, or came to rest")
 
 
+@played
+async def test_who_looks_for_company_elsewhere_lets_nobody_overtake_those_who_wait_here(
+    world: World,
+) -> None:
+    order = ORDERED | {"max_delay": "PT1M"}
+    world.agree(UPDATES, bundling=bundling(**order), retry=RETRY, in_order="pmode")
+    alone = bundling("always", compatibility={"pmode_list": ["urgent"]})
+    world.agree("urgent", bundling=alone, retry=RETRY)
+    buyer, seller = await world.both()
+    other = await world.start(BUYER, beside=True)
+    await buyer.send(NAMES[0], UPDATES)
+    await other.send(NAMES[1], UPDATES)
+    await buyer.send("lonely@buyer", "urgent")
+    await world.until(100)
+    assert [name for one in world.wire.to(SELLER) for name in units(one)] == list(NAMES[:2])
+    assert await seller.inbox() == list(NAMES[:2])
+    assert await buyer.state("lonely@buyer") is State.FAILED
+
+
 @pytest.mark.parametrize(("count", "loaded_after"), [(1, 3), (1, 60), (7, 60)])
 @in_every_store
 @played
