@@ -281,7 +281,7 @@ def test_a_failing_history_is_made_smaller(
     parties: Mapping[str, Party], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ANSWERS, Answer.TROUBLE, Input.REFUSED)
-    failed = _found(parties, likely=13)
+    failed = _found(parties, likely=104)
     smaller, result = shrink(failed, lambda less: simulate(failed.seed, parties, less), most=12)
     assert result.broken is not None
     assert result.messages < failed.messages
