@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from postroad.agreement.pmode import TransportSecurity
-from postroad.security.certificates import read_certificate, signed_by
+from postroad.security.certificates import UNREADABLE, read_certificate, signed_by
 from postroad.security.keys import KeyPair, KeyStoreError, load_key_pair, load_trusted
 from postroad.security.revocation import Revocation
 
@@ -184,7 +184,7 @@ def _revoked(
             if issuer.subject == facts.issuer and signed_by(facts, issuer):
                 found = revocation.check(facts, issuer, now, allow_sha1=False)
                 return found.detail if found.status == "revoked" else None
-    except ValueError:
+    except UNREADABLE:
         pass
     return None
 

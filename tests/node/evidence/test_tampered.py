@@ -38,6 +38,14 @@ def _without_subject(pem: bytes) -> bytes:
     return ssl.DER_cert_to_PEM_cert(before + name + b"\0" + after[1:]).encode()
 
 
+def _of_version_106(pem: bytes) -> bytes:
+    """Change the version of an X.509 v3 certificate to one that does not exist."""
+    v3 = bytes.fromhex("a003020102")
+    der = ssl.PEM_cert_to_DER_cert(pem.decode())
+    assert der.count(v3) == 1
+    return ssl.DER_cert_to_PEM_cert(der.replace(v3, bytes.fromhex("a00302016a"))).encode()
+
+
 TAMPERED: dict[str, tuple[Callable[[Files, Files], Files], str]] = {
     "part changed": (_with("message/parts/3", flipped), "EBMS:0101"),
     "compressed part changed": (_with("message/parts/1", flipped), "EBMS:0101"),
@@ -85,6 +93,10 @@ TAMPERED: dict[str, tuple[Callable[[Files, Files], Files], str]] = {
     "certificates are none": (_with("certificates/message.pem", lambda data: b"x"), "EBMS:0004"),
     "certificate without a readable subject": (
         _with("certificates/message.pem", _without_subject),
+        "EBMS:0004",
+    ),
+    "certificate of an unknown version": (
+        _with("certificates/message.pem", _of_version_106),
         "EBMS:0004",
     ),
 }

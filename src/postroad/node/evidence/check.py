@@ -34,6 +34,7 @@ from postroad.msh.evidence import (
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.report import certificate_facts, problem_facts
 from postroad.node.evidence.archive import MANIFEST, TRUSTED, Archive, ListedPart, Manifest, wrong
+from postroad.security.certificates import UNREADABLE
 from postroad.security.tokens import certificate_of
 from postroad.wire.ebms3_writer import write_timestamp
 from postroad.wire.errors import EbmsError, Severity
@@ -108,7 +109,7 @@ def _certificates(archive: Archive) -> dict[str, tuple[x509.Certificate, ...]]:
         try:
             read = x509.load_pem_x509_certificates(archive.read(name))
             found[name] = tuple(certificate_of(one.public_bytes(Encoding.DER)) for one in read)
-        except ValueError:
+        except UNREADABLE:
             raise wrong("it holds no certificates that can be read", name) from None
         if sum(map(len, found.values())) > _MOST_CERTIFICATES:
             raise wrong(f"there are more than {_MOST_CERTIFICATES} certificates", name)

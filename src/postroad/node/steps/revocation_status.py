@@ -22,6 +22,7 @@ from postroad.msh.inspection import Look
 from postroad.node.base.context import Context
 from postroad.node.settings.in_force import Fetched
 from postroad.security.certificates import (
+    UNREADABLE,
     CertificateFacts,
     is_authority,
     read_certificate,
@@ -111,7 +112,7 @@ class RevocationStatus:
         """Look up the TLS client certificate of a request, to which a P-Mode may be held."""
         try:
             shown = x509.load_der_x509_certificate(certificate)
-        except ValueError:
+        except UNREADABLE:
             return
         await self._look_up((shown,))
 
