@@ -86,6 +86,14 @@ class Posted:
         return read
 
 
+@dataclass(frozen=True)
+class Exchanged:
+    """A request and the response that its sender got, if it got one."""
+
+    posted: Posted
+    reply: Reply | None
+
+
 Answering = Callable[["World", Posted], Awaitable[Reply]]
 
 
@@ -171,6 +179,7 @@ class Wire:
     def __init__(self, world: "World") -> None:
         self._world = world
         self.posted: list[Posted] = []
+        self._replies: dict[int, Reply] = {}
         self.usual: dict[str, Answering] = {}
         """By receiver, where the message is not simply passed on."""
         self._next: defaultdict[str, deque[Answering]] = defaultdict(deque)
@@ -189,8 +198,30 @@ class Wire:
         action, stations = headers.get("SOAPAction"), headers.get(STATIONS)
         kind, fast = request.content_type, request.pipelined
         posted = Posted(now, sender, receiver, kind, body, action, stations, fast, request.purpose)
+        return await self._exchange(posted, answer)
+
+    async def post(
+        self, sender: str, receiver: str, content_type: str, body: bytes, soap_action: str | None
+    ) -> Reply:
+        """Post what no node wrote."""
+        now = asyncio.get_running_loop().time()
+        posted = Posted(now, sender, receiver, content_type, body, soap_action)
+        return await self._exchange(posted, passed)
+
+    async def _exchange(self, posted: Posted, answer: Answering) -> Reply:
+        number = len(self.posted)
         self.posted.append(posted)
-        return await answer(self._world, posted)
+        reply = await answer(self._world, posted)
+        self._replies[number] = reply
+        return reply
+
+    @property
+    def exchanged(self) -> list[Exchanged]:
+        """All requests with their responses, in the order of the requests."""
+        return [
+            Exchanged(posted, self._replies.get(number))
+            for number, posted in enumerate(self.posted)
+        ]
 
     async def _body(self, request: Outgoing, answer: Answering) -> bytes:
         body = request.body
@@ -466,6 +497,10 @@ class World:
             yield
         finally:
             self._memories, self.stations, self.kept_in = memories, stations, kept_in
+
+    def add_pmode(self, at: str, content: dict[str, Any]) -> None:
+        """Give a party a P-Mode as it stands in a file."""
+        self._pmodes[at].append(content)
 
     def configure(self, name: str, **settings: Any) -> None:
         self._settings[name] |= settings

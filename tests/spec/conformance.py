@@ -1,14 +1,19 @@
-"""Which requirements of `requirements.csv` have a passing test: a pytest plugin.
+"""Count the requirements of `requirements.csv` that have a passing test: a pytest plugin.
 
-A test names what it would see broken: `@pytest.mark.req("P2-2.5.5-03")`. A requirement is shown
-when at least one test with its mark passed and none with its mark failed. A skipped or xfailed
-test shows nothing. With `--conformance=FILE` the count is printed and written as JSON.
+A test names what it would see broken: `@pytest.mark.req("P2-2.5.5-03")`. A requirement is *shown*
+when a test of the running product passed: one that goes through a public door (a running node,
+REST, the command line, bytes on the wire), in the protocol that the requirement is about. It is
+*unit only* when just tests of inner functions passed. Neither holds if a test with its mark failed;
+a skipped or xfailed test shows nothing. The folder of a test tells its door (`PRODUCT`), its file
+name the older protocol (`_OLDER`). With `--conformance=FILE` both counts are printed and written as
+JSON.
 """
 
 import csv
 import json
+import re
 import textwrap
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +23,16 @@ import pytest
 
 REQUIREMENTS: Final = Path(__file__).with_name("requirements.csv")
 LEVELS: Final = ("MUST", "SHOULD", "MAY")
+PRODUCT: Final = frozenset(
+    (
+        *("api", "as4", "attack", "chaos", "cli", "crash", "docs", "e2e", "interop", "node"),
+        *("pipeline", "sim", "spec"),
+    )
+)
+"""Folders of tests that run the product through a public door."""
+_OLDER: Final = frozenset(("RM000", "RM001", "MS098"))
+"""Documents about the older ebXML messages, which AS4 messages cannot show."""
+_OLDER_FILE: Final = re.compile(r"ebxml|rm000|rm001|ms098")
 _PROPERTY: Final = "req"
 
 
@@ -48,6 +63,7 @@ class Tally:
     def __init__(self, requirements: dict[str, Requirement]) -> None:
         self._requirements = requirements
         self._passed: set[str] = set()
+        self._passed_on_product: set[str] = set()
         self._failed: set[str] = set()
 
     def add(self, report: pytest.TestReport) -> None:
@@ -56,63 +72,95 @@ class Tally:
             self._failed.update(ids)
         elif report.passed and report.when == "call" and not hasattr(report, "wasxfail"):
             self._passed.update(ids)
+            file = report.nodeid.partition("::")[0]
+            self._passed_on_product.update(i for i in ids if is_on_product(file, i))
 
     @property
     def shown(self) -> set[str]:
-        return self._passed - self._failed
+        """The requirements that hold on the running product."""
+        return self._passed_on_product - self._failed
 
     @property
-    def missing(self) -> list[Requirement]:
-        """The MUSTs without a passing test."""
-        shown = self.shown
+    def unit_only(self) -> set[str]:
+        """The requirements that only tests of inner functions show."""
+        return self._passed - self._passed_on_product - self._failed
+
+    def musts(self, without: set[str]) -> list[Requirement]:
+        """The MUSTs that are not in a set."""
         return [
             one
             for one in self._requirements.values()
-            if one.level == "MUST" and one.id not in shown
+            if one.level == "MUST" and one.id not in without
         ]
 
     def counts(self) -> dict[str, dict[str, dict[str, int]]]:
-        shown = self.shown
-        totals = Counter((one.document, one.level) for one in self._requirements.values())
-        proven = Counter(
-            (one.document, one.level) for one in self._requirements.values() if one.id in shown
-        )
+        shown, unit_only = self.shown, self.unit_only
         counts: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
-        for document in dict.fromkeys(one.document for one in self._requirements.values()):
-            for level in LEVELS:
-                key = (document, level)
-                if totals[key]:
-                    counts[document][level] = {"total": totals[key], "shown": proven[key]}
+        for one in self._requirements.values():
+            level = counts[one.document].setdefault(
+                one.level, {"total": 0, "testable": 0, "shown": 0, "unit_only": 0}
+            )
+            level["total"] += 1
+            level["testable"] += one.testable
+            level["shown"] += one.id in shown
+            level["unit_only"] += one.id in unit_only
         return dict(counts)
 
     def as_json(self) -> str:
-        result: dict[str, object] = {**self.counts(), "missing": [one.id for one in self.missing]}
+        shown, unit_only = self.shown, self.unit_only
+        result: dict[str, object] = {
+            **self.counts(),
+            "missing": [one.id for one in self.musts(shown | unit_only)],
+            "unit_only": [one for one in self._requirements if one in unit_only],
+        }
         return json.dumps(result, indent=1) + "\n"
 
     def lines(self) -> list[str]:
-        """The table, then the MUSTs that no test shows, by document."""
+        """The table, then the MUSTs that are not shown, by document."""
         counts = self.counts()
-        lines = ["document " + "".join(f"{level:>12}" for level in LEVELS)]
+        lines = [
+            "Shown on the product + unit only / all requirements",
+            "document " + "".join(f"{level:>18}" for level in LEVELS),
+        ]
         for document, levels in counts.items():
-            cells = [
-                f"{levels[level]['shown']}/{levels[level]['total']}" if level in levels else "-"
-                for level in LEVELS
-            ]
-            lines.append(f"{document:<9}" + "".join(f"{cell:>12}" for cell in cells))
-        missing = self.missing
-        lines.append(f"MUSTs without a passing test: {len(missing)}")
-        for document in counts:
-            ids = [one.id for one in missing if one.document == document]
-            if ids:
-                lines += textwrap.wrap(
-                    " ".join(ids),
-                    width=100,
-                    initial_indent=f"{document:<9}",
-                    subsequent_indent=" " * 9,
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
+            cells = [_cell(levels[level]) if level in levels else "-" for level in LEVELS]
+            lines.append(f"{document:<9}" + "".join(f"{cell:>18}" for cell in cells))
+        musts = [levels["MUST"] for levels in counts.values() if "MUST" in levels]
+        shown, testable = (sum(one[name] for one in musts) for name in ("shown", "testable"))
+        lines.append(f"{shown} of {testable} testable MUSTs are shown on the product.")
+        unit_only = self.unit_only
+        lines += self._listed(
+            "MUSTs with unit tests only", self.musts(set(self._requirements) - unit_only)
+        )
+        return lines + self._listed(
+            "MUSTs without a passing test", self.musts(self.shown | unit_only)
+        )
+
+    def _listed(self, title: str, found: list[Requirement]) -> list[str]:
+        lines = [f"{title}: {len(found)}"]
+        for document in dict.fromkeys(one.document for one in found):
+            lines += textwrap.wrap(
+                " ".join(one.id for one in found if one.document == document),
+                width=100,
+                initial_indent=f"{document:<9}",
+                subsequent_indent=" " * 9,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
         return lines
+
+
+def _cell(counts: dict[str, int]) -> str:
+    return f"{counts['shown']} + {counts['unit_only']} / {counts['total']}"
+
+
+def is_on_product(file: str, requirement: str) -> bool:
+    """Whether a test in this file runs the product, in the protocol of this requirement."""
+    parts = Path(file).parts
+    folder = parts[parts.index("tests") + 1] if "tests" in parts[:-1] else ""
+    if folder not in PRODUCT:
+        return False
+    return requirement.partition("-")[0] not in _OLDER or bool(_OLDER_FILE.search(parts[-1]))
 
 
 class _Conformance:
