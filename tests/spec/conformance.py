@@ -85,12 +85,14 @@ class Tally:
         """The requirements that only tests of inner functions show."""
         return self._passed - self._passed_on_product - self._failed
 
-    def musts(self, without: set[str]) -> list[Requirement]:
-        """The MUSTs that are not in a set."""
+    @property
+    def missing(self) -> set[str]:
+        """The requirements without a passing test."""
+        return set(self._requirements) - self.shown - self.unit_only
+
+    def _musts(self, among: set[str]) -> list[Requirement]:
         return [
-            one
-            for one in self._requirements.values()
-            if one.level == "MUST" and one.id not in without
+            one for one in self._requirements.values() if one.level == "MUST" and one.id in among
         ]
 
     def counts(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -107,10 +109,10 @@ class Tally:
         return dict(counts)
 
     def as_json(self) -> str:
-        shown, unit_only = self.shown, self.unit_only
+        unit_only = self.unit_only
         result: dict[str, object] = {
             **self.counts(),
-            "missing": [one.id for one in self.musts(shown | unit_only)],
+            "missing": [one.id for one in self._musts(self.missing)],
             "unit_only": [one for one in self._requirements if one in unit_only],
         }
         return json.dumps(result, indent=1) + "\n"
@@ -128,26 +130,22 @@ class Tally:
         musts = [levels["MUST"] for levels in counts.values() if "MUST" in levels]
         shown, testable = (sum(one[name] for one in musts) for name in ("shown", "testable"))
         lines.append(f"{shown} of {testable} testable MUSTs are shown on the product.")
-        unit_only = self.unit_only
-        lines += self._listed(
-            "MUSTs with unit tests only", self.musts(set(self._requirements) - unit_only)
-        )
-        return lines + self._listed(
-            "MUSTs without a passing test", self.musts(self.shown | unit_only)
-        )
+        lines += _listed("MUSTs with unit tests only", self._musts(self.unit_only))
+        return lines + _listed("MUSTs without a passing test", self._musts(self.missing))
 
-    def _listed(self, title: str, found: list[Requirement]) -> list[str]:
-        lines = [f"{title}: {len(found)}"]
-        for document in dict.fromkeys(one.document for one in found):
-            lines += textwrap.wrap(
-                " ".join(one.id for one in found if one.document == document),
-                width=100,
-                initial_indent=f"{document:<9}",
-                subsequent_indent=" " * 9,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-        return lines
+
+def _listed(title: str, found: list[Requirement]) -> list[str]:
+    lines = [f"{title}: {len(found)}"]
+    for document in dict.fromkeys(one.document for one in found):
+        lines += textwrap.wrap(
+            " ".join(one.id for one in found if one.document == document),
+            width=100,
+            initial_indent=f"{document:<9}",
+            subsequent_indent=" " * 9,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines
 
 
 def _cell(counts: dict[str, int]) -> str:
