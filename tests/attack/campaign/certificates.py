@@ -19,13 +19,14 @@ from typing import Any, Final
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
 from postroad.security.algorithms import RSA_SHA256
 from postroad.security.keys import KeyPair
 from postroad.security.sign import Signing
 from postroad.security.tokens import TokenReference
 from tests import pki
+from tests.attack.campaign import probes
 from tests.attack.campaign.forged import (
     BUYER,
     accepted,
@@ -39,7 +40,7 @@ from tests.attack.campaign.forged import (
     undelivered,
 )
 from tests.attack.campaign.model import AttackClass, Breach, Case
-from tests.attack.campaign.target import ATTACKER, HOST, PATIENCE, Target, head, read_answer
+from tests.attack.campaign.target import ATTACKER, HOST, PATIENCE, Canary, Target, head, read_answer
 from tests.attack.forging import resigned
 from tests.attack.messages import Package
 from tests.e2e.nodes import Pair, Served
@@ -123,7 +124,10 @@ def _guard(target: Target) -> Iterator[Target]:
     config: dict[str, Any] = yaml.safe_load(target.pair.seller.config.read_text())
     listen = [{"address": f"{HOST}:{free_port()}", "serve": ["msh", "api"]}]
     config |= {"node": "guard", "listen": listen, "data": "data"}
-    config["security"] |= {"revocation": {"crl_files": ["keys/revoked.pem"]}}
+    config["security"] |= {
+        "revocation": {"crl_files": ["keys/revoked.pem"], "fetch": ["crl", "ocsp"], "wait": "PT1S"}
+    }
+    config["security"]["egress"]["revocation_networks"] = ["127.0.0.0/8"]
     for name in ("mail", "journal"):
         config.pop(name, None)
     (folder / "postroad.yaml").write_text(yaml.safe_dump(config))
@@ -331,8 +335,61 @@ def _paths(target: Target) -> Iterator[Case]:
         for name, message, pmode in _good():
             attack = partial(_take, message=message, pmode=pmode)
             yield Case(f"control: {name}", _at(guard, attack))
+        for name, message in _with_addresses(target.canary.url):
+            yield Case(f"addresses in a certificate: {name}", _at(guard, _unheard(message)))
+        yield Case("control: addresses in a trusted certificate", _at(guard, _fetched))
         yield Case("the other signature of ECDSA is a copy", _at(guard, _malleable))
         yield Case("all that was delivered was sent", _at(guard, Target.check_deliveries))
+
+
+def _addresses(url: str) -> tuple[tuple[x509.ExtensionType, bool], ...]:
+    """Say where the lists, the responder and the issuer of a certificate are found."""
+    at = x509.UniformResourceIdentifier(url)
+    points = [x509.DistributionPoint([at], None, None, None)]
+    found = [
+        x509.AccessDescription(method, at)
+        for method in (AuthorityInformationAccessOID.OCSP, AuthorityInformationAccessOID.CA_ISSUERS)
+    ]
+    return (
+        (x509.CRLDistributionPoints(points), False),
+        (x509.FreshestCRL(points), False),
+        (x509.AuthorityInformationAccess(found), False),
+    )
+
+
+def _with_addresses(url: str) -> Iterator[tuple[str, Package]]:
+    """Certificates of strangers that name an address, which nobody may contact."""
+    named = _addresses(url)
+    yield "self-signed", _signed_by(_issue(None, extensions=named, label="campaign addressed"))
+    twin = _authority("Campaign Root", extensions=named, label="campaign addressed twin")
+    theirs = _issue(twin, extensions=named, label="campaign of the addressed twin")
+    for form in (_PATH, TokenReference.BINARY_SECURITY_TOKEN):
+        yield f"an authority of the same name, {form.name}", _signed_by(theirs, form=form)
+    nobody = _authority("Campaign Nobody", extensions=named)
+    below = _issue(nobody, extensions=named, label="campaign of nobody")
+    yield "an unknown authority", _signed_by(below, form=_PATH)
+    child = _issue(_issue(_ROOT), extensions=named, label="campaign addressed child")
+    yield "issued by the partner, who is no authority", _signed_by(child, form=_PATH)
+
+
+def _unheard(message: Package) -> Callable[[Target], None]:
+    """Refuse a message; `check` sees whether the address was contacted meanwhile."""
+    return lambda target: _refuse(target, message)
+
+
+def _fetched(target: Target) -> None:
+    """The addresses in a certificate of a trusted authority are contacted."""
+    listener = Canary()
+    try:
+        named = _addresses(listener.url)
+        _take(
+            target,
+            _signed_by(_issue(_RSA_ROOT, extensions=named, label="campaign addressed 2")),
+            "anchored",
+        )
+        probes.until(lambda: listener.calls, "the responder of a trusted certificate is asked")
+    finally:
+        listener.close()
 
 
 def _refuse(target: Target, message: Package, reason: str = "") -> None:

@@ -17,7 +17,7 @@ from tests.attack.campaign.probes import expect
 from tests.attack.campaign.target import ATTACKER, HOST, MIB, PATIENCE, Target
 from tests.fuzz.stateful_nodes import Sent
 
-_TO: Final = "msh@seller.example"
+RECIPIENT: Final = "msh@seller.example"
 
 
 class Talk:
@@ -83,11 +83,11 @@ class Talk:
         """Come to where a mail's content is expected."""
         self.expect(self.say("EHLO attacker.example"), 250)
         self.expect(self.say(f"MAIL FROM:<{sender}>"), 250)
-        self.expect(self.say(f"RCPT TO:<{_TO}>"), 250)
+        self.expect(self.say(f"RCPT TO:<{RECIPIENT}>"), 250)
         self.expect(self.say("DATA"), 354)
 
 
-def _mail(request: Sent, *more: str) -> bytes:
+def as_mail(request: Sent, *more: str) -> bytes:
     """Return a request as a mail: the same content, in base64."""
     kinds = [value for name, value in request.headers if name.lower() == "content-type"]
     parts = request.body.replace(
@@ -95,7 +95,7 @@ def _mail(request: Sent, *more: str) -> bytes:
     )
     lines = [
         "From: a@attacker.example",
-        f"To: {_TO}",
+        f"To: {RECIPIENT}",
         "Subject: x",
         "MIME-Version: 1.0",
         'SOAPAction: "ebXML"',
@@ -109,7 +109,7 @@ def _message(target: Target) -> tuple[str, bytes]:
     """Return a mail with a message under a new id."""
     name = probes.new_id("mail")
     [request, *_] = target.recorded("ebxml-2.0", b"<eb:Manifest")
-    return name, _mail(probes.renamed(request, name))
+    return name, as_mail(probes.renamed(request, name))
 
 
 def _control(target: Target, tls: bool) -> None:
@@ -148,7 +148,7 @@ _ENDS: Final = {
 def _end(target: Target, tls: bool, end: bytes) -> None:
     """What is no end of a mail for us must not be one for anybody: the rest is no command."""
     name, hidden = _message(target)
-    commands = f"MAIL FROM:<a@buyer.example>\r\nRCPT TO:<{_TO}>\r\nDATA\r\n".encode()
+    commands = f"MAIL FROM:<a@buyer.example>\r\nRCPT TO:<{RECIPIENT}>\r\nDATA\r\n".encode()
     with Talk(target, tls=tls) as talk:
         talk.begin()
         talk.write(b"Subject: outer\r\n\r\nx" + end + commands + hidden + b"\r\n.\r\nQUIT\r\n")
@@ -188,7 +188,7 @@ def _inject(target: Target, injected: bytes) -> None:
             talk.secure()
         except (ssl.SSLError, OSError):
             return  # What came in the clear is no handshake.
-        talk.expect(talk.say(f"RCPT TO:<{_TO}>"), 503)
+        talk.expect(talk.say(f"RCPT TO:<{RECIPIENT}>"), 503)
         talk.expect(talk.say("NOOP"), 250)
 
 
@@ -200,7 +200,7 @@ def _forgotten(target: Target) -> None:
         code = talk.say("STARTTLS")
         if code == 220:
             talk.secure()
-            talk.expect(talk.say(f"RCPT TO:<{_TO}>"), 503)
+            talk.expect(talk.say(f"RCPT TO:<{RECIPIENT}>"), 503)
         else:
             talk.expect(code, 503)
 
@@ -215,7 +215,7 @@ def _order(target: Target, tls: bool, commands: tuple[str, ...], codes: tuple[in
 
 _ORDERS: Final = {
     "DATA first": (("EHLO x", "DATA"), (503,)),
-    "RCPT first": (("EHLO x", f"RCPT TO:<{_TO}>"), (503,)),
+    "RCPT first": (("EHLO x", f"RCPT TO:<{RECIPIENT}>"), (503,)),
     "MAIL without EHLO": (("MAIL FROM:<a@x>",), (503, 250)),
     "MAIL twice": (("EHLO x", "MAIL FROM:<a@x>", "MAIL FROM:<b@x>"), (503,)),
     "somebody else": (("EHLO x", "MAIL FROM:<a@x>", "RCPT TO:<root@seller.example>"), (550,)),
@@ -250,7 +250,7 @@ _ORDERS: Final = {
         (500, 502, 503, 504, 530, 534, 535, 538),
     ),
     "HTTP": (("POST /msh HTTP/1.1",), (0, 500, 502, 503)),
-    "BDAT": (("EHLO x", "MAIL FROM:<a@x>", f"RCPT TO:<{_TO}>", "BDAT 5"), (500, 502, 503)),
+    "BDAT": (("EHLO x", "MAIL FROM:<a@x>", f"RCPT TO:<{RECIPIENT}>", "BDAT 5"), (500, 502, 503)),
     "a NUL": (("EHLO x", "MAIL FROM:<a@\0x>"), (500, 501, 553)),
     "no brackets": (("EHLO x", "RCPT TO: x y z"), (501, 503)),
     "an unknown command": (("EHLO x", "XYZZY"), (500, 502)),
@@ -362,7 +362,7 @@ def _stranger(target: Target, tls: bool, change: tuple[bytes, bytes], code: int)
     changed = probes.renamed(request, name, change)
     with Talk(target, tls=tls) as talk:
         talk.begin()
-        talk.write(_mail(changed, f"Reply-To: x@127.0.0.1:{target.canary.port}") + b"\r\n.\r\n")
+        talk.write(as_mail(changed, f"Reply-To: x@127.0.0.1:{target.canary.port}") + b"\r\n.\r\n")
         talk.expect(talk.hear(), code)
     found = probes.message(target, name)
     expect(found is None or found["state"] == "rejected", f"the message is {found}")

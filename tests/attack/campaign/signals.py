@@ -542,7 +542,107 @@ def _fail(gates: Gates, kind: str, answer: Answer, _: Target) -> None:
     gates.acknowledged(message_id)
 
 
+# Answers to messages of other protocols
+
+
+def _other_answers(kind: str) -> dict[str, Answer]:
+    """Return what settles no ebXML, WS-ReliableMessaging or WS-Reliability message."""
+    is_ebxml = kind.startswith("ebxml")
+    version = "2.0" if kind == "ebxml-signed" else kind.split("-")[1] if is_ebxml else "2.0"
+    agreement = "urn:example:agreed:others"
+
+    def new(blocks: Callable[[str, bytes], list[str]], signer: KeyPair | None = None) -> Answer:
+        return lambda _, ref, body: Reply(200, forge.soap12(blocks(ref, body), "", signer))
+
+    def old(body: Callable[[str], bytes]) -> Answer:
+        return lambda _, ref, __: Reply(200, body(ref), SOAP11)
+
+    def acknowledged(body: bytes, content: str, identifier: str | None = None) -> list[str]:
+        found = _SEQUENCE.search(body)
+        own = found.group(1).decode() if found else "urn:uuid:x"
+        return [
+            *forge.addressing(f"{_WSRM}SequenceAcknowledgement"),
+            forge.sequence_acknowledgement(identifier or own, content),
+        ]
+
+    acked, first = forge.ebxml_acknowledgment, '<wsrm:AcknowledgementRange Lower="1" Upper="9"/>'
+    beyond = '<wsrm:AcknowledgementRange Lower="900" Upper="999"/>'
+    made: dict[str, Answer] = {
+        "nothing": lambda *_: Reply(200),
+        "a web page": lambda *_: Reply(200, b"<html><body>ok</body></html>", "text/html"),
+        "a redirect": lambda gates, *_: Reply(
+            307, b"", headers=(("Location", gates.target.canary.url),)
+        ),
+        "an AS4 receipt": new(
+            lambda ref, _: [forge.messaging(forge.signal("<eb:Receipt></eb:Receipt>", ref))]
+        ),
+        "the acknowledgment of another message": old(
+            lambda _: acked(version, agreement, new_id("other"))
+        ),
+        "the acknowledgement of another sequence": new(
+            lambda _, body: acknowledged(body, first, "urn:uuid:another")
+        ),
+        "a status": old(lambda ref: forge.ebxml_status(version, agreement, ref, "Received")),
+    }
+    if kind.startswith("wsrm"):
+        made["an acknowledgement of later numbers"] = new(
+            lambda _, body: acknowledged(body, beyond)
+        )
+    if kind == "wsrm-signed":
+        made["an unsigned acknowledgement"] = new(lambda _, body: acknowledged(body, first))
+        made["the acknowledgement of a stranger"] = new(
+            lambda _, body: acknowledged(body, first), forge.stranger()
+        )
+    if kind == "ebxml-signed":
+        made["an unsigned acknowledgment"] = old(lambda ref: acked(version, agreement, ref))
+    if kind == "ebxml-signed" or not is_ebxml:  # Where acks are unsigned, any reference is one.
+        made["a pong"] = old(lambda ref: forge.ebxml(version, "Pong", agreement, ref))
+    if not kind.startswith("wsreliability"):
+        made["a response of WS-Reliability"] = new(
+            lambda ref, _: [
+                forge.wsr_response(
+                    f'<wsr:NonSequenceReply groupId="mid:{ref}"></wsr:NonSequenceReply>'
+                )
+            ]
+        )
+    return made
+
+
+_OTHERS: Final = (*EBXML, *SYNC, "wsrm", "wsrm-signed", "wsreliability-response")
+
+
+def _other_responses(target: Target) -> Iterator[Case]:
+    with gated(target, "others", _OTHERS) as gates:
+        for kind in _OTHERS:
+            gates.open()
+            first = gates.send(kind)
+            yield Case(f"{kind}: control", lambda _, it=first: _end(gates, it))
+            for name, answer in _other_answers(kind).items():
+                yield Case(
+                    f"{kind} is answered with {name}",
+                    functools.partial(_answer_one, gates, kind, answer),
+                )
+
+
+def _answer_one(gates: Gates, kind: str, answer: Answer, _: Target) -> None:
+    """A false server answers each attempt; then the partner's answer settles the message."""
+    message_id = new_id("others")
+
+    def reply(body: bytes) -> Reply | None:
+        if message_id.encode() not in body:
+            return None
+        gates.target.requests += 1
+        return answer(gates, message_id, body)
+
+    gates.seller.reply = reply
+    gates.send(kind, message_id)
+    gates.attempted(message_id, 2)
+    gates.unsettled(message_id)
+    _end(gates, message_id)
+
+
 CLASSES: Final = (
     AttackClass("forged signals", _pushed),
     AttackClass("forged answers", _responses),
+    AttackClass("forged answers of other protocols", _other_responses),
 )

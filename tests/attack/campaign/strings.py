@@ -1,6 +1,7 @@
 """Hostile text in what people and tools are shown: no control character, no markup, no failure."""
 
 import functools
+import html
 import json
 import os
 import pty
@@ -16,7 +17,9 @@ from typing import Final
 import httpx
 
 from postroad.api.client import ApiError
+from postroad.wire.names import DEFAULT_MPC, WSSE
 from tests.attack.campaign import forgeries as forge
+from tests.attack.campaign import mail, probes
 from tests.attack.campaign.gates import Gates, Reply, client, gated, new_id
 from tests.attack.campaign.model import AttackClass, Breach, Case
 from tests.attack.campaign.target import Target, head
@@ -72,6 +75,9 @@ def _cases(target: Target) -> Iterator[Case]:
         yield Case("in HTTP headers", _http_headers)
         yield Case("in MIME headers", _mime_headers)
         yield Case("in signals", _in_signals)
+        yield Case("in mail headers", _mail_headers)
+        yield Case("in channels", _channels)
+        yield Case("in user names", _user_names)
         failed: list[str] = []
         for name, text in {**STRINGS, "all": _ALL}.items():
             yield Case(
@@ -173,6 +179,69 @@ def _in_signals(target: Target) -> None:
     found = client(target, "buyer").status(own)
     if found.state != "acknowledged":
         raise Breach(f"an error of a stranger made {own} {found.state}")
+
+
+def _raw(text: str) -> str:
+    """Return a text as it is, not as XML writes it."""
+    return html.unescape(text).replace("\r", " ").replace("\n", " ")
+
+
+def _mail_headers(target: Target) -> None:
+    """Sender, subject, ids and names of files of a mail that carries a message."""
+    for text in (*map(_raw, STRINGS.values()), "\x1b[2J\x1b]52;c;eA==\x07", "=?utf-8?q?=1b[2J?="):
+        headers = [f"{name}: {text}" for name in ("Subject", "X-Mailer", "Message-ID", "Received")]
+        headers.append(f'Content-Disposition: attachment; filename="{text}"')
+        [request, *_] = target.recorded("ebxml-2.0", b"<eb:Manifest")
+        content = mail.as_mail(probes.renamed(request, probes.new_id("text")), *headers)
+        with mail.Talk(target) as talk:
+            talk.expect(talk.say("EHLO attacker.example"), 250)
+            sender = talk.say(f"MAIL FROM:<{text[:100]}@attacker.example>")
+            if sender != 250:
+                talk.expect(sender, 500, 501, 553, 555)
+                talk.expect(talk.say("MAIL FROM:<a@attacker.example>"), 250)
+            talk.expect(talk.say(f"RCPT TO:<{mail.RECIPIENT}>"), 250)
+            talk.expect(talk.say("DATA"), 354)
+            talk.write(content + b"\r\n.\r\n")
+            # A mail that is no message at all gets a 5xx; neither may end the connection.
+            talk.expect(talk.hear(), 250, 500, 550, 552, 554)
+
+
+def _channels(target: Target) -> None:
+    """Names of channels in pull requests and in messages."""
+    request = _plain(target)
+    for text in STRINGS.values():
+        value = text.replace('"', "&quot;")
+        pull = forge.signal(f'<eb:PullRequest mpc="{value}"></eb:PullRequest>')
+        answer = target.post(forge.request("buyer", forge.soap12([forge.messaging(pull)])))
+        if b"UserMessage" in answer.body or not answer.codes:
+            raise Breach(f"a pull from {text[:50]!r} got {answer.status} {answer.codes}")
+        body = request.body.decode()
+        for old in re.findall(r"<eb:MessageId>([^<]+)<", body):
+            body = body.replace(old, new_id("text"))
+        changed = re.sub(
+            r"<eb:UserMessage[^>]*>", lambda _, it=value: f'<eb:UserMessage mpc="{it}">', body
+        )
+        answer = target.post(Sent("seller", request.headers, changed.encode()))
+        if answer.status >= 500 and not answer.codes:
+            raise Breach(f"{text[:50]!r} as a channel got {answer.status}: {answer.body[-400:]!r}")
+
+
+def _user_names(target: Target) -> None:
+    """User names and passwords of those who pull."""
+    for text in STRINGS.values():
+        token = (
+            f'<wsse:Security xmlns:wsse="{WSSE}"><wsse:UsernameToken><wsse:Username>{text}'
+            f"</wsse:Username><wsse:Password>{text}</wsse:Password></wsse:UsernameToken>"
+            "</wsse:Security>"
+        )
+        for mpc in ("", f' mpc="{DEFAULT_MPC}"'):
+            pull = forge.messaging(forge.signal(f"<eb:PullRequest{mpc}></eb:PullRequest>"))
+            body = forge.soap12([pull])
+            start = body.index(b"<eb:Messaging")
+            signed = body[:start] + token.encode() + body[start:]
+            answer = target.post(forge.request("buyer", signed))
+            if b"UserMessage" in answer.body or not answer.codes:
+                raise Breach(f"the user {text[:50]!r} got {answer.status} {answer.codes}")
 
 
 def _of_last(failed: list[str], command: str, target: Target) -> None:

@@ -4,6 +4,9 @@ Sent as envelopes of every protocol that the nodes take, with and without attach
 payloads. Nothing of it is signed where that does not matter: a parser comes before any signature.
 """
 
+import json
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +41,8 @@ from tests.attack.xml_attacks import (
     with_doctype,
 )
 from tests.changing import replace
+from tests.e2e.nodes import COMMAND
+from tests.fuzz.samples import agreements
 from tests.fuzz.stateful_nodes import Sent
 
 _SECRET: Final = b"the-secret-of-the-file"
@@ -223,8 +228,63 @@ _ENVELOPES: Final = (
     '<?pi?><e:Envelope xmlns:e="{s}"><e:Body/></e:Envelope>',
 )
 
+
+def _imports(target: Target) -> Iterator[Case]:
+    """Agreements of other products with document types, as an operator may be sent them."""
+    secret = _secret(target).as_uri()
+    for product, content in agreements().items():
+        yield Case(
+            f"control: {product}", lambda it, data=content: _import(it, {"honest": data}, refused=0)
+        )
+        found = {
+            f"{name} {encoding}": _declared(content, vector, encoding)
+            for name, vector in doctypes(secret, target.canary.url).items()
+            for encoding in ENCODINGS
+        }
+        yield Case(
+            f"{len(found)} document types in {product}",
+            lambda it, found=found: _import(it, found, refused=len(found)),
+        )
+
+
+def _declared(content: bytes, vector: tuple[str, str, str], encoding: str) -> bytes:
+    """Return an agreement with a document type, and a reference to it before its end."""
+    doctype, in_text, _ = vector
+    text = re.sub(r"^<\?xml[^>]*\?>\s*", "", content.decode())
+    end = text.rindex("</")
+    name = encoding.removesuffix("-sig").removesuffix("-le").removesuffix("-be").upper()
+    head = f'<?xml version="1.0" encoding="{name}"?>\n{doctype}'
+    return f"{head}{text[:end]}{in_text}{text[end:]}".encode(encoding)
+
+
+def _import(target: Target, files: dict[str, bytes], *, refused: int) -> None:
+    """Import files with the command; so many of them must be refused."""
+    folder = target.folder / "imported"
+    folder.mkdir(exist_ok=True)
+    paths = []
+    for number, data in enumerate(files.values()):
+        paths.append(folder / f"{number}.xml")
+        paths[-1].write_bytes(data)
+    done = subprocess.run(
+        [COMMAND, "pmode", "import", "--dry-run", "--json", *map(str, paths)],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    written = done.stdout + done.stderr
+    if b"Traceback" in written or _SECRET in written:
+        raise Breach(f"the import told: {written[-800:]!r}")
+    if len(written) > 2_000_000:
+        raise Breach(f"the import wrote {len(written):,} bytes")
+    found = json.loads(done.stdout)
+    bad = [one for one in found if one["refused"] and not one["pmodes"]]
+    if len(bad) != refused or (done.returncode == 0) != (refused == 0):
+        raise Breach(f"{len(bad)} of {len(files)} files were refused, exit {done.returncode}")
+
+
 CLASSES: Final = (
     AttackClass("XML: document types and entities", _declarations),
+    AttackClass("XML: document types in agreements", _imports),
     AttackClass("XML: shapes and sizes", _shapes),
     AttackClass("XML: what points outside", _outside),
     AttackClass("XML: broken SOAP", _soap_rules),
