@@ -392,6 +392,46 @@ async def test_questions_and_answers_pass_a_carrier_too(world: World, version: s
     assert asked.answer == "Received"
 
 
+@pytest.mark.parametrize("version", ["0.98b", "1.0"])
+@played
+async def test_a_signal_is_not_passed_on_against_the_direction_of_a_pmode(
+    world: World, version: str
+) -> None:
+    """The only P-Mode leads to who sent the signal: it waits for the one that leads to its To."""
+    agree(world, version)
+    [*there, back] = world._pmodes[CARRIER]
+    world._pmodes[CARRIER] = there
+    buyer, carrier, seller = await started(world)
+    await buyer.send(M)
+    await world.wait(10)
+    assert await seller.inbox() == [M]
+    assert all(b"<order>" in one.body for one in world.wire.to(SELLER))
+    assert await buyer.state(M) is not State.ACKNOWLEDGED
+    [raised, *_] = await carrier.journal("error_raised")
+    assert "no P-Mode says how to pass on a signal for" in (raised.detail or "")
+    world._pmodes[CARRIER].append(back)
+    world._write(CARRIER)
+    assert (await carrier.node.reload()).ok
+    await world.wait(60)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    assert all(b"<order>" in one.body for one in world.wire.to(SELLER))
+
+
+@pytest.mark.parametrize("version", ["0.98b", "1.0"])
+@played
+async def test_a_question_is_not_passed_on_against_the_direction_of_a_pmode(
+    world: World, version: str
+) -> None:
+    agree(world, version)
+    world._pmodes[CARRIER] = world._pmodes[CARRIER][1:]
+    buyer, carrier, _ = await started(world)
+    found = await buyer.process.ask(buyer.node.ping("orders", 10))
+    assert found.answer is None
+    [raised] = await carrier.journal("error_raised")
+    assert "no P-Mode says how to pass on a signal for" in (raised.detail or "")
+    assert world.wire.to(BUYER) == world.wire.to(SELLER) == []
+
+
 def agree_on_order(world: World) -> None:
     """A further P-Mode between buyer and seller, `steps`, whose messages come in order."""
     agree(world)

@@ -17,6 +17,7 @@ from tests.node.reliable import (
     BUYER,
     SELLER,
     SOAP,
+    Held,
     Station,
     World,
     played,
@@ -25,33 +26,37 @@ from tests.node.reliable import (
 )
 from tests.node.sequences import agree as agree_on_sequences
 from tests.node.sequences import kind_of, unless
+from tests.node.splitting import PAYLOAD, splitting
+from tests.node.test_splitting_exchange import verdict_of
 
 M = "m@buyer"
 CA = pki.authority("Own CA", not_before=BEGIN - timedelta(days=1))
 HOUR = timedelta(hours=1)
 RETRY: dict[str, Any] = {"max_retries": 1, "timeout": "PT5S", "period": "PT10S"}
+SAID = "keys or P-Mode changed since it was signed"
 SPEAKING = ("as4", "encrypted", "wsrm", "ws-reliability", "ebxml")
 
 
-def key(label: str, begin: datetime, end: datetime) -> KeyPair:
-    return pki.issue(CA, BUYER, key="rsa", label=label, not_before=begin, not_after=end)
+def key(label: str, begin: datetime, end: datetime, of: str = BUYER) -> KeyPair:
+    return pki.issue(CA, of, key="rsa", label=label, not_before=begin, not_after=end)
 
 
 OLD = key("old", BEGIN - HOUR, BEGIN + HOUR)
 NEW = key("new", BEGIN - HOUR, BEGIN + 1000 * HOUR)
+LATE = key("late", BEGIN + HOUR, BEGIN + 1000 * HOUR)
+"""Issued when the old certificate expired, after messages were made."""
 
 
-def replace_key(world: World, pair: KeyPair, *, at: tuple[str, ...] = (BUYER, SELLER)) -> None:
-    """The buyer signs with this key, and who is named knows its certificate."""
+def replace_key(world: World, pair: KeyPair, *, of: str = BUYER) -> None:
+    """Somebody signs with this key, and both know its certificate."""
     if not (world.folder / BUYER / "keys").exists():
         found(world.folder, BEGIN)
-    for name in at:
+    for name in (BUYER, SELLER):
         folder = world.folder / name / "keys"
-        (folder / "buyer.pem").write_bytes(pki.pem_certificates(pair.certificate))
-    if BUYER in at:
-        file = world.folder / BUYER / "keys" / "buyer.p12"
-        file.write_bytes(pki.p12(pair))
-        file.chmod(0o600)
+        (folder / f"{of}.pem").write_bytes(pki.pem_certificates(pair.certificate))
+    file = world.folder / of / "keys" / f"{of}.p12"
+    file.write_bytes(pki.p12(pair))
+    file.chmod(0o600)
 
 
 async def reload(*stations: Station) -> None:
@@ -139,8 +144,67 @@ async def test_the_journal_says_that_a_message_was_signed_again(world: World) ->
     await reload(buyer, seller)
     await buyer.process.ask(buyer.node.resend(M))
     await world.wait(5)
-    *_, left = [one for one in await buyer.events(M) if one.event in ("sent", "resent")]
-    assert left.detail == "signed again: keys or P-Mode changed since it was signed"
+    *_, again, left, _ = await buyer.events(M)
+    assert (again.event, again.detail) == ("signed_again", SAID)
+    assert left.event == "resent"
+    assert again.evidence == left.evidence
+
+
+@pytest.mark.parametrize("kind", ["message", "bundle", "fragment"])
+@played
+async def test_the_journal_says_it_when_a_node_dies_while_it_sends_the_new_signature(
+    world: World, kind: str
+) -> None:
+    """The step that keeps the new bytes writes the event."""
+    more: dict[str, Any] = {}
+    if kind != "message":
+        more = {"splitting": splitting(), "receipt": "callback"}
+        if kind == "bundle":
+            more = {"bundling": bundling()}
+    world.agree(UPDATES, signed=True, retry=RETRY | {"max_retries": 9}, **more)
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    world.wire.usual[SELLER] = refused
+    for name in NAMES if kind == "bundle" else (M,):
+        await buyer.send(name, UPDATES, payload=PAYLOAD if kind == "fragment" else b"it")
+    await world.until(8)
+    assert world.wire.to(SELLER)
+    replace_key(world, NEW)
+    await reload(buyer, seller)
+    world.wire.usual[SELLER] = Held()
+    await world.until(100)
+    buyer.kill()
+    buyer = await world.start(BUYER)
+    before = {one.message_id for one in await buyer.journal("signed_again")}
+    assert before
+    world.wire.usual.clear()
+    await world.wait(200)
+    assert await seller.inbox() == (list(NAMES) if kind == "bundle" else [M])
+    again = [one.message_id for one in await buyer.journal("signed_again")]
+    assert (
+        len(again) == len(set(again)) == {"message": 1, "bundle": len(NAMES), "fragment": 4}[kind]
+    )
+    assert before <= set(again)
+
+
+@played
+async def test_the_evidence_of_a_message_that_was_signed_with_a_later_certificate_holds(
+    world: World,
+) -> None:
+    agree(world, "as4")
+    replace_key(world, OLD)
+    buyer, seller = await world.both()
+    world.wire.usual[SELLER] = reply_lost
+    await buyer.send(M)
+    await world.wait(HOUR.total_seconds() + 60)
+    world.wire.usual.clear()
+    replace_key(world, LATE)
+    await reload(buyer, seller)
+    await buyer.process.ask(buyer.node.resend(M))
+    await world.wait(5)
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    verdict = verdict_of(await buyer.node.evidence(M))
+    assert verdict["holds"] is True, verdict["errors"]
 
 
 @pytest.mark.parametrize("speaking", ["as4", "encrypted", "ebxml"])
@@ -193,8 +257,8 @@ async def test_a_message_that_is_pulled_is_not_handed_out_with_an_expired_certif
     await world.wait(2)
     assert await buyer.state(M) is State.ACKNOWLEDGED
     assert await seller.inbox() == [M]
-    [left] = await buyer.journal("sent")
-    assert left.detail == "signed again: keys or P-Mode changed since it was signed"
+    [again, left] = await buyer.journal("signed_again", "sent")
+    assert (again.event, again.detail, again.evidence) == ("signed_again", SAID, left.evidence)
 
 
 @played
@@ -233,8 +297,8 @@ async def test_a_bundle_is_signed_again_with_the_new_key(world: World) -> None:
     await world.wait(60)
     assert sorted(await seller.inbox()) == list(NAMES)
     assert {await buyer.state(one) for one in NAMES} == {State.ACKNOWLEDGED}
-    left = [one.detail for one in await buyer.journal("resent")]
-    assert left == ["signed again: keys or P-Mode changed since it was signed"] * len(NAMES)
+    again = await buyer.journal("signed_again")
+    assert [(one.message_id, one.detail) for one in again] == [(name, SAID) for name in NAMES]
     assert units(world.wire.to(SELLER)[-1]) == list(NAMES)
 
 
@@ -253,5 +317,5 @@ async def test_a_bundle_is_pulled_again_with_the_new_signature(world: World) -> 
     assert await pull(seller, UPDATES) == NAMES
     await world.wait(2)
     assert {await buyer.state(one) for one in NAMES} == {State.ACKNOWLEDGED}
-    left = [one.detail for one in await buyer.journal("resent")]
-    assert left == ["signed again: keys or P-Mode changed since it was signed"] * len(NAMES)
+    again = await buyer.journal("signed_again")
+    assert [(one.message_id, one.detail) for one in again] == [(name, SAID) for name in NAMES]

@@ -183,6 +183,28 @@ def test_a_receipt_of_both_sides_is_taken_where_its_bytes_are(world: World) -> N
     assert [row.valid for row in made.collect()] == [True]
 
 
+def test_a_message_that_was_signed_again_is_looked_for_where_it_lies_now(world: World) -> None:
+    """The bytes that left first are not kept."""
+    told = []
+    for row in rows(world.books, BUYER):
+        if row["message_id"] == GOOD and row["event"] in ("submitted", "sent"):
+            told.append({**row, "evidence": "sfffffffffff0-77:0:100"})
+        elif row["message_id"] == GOOD:
+            told.append(row)
+    [sent] = [
+        one
+        for one in rows(world.books, BUYER)
+        if (one["message_id"], one["event"]) == (GOOD, "sent")
+    ]
+    later = {"seq": 99_999, "at": sent["at"] + timedelta(milliseconds=1), "attempt": None}
+    told.append({**sent, **later, "event": "signed_again"})
+    world.journal(told)
+    buyer = {BUYER: world.folders[BUYER]}
+    outcome = verify(world.lake, buyer, world.books.believing(), NOW)
+    assert outcome.run == Counts(1, valid=1)
+    assert world.table()[GOOD].digests is True
+
+
 def test_receipts_of_nodes_that_nobody_named_are_counted_and_left(world: World) -> None:
     world.journal([row for row in rows(world.books) if row["message_id"] in (GOOD, SEALED)])
     outcome = verify(world.lake, {"another": "/nowhere"}, world.books.believing(), NOW)

@@ -445,6 +445,26 @@ def test_signals_come_back_in_the_order_in_which_they_came(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_signal_takes_the_place_of_another(tell: Tell) -> None:
+    async def story(store: Store) -> None:
+        def step(tx: Transaction) -> list[Any]:
+            names = ("z", "a", "m")
+            given = [signal(tx.keep(name.encode()), signal_id=name) for name in names]
+            for one in given:
+                tx.add_signal(one)
+            other = signal(tx.keep(b"other"), "m2@here", signal_id="a")
+            tx.add_signal(other)
+            after = signal(tx.keep(b"again"), signal_id="a")
+            tx.change_signal(given[1], after)
+            return [given[0], after, given[2], other]
+
+        *expected, other = await store.run(step)
+        assert await store.look(lambda r: r.signals(Side.RECEIVING, "m1@here")) == expected
+        assert await store.look(lambda r: r.signals(Side.RECEIVING, "m2@here")) == [other]
+
+    tell(story)
+
+
 def test_messages_that_did_not_change_for_long_are_purged_with_all_they_have(tell: Tell) -> None:
     async def story(store: Store) -> None:
         def add(tx: Transaction, name: str, **given: Any) -> list[Any]:

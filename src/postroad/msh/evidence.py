@@ -182,13 +182,25 @@ def _signed_of(message: Inspection, user_message: UserMessage) -> Sequence[Refer
 
 
 def _looked(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
-    """The walk in, as of the time that a message says of itself; in the future is none."""
+    """The walk in, as of the time that a message says of itself; in the future is none.
+
+    What was signed again later says its first time and has a later certificate: it is judged as of
+    the beginning of that, before which it cannot have been signed.
+    """
     first = Look(capture, lens)
     if not first.read():
         return first.found
     said = _stated_time(first, choose)
-    if said is not None and not lens.at_given:
-        lens = replace(lens, at=min(max(said, _EARLIEST), lens.at))
+    if said is None or lens.at_given:
+        return _judged(capture, lens, choose)
+    found = _judged(capture, replace(lens, at=min(max(said, _EARLIEST), lens.at)), choose)
+    signer = found.verification.certificate if found.verification is not None else None
+    if signer is not None and said < signer.not_valid_before_utc <= lens.at:
+        found = _judged(capture, replace(lens, at=signer.not_valid_before_utc), choose)
+    return found
+
+
+def _judged(capture: Capture, lens: Lens, choose: ChooseTerms) -> Inspection:
     look = Look(capture, lens)
     look.read()
     look.judge(choose(look))

@@ -19,10 +19,10 @@ from postroad.security.algorithms import DIGESTS, SIGNATURES
 from postroad.security.attachments import Attachment
 from postroad.security.ebxml_signature import sign_ebxml, write_key_info
 from postroad.security.encrypt import KEY_ID, Seal
-from postroad.security.keyestablishment import Entropy
+from postroad.security.keyestablishment import Encryption, Entropy
 from postroad.security.keys import KeyPair
 from postroad.security.secure import Lifetime, secure
-from postroad.security.sign import TOKEN_ID, Block
+from postroad.security.sign import TOKEN_ID, Block, Signing
 from postroad.security.timestamps import read_security_timestamp
 from postroad.security.tokens import write_signer_reference, write_token_reference
 from postroad.security.verify import references_of, security_headers
@@ -71,35 +71,52 @@ def is_current(
     `attached`: it has payloads, without which nothing is encrypted. What we write is the same each
     time but for random values, so it is enough to search for the text.
     """
-    return all(
-        one.encode() in envelope for one in _expected(leg, material, dialect, attached)
-    ) and not any(one in envelope for one in _unexpected(leg, material, dialect))
-
-
-def _expected(leg: Leg, material: Material, dialect: Dialect | None, attached: bool) -> list[str]:
-    """What keys and P-Mode write into an envelope."""
-    found: list[str] = []
     how = signing(leg, material.signing)
-    if how is not None and dialect is not None:
-        found.append(write_key_info(how.reference, how.key))
-    elif how is not None:
-        found += write_signer_reference(how.reference, how.key, TOKEN_ID)
-    if how is not None:
-        methods = SIGNATURES[how.algorithm].uri, DIGESTS[how.digest].uri
-        found += [f' Algorithm="{one}"' for one in methods]
-    whom = encryption(leg, material) if dialect is None and attached else None
-    if whom is not None:
-        name = f"{KEY_ID}-token"
-        found += write_token_reference(whom.reference, whom.certificate, (), name)
-        found.append(f' Algorithm="{whom.data}"')
-    return found
+    whom = encryption(leg, material) if dialect is None else None
+    encrypted = [] if whom is None or not attached else _encryption_marks(whom)
+    if not all(one.encode() in envelope for one in (*_signature_marks(how, dialect), *encrypted)):
+        return False
+    return _fits_unsigned(envelope, how) and (
+        dialect is not None or whom is not None or b"<xenc:EncryptedKey" not in envelope
+    )
 
 
-def _unexpected(leg: Leg, material: Material, dialect: Dialect | None) -> list[bytes]:
-    found = [] if signs(leg) else [b"<ds:SignedInfo"]
-    if dialect is None and encryption(leg, material) is None:
-        found.append(b"<xenc:EncryptedKey")
-    return found
+def is_answer_current(envelope: bytes, how: Signing | None) -> bool:
+    """Whether a receipt or an error is signed as keys and P-Mode say now.
+
+    An error that was not signed stays so: its receiver was not to be told more.
+    """
+    if not is_signed(envelope) and b"<eb:Error " in envelope:
+        return True
+    return _fits_unsigned(envelope, how) and all(
+        one.encode() in envelope for one in _signature_marks(how, None)
+    )
+
+
+def is_signed(envelope: bytes) -> bool:
+    """Whether an envelope that we wrote has a signature."""
+    return b"<ds:SignedInfo" in envelope
+
+
+def _fits_unsigned(envelope: bytes, how: Signing | None) -> bool:
+    return how is not None or not is_signed(envelope)
+
+
+def _signature_marks(how: Signing | None, dialect: Dialect | None) -> list[str]:
+    """What keys and P-Mode write into the signature of an envelope."""
+    if how is None:
+        return []
+    methods = SIGNATURES[how.algorithm].uri, DIGESTS[how.digest].uri
+    found = [f' Algorithm="{one}"' for one in methods]
+    if dialect is not None:
+        return [write_key_info(how.reference, how.key), *found]
+    return [*write_signer_reference(how.reference, how.key, TOKEN_ID), *found]
+
+
+def _encryption_marks(whom: Encryption) -> list[str]:
+    name = f"{KEY_ID}-token"
+    reference = write_token_reference(whom.reference, whom.certificate, (), name)
+    return [*reference, f' Algorithm="{whom.data}"']
 
 
 def sign_again(
@@ -116,6 +133,43 @@ def sign_again(
     """A message with the signature and encryption of now; ValueError when keys do not fit."""
     if dialect is not None:
         return _ebxml_again(envelope, attachments, leg, material, dialect, limits)
+    return _secured_again(
+        envelope,
+        attachments,
+        signing(leg, material.signing),
+        encryption(leg, material),
+        username_tokens(leg, now, entropy),
+        now=now,
+        entropy=entropy,
+        limits=limits,
+    )
+
+
+def sign_answer_again(
+    envelope: bytes,
+    how: Signing | None,
+    *,
+    now: datetime,
+    entropy: Entropy,
+    limits: Limits = DEFAULT,
+) -> bytes:
+    """A receipt or an error with the signature of now."""
+    return _secured_again(
+        envelope, (), how, None, (), now=now, entropy=entropy, limits=limits
+    ).envelope
+
+
+def _secured_again(
+    envelope: bytes,
+    attachments: Sequence[Attachment],
+    how: Signing | None,
+    whom: Encryption | None,
+    tokens: Sequence[str],
+    *,
+    now: datetime,
+    entropy: Entropy,
+    limits: Limits,
+) -> Resigned:
     read = read_envelope(xml.parse(envelope, limits))
     security = security_headers(read.header).get(None)
     blocks = [
@@ -130,11 +184,11 @@ def sign_again(
         read.version,
         blocks,
         attachments,
-        signing=signing(leg, material.signing),
-        encryption=encryption(leg, material),
+        signing=how,
+        encryption=whom,
         entropy=entropy,
-        lifetime=lifetime if signs(leg) else None,
-        tokens=username_tokens(leg, now, entropy),
+        lifetime=lifetime if how is not None else None,
+        tokens=tokens,
         limits=limits,
     )
     before = references_of(security, limits)

@@ -23,8 +23,8 @@ from postroad.security.revocation import Revocation, load_lists
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_SENT: Final = ("submitted", "sent", "resent", "received")
-"""Events that tell where the message lies."""
+_SENT: Final = ("submitted", "sent", "resent", "signed_again", "received")
+"""Events that tell where the message lies; the last one holds, as it may have been signed again."""
 _RECEIPTS: Final = ("receipt_received", "receipt_sent")
 _ACKNOWLEDGMENTS: Final = ("ack_received", "acked")
 """What stands for receipts in ebXML."""
@@ -89,7 +89,7 @@ def receipts(events: "DataFrame", nodes: Iterable[str]) -> "DataFrame":
     acknowledged = event.isin(*_ACKNOWLEDGMENTS) & F.col("protocol").startswith("ebxml-")
     receipt = (event.isin(*_RECEIPTS) | acknowledged) & F.col("signal_id").isNotNull()
     told = events.where((event.isin(*_SENT) | receipt) & F.col("message_id").isNotNull())
-    sent = event.isin(*_SENT) & F.col("evidence").isNotNull()
+    sent = event.isin(*_SENT) & F.col("evidence").isNotNull() & F.col("signal_id").isNull()
     by_node = (
         told.select(
             "message_id", "node", "side", "event", "protocol", "signal_id", "at", "evidence"
@@ -97,7 +97,7 @@ def receipts(events: "DataFrame", nodes: Iterable[str]) -> "DataFrame":
         .repartition("message_id")
         .groupBy("message_id", "node", "side")
         .agg(
-            F.min(F.when(sent, F.struct("at", "evidence"))).alias("sent"),
+            F.max(F.when(sent, F.struct("at", "evidence"))).alias("sent"),
             F.collect_set(F.when(receipt, F.struct("signal_id", "at", "evidence"))).alias("those"),
         )
         .select("*", F.explode("those").alias("receipt"))

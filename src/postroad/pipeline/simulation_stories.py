@@ -78,6 +78,8 @@ ACKNOWLEDGMENTS: Final = {"receipt_sent": "acked", "receipt_received": "ack_rece
 """What they are called where a protocol acknowledges instead of signing receipts."""
 _DUPLICATE: Final = _r("duplicate", 0.6, over="road")
 _DOUBT: Final = _s("in_doubt", 10 * MINUTES, peer="", detail="transmitted, and no answer came")
+_SIGNED_AGAIN: Final = _s("signed_again", 4 * MINUTES, peer="", share=0.1, spread=0.05,
+                          detail="keys or P-Mode changed since it was signed")  # fmt: skip
 _ASTRAY: Final = replace(Step(FORWARDING, "received"), over="astray")
 
 
@@ -142,7 +144,8 @@ FRAGMENT: Final = _good(
 )  # fmt: skip
 
 TROUBLES: Final = (
-    _good("sent_again", 24, SUBMITTED, SENT, _resent(2), *_TAKEN, RECEIPT),
+    _good("sent_again", 24, SUBMITTED, SENT, _SIGNED_AGAIN, _resent(2, follows=1), *_TAKEN,
+          RECEIPT),
     _good("receipt_lost", 20, SUBMITTED, SENT, *_TAKEN, _resent(2, follows=1), _DUPLICATE,
           RECEIPT_SENT, RECEIPT),
     _good("unreached_first", 16, SUBMITTED, _unreached(1), _unreached(2), _resent(3, 10 * MINUTES),

@@ -78,6 +78,7 @@ _FINISH_WORKS: Final = query("finish_works")
 _TO_PURGE: Final = query("messages_to_purge")
 _REMOVE_MESSAGE: Final = query("remove_message")
 _RAISE_MARK: Final = query("raise_mark")
+_CHANGE_SIGNAL: Final = query("change_signal")
 _REMOVE_SIGNALS: Final = query("remove_signals")
 _ADD_WORK: Final = query("add_work")
 _LAST_NUMBER: Final = query("last_number")
@@ -240,6 +241,13 @@ class SqliteTransaction(SqliteReader):
     def add_signal(self, signal: Signal) -> None:
         self._group.changed = True
         self._group.signals.append(signal_row(signal))
+
+    def change_signal(self, before: Signal, after: Signal) -> None:
+        self._group.changed = True
+        index = self.signals(before.side, before.message_id).index(before)
+        message_id, side, details, *_ = signal_row(after)
+        about = (message_id, side)
+        self._cursor.execute(_CHANGE_SIGNAL, (details, *about, *about, index))
 
     def add_work(self, work: Work) -> int:
         self._group.changed = True

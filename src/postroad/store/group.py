@@ -1,7 +1,7 @@
 """What a commit has to write beside the rows that its steps change.
 
-Events and signals are only ever added, and hardly any step asks for those of its own commit: they
-are put off, and written together when the commit ends or when somebody asks.
+Events and signals are added, and hardly any step asks for those of its own commit: they are put
+off, and written together when the commit ends or when somebody asks.
 """
 
 import sqlite3

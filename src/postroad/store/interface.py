@@ -223,6 +223,10 @@ class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
 
     def add_signal(self, signal: Signal) -> None: ...
 
+    def change_signal(self, before: Signal, after: Signal) -> None:
+        """Put another signal about the same message in the place of one that is kept."""
+        ...
+
     def add_work(self, work: Work) -> int:
         """Its id. With an owner and a lease it is claimed from the start.
 

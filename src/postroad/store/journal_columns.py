@@ -66,6 +66,7 @@ EVENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "sent": _SENDER,
     "resent": _SENDER,
     "send_failed": (SENDING, FORWARDING),
+    "signed_again": (SENDING, RECEIVING),
     "hop_acked": (SENDING, FORWARDING),
     "ack_received": _SENDER,
     "receipt_received": _SENDER,

@@ -161,6 +161,12 @@ class _MemoryTransaction(MemoryReader):
         key = (signal.side, signal.message_id)
         self._put(self._tables.signals, key, [*self._tables.signals.get(key, ()), signal])
 
+    def change_signal(self, before: Signal, after: Signal) -> None:
+        key = (before.side, before.message_id)
+        kept = self.signals(*key)
+        kept[kept.index(before)] = after
+        self._put(self._tables.signals, key, kept)
+
     def add_work(self, work: Work) -> int:
         id = next(self._tables.numbers)
         later = work.lane is not None and self._first_in(work.lane) is not None

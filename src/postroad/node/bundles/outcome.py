@@ -57,20 +57,16 @@ def attempt_all(
     began: datetime,
     hope: bool,
     probe: bool = False,
-    note: str | None = None,
 ) -> Step:
-    """The step after an attempt with a bundle, which counts for each of its units.
-
-    `note` is what the journal says of the attempt.
-    """
+    """The step after an attempt with a bundle, which counts for each of its units."""
     now = context.clock()
     tried = [
-        Attempt(unit, work, sending, outcome, began, hope, probe, note=note)
+        Attempt(unit, work, sending, outcome, began, hope, probe)
         for unit, outcome in zip(units, outcomes, strict=True)
     ]
 
     def step(tx: Transaction) -> Done | None:
-        all_good = note is None and all(is_good(context, one) for one in tried)
+        all_good = all(is_good(context, one) for one in tried)
         if all_good and GoodEnd(context, tried, now).write(tx):
             tx.finish_work(work.id, work.owner)
             return Done(State.ACKNOWLEDGED, outcomes[0].peer)

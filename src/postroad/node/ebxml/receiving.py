@@ -403,6 +403,8 @@ class EbxmlReceiver:
         match = arrival.found.match
         if match is not None and _relays(match) and not self._names_us(message, match):
             return await self._pass_on(arrival, request, message, match)
+        if match is not None and _is_relay(match) and not self._names_us(message, match):
+            return await self._without_way(arrival, message)
         if kind_of(message) in _REPLIES:
             await self._refusing.note(
                 "ValueNotRecognized", "an answer to what nobody asked here", arrival
@@ -469,9 +471,7 @@ class EbxmlReceiver:
         if sent is None and onward is None and await self._signals.is_about_notice(ref):
             return NO_CONTENT
         if onward is None and self._is_for_others(message, sent) and not arrival.is_response:
-            to = message.header.to_party
-            said = f"no P-Mode says how to pass on a signal for {to}: load it, or send it elsewhere"
-            return await self._refusing.come_again(arrival, EbmsError("DeliveryFailure", said))
+            return await self._without_way(arrival, message)
         if sent is None and onward is None:
             detail = f"an ebXML signal about {ref or 'no message'}, which was not sent from here"
             await self._refusing.note("ValueNotRecognized", detail, arrival)
@@ -504,6 +504,12 @@ class EbxmlReceiver:
         if onward is not None and not self._not_passed_on(arrival, onward):
             await self._relaying.take(arrival, message, onward, request)
         return NO_CONTENT
+
+    async def _without_way(self, arrival: Arrival, message: EbxmlMessage) -> Response:
+        """Refuse for now a signal for others that no P-Mode says how to pass on."""
+        to = message.header.to_party
+        said = f"no P-Mode says how to pass on a signal for {to}: load it, or send it elsewhere"
+        return await self._refusing.come_again(arrival, EbmsError("DeliveryFailure", said))
 
     def _is_for_others(self, message: EbxmlMessage, about: Message | None) -> bool:
         """Whether an acknowledgment is only passed on here: it must not be taken for delivered.
@@ -547,6 +553,11 @@ def _looked_at(arrival: Arrival, found: Inspection) -> Arrival:
 
 
 def _relays(match: Match) -> bool:
+    """Whether what matched is passed on: to the receiver of the leg, so never against it."""
+    return _is_relay(match) and not match.against
+
+
+def _is_relay(match: Match) -> bool:
     return match.leg.ebxml is not None and match.leg.ebxml.relay
 
 

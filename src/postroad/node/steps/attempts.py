@@ -88,8 +88,6 @@ class Attempt(Struct, frozen=True):
     probe: bool = False
     policy: Policy | None = None
     """For what is sent without a P-Mode."""
-    note: str | None = None
-    """What the journal says of an attempt in which something left."""
 
 
 class AfterAttempt:
@@ -191,7 +189,6 @@ def attempt_event(tried: Attempt, number: int) -> Event:
         peer=outcome.peer,
         envelope=message.bundle or message.message_id,
         wire_bytes=outcome.wire_bytes,
-        detail=tried.note,
         evidence=signed(message),
     )
 

@@ -58,9 +58,16 @@ def whole_left(tx: Transaction, fragment: Message, life: Life, now: datetime) ->
     """The first fragment of a message left, and so did the message, or all units of a bundle."""
     source = _source(tx, fragment)
     cut = source.split if source is not None else None
-    if source is None or cut is None or cut.left or life.first_sent_at is None:
+    if source is None or cut is None or life.first_sent_at is None:
+        return
+    if cut.left and source.detail is None:
         return
     units = with_others(tx, source)
+    if cut.left:
+        # What kept the other fragments from being sent is over.
+        for one in _open(units):
+            tx.change_message(Side.SENDING, one.message_id, (one.state,), detail=None)
+        return
     if not _open(units):
         return
     at = life.last_sent_at or life.first_sent_at
@@ -73,6 +80,7 @@ def whole_left(tx: Transaction, fragment: Message, life: Life, now: datetime) ->
                 "unanswered": 1,
                 "first_sent_at": one.first_sent_at or at,
                 "last_sent_at": at,
+                "detail": None,
                 "updated_at": now,
             }
         if one is source:

@@ -6,7 +6,7 @@ offered again when none came in time, with the same bytes.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ from postroad.node.steps.calling import SENT
 from postroad.node.steps.offers import is_reserved, needs_company_until, offer
 from postroad.node.steps.outcome import Reason, apply, fail, life_of, unpackable
 from postroad.node.steps.split_units import split_units
-from postroad.node.walks.signature_renewal import NOTE, Unsigned, is_signed_as_agreed, renewed
+from postroad.node.walks.signature_renewal import SignatureRenewal, Unsigned
 from postroad.reliability.breaker import Gate
 from postroad.reliability.delivery import Input, attempted
 from postroad.reliability.schedule import ends_at
@@ -87,12 +87,12 @@ class Withheld(Struct, frozen=True):
 
 
 class _Outdated(Exception):
-    """What is to be handed out was signed with other keys or terms, and is to be signed again."""
+    """What is to be handed out was signed with other keys or terms; `renew` signs it again."""
 
-    def __init__(self, units: Sequence[Message], sending: Sending) -> None:
-        super().__init__(units[0].message_id)
-        self.units = units
-        self.sending = sending
+    def __init__(self, name: str, renew: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(name)
+        self.name = name
+        self.renew = renew
 
 
 class Offering:
@@ -102,8 +102,9 @@ class Offering:
         self._context = context
         self._fragmenting = Fragmenting(context)
         self._splitting = Splitting(context)
-        self._held: set[str] = set()
-        """P-Modes by which nothing is handed out; the log was told."""
+        self._renewal = SignatureRenewal(context, self._fragmenting)
+        self._held: set[tuple[Place, bool]] = set()
+        """Channels, of messages or signals, from which nothing is handed out; the log was told."""
 
     async def perform(self, work: Work) -> None:
         """Look at a message whose time has come: given up, or seen to that it is offered."""
@@ -246,8 +247,8 @@ class Offering:
         items = items_asked(request.pull_request.selection)
         dice = context.dice()
         drained: Drained | None = None
-        again: dict[str, str | None] = {}
-        open_places = [one for one in may.places if not self._is_held(one, now)]
+        renewed: set[str] = set()
+        open_places = [one for one in may.places if not self.is_held(one, now)]
 
         def places(tx: Transaction) -> list[Place]:
             return [one.place for one in open_places if not self.is_suspended(tx, one)]
@@ -265,9 +266,9 @@ class Offering:
                 if found is None:
                     return None, "", True
                 given = (
-                    self._handed(tx, found.message_id, now, peer, dice, drained, again)
+                    self._handed(tx, found.message_id, now, peer, dice, drained, renewed)
                     if found.about is None
-                    else self._signal_handed(tx, found, now, peer)
+                    else self._signal_handed(tx, found, now, peer, renewed)
                 )
                 if given is not None:
                     return given, found.message_id, True
@@ -281,7 +282,8 @@ class Offering:
             except Unplanned:
                 drained = await drain(context, places, now, items)
             except _Outdated as outdated:
-                again[outdated.units[0].message_id] = await self._renewed(outdated)
+                renewed.add(outdated.name)
+                await self._renew(outdated)
             if outcome is not None and isinstance(outcome[0], Work):
                 await self._write_fragments(outcome[0])
                 outcome = drained = None
@@ -294,29 +296,30 @@ class Offering:
         _log.info("pulled", extra={"message_id": name, "peer": peer})
         return self.response(given), new
 
-    def _is_held(self, channel: Channel, now: datetime) -> bool:
-        """Whether nothing is handed out by a P-Mode, as our certificate has expired."""
-        match, context = channel.match, self._context
-        if channel.signals or not signs(match.leg):
+    def is_held(self, channel: Channel, now: datetime) -> bool:
+        """Whether nothing is handed out of a channel, as our certificate has expired."""
+        match, in_force = channel.match, self._context.in_force
+        if not signs(match.leg):
             return False
-        material = context.in_force.sending(match.pmode.id, match.number).material
-        held = expired(match.leg, material.signing, now)
+        # Signals are signed with the key of the node, messages with that of their P-Mode.
+        key = in_force.keyring.signing
+        if not channel.signals:
+            key = in_force.sending(match.pmode.id, match.number).material.signing
+        held, name = expired(match.leg, key, now), (channel.place, channel.signals)
         if held is None:
-            self._held.discard(match.pmode.id)
-        elif match.pmode.id not in self._held:
-            self._held.add(match.pmode.id)
+            self._held.discard(name)
+        elif name not in self._held:
+            self._held.add(name)
             _log.warning("not handed out", extra={"pmode": match.pmode.id, "detail": held})
         return held is not None
 
-    async def _renewed(self, outdated: _Outdated) -> str | None:
-        """Sign an envelope again; what the journal says of it, None if it stays as it was."""
+    async def _renew(self, outdated: _Outdated) -> None:
+        """Sign again what is to be handed out; it stays as it was where that cannot be."""
         try:
-            made = await renewed(self._context, outdated.units, outdated.sending)
-        except Unsigned as why:
-            extra = {"message_id": outdated.units[0].message_id, "detail": why.detail}
+            await outdated.renew()
+        except (Unsigned, StoreDamaged) as why:
+            extra = {"message_id": outdated.name, "detail": str(why)}
             _log.warning("not signed again", extra=extra)
-            return None
-        return None if made is None else NOTE
 
     async def _write_fragments(self, work: Work) -> None:
         """A bundle was cut for who asks now: its first fragment is what that one gets."""
@@ -362,11 +365,12 @@ class Offering:
         return tx.partner(receiver).gate is Gate.SUSPENDED
 
     def _signal_handed(
-        self, tx: Transaction, offer: Offer, now: datetime, peer: str | None
+        self, tx: Transaction, offer: Offer, now: datetime, peer: str | None, renewed: Set[str]
     ) -> Signal | None:
         """A signal is gone once it was handed out: should it be lost, a copy brings it back.
 
-        None when it is kept no longer, or too old.
+        None when it is kept no longer, or too old. `_Outdated` where it is to be signed again,
+        which was tried for those that are `renewed`.
         """
         tx.remove_offer(offer.message_id)
         message = tx.message(Side.RECEIVING, offer.about or "")
@@ -377,6 +381,8 @@ class Offering:
         for signal in tx.signals(Side.RECEIVING, message.message_id):
             if signal.signal_id != offer.message_id:
                 continue
+            if match is not None and signal.signal_id not in renewed:
+                self._check_signal(signal, match)
             event = SENT.get(signal.kind)
             if event is not None:
                 told = {"signal_id": signal.signal_id, "evidence": place(signal.envelope)}
@@ -392,13 +398,13 @@ class Offering:
         peer: str | None,
         dice: float,
         drained: Drained | None = None,
-        again: Mapping[str, str | None] | None = None,
+        renewed: Set[str] | None = None,
     ) -> WireForm | Work | None:
         """The attempt is written down; None when the message is not to be handed out any more.
 
         `Unplanned` where it may be bundled, and that was not planned. Where its bundle is cut, the
-        work that writes the fragments. `_Outdated` where it is to be signed again; `again` names
-        those for which that was tried, with what the journal says of it.
+        work that writes the fragments. `_Outdated` where it is to be signed again, which was tried
+        for those that are `renewed`; None: it goes as it was signed.
         """
         context = self._context
         message = tx.message(Side.SENDING, message_id)
@@ -409,8 +415,9 @@ class Offering:
         if message.bundle is not None:
             ids = unit_ids(context, message)
             kept = units_of(tx, ids)
-            note = self._note(kept, sending, again) if len(kept) == len(ids) else None
-            return self._units_handed(tx, kept, len(ids), now, peer, dice, note=note)
+            if len(kept) == len(ids):
+                self._check(kept, sending, renewed)
+            return self._units_handed(tx, kept, len(ids), now, peer, dice)
         if self.is_over(tx, message, sending.policy, now):
             return None
         if may_be_bundled(message, sending):
@@ -425,29 +432,29 @@ class Offering:
                     return cut_bundle(context, tx, drained, now)
                 units, made = bundled(tx, drained, now)
                 return self._units_handed(tx, units, len(units), now, peer, dice, made.envelope)
-        note = self._note((message,), sending, again) if message.part_of is None else None
+        self._check((message,), sending, renewed)
         form = self._readable(tx, message, [message])
-        self.note_attempt(tx, message, sending, sending.policy, form, now, peer, dice, note)
+        self.note_attempt(tx, message, sending, sending.policy, form, now, peer, dice)
         return form if isinstance(form, WireForm) else None
 
-    def _note(
-        self,
-        units: Sequence[Message],
-        sending: Sending,
-        again: Mapping[str, str | None] | None,
-    ) -> str | None:
-        """What the journal says of an envelope; `_Outdated` if it is to be signed again first."""
+    def _check(self, units: Sequence[Message], sending: Sending, renewed: Set[str] | None) -> None:
+        """`_Outdated` if an envelope is to be signed again first."""
         name = units[0].message_id
-        if again is None or name in again:
-            return None if again is None else again[name]
+        if renewed is None or name in renewed:
+            return
         try:
-            current = is_signed_as_agreed(self._context, units, sending)
+            current = self._renewal.is_current(units, sending)
         except (EbmsError, ValueError, StoreError):
             # It goes as it was signed, or is found to be unreadable.
-            return None
+            return
         if not current:
-            raise _Outdated(units, sending)
-        return None
+            raise _Outdated(name, lambda: self._renewal.renew(units, sending))
+
+    def _check_signal(self, signal: Signal, match: Match) -> None:
+        """`_Outdated` if a signal is to be signed again first."""
+        how = self._context.in_force.taking(match).signing
+        if not self._renewal.is_signal_current(signal, how):
+            raise _Outdated(signal.signal_id, lambda: self._renewal.renew_signal(signal, how))
 
     def _units_handed(
         self,
@@ -458,11 +465,10 @@ class Offering:
         peer: str | None,
         dice: float,
         envelope: bytes | None = None,
-        note: str | None = None,
     ) -> WireForm | None:
         """The same for a bundle of so many units: an attempt counts for each of them.
 
-        `envelope` is given where this step keeps it, `note` is for the journal.
+        `envelope` is given where this step keeps it.
         """
         sendings = [self._context.in_force.sending_of(one) for one in units]
         policy = sendings[0].policy
@@ -474,7 +480,7 @@ class Offering:
             form = self._readable(tx, units[0], units, envelope)
         for unit, sending, waits in zip(units, sendings, waiting, strict=True):
             if waits:
-                self.note_attempt(tx, unit, sending, policy, form, now, peer, dice, note)
+                self.note_attempt(tx, unit, sending, policy, form, now, peer, dice)
             elif isinstance(form, WireForm):
                 number = unit.attempts + 1
                 tx.record((self._left(unit, number, form.length, now, peer),))
@@ -514,7 +520,6 @@ class Offering:
         now: datetime,
         peer: str | None,
         dice: float,
-        detail: str | None = None,
     ) -> None:
         """An attempt is written down, and when the message is offered again.
 
@@ -539,19 +544,13 @@ class Offering:
                 told = {"attempt": number, "peer": peer, "detail": form}
                 tx.record((about(message, "send_failed", now, **told),))
             else:
-                tx.record((self._left(message, number, length, now, peer, detail),))
+                tx.record((self._left(message, number, length, now, peer),))
 
         tried: dict[str, Any] = {"attempts": number, "wire_bytes": length, "peer": peer}
         apply(self._context, tx, message, decision, now, reason, timer, note, **tried)
 
     def _left(
-        self,
-        message: Message,
-        number: int,
-        length: int,
-        now: datetime,
-        peer: str | None,
-        detail: str | None = None,
+        self, message: Message, number: int, length: int, now: datetime, peer: str | None
     ) -> Event:
         return about(
             message,
@@ -562,7 +561,6 @@ class Offering:
             envelope=message.bundle or message.message_id,
             wire_bytes=length,
             evidence=signed(message),
-            detail=detail,
         )
 
     def hand_out(

@@ -41,10 +41,11 @@ from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.mailing import Mailing
 from postroad.node.steps.outcome import Done
 from postroad.node.steps.partners import resume
+from postroad.node.steps.split_units import split_units
 from postroad.node.steps.wsrm_states import is_ready
 from postroad.node.steps.wsrm_states import packed as packed_in
 from postroad.node.walks.posting import Outgoing, Posting, not_sent
-from postroad.node.walks.signature_renewal import Unsigned, signed_again
+from postroad.node.walks.signature_renewal import SignatureRenewal, Unsigned
 from postroad.node.walks.wsrm_repackaging import repackaged
 from postroad.node.wsrm.asking import NoSequence
 from postroad.node.wsrm.source import Sequences, key_of
@@ -80,6 +81,7 @@ class Sender:
             answer=http.answer_timeout.total_seconds(),
         )
         self._posting = Posting(context, client, mail, self._fragmenting, timeouts)
+        self._renewal = SignatureRenewal(context, self._fragmenting)
         self._prepare: Together[tuple[Outgoing, Sending, str, datetime], WireForm] = Together(
             lambda given: self._posting.form(*given)
         )
@@ -251,10 +253,9 @@ class Sender:
         held = expired(sending.match.leg, sending.material.signing, began)
         if held is not None:
             return _held(work, units, held, began)
-        note = None
         try:
             if outgoing.made is None:
-                outgoing, note = await signed_again(context, outgoing, sending)
+                outgoing = await self._renewal.current(outgoing, sending)
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
@@ -267,7 +268,7 @@ class Sender:
             timed.in_time = outcomes[0].in_time
         length = form.length
         told = [changed(one, peer=address, wire_bytes=length) for one in outcomes]
-        return self._all(outgoing, sending, told, began, sending.later, note)
+        return self._all(outgoing, sending, told, began, sending.later)
 
     def _all(
         self,
@@ -276,10 +277,9 @@ class Sender:
         outcomes: Sequence[Outcome],
         began: datetime,
         hope: bool = False,
-        note: str | None = None,
     ) -> Step:
         units, work = outgoing.units, outgoing.work
-        args = (units, work, sending, outcomes, began, hope, outgoing.probes, note)
+        args = (units, work, sending, outcomes, began, hope, outgoing.probes)
         return attempt_all(self._context, *args)
 
     async def _gathered(self, outgoing: Outgoing) -> Outgoing:
@@ -318,19 +318,18 @@ class Sender:
         held = expired(sending.match.leg, sending.material.signing, began) if own else None
         if held is not None:
             return _held(work, (message,), held, began)
-        note = None
         try:
             if sending.reliable is not None:
                 outgoing = await self._in_sequence(outgoing, sending)
-            # What is carried for others stays as they signed it.
-            if own and message.part_of is None and outgoing.made is None:
-                outgoing, note = await signed_again(context, outgoing, sending)
-                message = outgoing.message
             if message.part_of is not None:
                 made = await self._made(outgoing, sending)
                 if made is None:
                     return _none_due(work)
                 outgoing, message = made, made.message
+            # What is carried for others stays as they signed it.
+            if own and outgoing.made is None:
+                outgoing = await self._renewal.current(outgoing, sending)
+                message = outgoing.message
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
@@ -348,9 +347,8 @@ class Sender:
             outcome = changed(outcome, result=Input.LEFT)
         outcome = changed(outcome, peer=address, wire_bytes=form.length)
         probe, hope = outgoing.probes, sending.later
-        tried = Attempt(message, work, sending, outcome, began, hope, probe, note=note)
-        good = note is None and is_good(context, tried)
-        return tried if good else AfterAttempt(context, tried)
+        tried = Attempt(message, work, sending, outcome, began, hope, probe)
+        return tried if is_good(context, tried) else AfterAttempt(context, tried)
 
     def _attempts_ended(self, tx: Transaction, ended: Sequence[Attempt]) -> list[Done | None]:
         """What `AfterAttempt` writes for each of those that came to a good end."""
@@ -500,7 +498,9 @@ def _held(work: Work, messages: Sequence[Message], detail: str, now: datetime) -
     """Nothing can be signed now: the messages keep their place, and no retry is used up."""
 
     def step(tx: Transaction) -> None:
-        for one in messages:
+        parts = [one for one in messages if one.part_of is not None]
+        wholes = [unit for one in parts for unit in split_units(tx, one.part_of or "")]
+        for one in (*messages, *wholes):
             if one.detail != detail and one.state in _SENDABLE:
                 tx.change_message(one.side, one.message_id, (one.state,), detail=detail)
                 _log.warning("held", extra={"message_id": one.message_id, "detail": detail})

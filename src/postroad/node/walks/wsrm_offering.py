@@ -208,7 +208,7 @@ class SequencedOffering:
             one.place
             for one in may.places
             if not one.signals and one.match.pmode.id == pmode
-            if not offering.is_suspended(tx, one)
+            if not (offering.is_held(one, now) or offering.is_suspended(tx, one))
         ]
         for _ in range(_AT_ONCE):
             offer = tx.first_offer(served, now, items) if served else None

@@ -154,6 +154,12 @@ DELETE FROM messages WHERE key = ?
 INSERT INTO signals (message_id, side, number, details)
 SELECT ?, ?, coalesce(max(number), 0) + 1, ? FROM signals WHERE message_id = ? AND side = ?
 
+-- name: change_signal
+-- Another signal in the place of one about the same message, which comes after so many others.
+UPDATE signals SET details = ? WHERE message_id = ? AND side = ? AND number = (
+    SELECT number FROM signals WHERE message_id = ? AND side = ? ORDER BY number LIMIT 1 OFFSET ?
+)
+
 -- name: signals
 -- The signals about a message, in the order in which they came.
 SELECT details FROM signals WHERE message_id = ? AND side = ? ORDER BY number
