@@ -65,6 +65,8 @@ NOT_SENT: Final = relayed(MS, refused)
 NOT_ACKNOWLEDGED: Final = relayed(MS, lost)
 OFFERS: Final = Ebxml("offers", version="0.98b", delivery_semantics="BestEffort")
 
+WARNING: Final = "eb:ErrorList[@eb:highestSeverity='Warning']"
+
 ROWS: Final = [
     shows(
         "MS098-10.3-02 MS098-10.3.1.2-07 MS098-10.3.1.3-01 MS098-10.3.1.3-02 MS098-10.3.1.3-09",
@@ -84,6 +86,7 @@ ROWS: Final = [
             ("MS098-10.4-03", "eb:MessageHeader/eb:To/eb:PartyId", party(BUYER)),
         )
     ],
+    shows("MS098-11-04", NOT_ACKNOWLEDGED, "s:Fault", 0, sender=CARRIER, containing=WARNING),
     shows("MS098-10.4-04", NOT_SENT, "eb:Service", SERVICE, sender=CARRIER, containing="eb:Error"),
     shows(
         "MS098-10.4-04",
@@ -365,6 +368,8 @@ def test_a_duplicate_without_a_response_is_acknowledged_unless_the_application_a
     """The first copies wait for the response of the application, the last one does not."""
     recording = record(without_response(MS))
     assert recording.inboxes[SELLER] == [M]
+    story = ["received", "delivered", "duplicate", "duplicate", "acked"]
+    assert recording.events(SELLER, M) == story
     [said] = recording.sent_by(SELLER)
     assert said.at == recording.requests(BUYER)[2].at
     assert (said.receiver, said.text("eb:Action"), said.text(REF)) == (BUYER, "Acknowledgment", M)

@@ -43,6 +43,7 @@ from tests.spec.kit import (
     SELLER,
     Ebxml,
     Network,
+    PMode,
     Row,
     Script,
     Send,
@@ -59,6 +60,7 @@ from tests.spec.kit import (
     wire,
 )
 
+DATA: Final = Path(__file__).parents[1] / "data" / "pmodes"
 RM: Final = "rm000"
 SERVICE: Final = "http://www.ebxml.org/namespaces/messageService/MessageAcknowledgment"
 METHOD: Final = "http://www.ebxml.org/namespaces/reliableMessaging"
@@ -446,6 +448,42 @@ def test_a_sender_agrees_on_nothing_but_what_the_draft_has(
 ) -> None:
     output = _checked(tmp_path, **parameters)
     assert (said or "0 errors, 0 warnings") in output, output
+
+
+def _imported(tmp_path: Path, retries: str) -> dict[str, Any]:
+    """The P-Mode for orders that `postroad pmode import` makes of a CPA."""
+    text = (DATA / "cpa.xml").read_text()
+    for old, new in (
+        (' tp:type="urn:example:names">acme<', f">{party(BUYER)}<"),
+        ("urn:example:globex", party(SELLER)),
+        ("https://acme.example/answers", address(BUYER)),
+        ("https://globex.example/msh", address(SELLER)),
+        ('Binding tp:version="2.0"', 'Binding tp:version="1.0"'),
+        ('isNonRepudiationRequired="true"', 'isNonRepudiationRequired="false"'),
+        ('ackSignatureRequested="always"', 'ackSignatureRequested="never"'),
+        ("<tp:Retries>5<", f"<tp:Retries>{retries}<"),
+    ):
+        assert old in text, old
+        text = text.replace(old, new)
+    file = tmp_path / "cpa.xml"
+    file.write_text(text)
+    CliRunner().invoke(app, ["pmode", "import", str(file), "--out", str(tmp_path)])
+    pmodes = yaml.safe_load((tmp_path / "cpa.yaml").read_text())["pmodes"]
+    found: dict[str, Any] = next(one for one in pmodes if one["id"].endswith("New-Order"))
+    found["legs"][0]["ebxml"] |= {"profile": RM, "transports": []}
+    return found
+
+
+@pytest.mark.req("RM000-1.2-01", "RM000-1.2-04", "RM000-1.2.1-01")
+@pytest.mark.parametrize("retries", ["2", "3"])
+def test_a_node_sends_as_the_cpa_says(tmp_path: Path, retries: str) -> None:
+    pmode = _imported(tmp_path, retries)
+    steps = (Network(SELLER, *[lost] * 9), Send(M, pmode["id"]), Wait(5000))
+    recording = record(Script((PMode((BUYER,), pmode),), steps, nodes=(BUYER,)))
+    copies = orders(recording)
+    assert times(copies) == [300.0 * number for number in range(int(retries) + 1)]
+    assert copies[0].text("eb:CPAId") == "urn:example:cpa:17"
+    assert copies[0].text(QUALITY) == "OnceAndOnlyOnce"
 
 
 @pytest.mark.req("RM000-1.2.10-01")
