@@ -489,7 +489,7 @@ def test_a_node_sends_as_the_cpa_says(tmp_path: Path, retries: str) -> None:
 @pytest.mark.req("RM000-1.2.10-01")
 @played
 async def test_a_message_is_kept_for_persist_duration(world: World) -> None:
-    kept = {"max_retries": 3, "period": "PT1M", "persist_duration": "P7D"}
+    kept = {"max_retries": 3, "period": "PT1M", "time_to_live": "PT3H", "persist_duration": "P7D"}
     reliable(RM, retry=kept).add(world)
     await start(world, BUYER)
     seller = await start(world, SELLER)
