@@ -68,8 +68,6 @@ def seller(tmp_path: Path) -> Company:
     "MS098-8.4.8-03",
     "MS098-8.5.3.1-01",
     "MS098-10.3.1.5-06",
-    "RM000-1.3.2-05",
-    "RM000-1.3.2.1-02",
 )
 def test_a_conversation_over_a_relay_and_bad_lines_arrives_once_and_in_order(
     buyer: Company, carrier: Company, seller: Company

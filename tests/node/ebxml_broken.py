@@ -191,7 +191,7 @@ BROKEN: Final = [
         order(inside=quality("BestEffort")),
         "Inconsistent",
         HEADER,
-        req="MS098-8.4.2-06 MS098-8.4.2-08 RM000-1.2-01",
+        req="MS098-8.4.2-06 MS098-8.4.2-08",
     ),
     case(
         "messageOrderSemantics against the CPA",

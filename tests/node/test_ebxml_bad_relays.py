@@ -167,7 +167,6 @@ async def test_what_has_no_message_id_is_not_carried(world: World) -> None:
     assert fault[0] == "Client"
 
 
-@pytest.mark.req("MS098-10.3.1.2-08", "RM000-1.3.1.2-08", "RM000-1.3.2.1-02")
 @played
 async def test_a_copy_is_carried_once_and_acknowledged_again(world: World) -> None:
     outcome = await passed_to_carrier(world, GOOD, GOOD)

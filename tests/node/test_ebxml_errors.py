@@ -97,7 +97,6 @@ async def test_where_nobody_can_be_called_the_answer_is_the_response(
     assert outcome.said.service[1] == "Acknowledgment"
 
 
-@pytest.mark.req("MS098-11-04", "MS098-11.5-03")
 @played
 async def test_what_is_forgiven_is_not_reported(world: World) -> None:
     """A warning is neither a Fault nor an error message of its own."""
@@ -149,7 +148,7 @@ OTHERS: Final = [
 
 
 @pytest.mark.parametrize(("what", "other"), OTHERS)
-@pytest.mark.req("MS098-10.3.1.2-03", "MS098-10.3.1.2-08", "RM000-1.3.1.2-01")
+@pytest.mark.req("MS098-10.3.1.2-03", "MS098-10.3.1.2-08")
 @played
 async def test_other_contents_under_a_known_message_id_get_the_first_acknowledgment(
     world: World, what: str, other: Packed

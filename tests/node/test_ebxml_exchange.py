@@ -239,7 +239,7 @@ async def test_time_to_live_leaves_room_for_the_clock_of_the_receiver(world: Wor
     assert b"<eb:TimeToLive>2024-06-01T13:02:30" in world.wire.to(SELLER)[0].body
 
 
-@pytest.mark.req("RM000-1.2.10-01", "RM000-1.2.10-02", "MS098-10.2.9-01")
+@pytest.mark.req("RM000-1.2.10-02", "MS098-10.2.9-01")
 @pytest.mark.parametrize("version", VERSIONS)
 @played
 async def test_a_receiver_knows_a_message_for_persist_duration_whatever_is_purged(

@@ -222,7 +222,6 @@ async def test_what_an_operator_sends_again_is_passed_on_once_more(
     assert len(set(sent)) == 2, "copies are the same"
 
 
-@pytest.mark.req("RM000-1.4-05", "MS098-10.3.1.4-01")
 @played
 async def test_a_notice_is_sent_again_until_it_is_acknowledged(world: World) -> None:
     world.wire.usual[BUYER] = swallowed

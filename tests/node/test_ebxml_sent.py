@@ -52,8 +52,6 @@ def read(body: bytes) -> Said:
 
 
 @pytest.mark.req(
-    "RM000-1.3.1.1-01",
-    "RM000-1.3.1.1-02",
     "MS098-10.3.1.1-01",
     "MS098-8.5.3.2-01",
     "MS098-8.13.3-02",
@@ -150,7 +148,7 @@ async def test_messages_of_a_conversation_have_its_id(world: World) -> None:
     assert said.parties == (party(BUYER), party(SELLER))
 
 
-@pytest.mark.req("MS098-8.4.7.1-02", "MS098-10.2.1-01", "MS098-10.2.1-02")
+@pytest.mark.req("MS098-8.4.7.1-02")
 @played
 async def test_what_is_not_agreed_is_not_asked_for(world: World) -> None:
     world.speak(version="0.98b")
@@ -277,7 +275,6 @@ async def test_an_acknowledgment_element_is_given_when_it_is_asked_for(
     assert said.data("RefToMessageId") == M
 
 
-@pytest.mark.req("MS098-10.2.1-05")
 @played
 async def test_best_effort_is_answered_by_nobody(world: World) -> None:
     world.speak(version="0.98b")

@@ -67,6 +67,8 @@ def cpa_terms(leg: Leg) -> dict[str, str]:
         for field, name in _NAMES.items()
         if field in ebxml.model_fields_set and getattr(ebxml, field) is not None
     }
+    if "methods_supported" in ebxml.model_fields_set:
+        terms["reliableMessagingSupported"] = " ".join(ebxml.methods_supported)
     policy = retry_of(leg)
     if policy is not None:
         terms["timeout"] = format_duration(policy.timeout / (ebxml.hops + 1))

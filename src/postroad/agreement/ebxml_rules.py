@@ -15,7 +15,7 @@ from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.pmode_ebxml import Ebxml
 from postroad.agreement.retrying import is_reliable
 from postroad.wire.ebxml import DIALECTS, Dialect
-from postroad.wire.names import PUSH
+from postroad.wire.names import EBRM, PUSH
 
 _OTHERS: Final[dict[str, str]] = {
     "protocol.add_actor_or_role_attribute": "remove it; ebxml.relay and ebxml.hops are for the way",
@@ -188,6 +188,12 @@ def ebxml_terms_agree(pmode: PMode) -> Iterator[Breach]:
         if ebxml.profile == "rm001" and ebxml.transports:
             message = "rm001 suspends the receiver instead of trying another way"
             yield Breach((*place, "transports"), message, "remove it, or use another profile")
+        if once and EBRM not in ebxml.methods_supported:
+            # [RM000-1.2.9-02]
+            message = f"OnceAndOnlyOnce needs {EBRM}, which is not in the list"
+            yield Breach(
+                (*place, "methods_supported"), message, "add it, or remove methods_supported"
+            )
         if ebxml.method == "Transport":
             message = "there is no other reliable transport here"
             yield Breach((*place, "method"), message, "remove it")

@@ -23,6 +23,7 @@ from postroad.agreement.importing_source import (
 )
 from postroad.agreement.values import LONGEST_SPAN, LONGEST_WAIT, format_duration, parse_duration
 from postroad.wire.ebms3_user_messages import parse_timestamp
+from postroad.wire.ebxml import DIALECTS
 from postroad.wire.xml import text
 
 NAMESPACE: Final = "http://www.oasis-open.org/committees/ebxml-cppa/schema/cpp-cpa-2_0.xsd"
@@ -169,6 +170,11 @@ def _fit(sending: Action, receiving: Action) -> bool:
     return same == (receiving.service, receiving.service_type, receiving.name)
 
 
+def _partner(action: Action, has_role: bool) -> Plain:
+    """A party; messages of ebXML 1.0 name no roles."""
+    return {"party": action.party.identifiers, "role": action.role if has_role else None}
+
+
 class _Agreed:
     """What is agreed on for one message."""
 
@@ -191,6 +197,8 @@ class _Agreed:
     def pmode(self) -> Plain:
         """The P-Mode without its id."""
         sending, receiving = self.sending, self.receiving
+        ebxml = self._ebxml()
+        has_role = DIALECTS[str(ebxml["version"])].has_role
         leg: Plain = {
             "protocol": {"address": self.addresses[0], "security": self._tls()},
             "business_info": {
@@ -200,13 +208,13 @@ class _Agreed:
             "error_handling": {"report": {"receiver_errors_to": self._answers("MessageError")}},
             "security": {"x509": self._signature(), "send_receipt": self._receipt()},
             "reception_awareness": {"retry": {"parameters": self._retries()}},
-            "ebxml": self._ebxml(),
+            "ebxml": ebxml,
         }
         found: Plain = pruned(
             {
                 "agreement": self.cpa_id,
-                "initiator": {"party": sending.party.identifiers, "role": sending.role},
-                "responder": {"party": receiving.party.identifiers, "role": receiving.role},
+                "initiator": _partner(sending, has_role),
+                "responder": _partner(receiving, has_role),
                 "legs": [leg],
             }
         )

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from postroad.agreement.groups import Group, parameter
 from postroad.agreement.values import Text, Uri, Uris
+from postroad.wire.names import EBRM
 
 Version = Annotated[
     Literal["0.98b", "1.0", "2.0"], WithJsonSchema({"enum": ["0.98b", "1.0", "2.0", 1.0, 2.0]})
@@ -64,6 +65,11 @@ class Ebxml(Group):
     ] = parameter("SyncReplyMode", "What comes back in the HTTP response.", "none")
     method: Literal["ebXML", "Transport"] = parameter(
         "ReliableMessagingMethod", "Who makes delivery reliable: this protocol or another.", "ebXML"
+    )
+    methods_supported: Uris = parameter(
+        "ReliableMessagingMethodsSupported",
+        "The methods of reliable messaging that the parties have, by their URIs.",
+        (EBRM,),
     )
     profile: Literal["ms098", "rm000", "rm001"] = parameter(
         "Profile",

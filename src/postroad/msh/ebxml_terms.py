@@ -7,8 +7,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from postroad.agreement.matching import Match
 from postroad.reliability import order
-from postroad.reliability.ebxml import Acknowledgment, AckType, Hop, Message
+from postroad.reliability.ebxml import Acknowledgment, AckType, Hop, Message, Profile
 from postroad.reliability.ebxml_terms import Error, ErrorCode, Severity
 from postroad.wire.ebms3 import Party
 from postroad.wire.ebms3_writer import write_timestamp
@@ -36,6 +37,13 @@ _NEXT: Final = HOP_ROLES | {S11_NEXT}
 def party_name(party: Party) -> str:
     """A Party as the machines know it: `Message.from_party`, `Receiver.party`."""
     return " + ".join(sorted(map(str, party.party_ids)))
+
+
+def profile_of(match: Match) -> Profile:
+    """The profile by which messages of a P-Mode are acknowledged. [RM000-1.3.1.3-02]"""
+    agreed = match.leg.ebxml
+    older = agreed is not None and agreed.profile == "rm000"
+    return Profile.RM000 if older else Profile.MS098
 
 
 def reliable(

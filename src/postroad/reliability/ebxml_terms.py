@@ -16,11 +16,12 @@ from msgspec import Struct
 from postroad.agreement.values import is_uri, parse_duration
 from postroad.agreement.waiting import Policy, remaining
 from postroad.wire.ebms3_user_messages import parse_timestamp
+from postroad.wire.names import EBRM
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
-METHOD: Final = "http://www.ebxml.org/namespaces/reliableMessaging"
+METHOD: Final = EBRM
 """The name of this protocol. [RM000-1.2.9-02]"""
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _CENTURY: Final = timedelta(days=36525)

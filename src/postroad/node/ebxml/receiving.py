@@ -19,7 +19,7 @@ from postroad.msh.capture import Capture
 from postroad.msh.ebxml_answers import asked_by_partner, write_signal
 from postroad.msh.ebxml_faults import unsupported_service
 from postroad.msh.ebxml_inbound import HEADER
-from postroad.msh.ebxml_terms import reliable
+from postroad.msh.ebxml_terms import profile_of, reliable
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.securing import answer_signing, signs
@@ -219,11 +219,10 @@ class EbxmlReceiver:
             terms = replace(terms, sync_reply=False)
         payloads = next(iter(arrival.found.payloads.values()), ())
         by_machine = reliable(message, [one.sha256 for one in payloads if one.sha256])
-        spoken = match.leg.ebxml
         party = ebxml.Receiver(
             by_machine.to_party,
             own_address(context, None, not request.synchronous),
-            ebxml.Profile(spoken.profile if spoken is not None else "ms098"),
+            profile_of(match),
             limits=order.Limits(held=context.config.limits.out_of_order),
         )
         acknowledgment = None

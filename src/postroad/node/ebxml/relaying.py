@@ -15,7 +15,7 @@ from postroad.agreement.matching import Match
 from postroad.msh.answers import Answer
 from postroad.msh.ebxml_answers import sent_ebxml, write_signal
 from postroad.msh.ebxml_inbound import HEADER
-from postroad.msh.ebxml_terms import reliable
+from postroad.msh.ebxml_terms import profile_of, reliable
 from postroad.msh.payloads import Payload
 from postroad.msh.securing import Unsecurable, answer_signing
 from postroad.node.base.context import Context
@@ -55,6 +55,7 @@ from postroad.wire.content import read_all
 from postroad.wire.ebxml import EbxmlMessage, kind_of
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import EB2_NEXT_MSH
+from postroad.wire.soap import SoapVersion
 
 
 class Taken(Struct, frozen=True):
@@ -118,6 +119,7 @@ class Relaying:
         answer = self._acknowledgment(arrival, message, match, terms, own)
         route = RESPONSE if wants_response(message, request.synchronous) else NOWHERE
         if answer is not None:
+            answer = await self._first_answer(message) or answer
             route = answer_route(
                 context,
                 message,
@@ -143,6 +145,20 @@ class Relaying:
         context.work_came.set()
         return self._response(first, route)
 
+    async def _first_answer(self, message: EbxmlMessage) -> Answer | None:
+        """The acknowledgment that the first copy of a message got, if there was one.
+
+        [MS098-10.3.1.5-05] [RM000-1.3.2-04]
+        """
+        given = await self._context.store.look(
+            lambda reader: reader.signals(Side.FORWARDING, message.message_id)
+        )
+        first = next((one for one in given if not one.incoming), None)
+        if first is None:
+            return None
+        body = read_all(self._context.store.content(first.envelope), first.envelope.size)
+        return Answer(first.signal_id, first.kind, SoapVersion.SOAP_11, body)
+
     def _response(self, first: records.Signal | None, route: Route) -> Response:
         if first is None or not route.is_response:
             return NO_CONTENT
@@ -163,9 +179,7 @@ class Relaying:
             # 2.0 acknowledges only where it is asked to, and mostly the To Party is.
             return None
         context, now = self._context, arrival.now
-        spoken = match.leg.ebxml
-        profile = ebxml.Profile(spoken.profile if spoken is not None else "ms098")
-        party = ebxml.Receiver(context.party, own, profile)
+        party = ebxml.Receiver(context.party, own, profile_of(match))
         signing = None
         if terms.ack_requested is AckRequested.SIGNED:
             signing = answer_signing(match.leg, context.in_force.keyring.signing)

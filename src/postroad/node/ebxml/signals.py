@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from postroad.agreement.matching import Match
 from postroad.msh.ebxml_answers import sent_ebxml, write_signal
-from postroad.msh.ebxml_terms import reliable
+from postroad.msh.ebxml_terms import profile_of, reliable
 from postroad.node.base.context import Context
 from postroad.node.base.own_address import own_addresses
 from postroad.node.ebxml.answering import answer_route, call
@@ -79,8 +79,9 @@ class Signals:
         context, now = self._context, arrival.now
         terms = Terms(delivery_semantics=DeliverySemantics.ONCE_AND_ONLY_ONCE)
         by_machine = reliable(message)
+        party = ebxml.Receiver(by_machine.to_party, profile=profile_of(match))
         answer = write_signal(
-            ebxml.acknowledge(by_machine, terms, ebxml.Receiver(by_machine.to_party), now),
+            ebxml.acknowledge(by_machine, terms, party, now),
             message.dialect,
             message_id=context.new_id(now),
             now=now,

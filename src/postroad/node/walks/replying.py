@@ -22,7 +22,7 @@ from msgspec.structs import replace as changed
 from postroad.agreement.places import alternate_of
 from postroad.msh.answers import Answer, error, kept_signal, receipt_is_response, write_answer
 from postroad.msh.ebxml_answers import ride, sent_ebxml
-from postroad.msh.ebxml_terms import reliable
+from postroad.msh.ebxml_terms import profile_of, reliable
 from postroad.msh.outbound import WirePart, wire_form
 from postroad.msh.securing import answer_signing
 from postroad.node.base.context import Context
@@ -152,7 +152,7 @@ async def _acknowledgment(context: Context, message: Message) -> Acknowledgment 
     if not terms.is_acknowledged:
         return None
     by_machine = reliable(received.message)
-    party = ebxml.Receiver(by_machine.to_party)
+    party = ebxml.Receiver(by_machine.to_party, profile=profile_of(match))
     signal = ebxml.acknowledge(by_machine, terms, party, request.created_at)
     to, now = received.message, context.clock()
     try:
