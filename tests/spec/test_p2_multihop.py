@@ -278,6 +278,17 @@ def _wsr(world: World) -> None:
     wsreliability.agree(world, signed=True, pattern="Callback")
 
 
+async def _forget(world: World) -> None:
+    """The seller loses its store, and so its end of the sequence."""
+    world.stations[SELLER].kill()
+    world._memories.pop(SELLER)
+    await world.start(SELLER)
+
+
+FORGOTTEN: Final = script(
+    lambda world: wsrm.there_and_back(world, "store", signed=True, soap="1.1"),
+    *(Send("m@buyer"), Wait(5), Call(_forget), Send("n@buyer"), Wait(20)),
+)
 GROUPED: Final = script(_wsr, Send("m@buyer"), Wait(3), nodes=(BUYER, SELLER))
 
 
@@ -304,9 +315,10 @@ def coverage(message: WireMessage) -> tuple[set[str], set[str]]:
             {"To", "Action", "MessageID", "RelatesTo", "RoutingInput", "Sequence"}
             | {"SequenceAcknowledgement"},
         ),
+        (FORGOTTEN, {"To", "Action", "RoutingInput", "Sequence", "SequenceFault"}),
         (GROUPED, {"Request", "Response"}),
     ],
-    ids=["messages and signals", "SOAP 1.1", "PullRequest", "sequence", "group"],
+    ids=["messages and signals", "SOAP 1.1", "PullRequest", "sequence", "fault", "group"],
 )
 def test_headers_of_addressing_and_reliability_are_signed_where_messages_are(
     made: Script, seen: set[str]
