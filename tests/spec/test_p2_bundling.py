@@ -107,7 +107,7 @@ IDS: Final = [LAST, FIRST, ALSO]
             ("P2-3.2.1-01", SIGNED, "eb:Messaging", 1),
             ("P2-3.2.1-01", SIGNED, "eb:Messaging/eb:UserMessage", 3),
             ("P2-3.2.1-02", SIGNED, "s:Body", 1),
-            ("P2-3.2.1-02 P2-3.2.1-03", SIGNED, "s:Body/*", 0),
+            ("P2-3.2.1-02", SIGNED, "s:Body/*", 0),
             ("P2-3.2.1-04", SIGNED, "eb:PartInfo[starts-with(@href, 'cid:')]", 3),
             ("P2-3.2.1-04", SIGNED, "eb:PartInfo", 3),
             ("P2-3.2.1-06", SIGNED, "eb:Messaging/eb:UserMessage[1]//eb:MessageId", LAST),
