@@ -244,7 +244,6 @@ def test_the_time_of_the_tests_is_the_time_of_the_seeds() -> None:
     assert seeds.NOW == NOW
 
 
-@pytest.mark.req("P2-2.4.5-02")
 def test_unsigned_routing_headers_of_a_signal_are_reported_and_judged_by_the_pmode(
     run: Run, tmp_path: Path, pmode: Path
 ) -> None:

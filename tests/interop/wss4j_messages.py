@@ -253,12 +253,12 @@ def _header(envelope: bytes) -> list[etree._Element]:
     return [one for one in etree.fromstring(envelope)[0] if one.tag != _SECURITY]
 
 
-def _expected(envelope: bytes, unsigned: Sequence[str]) -> list[str]:
+def _expected(envelope: bytes) -> list[str]:
     """All header blocks but Security, the Body and the Timestamp."""
     root = etree.fromstring(envelope)
     found = [str(one.tag) for one in [*_header(envelope), root[1]]]
     found += [str(one.tag) for one in root.iter(_TIMESTAMP)]
-    return [one for one in found if etree.QName(one).localname not in unsigned]
+    return found
 
 
 def _changed_element(envelope: bytes, number: int, names: Sequence[str]) -> bytes:
@@ -300,14 +300,13 @@ class _Batch:
         form: WireForm,
         plain: dict[str, bytes] | None = None,
         *,
-        unsigned: Sequence[str] = (),
         is_signed: bool = True,
         **facts: Any,
     ) -> None:
         """Add a message; `plain` are its attachments before encryption, by Content-ID."""
         contents = plain or {}
         number = len(self.messages)
-        elements = _expected(form.envelope, unsigned) if is_signed else []
+        elements = _expected(form.envelope) if is_signed else []
         if form.parts and (number % 2 or not is_signed):
             tampered = _changed_content(form)
         else:
@@ -727,7 +726,6 @@ def _reliable_messaging(batch: _Batch) -> None:
             f"fault SOAP {soap}",
             fault.envelope,
             version,
-            unsigned=("SequenceFault",),
             content=_content(fault.envelope),
         )
 

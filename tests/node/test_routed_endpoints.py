@@ -555,7 +555,6 @@ def unsigned(headers: Addressing) -> Answering:
     return answer
 
 
-@pytest.mark.req("P2-2.4.5-02")
 @pytest.mark.parametrize(
     ("allowed", "headers", "refused"),
     [

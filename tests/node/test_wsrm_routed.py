@@ -1,9 +1,12 @@
 """Sequences from end to end over hubs: what is about them is routed as messages are."""
 
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from postroad.msh import wsrm
 from postroad.store.records import State
 from postroad.wire.multihop import find_routing_input, read_routing_input
 from postroad.wire.names import DEFAULT_MPC, I_CLOUD, NEXT_MSH, WSRM
@@ -219,6 +222,25 @@ async def test_a_sequence_that_the_receiver_forgot_is_made_anew_over_the_hubs(
     assert await buyer.state(N) is State.ACKNOWLEDGED
     assert await seller.inbox() == [N]
     assert kinds(world, SELLER).count("CreateSequence") == 2
+
+
+@pytest.mark.parametrize(("covered", "created"), [(True, 2), (False, 1)])
+@played
+async def test_a_fault_that_names_its_sequence_outside_the_signature_is_not_believed(
+    world: World, covered: bool, created: int
+) -> None:
+    there_and_back(world, "store", signed=True, soap="1.1", in_order=True)
+    buyer, seller = await all_four(world)
+    await buyer.send(M)
+    await world.wait(5)
+    seller.kill()
+    world._memories.pop(SELLER)
+    await world.start(SELLER)
+    with nullcontext() if covered else patch.object(wsrm, "_FAULT_ID", ""):
+        await buyer.send(N)
+        await world.wait(60)
+    assert any(b"SequenceFault" in one.body for one in world.wire.to(BUYER))
+    assert kinds(world, SELLER).count("CreateSequence") == created
 
 
 @played

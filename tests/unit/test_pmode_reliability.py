@@ -136,15 +136,6 @@ def test_with_ws_reliability_nothing_is_pulled() -> None:
     assert any("messages nor acknowledgments are pulled" in str(one) for one in told(leg, PULL))
 
 
-@pytest.mark.req("P2-2.8.2-02")
-def test_a_secure_sequence_has_one_correlation() -> None:
-    leg = WSRM_LEG % ("", ", correlation: eb3:MessageInfo") + "\n    security: {conversation: %s}"
-    other = "{correlation: eb3:PartyInfo}"
-    same = "{correlation: eb3:MessageInfo}"
-    assert any("share conversation and sequence" in str(one) for one in told(leg % other))
-    assert not any("share conversation and sequence" in str(one) for one in told(leg % same))
-
-
 def test_a_secure_conversation_is_refused_with_what_to_do() -> None:
     [problem] = told("security: {conversation: true}")
     assert "sign and encrypt with security.x509" in str(problem)

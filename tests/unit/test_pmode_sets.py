@@ -115,7 +115,6 @@ def test_the_units_may_differ_in_how_their_edge_works(old: str, new: str) -> Non
             "protocol: ws-reliability",
             11,
             "PMode[1].Reliability.Protocol",
-            marks=pytest.mark.req("P2-2.7.2-11"),
         ),
         pytest.param(
             "wss_version: 1.1",

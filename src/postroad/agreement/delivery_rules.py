@@ -296,21 +296,6 @@ def splitting_is_possible(pmode: PMode) -> Iterator[Breach]:
             )
 
 
-def secure_sequences_have_one_correlation(pmode: PMode) -> Iterator[Breach]:
-    """A sequence in a secure conversation takes the same messages as that. [P2-2.8.2-02]"""
-    for path, leg in numbered(pmode):
-        secure = leg.security.conversation if leg.security else None
-        agreed, contract = leg.reliability, contract_of(leg)
-        if secure is None or not secure.enabled or agreed is None or agreed.protocol != WSRM:
-            continue
-        if contract is not None and contract.enabled and secure.correlation != agreed.correlation:
-            yield Breach(
-                (*path, "security", "conversation", "correlation"),
-                "messages of a secure sequence share conversation and sequence alike",
-                "write the same as in reliability.correlation",
-            )
-
-
 DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     error_patterns_agree,
     called_back_errors_have_an_address,
@@ -320,7 +305,6 @@ DELIVERY_RULES: Final[tuple[Rule, ...]] = (
     routed_signals_have_an_epr,
     acks_to_names_the_right_place,
     acknowledgments_suit_the_protocol,
-    secure_sequences_have_one_correlation,
     routed_addresses_are_the_icloud,
     direct_addresses_are_for_answers,
     *BUNDLING_RULES,

@@ -384,12 +384,11 @@ class Look:
         return frozenset(known)
 
     def _reliability(self) -> None:
-        """What a protocol of reliable messaging says is worth its signature."""
+        """What a protocol of reliable messaging says is worth its signature. [P2-2.4.5-02]"""
         self._bound += (
             block.element
             for block in self._envelope.blocks
             if xml.namespace(block.element) in (names.WSRM, names.WSR)
-            and xml.local(block.element) != "SequenceFault"
         )
         self._found.rm, problems = read_rm_headers(self._envelope)
         self._found.rm_fault = read_rm_fault(self._envelope)

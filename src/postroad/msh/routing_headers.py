@@ -113,6 +113,22 @@ def lifecycle_reference(match: Match, message: UserMessage, address: str) -> End
     return EndpointReference(address) if routing is None else routing.reference
 
 
+def shared_routing(match: Match, message: UserMessage) -> list[object]:
+    """Return what intermediaries can route by and all messages of a sequence have in common.
+
+    Conversation and message properties may differ, unless the EPR sets the properties. Empty where
+    messages go directly to their receiver. [P2-2.8.1-10]
+    """
+    routing = message_routing(match, structs.replace(message, properties=()))
+    found = routing.reference.routing_input if routing is not None else None
+    if found is None:
+        return []
+    said = found.user_message
+    info = said.collaboration_info
+    parties = said.from_party, said.to_party
+    return [*parties, info.service, info.action, said.mpc, said.properties]
+
+
 def acks_reference(match: Match, message: UserMessage) -> EndpointReference:
     """wsrm:AcksTo: whither acknowledgements of messages like this go, as the P-Mode says.
 

@@ -57,6 +57,7 @@ from postroad.wire.xml import parse
 _SEQUENCE_ID: Final = "_sequence"
 _ASKING_ID: Final = "_ackrequested"
 _ACK_ID: Final = "_acknowledgement"
+_FAULT_ID: Final = "_sequencefault"
 _ADDRESSING_ID: Final = "_addressing"
 _ROUTING_ID: Final = "_routing"
 _BACK: Final = EndpointReference(ANONYMOUS)
@@ -162,13 +163,14 @@ def write_rm_fault(
     protocol has none for it.
 
     As a response it is not signed: who says that a sequence is gone may have lost more than that.
+    [P2-2.4.5-02]
     """
     if isinstance(fault, str):
         written = FaultMessage(Fault(version.sender, fault))
     else:
-        written = written_fault(fault, version)
+        written = written_fault(fault, version, id=_FAULT_ID)
     blocks = _addressed(to, FAULT_ACTION, message_id, relates_to, version)
-    blocks += [Block("", one) for one in written.header_blocks]
+    blocks += [Block(_FAULT_ID, one) for one in written.header_blocks]
     if final is not None:
         blocks += ack_blocks((final,), version)
     content = write_fault(version, written.fault)

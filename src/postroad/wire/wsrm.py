@@ -178,7 +178,8 @@ def _checked_number(number: int, least: int = 1) -> int:
     return number
 
 
-def _block(name: str, content: str, version: SoapVersion, id: str | None, must: bool) -> str:
+def header_block(name: str, content: str, version: SoapVersion, id: str | None, must: bool) -> str:
+    """Write a header block in canonical form."""
     soap = f' xmlns:{version.prefix}="{version.namespace}"' if must else ""
     wsu = f' xmlns:wsu="{WSU}"' if id is not None else ""
     named = f' wsu:Id="{escape_attribute(id)}"' if id is not None else ""
@@ -195,12 +196,12 @@ def write_sequence(sequence: Sequence, version: SoapVersion, *, id: str | None =
     """The header block in canonical form; it must be understood."""
     number = _checked_number(sequence.message_number)
     content = f"{_named(sequence.identifier)}<wsrm:MessageNumber>{number}</wsrm:MessageNumber>"
-    return _block("Sequence", content, version, id, must=True)
+    return header_block("Sequence", content, version, id, must=True)
 
 
 def write_ack_requested(identifier: str, version: SoapVersion, *, id: str | None = None) -> str:
     """The header block in canonical form."""
-    return _block("AckRequested", _named(identifier), version, id, must=False)
+    return header_block("AckRequested", _named(identifier), version, id, must=False)
 
 
 def write_acknowledgement(
@@ -212,7 +213,7 @@ def write_acknowledgement(
         if ack.ranges or ack.final:
             raise ValueError("Nacks stand alone")
         content += "".join(f"<wsrm:Nack>{_checked_number(one)}</wsrm:Nack>" for one in ack.nacks)
-        return _block("SequenceAcknowledgement", content, version, id, must=False)
+        return header_block("SequenceAcknowledgement", content, version, id, must=False)
     before = 0
     for lower, upper in ack.ranges[:MOST_RANGES]:
         if not before < _checked_number(lower) <= _checked_number(upper):
@@ -224,7 +225,7 @@ def write_acknowledgement(
         content += "<wsrm:None></wsrm:None>"
     if ack.final:
         content += "<wsrm:Final></wsrm:Final>"
-    return _block("SequenceAcknowledgement", content, version, id, must=False)
+    return header_block("SequenceAcknowledgement", content, version, id, must=False)
 
 
 def write_lifecycle(message: Lifecycle, version: SoapVersion) -> str:

@@ -4,7 +4,7 @@ SOAP 1.2 has the code as a Subcode and what it is about in the Detail; SOAP 1.1 
 faultcode, and all that in a header block, wsrm:SequenceFault.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -15,7 +15,7 @@ from postroad.wire.errors import EbmsError
 from postroad.wire.names import WSRM
 from postroad.wire.soap import Envelope, SoapVersion
 from postroad.wire.soap_faults import Fault, FaultMessage, read_fault
-from postroad.wire.wsrm import LONGEST_IDENTIFIER, MOST_NUMBER
+from postroad.wire.wsrm import LONGEST_IDENTIFIER, MOST_NUMBER, header_block
 from postroad.wire.xml import elements, escape, parse, text
 
 FAULT_ACTION: Final = WSRM + "/fault"
@@ -50,28 +50,25 @@ ESCALATED: Final[Mapping[Code, str]] = {
 """What a fault is called by those who know only errors of ebMS (Core B.2)."""
 
 
-def written_fault(fault: RmFault, version: SoapVersion) -> FaultMessage:
-    """The SOAP fault, and the header block that goes with it in SOAP 1.1."""
+def written_fault(fault: RmFault, version: SoapVersion, *, id: str | None = None) -> FaultMessage:
+    """The SOAP fault, and the header block that goes with it in SOAP 1.1, in canonical form."""
     subcode = f"{{{WSRM}}}{fault.code.value}"
-    detail = _detail(fault)
     if version is SoapVersion.SOAP_12:
+        detail = tuple(_detail(fault, f' xmlns:wsrm="{WSRM}"'))
         return FaultMessage(Fault(version.sender, fault.reason, subcodes=(subcode,), detail=detail))
-    said = f"<wsrm:Detail>{''.join(detail)}</wsrm:Detail>" if detail else ""
-    block = (
-        f'<wsrm:SequenceFault xmlns:wsrm="{WSRM}">'
-        f"<wsrm:FaultCode>wsrm:{fault.code.value}</wsrm:FaultCode>{said}</wsrm:SequenceFault>"
-    )
+    told = "".join(_detail(fault))
+    content = f"<wsrm:FaultCode>wsrm:{fault.code.value}</wsrm:FaultCode>"
+    content += f"<wsrm:Detail>{told}</wsrm:Detail>" if told else ""
+    block = header_block("SequenceFault", content, version, id, must=False)
     return FaultMessage(Fault(version.sender, fault.reason, subcodes=(subcode,)), (block,))
 
 
-def _detail(fault: RmFault) -> tuple[str, ...]:
+def _detail(fault: RmFault, declared: str = "") -> Iterator[str]:
     if fault.identifier is None:
-        return ()
-    named = f'<wsrm:Identifier xmlns:wsrm="{WSRM}">{escape(fault.identifier)}</wsrm:Identifier>'
-    if fault.code is not Code.MESSAGE_NUMBER_ROLLOVER:
-        return (named,)
-    most = f'<wsrm:MaxMessageNumber xmlns:wsrm="{WSRM}">{MOST_NUMBER}</wsrm:MaxMessageNumber>'
-    return named, most
+        return
+    yield f"<wsrm:Identifier{declared}>{escape(fault.identifier)}</wsrm:Identifier>"
+    if fault.code is Code.MESSAGE_NUMBER_ROLLOVER:
+        yield f"<wsrm:MaxMessageNumber{declared}>{MOST_NUMBER}</wsrm:MaxMessageNumber>"
 
 
 def read_rm_fault(envelope: Envelope) -> RmFault | None:

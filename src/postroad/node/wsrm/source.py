@@ -20,7 +20,7 @@ from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.msh.outbound import soap_version
 from postroad.msh.resign import expired
-from postroad.msh.routing_headers import acks_reference, lifecycle_reference
+from postroad.msh.routing_headers import acks_reference, lifecycle_reference, shared_routing
 from postroad.msh.securing import Unsecurable, signing
 from postroad.msh.wsrm import write_message
 from postroad.node.base.context import Context
@@ -63,8 +63,9 @@ _log = logging.getLogger("postroad.send")
 def key_of(sending: Sending, message: UserMessage) -> str:
     """What messages that share a sequence have in common. [P2-2.8.1-05] [P2-2.8.1-11]
 
-    With a Correlation that is what it selects, whatever the P-Mode; the way and the contract are
-    the same in any case, and so is the channel. [P2-2.8.1-06] [P2-2.8.1-07] [P2-2.8.1-10]
+    With a Correlation that is what it selects, whatever the P-Mode; the contract, the channel and
+    what messages are routed by are the same in any case.
+    [P2-2.8.1-06] [P2-2.8.1-07] [P2-2.8.1-10]
     """
     assert sending.reliable is not None
     correlation = sending.reliable.correlation
@@ -72,7 +73,9 @@ def key_of(sending: Sending, message: UserMessage) -> str:
     if correlation:
         shared = [*correlation, *unit_values([written_unit(message)], correlation)[0]]
     agreed = sending.match.leg.reliability
-    way = [str(message.from_party), str(message.to_party), *sending.addresses, message.mpc]
+    parties = [str(message.from_party), str(message.to_party)]
+    routing = shared_routing(sending.match, message)
+    way = [*parties, *sending.addresses, message.mpc, *routing]
     said = agreed.model_dump(mode="json") if agreed is not None else None
     return hashlib.sha256(msgspec.json.encode([shared, way, said])).hexdigest()
 
