@@ -299,13 +299,16 @@ def hop(
 
 
 def via_of(leg: Leg) -> Via | None:
-    """What the next MSH is told; None when there is nothing to tell it. [MS098-8.6-01]"""
+    """What the next MSH is told; None when there is nothing to tell it.
+
+    The method is told where the P-Mode names it. [MS098-8.6-01] [MS098-8.6.5-01]
+    """
     own = _ebxml(leg)
     if not DIALECTS[own.version].has_trace:
         return None
     via = Via(
         sync_reply=True if own.sync_reply != "none" else None,
-        reliable_messaging_method=own.method if own.method != "ebXML" else None,
+        reliable_messaging_method=own.method if "method" in own.model_fields_set else None,
         ack_requested=own.ack_requested if own.ack_requested != NONE else None,
         cpa_id=own.via_cpa_id,
     )
