@@ -15,7 +15,8 @@ from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.pmode_ebxml import Ebxml
 from postroad.agreement.retrying import is_reliable
 from postroad.agreement.values import is_uri
-from postroad.wire.ebxml import DIALECTS, Dialect
+from postroad.wire.ebms3 import Service
+from postroad.wire.ebxml import DIALECTS, Dialect, is_reserved
 from postroad.wire.names import PUSH
 
 _OTHERS: Final[dict[str, str]] = {
@@ -107,8 +108,11 @@ def ebxml_is_pushed(pmode: PMode) -> Iterator[Breach]:
 
 
 def ebxml_has_what_the_header_needs(pmode: PMode) -> Iterator[Breach]:
-    """CPAId, Service and Action stand in each header; a relay takes what comes."""
-    for path, leg, ebxml, dialect in _ebxml(pmode):
+    """CPAId, Service and Action stand in each header; a relay takes what comes.
+
+    Services of MSHs are theirs, whatever the version. [MS098-8.4.4-02]
+    """
+    for path, leg, ebxml, _ in _ebxml(pmode):
         info = leg.business_info
         if pmode.agreement and pmode.agreement.type:
             yield Breach(("agreement", "type"), "a CPAId has no type", "remove it")
@@ -116,11 +120,7 @@ def ebxml_has_what_the_header_needs(pmode: PMode) -> Iterator[Breach]:
             if pmode.agreement and getattr(pmode.agreement, key) is not None:
                 said = "no ebXML message names a P-Mode beside its CPAId"
                 yield Breach(("agreement", key), said, "remove it")
-        if (
-            info
-            and info.service
-            and info.service.value.rstrip("/") == dialect.msh_service.rstrip("/")
-        ):
+        if info and info.service and is_reserved(Service(info.service.value)):
             message = "this service belongs to the MSHs themselves"
             yield Breach((*path, "business_info", "service"), message, "name your own service")
         if ebxml.relay:
