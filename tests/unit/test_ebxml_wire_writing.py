@@ -467,7 +467,7 @@ def test_a_manifest_that_breaks_a_rule_is_refused(manifest, why):
     refused(message(manifest=manifest), why)
 
 
-@req("MS098-8.11.1-01", "MS098-8.11.5-01", "MS098-8.4.6.3-05")
+@req("MS098-8.11.1-01", "MS098-8.11.5-01")
 @pytest.mark.parametrize("status", ["Received", "NotRecognized", "UnAuthorized"])
 def test_a_status_tells_of_which_message_it_is(status):
     when = NOW if status == "Received" else None
