@@ -97,12 +97,6 @@ BROKEN: Final = [
         HEADER,
     ),
     case(
-        "unknown version",
-        in_header(f'{MUST} eb:version="0.98b"', f'{MUST} eb:version="0.97"'),
-        "ValueNotRecognized",
-        f"{HEADER}/@eb:version",
-    ),
-    case(
         "no mustUnderstand",
         in_header(f'{MUST} eb:version="0.98b"', ' eb:version="0.98b"'),
         "OtherXml",

@@ -416,15 +416,6 @@ TWO: Final = (
 )
 
 
-@pytest.mark.req(
-    "MS098-7.1.1-01",
-    "MS098-7.2-03",
-    "MS098-7.3-01",
-    "MS098-7.3.1-01",
-    "MS098-7.3.1-02",
-    "MS098-8.3-01",
-    "MS098-8.9-01",
-)
 def test_the_root_part_is_one_soap_1_1_envelope_of_type_text_xml(world: World) -> None:
     content_type, _, parts = packaged(world, *TWO)
     assert 'type="text/xml"' in content_type
@@ -437,17 +428,6 @@ def test_the_root_part_is_one_soap_1_1_envelope_of_type_text_xml(world: World) -
     assert [one.tag for one in envelope] == [f"{SOAP['1.1']}Header", f"{SOAP['1.1']}Body"]
 
 
-@pytest.mark.req(
-    "MS098-7.3.1.1-01",
-    "MS098-7.3.1.1-02",
-    "MS098-7.3.1.1-03",
-    "MS098-8.1-01",
-    "MS098-8.1.1-01",
-    "MS098-8.1.1-02",
-    "MS098-8.1.2-01",
-    "MS098-8.1.2-02",
-    "MS098-8.1.2-03",
-)
 def test_the_envelope_is_utf_8_and_its_declaration_and_its_type_say_so(world: World) -> None:
     root = packaged(world, *TWO)[2][0]
     octets = content(root)
@@ -456,7 +436,6 @@ def test_the_envelope_is_utf_8_and_its_declaration_and_its_type_say_so(world: Wo
     assert "Zürich ☕" in octets.decode("utf-8")
 
 
-@pytest.mark.req("MS098-7.4-01", "MS098-7.4-02", "MS098-7.4-03", "MS098-8.10-01")
 def test_each_payload_is_a_part_of_its_own_and_without_payloads_there_is_none(
     world: World,
 ) -> None:
@@ -478,7 +457,6 @@ def test_each_payload_is_a_part_of_its_own_and_without_payloads_there_is_none(
 Encode = Callable[[str], bytes]
 
 
-@pytest.mark.req("MS098-7.3.1.1-04")
 @pytest.mark.parametrize(
     "encode",
     [

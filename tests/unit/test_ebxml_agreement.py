@@ -30,7 +30,7 @@ from postroad.wire.ebms3 import (
 from postroad.wire.errors import EbmsError
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-HEAD = "id: p\nagreement: cpa-1\ninitiator: {party: urn:acme}\nresponder: {party: urn:globex}\n"
+HEAD = "id: p\nagreement: urn:cpa:1\ninitiator: {party: urn:acme}\nresponder: {party: urn:globex}\n"
 """Four lines; the leg begins in line 6."""
 BUSINESS = "business_info: {service: urn:orders, action: Order}\n"
 ADDRESS = "protocol: {address: https://globex.example/msh}\n"
@@ -73,7 +73,7 @@ def message(
     receiver: str = "urn:globex",
     service: str = "urn:orders",
     action: str = "Order",
-    cpa: str = "cpa-1",
+    cpa: str = "urn:cpa:1",
 ) -> UserMessage:
     return UserMessage(
         message_info=MessageInfo(NOW, "m@acme.example"),
@@ -93,8 +93,14 @@ def test_a_leg_with_ebxml_speaks_its_version() -> None:
     assert speaks(Leg()) is None
 
 
-def test_a_cpa_id_is_any_text() -> None:
-    assert problems(written("version: 2.0", BACK)) == []
+def test_a_cpa_id_is_any_text_and_in_older_versions_better_a_uri() -> None:
+    source = written("version: 2.0", BACK).replace("urn:cpa:1", "cpa-1")
+    assert problems(source) == []
+    [problem] = problems(source.replace("version: 2.0", "version: 1.0"))
+    assert (problem.level, problem.message) == (
+        Level.WARNING,
+        "PMode.Agreement: CPAId should be a URI, not 'cpa-1'",
+    )
 
 
 @pytest.mark.req("RM000-1.2-04", "MS098-10.2.2-01")
@@ -173,7 +179,7 @@ def test_guaranteed_order_is_that_of_the_conversation() -> None:
     assert order_scope(leg(f"version: 0.98b, {ONCE}, message_order: Guaranteed")) == "conversation"
     assert order_scope(leg(f"version: 0.98b, {ONCE}")) is None
     aware = "security: {send_receipt: true}\nreception_awareness: {in_order: pmode}"
-    assert order_scope(pmode(text(aware, HEAD.replace("cpa-1", "urn:a"))).legs[0]) == "pmode"
+    assert order_scope(pmode(text(aware, HEAD.replace("urn:cpa:1", "urn:a"))).legs[0]) == "pmode"
 
 
 def test_addresses_come_in_their_order() -> None:
@@ -202,7 +208,7 @@ def test_an_ebxml_header_has_no_defaults_of_as4() -> None:
     found = header(pmode(written("version: 0.98b")), 1)
     assert (found.from_party.role, found.to_party.role) == ("", "")
     assert (found.service, found.action) == (Service("urn:orders"), "Order")
-    assert found.agreement_ref == AgreementRef("cpa-1")
+    assert found.agreement_ref == AgreementRef("urn:cpa:1")
 
 
 # Which messages it takes
@@ -371,7 +377,7 @@ def test_mpc_and_properties_have_no_place_in_ebxml() -> None:
 
 
 def test_a_header_needs_cpa_id_service_and_action() -> None:
-    source = text("ebxml: {version: 1.0}", HEAD.replace("agreement: cpa-1\n", ""))
+    source = text("ebxml: {version: 1.0}", HEAD.replace("agreement: urn:cpa:1\n", ""))
     assert [problem.message for problem in problems(source)] == [
         "PMode: ebXML messages carry a CPAId",
         "PMode[1]: ebXML messages carry a Service",
@@ -380,7 +386,7 @@ def test_a_header_needs_cpa_id_service_and_action() -> None:
 
 
 def test_a_cpa_id_has_no_type() -> None:
-    source = written("version: 1.0").replace("cpa-1", "{value: cpa-1, type: t}")
+    source = written("version: 1.0").replace("urn:cpa:1", "{value: urn:cpa:1, type: t}")
     assert breach(source) == (2, "PMode.Agreement.type: a CPAId has no type")
 
 
@@ -398,7 +404,7 @@ def test_the_service_of_the_mshs_is_theirs(version: str, service: str) -> None:
 
 
 def test_roles_and_several_party_ids_came_with_later_versions() -> None:
-    party = "initiator: {party: [urn:acme, {id: a, type: t}], role: Buyer}"
+    party = "initiator: {party: [urn:acme, {id: urn:a, type: urn:t}], role: Buyer}"
     source = written("version: 0.98b").replace("initiator: {party: urn:acme}", party)
     assert [problem.message for problem in problems(source)] == [
         "PMode.Initiator.Party[2]: ebXML 0.98b has one PartyId for each party",

@@ -132,7 +132,7 @@ def test_without_a_key_nothing_can_be_signed() -> None:
     [
         ({"properties": (("a", "b", None),)}, "no message property but"),
         ({"test": True}, "ping the partner"),
-        ({"service": "uri:www.ebxml.org/messageService/"}, "reserved"),
+        ({"service": "uri:www.ebxml.org/messageService/"}, "the P-Mode has the"),
     ],
 )
 def test_what_ebxml_cannot_say_is_refused_with_a_sentence(given: dict[str, Any], why: str) -> None:
@@ -148,11 +148,13 @@ def test_a_payload_property_without_a_place_is_refused() -> None:
         world.package(draft=world.draft(payloads=(payload,)))
 
 
-def test_the_application_may_name_service_and_action() -> None:
+def test_the_application_names_service_and_action_of_the_p_mode_or_is_refused() -> None:
     world = World()
-    draft = world.draft(ORDER, service="urn:example:invoices", action="Correct")
-    header = world.package(draft=draft).message.header
-    assert (header.service.value, header.action) == ("urn:example:invoices", "Correct")
+    draft = world.draft(ORDER, service="urn:example:orders", action="NewOrder")
+    assert check_ebxml_draft(draft, world.match, NOW) == []
+    for other in ({"service": "urn:example:invoices"}, {"action": "Correct"}):
+        with pytest.raises(ValueError, match="the P-Mode has the"):
+            world.package(draft=world.draft(ORDER, **other))
 
 
 def test_a_draft_that_breaks_its_payload_profile_is_told_before_it_is_packaged() -> None:

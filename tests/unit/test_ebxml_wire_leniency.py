@@ -99,7 +99,7 @@ def test_an_acknowledgment_in_the_other_place_is_forgiven():
 
 @pytest.mark.parametrize("spelling", ["Acknowledgment", "Acknowledgement"])
 def test_both_spellings_of_the_type_are_read(spelling):
-    data = spoiled('type="Acknowledgment"', f'type="{spelling}"', RECEIPT)
+    data = spoiled('type="Acknowledgement"', f'type="{spelling}"', RECEIPT)
     assert read(data).message == RECEIPT
 
 

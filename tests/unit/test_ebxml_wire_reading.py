@@ -97,7 +97,7 @@ def test_what_is_not_said_has_its_default():
 
 @req("MS098-8.12.5-02", "MS098-8.12.6-02")
 def test_an_acknowledgment_that_says_little_is_an_unsigned_receipt_of_the_from_party():
-    data = spoiled(' eb:type="Acknowledgment" eb:signed="false"', "", RECEIPT)
+    data = spoiled(' eb:type="Acknowledgement" eb:signed="false"', "", RECEIPT)
     found = read(data).message
     assert (found.acknowledgment.type, found.acknowledgment.signed) == (DELIVERY_RECEIPT, False)
     assert found.acknowledged == REF
@@ -324,7 +324,7 @@ def test_a_second_via_fails():
                      f"{BODY}/eb:StatusData", id="no status"),
         pytest.param(f"<eb:RefToMessageId>{REF}</eb:RefToMessageId><eb:Timestamp>",
                      "<eb:Timestamp>", STATUS, "OtherXml", f"{BODY}/eb:StatusData", id="no ref"),
-        pytest.param('type="Acknowledgment"', 'type="x"', RECEIPT, "ValueNotRecognized",
+        pytest.param('type="Acknowledgement"', 'type="x"', RECEIPT, "ValueNotRecognized",
                      f"{BODY}/eb:Acknowledgment/@eb:type", id="type"),
         pytest.param('signed="false"', 'signed="no"', RECEIPT, "ValueNotRecognized",
                      f"{BODY}/eb:Acknowledgment/@eb:signed", id="signed"),
@@ -427,10 +427,8 @@ NAMES = {
 }
 
 
-@req("MS098-8.4.11-02", "MS098-8.5.1-02", "MS098-8.6.1-01", "MS098-8.6.1-02", "MS098-8.7.2-02")
-@req("MS098-8.10.2-02", "MS098-8.11.3-02", "MS098-8.12.3-02")
 @pytest.mark.parametrize("name", NAMES)
-def test_an_element_that_must_be_understood_and_is_of_no_known_version_gets_a_fault(name):
+def test_a_foreign_element_that_must_be_understood_gets_a_fault(name):
     actor = f' SOAP-ENV:actor="{S11_NEXT}"' if name == "Via" else ""
     unknown = f'<x:{name} xmlns:x="urn:x" SOAP-ENV:mustUnderstand="1"{actor}/>'
     end = f"</SOAP-ENV:{NAMES[name]}>"

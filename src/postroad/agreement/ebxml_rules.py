@@ -14,7 +14,9 @@ from postroad.agreement.places import Rule, numbered, partners, report_of, short
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.pmode_ebxml import Ebxml
 from postroad.agreement.retrying import is_reliable
-from postroad.wire.ebxml import DIALECTS, Dialect
+from postroad.agreement.values import is_uri
+from postroad.wire.ebms3 import Service
+from postroad.wire.ebxml import DIALECTS, Dialect, is_reserved
 from postroad.wire.names import EBRM, PUSH
 
 _OTHERS: Final[dict[str, str]] = {
@@ -106,8 +108,11 @@ def ebxml_is_pushed(pmode: PMode) -> Iterator[Breach]:
 
 
 def ebxml_has_what_the_header_needs(pmode: PMode) -> Iterator[Breach]:
-    """CPAId, Service and Action stand in each header; a relay takes what comes."""
-    for path, leg, ebxml, dialect in _ebxml(pmode):
+    """CPAId, Service and Action stand in each header; a relay takes what comes.
+
+    Services of MSHs are theirs, whatever the version. [MS098-8.4.4-02]
+    """
+    for path, leg, ebxml, _ in _ebxml(pmode):
         info = leg.business_info
         if pmode.agreement and pmode.agreement.type:
             yield Breach(("agreement", "type"), "a CPAId has no type", "remove it")
@@ -115,11 +120,7 @@ def ebxml_has_what_the_header_needs(pmode: PMode) -> Iterator[Breach]:
             if pmode.agreement and getattr(pmode.agreement, key) is not None:
                 said = "no ebXML message names a P-Mode beside its CPAId"
                 yield Breach(("agreement", key), said, "remove it")
-        if (
-            info
-            and info.service
-            and info.service.value.rstrip("/") == dialect.msh_service.rstrip("/")
-        ):
+        if info and info.service and is_reserved(Service(info.service.value)):
             message = "this service belongs to the MSHs themselves"
             yield Breach((*path, "business_info", "service"), message, "name your own service")
         if ebxml.relay:
@@ -145,6 +146,28 @@ def parties_suit_the_version(pmode: PMode) -> Iterator[Breach]:
             if partner.party and len(partner.party) > 1 and not dialect.many_party_ids:
                 message = f"ebXML {dialect.name} has one PartyId for each party"
                 yield Breach((side, "party", 1), message, "keep one of them")
+
+
+def names_are_uris(pmode: PMode) -> Iterator[Breach]:
+    """Parties, the types of their identifiers and the CPAId are URIs in 0.98b and 1.0.
+
+    Partners of 2.0 are used to numbers with a type; without a type it is an error (`rules`).
+    [MS098-8.4.1-05] [MS098-8.4.1-08] [MS098-8.4.2-04]
+    """
+    if not any(dialect.has_trace for *_, dialect in _ebxml(pmode)):
+        return
+    names: list[tuple[Path, str, str]] = []
+    for side, partner in partners(pmode):
+        for index, party in enumerate(partner.party or ()):
+            if party.type is not None:
+                names.append(((side, "party", index), "PartyId", party.id))
+                names.append(((side, "party", index, "type"), "the type of a PartyId", party.type))
+    if pmode.agreement:
+        names.append((("agreement",), "CPAId", pmode.agreement.value))
+    for place, what, value in names:
+        if not is_uri(value):
+            hint = "write a URI, such as urn:example:name, if your partner can read it"
+            yield warning(place, f"{what} should be a URI, not {value!r}", hint)
 
 
 def other_parameters_stay_out(pmode: PMode) -> Iterator[Breach]:
@@ -308,6 +331,7 @@ EBXML_RULES: Final[tuple[Rule, ...]] = (
     ebxml_is_pushed,
     ebxml_has_what_the_header_needs,
     parties_suit_the_version,
+    names_are_uris,
     other_parameters_stay_out,
     ebxml_terms_agree,
     acknowledgments_suit_the_version,

@@ -64,7 +64,9 @@ class Ebxml(Group):
         "none", "mshSignalsOnly", "signalsOnly", "responseOnly", "signalsAndResponse"
     ] = parameter("SyncReplyMode", "What comes back in the HTTP response.", "none")
     method: Literal["ebXML", "Transport"] = parameter(
-        "ReliableMessagingMethod", "Who makes delivery reliable: this protocol or another.", "ebXML"
+        "ReliableMessagingMethod",
+        "Who makes delivery reliable: this protocol or another. What is set is sent in Via.",
+        "ebXML",
     )
     methods_supported: Uris = parameter(
         "ReliableMessagingMethodsSupported",

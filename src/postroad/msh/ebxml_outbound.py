@@ -29,7 +29,6 @@ from postroad.wire.ebms3 import (
     Party,
     Property,
     Reference,
-    Service,
     UserMessage,
 )
 from postroad.wire.ebxml import (
@@ -49,7 +48,6 @@ from postroad.wire.ebxml import (
     SequenceNumber,
     TraceHeader,
     Via,
-    is_reserved,
 )
 from postroad.wire.ebxml_hops import add_trace, insert_signature, renew_via
 from postroad.wire.ebxml_writer import write_ebxml
@@ -160,6 +158,7 @@ def _message(
     dialect = DIALECTS[own.version]
     _refuse_unsayable(draft)
     said = agreed or header(match.pmode, match.number)
+    _refuse_conflicts(draft, said)
     reliable, older = terms.is_reliable, dialect.has_quality_of_service
     ordered = terms.message_order_semantics is OrderSemantics.GUARANTEED
     receipt = own.delivery_receipt if older and own.delivery_receipt != NONE else None
@@ -171,8 +170,8 @@ def _message(
             to_party=_party(said.to_party, dialect),
             cpa_id=said.agreement_ref.value if said.agreement_ref else "",
             conversation_id=draft.conversation_id,
-            service=_service(draft, said),
-            action=draft.action or said.action,
+            service=said.service,
+            action=said.action,
             message_id=draft.message_id,
             timestamp=now,
             ref_to_message_id=draft.ref_to_message_id,
@@ -225,11 +224,14 @@ def _descriptions(properties: Sequence[Named]) -> tuple[Description, ...]:
     )
 
 
-def _service(draft: Draft, agreed: Header) -> Service:
-    service = Service(draft.service, agreed.service.type) if draft.service else agreed.service
-    if is_reserved(service):
-        raise ValueError(f"the service {service.value!r} is reserved for what MSHs say")
-    return service
+def _refuse_conflicts(draft: Draft, agreed: Header) -> None:
+    """Refuse another Service or Action than the CPA has. [MS098-8.4.2-07]"""
+    for name, given, wanted in (
+        ("Service", draft.service, agreed.service.value),
+        ("Action", draft.action, agreed.action),
+    ):
+        if given and given != wanted:
+            raise ValueError(f"the P-Mode has the {name} {wanted!r}, not {given!r}")
 
 
 def _party(party: Party, dialect: Dialect) -> Party:
@@ -299,13 +301,16 @@ def hop(
 
 
 def via_of(leg: Leg) -> Via | None:
-    """What the next MSH is told; None when there is nothing to tell it. [MS098-8.6-01]"""
+    """What the next MSH is told; None when there is nothing to tell it.
+
+    The method is told where the P-Mode names it. [MS098-8.6-01] [MS098-8.6.5-01]
+    """
     own = _ebxml(leg)
     if not DIALECTS[own.version].has_trace:
         return None
     via = Via(
         sync_reply=True if own.sync_reply != "none" else None,
-        reliable_messaging_method=own.method if own.method != "ebXML" else None,
+        reliable_messaging_method=own.method if "method" in own.model_fields_set else None,
         ack_requested=own.ack_requested if own.ack_requested != NONE else None,
         cpa_id=own.via_cpa_id,
     )

@@ -21,6 +21,7 @@ from postroad.wire.ebms3_user_messages import quoted
 from postroad.wire.ebxml import (
     ACKNOWLEDGMENT,
     DELIVERY_RECEIPT,
+    DIALECTS,
     ERROR,
     MS098,
     MS10,
@@ -59,6 +60,7 @@ KNOWN: Final = frozenset((EBRM,))
 _SIGNATURE: Final = f"{{{DS}}}Signature"
 _WITHOUT_PAYLOAD: Final = ("ping", "pong", "status_request", "status_response")
 _HOP_ACTORS: Final = (S11_NEXT, EB2_NEXT_MSH)
+_VERSIONS: Final = frozenset(version for one in DIALECTS.values() for version in one.versions)
 _HEADER_OLD: Final = ("MessageHeader", "TraceHeaderList", "Via", "ErrorList", "Acknowledgment")
 _HEADER_20: Final = (
     "MessageHeader",
@@ -110,15 +112,27 @@ def must_understand_problems(
     """The elements that must be understood and are not: the answer is a SOAP Fault.
 
     Header blocks that are for one of `roles`, and elements of the Body, which in 0.98b say it
-    too. [MS098-8.6.1-02]
+    too. An element of an unknown version is not understood, whatever its name.
+    [MS098-8.5.1-02] [MS098-8.6.1-02] [MS098-8.7.2-02] [MS098-8.10.2-02] [MS098-8.11.3-02]
+    [MS098-8.12.3-02]
     """
     blocks = {dialect.tag(name) for name in header_names(dialect)} | {_SIGNATURE}
     parts = {dialect.tag(name) for name in body_names(dialect)}
+    for block in envelope.blocks:
+        if _is_of_unknown_version(block.element, dialect):
+            blocks.discard(str(block.element.tag))
     missed = not_understood(envelope, blocks, roles)
     for child in envelope.body.iterchildren("*"):
-        if child.tag not in parts and understood(child):
+        unknown = child.tag not in parts or _is_of_unknown_version(child, dialect)
+        if unknown and understood(child):
             missed.append(HeaderBlock(child, None, True))
     return missed
+
+
+def _is_of_unknown_version(element: etree._Element, dialect: Dialect) -> bool:
+    """Whether an ebXML element names a version of the specification that nobody here knows."""
+    version = element.get(dialect.tag("version"), "").strip(BLANK)
+    return bool(version) and version not in _VERSIONS
 
 
 def read_ebxml(

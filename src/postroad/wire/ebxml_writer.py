@@ -267,7 +267,12 @@ def _actor(actor: str | None) -> str:
 def _acknowledge(
     message: EbxmlMessage, acknowledgment: Acknowledgment, blocks: list[str], body: list[str]
 ) -> None:
-    """The Acknowledgment, where the version has it."""
+    """The Acknowledgment, where the version has it.
+
+    The type of one by an MSH on the way is spelled as the text of 0.98b has it [MS098-8.12.5-01];
+    its sample, and the Action, have Acknowledgment. In draft 000 the type is that of the Action
+    [RM000-1.3.1.3-03].
+    """
     dialect = message.dialect
     references = "".join(_reference(one, dialect) for one in acknowledgment.references)
     party = acknowledgment.from_party
@@ -287,7 +292,11 @@ def _acknowledge(
             f"{_timestamp(acknowledgment)}{references}</eb:DeliveryReceipt>"
         )
     else:
-        kind = "" if dialect.has_delivery_receipt else f' eb:type="{acknowledgment.type}"'
+        word = DELIVERY_RECEIPT
+        if acknowledgment.type == ACKNOWLEDGMENT:
+            of_draft = message.header.service.value.endswith("/MessageAcknowledgment")
+            word = ACKNOWLEDGMENT if of_draft else "Acknowledgement"
+        kind = "" if dialect.has_delivery_receipt else f' eb:type="{word}"'
         (blocks if dialect.acknowledgment_in_header else body).append(
             f"<eb:Acknowledgment{_common(dialect)}{kind}{signed}>"
             f"{_timestamp(acknowledgment)}{sender}{references}</eb:Acknowledgment>"
