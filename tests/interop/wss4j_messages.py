@@ -147,6 +147,7 @@ class Agreed:
     key: KeyPair = field(default_factory=lambda: signer("rsa"))
     signature: dict[str, Any] | None = field(default_factory=dict)
     """None: messages are not signed."""
+    sign: dict[str, Any] | bool = True
     encryption: dict[str, Any] | None = None
     recipient: KeyPair | None = None
     security: dict[str, Any] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class Agreed:
     def match(self) -> Match:
         x509: dict[str, Any] = {}
         if self.signature is not None:
-            x509 |= {"sign": True, "signature": self.signature}
+            x509 |= {"sign": self.sign, "signature": self.signature}
         if self.encryption is not None:
             x509["encryption"] = {"encrypt": True, **self.encryption}
         leg = {
@@ -301,10 +302,14 @@ class _Batch:
         plain: dict[str, bytes] | None = None,
         *,
         unsigned: Sequence[str] = (),
+        listed: Sequence[str] = (),
         is_signed: bool = True,
         **facts: Any,
     ) -> None:
-        """Add a message; `plain` are its attachments before encryption, by Content-ID."""
+        """Add a message; `plain` are its attachments before encryption, by Content-ID.
+
+        `listed` are the further elements that its P-Mode lists to be signed.
+        """
         contents = plain or {}
         number = len(self.messages)
         elements = _expected(form.envelope, unsigned) if is_signed else []
@@ -317,7 +322,7 @@ class _Batch:
                 else _changed_password(form.envelope)
             )
             tampered = form.whole().replace(form.envelope, changed)
-        signed = [*elements, *(f"cid:{one}" for one in contents if is_signed)]
+        signed = [*elements, *listed, *(f"cid:{one}" for one in contents if is_signed)]
         digests = {one: hashlib.sha256(data).hexdigest() for one, data in contents.items()}
         self.messages.append(
             Written(
@@ -567,6 +572,23 @@ def _username_tokens(batch: _Batch) -> None:
         name = f"{'digest' if digest else 'text'}{' signed' if signed else ''} SOAP {soap}"
         made = message(agreed, ONE if signed else ())
         batch.add_package("user name tokens", name, made, is_signed=signed, users=("buyer",))
+    for soap, element, encrypted in itertools.product(
+        SOAP, ("UsernameToken", "BinarySecurityToken"), (False, True)
+    ):
+        encryption = {"encrypt": {"element": "wsse:UsernameToken"}} if encrypted else None
+        agreed = Agreed(
+            soap,
+            sign={"element": f"wsse:{element}"},
+            encryption=encryption,
+            security={"username_token": {"username": "buyer", "password": PASSWORD}},
+        )
+        name = f"listed {element}{', encrypted' if encrypted else ''} SOAP {soap}"
+        # With encryption there is a token for the recipient too.
+        tokens = 2 if encrypted and element == "BinarySecurityToken" else 1
+        listed = (f"{{{WSSE}}}{element}",) * tokens
+        batch.add_package(
+            "user name tokens", name, message(agreed), listed=listed, users=("buyer",)
+        )
 
 
 def _bundles(batch: _Batch) -> None:

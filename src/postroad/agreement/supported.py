@@ -49,6 +49,7 @@ PMode[].Splitting
 PMode[].Splitting.*
 PMode[].Security.WSSVersion
 PMode[].Security.X509.Sign
+PMode[].Security.X509.Sign.*
 PMode[].Security.X509.Signature.Algorithm
 PMode[].Security.X509.Signature.AnchorCertificates
 PMode[].Security.X509.Signature.Certificate
@@ -64,6 +65,7 @@ PMode[].Security.X509.Encryption.Algorithm
 PMode[].Security.X509.Encryption.Certificate
 PMode[].Security.X509.Encryption.Digest
 PMode[].Security.X509.Encryption.Encrypt
+PMode[].Security.X509.Encryption.Encrypt.*
 PMode[].Security.X509.Encryption.Key
 PMode[].Security.X509.Encryption.KeyAgreement
 PMode[].Security.X509.Encryption.KeyDerivation

@@ -8,20 +8,23 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
+from xml.sax.saxutils import unescape
 
 from msgspec import Struct
 
+from postroad.agreement.coverage import encrypted_coverage, signed_coverage
 from postroad.agreement.pmode import Leg
 from postroad.msh.expectation import Material
 from postroad.msh.outbound import secured_at
-from postroad.msh.securing import encryption, signing, signs, username_tokens
+from postroad.msh.securing import USERNAME_ID, encryption, signing, signs, username_tokens
 from postroad.security.algorithms import DIGESTS, SIGNATURES
 from postroad.security.attachments import Attachment
+from postroad.security.coverage import BINARY_SECURITY_TOKEN, USERNAME_TOKEN, Coverage
 from postroad.security.ebxml_signature import sign_ebxml, write_key_info
 from postroad.security.encrypt import KEY_ID, Seal
 from postroad.security.keyestablishment import Entropy
 from postroad.security.keys import KeyPair
-from postroad.security.secure import Lifetime, secure
+from postroad.security.secure import BODY_ID, Lifetime, secure
 from postroad.security.sign import TOKEN_ID, Block
 from postroad.security.timestamps import read_security_timestamp
 from postroad.security.tokens import write_signer_reference, write_token_reference
@@ -31,11 +34,15 @@ from postroad.wire.ebms3 import Reference
 from postroad.wire.ebxml import Dialect
 from postroad.wire.ebxml_hops import insert_signature
 from postroad.wire.limits import DEFAULT, Limits
-from postroad.wire.names import WSSE, WSU
-from postroad.wire.soap import read_envelope
+from postroad.wire.mime_headers import content_id_of
+from postroad.wire.names import WSSE, WSU, XENC
+from postroad.wire.soap import SoapVersion, read_envelope
 
 _SECURITY: Final = f"{{{WSSE}}}Security"
 _ID: Final = f"{{{WSU}}}Id"
+_PART_INFO: Final = re.compile(rb'<eb:PartInfo href="([^"]*)"')
+_REFERENCE: Final = re.compile(rb'<ds:Reference URI="([^"]*)"')
+_CIPHER_REFERENCE: Final = re.compile(rb'<xenc:CipherReference URI="([^"]*)"')
 _EBXML_SIGNATURE: Final = re.compile(rb"<ds:Signature [^>]*>.*?</ds:Signature>", re.DOTALL)
 
 
@@ -71,9 +78,49 @@ def is_current(
     `attached`: it has payloads, without which nothing is encrypted. What we write is the same each
     time but for random values, so it is enough to search for the text.
     """
-    return all(
-        one.encode() in envelope for one in _expected(leg, material, dialect, attached)
-    ) and not any(one in envelope for one in _unexpected(leg, material, dialect))
+    return (
+        all(one.encode() in envelope for one in _expected(leg, material, dialect, attached))
+        and not any(one in envelope for one in _unexpected(leg, material, dialect))
+        and (dialect is not None or _covers_as_agreed(envelope, leg, material))
+    )
+
+
+def _covers_as_agreed(envelope: bytes, leg: Leg, material: Material) -> bool:
+    """Whether an envelope has signed and encrypted what the P-Mode lists now, and nothing else."""
+    parts = _cids(_PART_INFO, envelope)
+    signed, encrypted = signed_coverage(leg), encrypted_coverage(leg)
+    if signs(leg):
+        found = _cids(_REFERENCE, envelope)
+        elements = (
+            (BODY_ID, any(signed.covers_body(one.body_tag) for one in SoapVersion)),
+            (USERNAME_ID, signed.names(USERNAME_TOKEN)),
+            (TOKEN_ID, signed.names(BINARY_SECURITY_TOKEN)),
+        )
+        if not _as_listed(signed, parts, found) or any(
+            (f"#{id}".encode() in found) is not wanted for id, wanted in elements
+        ):
+            return False
+    if encryption(leg, material) is None:
+        return True
+    hidden = f' Type="{XENC}Element"'.encode() in envelope
+    return hidden is encrypted.names(USERNAME_TOKEN) and _as_listed(
+        encrypted, parts, _cids(_CIPHER_REFERENCE, envelope)
+    )
+
+
+def _cids(pattern: re.Pattern[bytes], envelope: bytes) -> set[bytes]:
+    return set(pattern.findall(envelope))
+
+
+def _as_listed(coverage: Coverage, parts: set[bytes], found: set[bytes]) -> bool:
+    """Whether of these parts of a message those are found that are to be covered."""
+    wanted = {
+        uri
+        for uri in parts
+        if (name := content_id_of(unescape(uri.decode()))) is not None
+        and coverage.covers_attachment(name)
+    }
+    return wanted == found & parts
 
 
 def _expected(leg: Leg, material: Material, dialect: Dialect | None, attached: bool) -> list[str]:
@@ -135,6 +182,8 @@ def sign_again(
         entropy=entropy,
         lifetime=lifetime if signs(leg) else None,
         tokens=username_tokens(leg, now, entropy),
+        signed=signed_coverage(leg),
+        encrypted=encrypted_coverage(leg),
         limits=limits,
     )
     before = references_of(security, limits)
