@@ -101,13 +101,14 @@ PMode[].ReceptionAwareness.Retry
 PMode[].ReceptionAwareness.Retry.Parameters.*
 PMode[].ReceptionAwareness.DuplicateDetection
 PMode[].ReceptionAwareness.DuplicateDetection.Compare
-PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
+PMode[].ReceptionAwareness.DuplicateDetection.Parameters.*
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck
 PMode[].ReceptionAwareness.AckAfterDelivery
 PMode[].Reliability.Protocol
 PMode[].Reliability.AtLeastOnce.Contract
 PMode[].Reliability.AtLeastOnce.Contract.AckOnDelivery
+PMode[].Reliability.AtLeastOnce.Contract.AckResponse
 PMode[].Reliability.AtLeastOnce.Contract.AcksTo
 PMode[].Reliability.AtLeastOnce.Contract.ReliablePull
 PMode[].Reliability.AtLeastOnce.Contract.AcksTo.Addressing.*
@@ -115,6 +116,8 @@ PMode[].Reliability.AtLeastOnce.ReplyPattern
 PMode[].Reliability.AtMostOnce.Contract
 PMode[].Reliability.InOrder.Contract
 PMode[].Reliability.Correlation
+PMode[].Reliability.StartGroup
+PMode[].Reliability.TerminateGroup
 PMode[].Reliability.Retry.*
 PMode[].Reliability.MaxIdle
 PMode[].Pull.*
