@@ -352,7 +352,7 @@ class _Opener:
         plaintext = read_all(plain.content, self._limits.envelope_bytes)
         inside = _parsed(parent, plaintext, self._limits)
         if parent is self._security and [child.tag for child in inside] != [USERNAME_TOKEN]:
-            raise _failed(data, "of the Security header only a UsernameToken can be encrypted")
+            raise NotDecrypted
         _replace(data, parent, inside)
 
 
