@@ -572,23 +572,6 @@ def _username_tokens(batch: _Batch) -> None:
         name = f"{'digest' if digest else 'text'}{' signed' if signed else ''} SOAP {soap}"
         made = message(agreed, ONE if signed else ())
         batch.add_package("user name tokens", name, made, is_signed=signed, users=("buyer",))
-    for soap, element, encrypted in itertools.product(
-        SOAP, ("UsernameToken", "BinarySecurityToken"), (False, True)
-    ):
-        encryption = {"encrypt": {"element": "wsse:UsernameToken"}} if encrypted else None
-        agreed = Agreed(
-            soap,
-            sign={"element": f"wsse:{element}"},
-            encryption=encryption,
-            security={"username_token": {"username": "buyer", "password": PASSWORD}},
-        )
-        name = f"listed {element}{', encrypted' if encrypted else ''} SOAP {soap}"
-        # With encryption there is a token for the recipient too.
-        tokens = 2 if encrypted and element == "BinarySecurityToken" else 1
-        listed = (f"{{{WSSE}}}{element}",) * tokens
-        batch.add_package(
-            "user name tokens", name, message(agreed), listed=listed, users=("buyer",)
-        )
 
 
 def _bundles(batch: _Batch) -> None:
@@ -818,6 +801,27 @@ def _content(envelope: bytes) -> str:
     )
 
 
+def _listed_elements(batch: _Batch) -> None:
+    """Tokens that a P-Mode lists to be signed and encrypted."""
+    for soap, element, encrypted in itertools.product(
+        SOAP, ("UsernameToken", "BinarySecurityToken"), (False, True)
+    ):
+        encryption = {"encrypt": {"element": "wsse:UsernameToken"}} if encrypted else None
+        agreed = Agreed(
+            soap,
+            sign={"element": f"wsse:{element}"},
+            encryption=encryption,
+            security={"username_token": {"username": "buyer", "password": PASSWORD}},
+        )
+        name = f"listed {element}{', encrypted' if encrypted else ''} SOAP {soap}"
+        # With encryption there is a token for the recipient too.
+        tokens = 2 if encrypted and element == "BinarySecurityToken" else 1
+        listed = (f"{{{WSSE}}}{element}",) * tokens
+        batch.add_package(
+            "user name tokens", name, message(agreed), listed=listed, users=("buyer",)
+        )
+
+
 FAMILIES: Final[tuple[Callable[[_Batch], None], ...]] = (
     _signature_algorithms,
     _digests,
@@ -835,6 +839,7 @@ FAMILIES: Final[tuple[Callable[[_Batch], None], ...]] = (
     _reliable_messaging,
     _ws_reliability,
     _bodies,
+    _listed_elements,
 )
 
 
