@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -34,6 +34,11 @@ PATIENCE: Final = 30.0
 C2, C3 = "c2", "c3"
 PARTIES: Final = {name: f"urn:example:{name}" for name in (C2, C3)}
 SERVICE: Final = "urn:example:as4"
+EIC_TYPE: Final = "http://www.entsoe.eu/eic-codes/eic-party-codes-x"
+EIC: Final = {
+    C2: [{"id": "21X000000001083S", "type": EIC_TYPE}],
+    C3: [{"id": "21X-NL-A-A0A0A-Z", "type": EIC_TYPE}],
+}
 
 
 class Loop:
@@ -299,6 +304,8 @@ class Bench:
     c2: Corner
     c3: Corner
     relay: Relay
+    homeward: Relay
+    """What corner three sends to corner two."""
 
     def post(self, letter: Letter) -> Answer:
         """Send a stranger's message straight to corner three."""
@@ -371,12 +378,20 @@ class Terms:
     known_to: tuple[str, ...] = (C2, C3)
     address: str | None = None
     key_reference: str | None = None
+    retry: str | None = None
+    """The parameters of AS4's reception awareness."""
+    eic: bool = False
+    """The parties are named by their EIC codes."""
+    business: Mapping[str, Any] | None = None
+    """What else stands in business_info."""
+    replies: bool = False
+    """Two-Way/Push-and-Push: corner three answers, by the same terms."""
 
     def pmode(self, corner: str, relay: str, back: str) -> dict[str, Any]:
         """The P-Mode for a corner's folder."""
         sends = corner == C2
-        initiator: dict[str, Any] = {"party": PARTIES[C2]}
-        responder: dict[str, Any] = {"party": PARTIES[C3]}
+        initiator: dict[str, Any] = {"party": EIC[C2] if self.eic else PARTIES[C2]}
+        responder: dict[str, Any] = {"party": EIC[C3] if self.eic else PARTIES[C3]}
         if self.roles is not None:
             initiator["role"], responder["role"] = self.roles
         if self.anchored and not sends:
@@ -388,6 +403,7 @@ class Terms:
             business["action"] = self.action or self.name
         if self.demands is not None and not sends:
             business["properties"] = [{"name": self.demands, "required": True}]
+        business |= self.business or {}
         report: dict[str, Any] = {"as_response": True, "process_error_notify_consumer": True}
         if self.errors_to_callback:
             report |= {"as_response": False, "receiver_errors_to": [back]}
@@ -399,13 +415,25 @@ class Terms:
         }
         if self.compress:
             leg["payload_service"] = {"compression_type": "gzip"}
+        if self.retry is not None:
+            leg["reception_awareness"] = {"retry": {"parameters": self.retry}}
+            report["missing_receipt_notify_producer"] = True
         whole: dict[str, Any] = {"id": self.name, "mep": "oneWay", "mep_binding": "push"}
         whole |= {"initiator": initiator, "responder": responder, "legs": [leg]}
+        if self.replies:
+            answer = leg | {
+                "protocol": {"address": back, "soap_version": "1.2"},
+                "business_info": business | {"action": f"{self.name}-reply"},
+                "security": self._security(not sends, back, C3, C2),
+            }
+            whole |= {"mep": "twoWay", "mep_binding": "pushAndPush", "legs": [leg, answer]}
         if self.agreement is not None:
             whole["agreement"] = {"value": self.agreement}
         return {key: value for key, value in whole.items() if value}
 
-    def _security(self, sends: bool, back: str) -> dict[str, Any]:
+    def _security(
+        self, sends: bool, back: str, sender: str = C2, receiver: str = C3
+    ) -> dict[str, Any]:
         asked: dict[str, Any] = {"reply_pattern": self.receipt}
         if self.receipt == "callback":
             asked["reply_to"] = back
@@ -417,7 +445,7 @@ class Terms:
             signature: dict[str, Any] = {
                 "algorithm": "rsa-sha256",
                 "hash_function": "sha256",
-                "certificate": "../keys/c2.pem",
+                "certificate": f"../keys/{sender}.pem",
             }
             if self.key_reference is not None:
                 signature["key_reference"] = self.key_reference
@@ -427,14 +455,14 @@ class Terms:
                 if self.policies:
                     signature["policies"] = list(self.policies)
             if sends:
-                signature["key"] = f"../keys/{self.key}.p12"
+                signature["key"] = f"../keys/{self.key if sender == C2 else sender}.p12"
             security["x509"] |= {"sign": True, "signature": signature}
-            asked["certificate"] = "../keys/c3.pem"
+            asked["certificate"] = f"../keys/{receiver}.pem"
             asked["non_repudiation"] = proof
         if self.encrypt:
             security["x509"]["encryption"] = {
                 "encrypt": True,
-                "certificate": "../keys/c3.pem",
+                "certificate": f"../keys/{receiver}.pem",
                 "algorithm": "aes128-gcm",
                 "key_transport": "rsa-oaep",
                 "digest": "sha256",
@@ -445,40 +473,43 @@ class Terms:
 
 async def start(
     folder: Path, terms: tuple[Terms, ...], stack: AsyncExitStack
-) -> tuple[Corner, Corner, Relay]:
+) -> tuple[Corner, Corner, Relay, Relay]:
     """Both corners with their files, running until the stack is closed."""
     initialize(
         Plan(Station(C2, folder / C2, 18080), Station(C3, folder / C3, 18081)),
         now=datetime.now(UTC),
     )
-    relay, corners = Relay(), (Corner(C2, folder / C2), Corner(C3, folder / C3))
-    for listener in (relay, *(one.application for one in corners)):
+    corners = (Corner(C2, folder / C2), Corner(C3, folder / C3))
+    relay, homeward = Relay(), Relay()
+    for listener in (relay, homeward, *(one.application for one in corners)):
         await listener.start()
         stack.push_async_callback(listener.stop)
-    stack.push_async_callback(relay.http.aclose)
+    for one in (relay, homeward):
+        stack.push_async_callback(one.http.aclose)
     _strange_key(folder / C2 / "keys")
     sockets = {}
     for corner in corners:
         file = corner.folder / "postroad.yaml"
         settings = yaml.safe_load(file.read_text())
         settings["listen"] = [{"address": "127.0.0.1:0", "path": "/msh"}]
+        settings["party"] = [{"id": PARTIES[corner.name]}, *EIC[corner.name]]
         settings["webhook"] = {"url": f"http://127.0.0.1:{corner.application.port}/"}
         file.write_text(yaml.safe_dump(settings))
         sockets[corner.name] = listen(load_config(file))
     ports = {name: found[0].getsockname()[1] for name, found in sockets.items()}
     relay.target = f"http://127.0.0.1:{ports[C3]}/msh"
-    back = f"http://127.0.0.1:{ports[C2]}/msh"
+    homeward.target = f"http://127.0.0.1:{ports[C2]}/msh"
     for corner in corners:
         for sample in (corner.folder / "pmodes").iterdir():
             sample.unlink()
         mine = [one for one in terms if corner.name in one.known_to]
-        made = [one.pmode(corner.name, relay.url, back) for one in mine]
+        made = [one.pmode(corner.name, relay.url, homeward.url) for one in mine]
         (corner.folder / "pmodes" / "all.yaml").write_text(yaml.safe_dump({"pmodes": made}))
         config = load_config(corner.folder / "postroad.yaml")
         corner.running = RunningNode(config, sockets[corner.name])
         await stack.enter_async_context(corner.running)
         stack.callback(corner.client.close)
-    return corners[0], corners[1], relay
+    return corners[0], corners[1], relay, homeward
 
 
 def _strange_key(folder: Path) -> None:

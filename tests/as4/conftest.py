@@ -13,6 +13,16 @@ from tests.as4.reading import EB3
 
 ESENS: Final = "http://www.esens.eu/as4/conformancetest"
 POLICY: Final = "1.3.6.1.4.1.99999.1"
+GAS_ROLES: Final = ("ZSH", "ZSO")
+GAS: Final = {
+    "service": {"value": "A06", "type": "http://edigas.org/service"},
+    "properties": [{"name": "EDIGASDocumentType", "required": True}],
+    "payload_profile": {
+        "max_size": "10 MB",
+        "payloads": [{"mime_type": "application/xml", "required": True}],
+    },
+}
+"""What a P-Mode of ENTSOG says of its messages (AS4 Usage Profile)."""
 TERMS: Final = (
     Terms("plain", sign=False),
     Terms("compressed", sign=False, compress=True),
@@ -36,6 +46,11 @@ TERMS: Final = (
     Terms("SIMPLE_ONEWAY", encrypt=True, compress=True, service=ESENS,
           roles=(f"{ESENS}/testdriver", f"{ESENS}/sut")),
     Terms("ONEWAY_ONLY_SIGN", service=ESENS, roles=(f"{ESENS}/testdriver", f"{ESENS}/sut")),
+    Terms("ONEWAY_RETRY", encrypt=True, compress=True, retry="maxretries=5,period=50"),
+    Terms("timed-out", encrypt=True, compress=True, retry="maxretries=2,period=50"),
+    Terms("two-way", encrypt=True, compress=True, replies=True),
+    Terms("gas", encrypt=True, compress=True, eic=True, agreement="http://entsog.example/a/1",
+          action=None, service=None, roles=GAS_ROLES, business=GAS),
 )  # fmt: skip
 
 

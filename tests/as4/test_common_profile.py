@@ -1,11 +1,11 @@
 """eDelivery Common Profile, AS4_CP_TA01 to TA22, TA44 and TA45: messages, receipts, header."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
-from postroad.api.client import Payload, Property
-from tests.as4.bench import NOTHING, PATIENCE, Bench
+from postroad.api.client import ApiError, Payload, Property
+from tests.as4.bench import NOTHING, PATIENCE, Answer, Bench, Exchange
 from tests.as4.foreign import Identity, Letter, Named, Part, compressed
 from tests.as4.reading import (
     EB3,
@@ -170,6 +170,59 @@ def test_as4_cp_ta10_a_lost_receipt_is_sent_again_and_the_message_delivered_once
     assert bench.c3.payloads("ta10@c2") == [XML]
 
 
+class Silence:
+    """Answers that do not come: the first few, or all."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._left = most
+
+    def __call__(self, answer: Answer) -> Answer:
+        if self._left == 0:
+            return answer
+        if self._left is not None:
+            self._left -= 1
+        return NOTHING
+
+
+def test_as4_cp_ta09_without_a_receipt_the_message_is_sent_again(bench: Bench) -> None:
+    """AS4_CP_TA09: S retries at least once; here as often as its P-Mode says, the same bytes."""
+    bench.relay.intercept("ta09@c2", answer=Silence())
+    bench.c2.send("timed-out", Payload(XML, "application/xml"), message_id="ta09@c2")
+    copies = bench.relay.about("ta09@c2")
+    assert len(copies) == 3
+    assert len({one.body for one in copies}) == 1
+    assert bench.c2.journal("ta09@c2")[:3] == ["submitted", "sent", "resent"]
+    assert bench.c3.journal("ta09@c2").count("delivered") == 1
+
+
+@pytest.mark.parametrize("lost", [1, 4])
+def test_as4_cp_ta10_retries_stop_with_the_receipt_and_the_message_is_delivered_once(
+    bench: Bench, lost: int
+) -> None:
+    """AS4_CP_TA10, and Minder's OneWayRetry: the receipt comes through before the time-out."""
+    message_id = f"ta10-retried-{lost}@c2"
+    bench.relay.intercept(message_id, answer=Silence(lost))
+    sent = bench.c2.send("ONEWAY_RETRY", Payload(XML, "application/xml"), message_id=message_id)
+    assert sent.state == "acknowledged"
+    copies = bench.relay.about(message_id)
+    assert len(copies) == lost + 1
+    answer = copies[-1].answer.seen
+    check_nonrepudiation(answer, copies[-1].seen, message_id, bench.c3.certificate)
+    assert bench.c3.journal(message_id).count("delivered") == 1
+    assert bench.c3.payloads(message_id) == [XML]
+
+
+def test_as4_cp_ta11_errors_of_the_sender_need_no_address(bench: Bench) -> None:
+    """AS4_CP_TA11, not testable by its own account: SenderErrorsTo is not set in any P-Mode here.
+
+    What can be seen: a message that S cannot send is told to the producer, and nobody else.
+    """
+    with pytest.raises(ApiError, match="EDIGASDocumentType"):
+        bench.c2.send("gas", Payload(XML, "application/xml"), message_id="ta11@c2")
+    assert not bench.relay.about("ta11@c2")
+    assert not bench.homeward.about("ta11@c2")
+
+
 def test_as4_cp_ta12_header_body_and_all_parts_are_signed_with_rsa_sha256(bench: Bench) -> None:
     """AS4_CP_TA12: RSA-SHA256 and SHA-256, the sender's certificate, over everything."""
     sent = bench.c2.send("edelivery", *leading_xml())
@@ -187,6 +240,65 @@ def test_as4_cp_ta13_all_parts_are_encrypted_with_aes128_gcm_for_the_receiver(be
     assert opened == {"leading@c2": XML, "binary@c2": BINARY, "note@c2": b"a note"}
     assert {one.media_type for one in seen.parts} == {"application/octet-stream"}
     assert not seen.all("//eb:Messaging//xenc:EncryptedData | //s:Body//xenc:EncryptedData")
+
+
+def test_as4_cp_ta15_a_missing_receipt_is_told_to_the_producer(bench: Bench) -> None:
+    """AS4_CP_TA15: after the last retry S reports EBMS:0301 MissingReceipt to its producer."""
+    bench.relay.intercept("ta15@c2", answer=Silence())
+    sent = bench.c2.send("timed-out", Payload(XML, "application/xml"), message_id="ta15@c2")
+    assert (sent.state, sent.message.error_code) == ("in_doubt", "EBMS:0301")
+    notified = bench.c2.application.told("ta15@c2")
+    assert (notified["state"], notified["error_code"]) == ("in_doubt", "EBMS:0301")
+
+
+class Conversation(NamedTuple):
+    """A request and its reply, as they went over the wire."""
+
+    asked: Exchange
+    answered: Exchange
+
+
+def converse(bench: Bench, name: str) -> Conversation:
+    """Two-Way/Push-and-Push: corner two asks, corner three answers."""
+    request, reply = f"{name}-request@c2", f"{name}-reply@c3"
+    sent = bench.c2.send(
+        "two-way",
+        Payload(XML, "application/xml"),
+        message_id=request,
+        conversation_id=f"{name}-conversation",
+    )
+    assert sent.state == "acknowledged", sent.message.detail
+    answer = bench.c3.client.reply(
+        request, payloads=[Payload(XML_2, "application/xml")], reply_id=reply, wait=PATIENCE
+    )
+    assert answer.state == "acknowledged", answer.message.detail
+    assert bench.c3.payloads(request) == [XML]
+    assert bench.c2.payloads(reply) == [XML_2]
+    [answered] = bench.homeward.about(f"<eb:MessageId>{reply}<")
+    return Conversation(bench.exchange(request), answered)
+
+
+def test_as4_cp_ta02_a_reply_refers_to_its_request(bench: Bench) -> None:
+    """AS4_CP_TA02: RefToMessageId of the reply is the MessageId of the request."""
+    asked, answered = converse(bench, "ta02")
+    info = "//eb:UserMessage/eb:MessageInfo"
+    assert not asked.seen.all(f"{info}/eb:RefToMessageId")
+    assert answered.seen.text(f"{info}/eb:RefToMessageId") == asked.seen.text(
+        f"{info}/eb:MessageId"
+    )
+
+
+def test_as4_cp_ta14_request_and_reply_each_get_a_non_repudiation_receipt(bench: Bench) -> None:
+    """AS4_CP_TA14: in Two-Way/Push-and-Push both receivers answer with a signed NRR."""
+    asked, answered = converse(bench, "ta14")
+    check_nonrepudiation(asked.answer.seen, asked.seen, "ta14-request@c2", bench.c3.certificate)
+    check_nonrepudiation(answered.answer.seen, answered.seen, "ta14-reply@c3", bench.c2.certificate)
+
+
+def test_as4_cp_ta19_both_legs_have_one_conversation(bench: Bench) -> None:
+    """AS4_CP_TA19: the ConversationId of the request is that of the reply."""
+    path = "//eb:CollaborationInfo/eb:ConversationId"
+    assert [one.seen.text(path) for one in converse(bench, "ta19")] == ["ta19-conversation"] * 2
 
 
 def test_as4_cp_ta16_a_ping_goes_to_the_test_service(bench: Bench) -> None:

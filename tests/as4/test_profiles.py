@@ -1,11 +1,14 @@
-"""The profiles beside the common one: four corners, dynamic receiver, ENTSOG, the Minder bench."""
+"""The profiles beside the common one: four corners, SBDH, dynamic receiver, ENTSOG, Minder."""
 
+import gzip
+import re
 from typing import Final
 
 import pytest
+from lxml import etree
 
-from postroad.api.client import Payload, Property
-from tests.as4.bench import NOTHING, Bench, issued
+from postroad.api.client import ApiError, Payload, Property
+from tests.as4.bench import C2, C3, EIC, EIC_TYPE, NOTHING, Bench, issued
 from tests.as4.conftest import ESENS, POLICY
 from tests.as4.foreign import Identity, Letter, Part
 from tests.as4.reading import (
@@ -166,6 +169,121 @@ def test_as4_entsog_ta10_an_empty_conversation_id_is_taken(bench: Bench, partner
     received = bench.c3.delivered("ta10@gas")
     assert received is not None
     assert not received.conversation_id
+
+
+def of_edigas(bench: Bench, message_id: str) -> Seen:
+    """A message by a P-Mode as ENTSOG agrees on them."""
+    sent = bench.c2.send(
+        "gas",
+        Payload(XML, "application/xml"),
+        message_id=message_id,
+        properties=[Property("EDIGASDocumentType", "01G")],
+    )
+    assert sent.state == "acknowledged", sent.message.detail
+    assert bench.c3.payloads(message_id) == [XML]
+    return bench.exchange(message_id).seen
+
+
+def test_as4_entsog_ta02_parties_have_the_type_of_eic_codes(bench: Bench) -> None:
+    """AS4_ENTSOG_TA02: the type of each PartyId is that of EIC codes."""
+    types = of_edigas(bench, "entsog-ta02@c2").attributes("//eb:PartyInfo//eb:PartyId/@type")
+    assert types == [EIC_TYPE] * 2
+
+
+def test_as4_entsog_ta03_parties_are_eic_codes(bench: Bench) -> None:
+    """AS4_ENTSOG_TA03: each PartyId has the form of an EIC code, and comes unchanged."""
+    parties = of_edigas(bench, "entsog-ta03@c2").texts("//eb:PartyInfo//eb:PartyId")
+    assert parties == [EIC[one][0]["id"] for one in (C2, C3)]
+    assert all(re.fullmatch(r"\d{2}[A-Z][A-Z\d-]{12}[A-Z\d]", one) for one in parties)
+
+
+def test_as4_entsog_ta04_the_service_has_the_type_of_edigas(bench: Bench) -> None:
+    """AS4_ENTSOG_TA04: the type of Service is that of EDIG@S."""
+    seen = of_edigas(bench, "entsog-ta04@c2")
+    assert seen.attributes("//eb:CollaborationInfo/eb:Service/@type") == [
+        "http://edigas.org/service"
+    ]
+
+
+def test_as4_entsog_ta05_the_service_is_one_of_edigas(bench: Bench) -> None:
+    """AS4_ENTSOG_TA05: Service is one of A01 to A11."""
+    seen = of_edigas(bench, "entsog-ta05@c2")
+    assert seen.text("//eb:CollaborationInfo/eb:Service") in {f"A{n:02}" for n in range(1, 12)}
+
+
+def test_as4_entsog_ta07_the_document_type_is_a_message_property(bench: Bench) -> None:
+    """AS4_ENTSOG_TA07: EDIGASDocumentType is there; without it nothing is sent."""
+    seen = of_edigas(bench, "entsog-ta07@c2")
+    assert seen.properties == [("EDIGASDocumentType", "01G", None)]
+    with pytest.raises(ApiError, match="EDIGASDocumentType"):
+        bench.c2.send("gas", Payload(XML, "application/xml"), message_id="entsog-ta07-none@c2")
+    assert not bench.relay.about("entsog-ta07-none@c2")
+
+
+def test_as4_entsog_ta11_the_first_part_is_xml(bench: Bench) -> None:
+    """AS4_ENTSOG_TA11: MimeType of the first part says XML."""
+    seen = of_edigas(bench, "entsog-ta11@c2")
+    assert seen.part_properties(seen.content_ids[0])["MimeType"] == "application/xml"
+
+
+def test_as4_entsog_ta12_a_payload_has_less_than_ten_megabytes(bench: Bench) -> None:
+    """AS4_ENTSOG_TA12: a payload just below 10 MB is delivered, a larger one is not sent."""
+    largest = b"<a>" + b"x" * (10_000_000 - 7) + b"</a>"
+    document = [Property("EDIGASDocumentType", "01G")]
+    sent = bench.c2.send("gas", Payload(largest, "application/xml"), properties=document)
+    assert sent.state == "acknowledged", sent.message.detail
+    assert bench.c3.payloads(sent.message_id) == [largest]
+    with pytest.raises(ApiError, match="10 MB"):
+        bench.c2.send(
+            "gas",
+            Payload(largest + b"\n", "application/xml"),
+            message_id="entsog-ta12@c2",
+            properties=document,
+        )
+    assert not bench.relay.about("entsog-ta12@c2")
+
+
+SBDH: Final = b"""<StandardBusinessDocumentHeader
+ xmlns="http://www.unece.org/cefact/namespaces/StandardBusinessDocumentHeader">
+<HeaderVersion>1.0</HeaderVersion><Manifest><NumberOfItems>2</NumberOfItems>
+<ManifestItem><MimeTypeQualifierCode>application/xml</MimeTypeQualifierCode>
+<UniformResourceIdentifier>cid:order@c1</UniformResourceIdentifier></ManifestItem>
+<ManifestItem><MimeTypeQualifierCode>application/pdf</MimeTypeQualifierCode>
+<UniformResourceIdentifier>cid:picture@c1</UniformResourceIdentifier></ManifestItem>
+</Manifest></StandardBusinessDocumentHeader>"""
+
+
+def with_sbdh(bench: Bench, message_id: str) -> Seen:
+    """A message whose first payload is the header of its business document."""
+    sent = bench.c2.send(
+        "edelivery",
+        Payload(SBDH, "application/xml", content_id="sbdh@c1"),
+        Payload(XML, "application/xml", content_id="order@c1"),
+        Payload(b"%PDF-1.4", "application/pdf", content_id="picture@c1"),
+        message_id=message_id,
+    )
+    assert sent.state == "acknowledged", sent.message.detail
+    return bench.exchange(message_id).seen
+
+
+def test_as4_sbdh_ta01_the_business_document_header_is_the_first_part(bench: Bench) -> None:
+    """AS4_SBDH_TA01: the first PartInfo refers to the SBDH, and it is delivered first."""
+    seen = with_sbdh(bench, "sbdh-ta01@c2")
+    assert seen.content_ids[0] == "sbdh@c1"
+    assert gzip.decompress(decrypted(seen, bench.c3.key)["sbdh@c1"]) == SBDH
+    assert bench.c3.payloads("sbdh-ta01@c2")[0] == SBDH
+
+
+def test_as4_sbdh_ta02_the_manifest_lists_the_other_parts(bench: Bench) -> None:
+    """AS4_SBDH_TA02: what the manifest refers to are the Content-IDs of the other parts."""
+    seen = with_sbdh(bench, "sbdh-ta02@c2")
+    listed = etree.fromstring(bench.c3.payloads("sbdh-ta02@c2")[0]).xpath(
+        "//*[local-name()='UniformResourceIdentifier']/text()"
+    )
+    assert listed == seen.hrefs[1:]
+    received = bench.c3.delivered("sbdh-ta02@c2")
+    assert received is not None
+    assert listed == [f"cid:{one.content_id}" for one in received.parts[1:]]
 
 
 MINDER_PAYLOADS: Final = (

@@ -1,9 +1,9 @@
-"""eDelivery Common Profile, AS4_CP_TA40 and TA43, between whole nodes over TLS."""
+"""eDelivery Common Profile, AS4_CP_TA39 to TA43, between whole nodes over TLS."""
 
 import asyncio
 import ssl
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,10 +24,12 @@ from postroad.api.running import RunningNode, listen
 from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.settings.config import load_config
 from tests.as4.bench import C2, C3, PATIENCE, Corner, Loop
+from tests.transport.test_tls import SSL2_HELLO, SSL3_HELLO
 
 AES128: Final = "ECDHE-ECDSA-AES128-GCM-SHA256"
 AES256: Final = "ECDHE-ECDSA-AES256-GCM-SHA384"
 OTHER: Final = "ECDHE-ECDSA-CHACHA20-POLY1305"
+TLS13: Final = "TLS_AES_256_GCM_SHA384"
 XML: Final = b"<order/>"
 
 
@@ -62,7 +64,9 @@ def tls_context(folder: Path, *, identified: bool = True) -> ssl.SSLContext:
     return context
 
 
-async def start_pair(folder: Path, stack: AsyncExitStack) -> tuple[Corner, Corner]:
+async def start_pair(
+    folder: Path, stack: AsyncExitStack, minimum: str = "1.2"
+) -> tuple[Corner, Corner]:
     initialize(
         Plan(
             Station(C2, folder / C2, 18080),
@@ -78,7 +82,10 @@ async def start_pair(folder: Path, stack: AsyncExitStack) -> tuple[Corner, Corne
         settings = yaml.safe_load(file.read_text())
         for door in settings["listen"]:
             door["address"] = "127.0.0.1:0"
-        settings["listen"][0]["tls"]["ciphers"] = [AES128, AES256]
+        settings["listen"][0]["tls"] |= {
+            "ciphers": [AES128, AES256] if minimum == "1.2" else [TLS13],
+            "minimum": minimum,
+        }
         file.write_text(yaml.safe_dump(settings))
         sockets[corner.name] = listen(load_config(file))
     port = sockets[C3][0].getsockname()[1]
@@ -92,14 +99,57 @@ async def start_pair(folder: Path, stack: AsyncExitStack) -> tuple[Corner, Corne
     return corners
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+@contextmanager
+def running(folder: Path, minimum: str) -> Iterator[Pair]:
     loop, stack = Loop(), AsyncExitStack()
     try:
-        yield Pair(loop, *loop.run(start_pair(tmp_path_factory.mktemp("tls"), stack)))
+        yield Pair(loop, *loop.run(start_pair(folder, stack, minimum)))
     finally:
         loop.run(stack.aclose())
         loop.close()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with running(tmp_path_factory.mktemp("tls"), "1.2") as both:
+        yield both
+
+
+def test_as4_cp_ta39_the_versions_and_suites_of_tls_are_configured(tmp_path: Path) -> None:
+    """AS4_CP_TA39: with TLS 1.3 as the least version, a message travels, and 1.2 is refused."""
+    with running(tmp_path, "1.3") as newer:
+        older = tls_context(newer.c2.folder)
+        older.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises(httpx.TransportError):
+            status(newer, older)
+        sent = newer.c2.send(f"{C2}-to-{C3}-order", Payload(XML, "application/xml"))
+        assert sent.state == "acknowledged", sent.message.detail
+
+
+@pytest.mark.parametrize("hello", [SSL2_HELLO, SSL3_HELLO], ids=["ssl2", "ssl3"])
+def test_as4_cp_ta41_ssl_is_refused(pair: Pair, hello: bytes) -> None:
+    """AS4_CP_TA41: a receiving node answers SSL 2.0 and 3.0 with an alert, or not at all."""
+    where = httpx.URL(pair.door)
+
+    async def say() -> bytes:
+        reader, writer = await asyncio.open_connection(where.host, where.port)
+        writer.write(hello)
+        said = await reader.read()
+        writer.close()
+        return said
+
+    said = pair.loop.run(say())
+    alert = b"\x15"
+    assert said == b"" or said.startswith(alert)
+
+
+def test_as4_cp_ta42_a_suite_that_is_not_in_the_list_is_refused(pair: Pair) -> None:
+    """AS4_CP_TA42: the handshake fails with a suite that the node is not configured with."""
+    other = tls_context(pair.c2.folder)
+    other.maximum_version = ssl.TLSVersion.TLSv1_2
+    other.set_ciphers(OTHER)
+    with pytest.raises(httpx.TransportError):
+        status(pair, other)
 
 
 def test_as4_cp_ta43_a_message_travels_over_tls_with_certificates_of_both_ends(pair: Pair) -> None:
@@ -124,14 +174,10 @@ def test_as4_cp_ta43_each_suite_of_the_list_is_accepted(pair: Pair, suite: str) 
     assert status(pair, context) in (400, 415)
 
 
-def test_as4_cp_ta43_another_suite_or_no_certificate_is_refused(pair: Pair) -> None:
-    """AS4_CP_TA43, turned around: neither another suite nor a client without certificate."""
-    other = tls_context(pair.c2.folder)
-    other.maximum_version = ssl.TLSVersion.TLSv1_2
-    other.set_ciphers(OTHER)
-    for context in (other, tls_context(pair.c2.folder, identified=False)):
-        with pytest.raises(httpx.TransportError):
-            status(pair, context)
+def test_as4_cp_ta43_a_client_without_certificate_is_refused(pair: Pair) -> None:
+    """AS4_CP_TA43, turned around."""
+    with pytest.raises(httpx.TransportError):
+        status(pair, tls_context(pair.c2.folder, identified=False))
 
 
 def old(context: ssl.SSLContext, version: ssl.TLSVersion) -> ssl.SSLContext:

@@ -12,6 +12,7 @@ from postroad.msh.report import report
 from postroad.node.evidence.inspecting import Tools, inspect_source
 from postroad.security.algorithms import ECDSA_SHA256, RSA_OAEP, RSA_SHA256
 from postroad.security.attachments import Attachment
+from postroad.security.coverage import AS4_COVERAGE, Coverage
 from postroad.security.keyestablishment import Encryption
 from postroad.security.keys import KeyPair
 from postroad.security.secure import Lifetime, secure
@@ -185,6 +186,7 @@ def make(
     created: datetime = NOW,
     listed: Sequence[PartInfo] | None = None,
     id: str = "order-1@buyer.example",
+    encrypted: Coverage = AS4_COVERAGE,
 ) -> Package:
     """A message that holds in every way, unless it is told otherwise."""
     infos = list(listed) if listed is not None else [part_info(one) for one in attachments]
@@ -200,6 +202,7 @@ def make(
         entropy=entropy(),
         lifetime=Lifetime(created, lifetime) if lifetime is not None else None,
         body_content=body,
+        encrypted=encrypted,
     )
     parts = tuple(
         Part(one.content_id, one.media_type, read_all(one.content, 1 << 30))

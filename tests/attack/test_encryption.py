@@ -13,6 +13,7 @@ from postroad.msh.lens import Inspection
 from postroad.node.evidence.inspecting import Tools, inspect_source
 from postroad.security import ciphers
 from postroad.security.algorithms import DATA_CIPHERS, RSA_1_5, RSA_OAEP, RSA_OAEP_MGF1P, SHA1
+from postroad.security.coverage import Coverage
 from postroad.security.encrypt import encrypt
 from postroad.security.keyestablishment import Encryption, Unrecoverable
 from postroad.wire.content import BytesContent, read_all
@@ -226,6 +227,30 @@ def test_an_encrypted_part_that_is_not_signed_is_refused_in_a_signed_message() -
     assert found["signature"]["valid"] is True
     assert [part["signed"] for part in found["parts"]] == [True, False]
     assert_refused(found, "EBMS:0103")
+
+
+@pytest.mark.parametrize("body_is_open", [False, True])
+def test_a_body_in_the_clear_beside_encrypted_parts_is_refused(
+    tmp_path: Path, body_is_open: bool
+) -> None:
+    """AS4 5.1.7: with encryption all that is payload is encrypted, also the content of the Body."""
+    only = Coverage((), None, only=body_is_open)
+    message = make(TWO, body=BODY, encryption=for_seller(), encrypted=only)
+    assert (BODY.encode() in message.envelope) is body_is_open
+    pmode = write_pmode(tmp_path)
+    pmode.write_text(
+        pmode.read_text().replace("sign: true", "sign: true\n        encryption: {encrypt: true}")
+    )
+    found = postroad.inspect(
+        message.wire(), trust=[ca().certificate], key=seller(), at=NOW, pmode=pmode
+    )
+    if not body_is_open:
+        assert_holds(found)
+        return
+    assert_refused(found, "EBMS:0103")
+    assert [one["detail"] for one in failures(found)] == [
+        "the content of the Body is not encrypted"
+    ]
 
 
 def test_a_signed_part_that_was_encrypted_again_by_somebody_is_still_what_was_signed() -> None:

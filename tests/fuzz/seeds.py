@@ -143,7 +143,7 @@ def secured(
         entropy=entropy(),
         lifetime=Lifetime(NOW, timedelta(hours=1)) if sign else None,
         body_content=body,
-        tokens=tokens,
+        tokens=[Block("", token) for token in tokens],
     )
 
 

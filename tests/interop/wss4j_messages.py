@@ -147,6 +147,7 @@ class Agreed:
     key: KeyPair = field(default_factory=lambda: signer("rsa"))
     signature: dict[str, Any] | None = field(default_factory=dict)
     """None: messages are not signed."""
+    sign: dict[str, Any] | bool = True
     encryption: dict[str, Any] | None = None
     recipient: KeyPair | None = None
     security: dict[str, Any] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class Agreed:
     def match(self) -> Match:
         x509: dict[str, Any] = {}
         if self.signature is not None:
-            x509 |= {"sign": True, "signature": self.signature}
+            x509 |= {"sign": self.sign, "signature": self.signature}
         if self.encryption is not None:
             x509["encryption"] = {"encrypt": True, **self.encryption}
         leg = {
@@ -300,10 +301,14 @@ class _Batch:
         form: WireForm,
         plain: dict[str, bytes] | None = None,
         *,
+        listed: Sequence[str] = (),
         is_signed: bool = True,
         **facts: Any,
     ) -> None:
-        """Add a message; `plain` are its attachments before encryption, by Content-ID."""
+        """Add a message; `plain` are its attachments before encryption, by Content-ID.
+
+        `listed` are the further elements that its P-Mode lists to be signed.
+        """
         contents = plain or {}
         number = len(self.messages)
         elements = _expected(form.envelope) if is_signed else []
@@ -316,7 +321,7 @@ class _Batch:
                 else _changed_password(form.envelope)
             )
             tampered = form.whole().replace(form.envelope, changed)
-        signed = [*elements, *(f"cid:{one}" for one in contents if is_signed)]
+        signed = [*elements, *listed, *(f"cid:{one}" for one in contents if is_signed)]
         digests = {one: hashlib.sha256(data).hexdigest() for one, data in contents.items()}
         self.messages.append(
             Written(
@@ -794,6 +799,27 @@ def _content(envelope: bytes) -> str:
     )
 
 
+def _listed_elements(batch: _Batch) -> None:
+    """Tokens that a P-Mode lists to be signed and encrypted."""
+    for soap, element, encrypted in itertools.product(
+        SOAP, ("UsernameToken", "BinarySecurityToken"), (False, True)
+    ):
+        encryption = {"encrypt": {"element": "wsse:UsernameToken"}} if encrypted else None
+        agreed = Agreed(
+            soap,
+            sign={"element": f"wsse:{element}"},
+            encryption=encryption,
+            security={"username_token": {"username": "buyer", "password": PASSWORD}},
+        )
+        name = f"listed {element}{', encrypted' if encrypted else ''} SOAP {soap}"
+        # With encryption there is a token for the recipient too.
+        tokens = 2 if encrypted and element == "BinarySecurityToken" else 1
+        listed = (f"{{{WSSE}}}{element}",) * tokens
+        batch.add_package(
+            "user name tokens", name, message(agreed), listed=listed, users=("buyer",)
+        )
+
+
 FAMILIES: Final[tuple[Callable[[_Batch], None], ...]] = (
     _signature_algorithms,
     _digests,
@@ -811,6 +837,7 @@ FAMILIES: Final[tuple[Callable[[_Batch], None], ...]] = (
     _reliable_messaging,
     _ws_reliability,
     _bodies,
+    _listed_elements,
 )
 
 

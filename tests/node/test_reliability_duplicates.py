@@ -558,3 +558,31 @@ async def test_only_what_is_certainly_not_stored_is_answered_as_not_taken(
         said = await brought(seller, posted)
     assert said.status == answer
     assert ("EBMS:0202" if answer == 503 else "EBMS:0004").encode() in said.body
+
+
+@pytest.mark.parametrize("kept_in", STORES)
+@played
+async def test_ids_are_kept_within_maxsize_and_the_oldest_go_first(
+    world: World, kept_in: str
+) -> None:
+    """AS4 5.2.4, `maxsize=…,checkwindow=…`: of messages that are kept for their ids alone."""
+    world.kept_in = kept_in
+    detection = {"parameters": "maxsize=12kB,checkwindow=90D"}
+    world.agree(duplicate_detection=detection)
+    world.agree("others", duplicate_detection={"parameters": "checkwindow=90D"})
+    world.configure(SELLER, retention={"messages": "P30D"})
+    buyer, seller = await world.both()
+    for number in range(4):
+        await buyer.send(f"{number}@buyer", payload=b"x" * 4000)
+        await buyer.send(f"other-{number}@buyer", "others", payload=b"x" * 4000)
+        await world.wait(60)
+    [copy] = world.wire.to(SELLER, ">0@buyer<")
+    assert await seller.node.purge() == 0, "they are not kept for their ids alone"
+    world.clock.ahead += timedelta(days=31)
+    assert await seller.node.purge() == 2
+    assert sorted(await seller.inbox()) == ["2@buyer", "3@buyer"] + [
+        f"other-{number}@buyer" for number in range(4)
+    ]
+    forgotten = await seller.receive(copy.content_type, copy.body)
+    assert b"EBMS:0003" in forgotten.body, "what is forgotten is refused, not delivered again"
+    assert [one.message_id for one in await seller.journal("purged")] == ["1@buyer", "0@buyer"]

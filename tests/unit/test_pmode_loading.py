@@ -167,18 +167,6 @@ def test_more_than_two_legs_or_pins_are_refused() -> None:
     ("text", "line", "name"),
     [
         ("    security:\n      conversation: true\n", 6, "PMode[1].Security.Conversation"),
-        (
-            "    security: {send_receipt: true}\n"
-            "    reception_awareness: {duplicate_detection: {parameters: {max_size: 1 MiB}}}\n",
-            6,
-            "PMode[1].ReceptionAwareness.DuplicateDetection.Parameters.maxsize",
-        ),
-        (
-            "    reliability: {protocol: wsrm, at_least_once: {contract: true},\n"
-            "      start_group: true}\n",
-            6,
-            "PMode[1].Reliability.StartGroup",
-        ),
         ("    security: {conversation: {}}\n", 5, "PMode[1].Security.Conversation"),
     ],
 )
@@ -188,22 +176,13 @@ def test_a_parameter_without_behaviour_is_refused_by_name(text: str, line: int, 
     assert f" error: {name}: not supported by this version (remove it" in problem
 
 
-@pytest.mark.parametrize("text", ["maxsize=10Mb", "checkwindow=7D; MaxSize=10Mb"])
-def test_a_parameter_without_behaviour_is_refused_in_a_string_too(text: str) -> None:
-    detection = f"{{duplicate_detection: {{parameters: '{text}'}}}}"
-    aware = f"    security: {{send_receipt: true}}\n    reception_awareness: {detection}\n"
-    problem = only(PLAIN + aware)
-    assert "p.yaml:6:49: error: PMode[1].ReceptionAwareness.DuplicateDetection" in problem
-    assert ".Parameters.maxsize: not supported by this version" in problem
-
-
 def test_reception_awareness_is_supported() -> None:
     aware = """\
     security: {send_receipt: {reply_pattern: callback, reply_to: https://acme.example/msh}}
     error_handling: {report: {missing_receipt_notify_producer: true}}
     reception_awareness:
       retry: {parameters: {max_retries: 3, timeout: PT10S, persist_duration: P1D}}
-      duplicate_detection: {parameters: {check_window: P7D}}
+      duplicate_detection: {parameters: 'maxsize=10Mb,checkwindow=7D'}
       in_order: conversation
       ack_after_delivery: true
       strict_ack: false

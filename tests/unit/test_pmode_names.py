@@ -179,7 +179,7 @@ def test_the_page_lists_exactly_the_parameters_of_the_models() -> None:
 def test_the_examples_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     names = re.findall(r"<!-- example: (\S+) -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
     outputs = re.findall(r"<!-- output: (.+?) -->\n```text\n(.*?)```", PAGE, re.DOTALL)
-    assert (len(names), len(outputs)) == (6, 2)
+    assert (len(names), len(outputs)) == (7, 2)
     with chdir(tmp_path):
         for name, text in names:
             Path(name).write_text(text)

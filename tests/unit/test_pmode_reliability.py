@@ -139,3 +139,30 @@ def test_with_ws_reliability_nothing_is_pulled() -> None:
 def test_a_secure_conversation_is_refused_with_what_to_do() -> None:
     [problem] = told("security: {conversation: true}")
     assert "sign and encrypt with security.x509" in str(problem)
+
+
+def test_groups_begin_and_end_where_the_pmode_says() -> None:
+    found = reliable_of(
+        agreed(WSRM_LEG % ("", ", start_group: true, terminate_group: true")).legs[0]
+    )
+    assert found is not None
+    assert (found.starts_group, found.ends_group) == (True, True)
+    assert told(WSR_LEG % ("", ", start_group: true, terminate_group: true")) == []
+
+
+@pytest.mark.parametrize("key", ["start_group", "terminate_group"])
+def test_with_ws_reliability_each_message_is_a_group(key: str) -> None:
+    assert "a group of its own" in only(WSR_LEG % ("", f", {key}: false"))
+
+
+@pytest.mark.parametrize("key", ["start_group", "terminate_group"])
+def test_messages_that_are_pulled_share_the_sequence_of_their_channel(key: str) -> None:
+    assert "pulled from a channel share a sequence" in only(WSRM_LEG % ("", f", {key}: true"), PULL)
+
+
+def test_no_response_is_acknowledged() -> None:
+    leg = "reliability: {protocol: wsrm, at_least_once: {contract: {ack_response: %s}}}"
+    assert told(leg % "false") == []
+    assert "PMode[1].Reliability.AtLeastOnce.Contract.AckResponse: only Two-Way" in only(
+        leg % "true"
+    )

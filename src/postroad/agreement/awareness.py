@@ -145,7 +145,11 @@ class DetectionParameters(As4String):
         "checkwindow": ("check_window", _window),
     }
 
-    max_size: Size | None = parameter("maxsize", "The largest size of the memory of ids.")
+    max_size: Size | None = parameter(
+        "maxsize",
+        "How much is kept of messages that are kept for their ids alone, past retention.messages; "
+        "the oldest go first, before check_window ends.",
+    )
     check_window: Span | None = parameter("checkwindow", "How long ids are remembered at least.")
 
 

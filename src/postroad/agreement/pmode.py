@@ -239,7 +239,10 @@ class AtLeastOnceContract(Switch):
         "AckOnDelivery", "Whether the acknowledgment means delivery, not just receipt."
     )
     acks_to: AcksTo | None = parameter("AcksTo", "Where acknowledgments go.")
-    ack_response: bool | None = parameter("AckResponse", "Whether the response is acknowledged.")
+    ack_response: bool | None = parameter(
+        "AckResponse",
+        "Whether the response is acknowledged; only false, since no response is sent reliably.",
+    )
     reliable_pull: bool = parameter(
         "ReliablePull", "Whether PullRequests are sent reliably too.", True
     )
@@ -271,11 +274,17 @@ class Reliability(Group):
     at_least_once: AtLeastOnce | None = parameter("AtLeastOnce", "Delivery at least once.")
     at_most_once: Contract | None = parameter("AtMostOnce", "Delivery at most once.")
     in_order: Contract | None = parameter("InOrder", "Delivery in order.")
-    start_group: bool | None = parameter("StartGroup", "Whether a message starts a group.")
+    start_group: bool | None = parameter(
+        "StartGroup",
+        "Whether each message begins a group, which is a sequence of its own (true), or joins one "
+        "that is open (false); unset: either.",
+    )
     correlation: CommaTexts | None = parameter(
         "Correlation", "XPaths whose values tell which messages form a group."
     )
-    terminate_group: bool | None = parameter("TerminateGroup", "Whether a message ends a group.")
+    terminate_group: bool | None = parameter(
+        "TerminateGroup", "Whether each message is the last of its group, and ends its sequence."
+    )
     retry: RetryParameters | None = parameter(
         "Retry", "How often and how soon messages are sent again. Postroad's own."
     )

@@ -8,8 +8,10 @@ from postroad.agreement.addressing import Addressing
 from postroad.agreement.groups import REQUIRED, Group, Switch, parameter
 from postroad.agreement.values import (
     CommaTexts,
+    ContentIds,
     CopyElement,
     DigestAlgorithm,
+    ElementNames,
     EncryptionAlgorithm,
     FileName,
     FileNames,
@@ -33,11 +35,19 @@ from postroad.agreement.values import (
 class Covered(Switch):
     """What a signature or an encryption covers."""
 
-    element: Texts | None = parameter(
-        "Element[]", "XPaths of the envelope elements covered; unset: what AS4 says."
+    element: ElementNames | None = parameter(
+        "Element[]",
+        "Names of elements of the envelope that are covered too: Timestamp, wsu:Timestamp or "
+        "{namespace}Timestamp.",
     )
-    attachment: Texts | None = parameter(
-        "Attachment[]", "Content-IDs of the attachments covered; unset: all of them."
+    attachment: ContentIds | None = parameter(
+        "Attachment[]",
+        "Content-IDs of attachments that every message has, and that are covered.",
+    )
+    only: bool | None = parameter(
+        "Only",
+        "Cover nothing but what is listed, instead of the Body (with Element[]) and all "
+        "attachments (with Attachment[]), as AS4 requires. Postroad's own.",
     )
 
 

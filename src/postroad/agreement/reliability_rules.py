@@ -100,7 +100,7 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
 
 def ws_reliability_is_for_single_messages(pmode: PMode) -> Iterator[Breach]:
     """What this version leaves out of WS-Reliability: groups of several messages, and pulling."""
-    for index, path, _, agreed in _reliable(pmode):
+    for index, path, leg, agreed in _reliable(pmode):
         if agreed.protocol == WSRM:
             continue
         if agreed.in_order:
@@ -115,6 +115,13 @@ def ws_reliability_is_for_single_messages(pmode: PMode) -> Iterator[Breach]:
                 "with WS-Reliability each message is a group of its own",
                 "write protocol: wsrm, or remove correlation",
             )
+        for key, said in (("start_group", "begins"), ("terminate_group", "ends")):
+            if getattr(leg.reliability, key) is False:
+                yield Breach(
+                    (*path, key),
+                    f"with WS-Reliability each message {said} a group of its own",
+                    "write protocol: wsrm, or remove it",
+                )
         if is_pulled(pmode, index) or agreed.pattern == "Pull":
             yield Breach(
                 (*path, "protocol"),
@@ -166,6 +173,30 @@ def _pulled(place: Path, agreed: Reliable) -> Iterator[Breach]:
         )
 
 
+def groups_are_pushed(pmode: PMode) -> Iterator[Breach]:
+    """Messages that are pulled share the sequence of their channel: none begins or ends it."""
+    for index, path, leg, _ in _reliable(pmode):
+        for key in ("start_group", "terminate_group"):
+            if getattr(leg.reliability, key) is not None and is_pulled(pmode, index):
+                yield Breach(
+                    (*path, key),
+                    "all messages that are pulled from a channel share a sequence",
+                    "remove it",
+                )
+
+
+def responses_are_not_acknowledged(pmode: PMode) -> Iterator[Breach]:
+    """Only Two-Way/Sync has a response that could be acknowledged, and it is not sent reliably."""
+    for _, path, leg, _ in _reliable(pmode):
+        contract = contract_of(leg)
+        if contract is not None and contract.ack_response:
+            yield Breach(
+                (*path, "at_least_once", "contract", "ack_response"),
+                "only Two-Way/Sync has a response, and that is not sent with it",
+                "write false, or MEPbinding pushAndPush with reliability in both legs",
+            )
+
+
 def correlations_are_xpaths(pmode: PMode) -> Iterator[Breach]:
     """What tells which messages share a sequence is something that can be looked up."""
     for _, path, _, agreed in _reliable(pmode):
@@ -183,5 +214,7 @@ ABILITY_RULES: Final[tuple[Rule, ...]] = (
     reliability_stands_alone,
     ws_reliability_is_for_single_messages,
     acknowledgments_have_a_way,
+    groups_are_pushed,
+    responses_are_not_acknowledged,
     correlations_are_xpaths,
 )

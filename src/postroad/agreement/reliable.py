@@ -34,6 +34,10 @@ class Reliable(Struct, frozen=True):
     max_idle: timedelta
     reliable_pull: bool = True
     """Where messages are pulled, PullRequests go in a sequence too. [P2-6.6.2-01]"""
+    starts_group: bool | None = None
+    """Each message begins a group (True), joins one that is open (False), or either (None)."""
+    ends_group: bool = False
+    """Each message is the last of its group."""
 
 
 def reliable_of(leg: Leg) -> Reliable | None:
@@ -57,6 +61,8 @@ def reliable_of(leg: Leg) -> Reliable | None:
         tuple(_from_unit(one) for one in agreed.correlation or ()),
         agreed.max_idle,
         contract.reliable_pull,
+        agreed.start_group,
+        bool(agreed.terminate_group),
     )
 
 

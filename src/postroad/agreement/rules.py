@@ -9,6 +9,7 @@ from typing import Final
 
 from postroad.agreement.addressing import PartyIdentifier, Service
 from postroad.agreement.breach import Breach, warning
+from postroad.agreement.coverage import COVERAGE_RULES
 from postroad.agreement.delivery_rules import DELIVERY_RULES
 from postroad.agreement.ebxml_rules import EBXML_RULES
 from postroad.agreement.parameters import Path
@@ -269,6 +270,7 @@ RULES: Final[tuple[Rule, ...]] = (
     profile_names_are_distinct,
     *DELIVERY_RULES,
     *SECURITY_RULES,
+    *COVERAGE_RULES,
     *EBXML_RULES,
     *PULLING_RULES,
     *TWO_WAY_RULES,

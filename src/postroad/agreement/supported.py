@@ -49,6 +49,7 @@ PMode[].Splitting
 PMode[].Splitting.*
 PMode[].Security.WSSVersion
 PMode[].Security.X509.Sign
+PMode[].Security.X509.Sign.*
 PMode[].Security.X509.Signature.Algorithm
 PMode[].Security.X509.Signature.AnchorCertificates
 PMode[].Security.X509.Signature.Certificate
@@ -64,6 +65,7 @@ PMode[].Security.X509.Encryption.Algorithm
 PMode[].Security.X509.Encryption.Certificate
 PMode[].Security.X509.Encryption.Digest
 PMode[].Security.X509.Encryption.Encrypt
+PMode[].Security.X509.Encryption.Encrypt.*
 PMode[].Security.X509.Encryption.Key
 PMode[].Security.X509.Encryption.KeyAgreement
 PMode[].Security.X509.Encryption.KeyDerivation
@@ -99,13 +101,14 @@ PMode[].ReceptionAwareness.Retry
 PMode[].ReceptionAwareness.Retry.Parameters.*
 PMode[].ReceptionAwareness.DuplicateDetection
 PMode[].ReceptionAwareness.DuplicateDetection.Compare
-PMode[].ReceptionAwareness.DuplicateDetection.Parameters.checkwindow
+PMode[].ReceptionAwareness.DuplicateDetection.Parameters.*
 PMode[].ReceptionAwareness.InOrder
 PMode[].ReceptionAwareness.StrictAck
 PMode[].ReceptionAwareness.AckAfterDelivery
 PMode[].Reliability.Protocol
 PMode[].Reliability.AtLeastOnce.Contract
 PMode[].Reliability.AtLeastOnce.Contract.AckOnDelivery
+PMode[].Reliability.AtLeastOnce.Contract.AckResponse
 PMode[].Reliability.AtLeastOnce.Contract.AcksTo
 PMode[].Reliability.AtLeastOnce.Contract.ReliablePull
 PMode[].Reliability.AtLeastOnce.Contract.AcksTo.Addressing.*
@@ -113,6 +116,8 @@ PMode[].Reliability.AtLeastOnce.ReplyPattern
 PMode[].Reliability.AtMostOnce.Contract
 PMode[].Reliability.InOrder.Contract
 PMode[].Reliability.Correlation
+PMode[].Reliability.StartGroup
+PMode[].Reliability.TerminateGroup
 PMode[].Reliability.Retry.*
 PMode[].Reliability.MaxIdle
 PMode[].Pull.*

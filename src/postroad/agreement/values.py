@@ -28,8 +28,11 @@ from postroad.security.key_purposes import purpose_oid
 from postroad.wire.ebms3 import GZIP
 from postroad.wire.names import (
     DEFAULT_MPC,
+    DS,
     EB3,
+    EBINT,
     I_CLOUD,
+    MF,
     ONE_WAY,
     PULL,
     PULL_AND_PULL,
@@ -37,10 +40,15 @@ from postroad.wire.names import (
     PUSH,
     PUSH_AND_PULL,
     PUSH_AND_PUSH,
+    S11,
+    S12,
     SYNC,
     TWO_WAY,
+    WSA,
     WSR,
     WSRM,
+    WSSE,
+    WSU,
 )
 
 MASK: Final = "********"
@@ -48,6 +56,21 @@ REVEAL: Final = "reveal_passwords"
 """The key of the serialisation context that shows passwords instead of the mask."""
 
 _AS4_FEATURES: Final = "http://www.oasis-open.org/committees/ebxml-msg/"
+_ELEMENT_PREFIXES: Final = {
+    "S11": S11,
+    "S12": S12,
+    "ds": DS,
+    "eb": EB3,
+    "eb3": EB3,
+    "ebint": EBINT,
+    "mf": MF,
+    "wsa": WSA,
+    "wsrm": WSRM,
+    "wsse": WSSE,
+    "wsu": WSU,
+}
+"""The prefixes that names of elements may have in a P-Mode."""
+_ELEMENT_NAME: Final = re.compile(r"(?:(\{[^{}\s]+\})|([^\W\d][\w.-]*):)?([^\W\d][\w.-]*)")
 
 MEPS: Mapping[str, str] = MappingProxyType({"oneWay": ONE_WAY, "twoWay": TWO_WAY})
 BINDINGS: Mapping[str, str] = MappingProxyType(
@@ -238,6 +261,28 @@ def _key_purpose(value: str) -> str:
     return value
 
 
+def _element_name(value: str) -> str:
+    """An XML name with the namespace of its prefix, as `{namespace}name`."""
+    found = _ELEMENT_NAME.fullmatch(value)
+    if found is None:
+        raise ValueError(
+            f"{value!r} is no element name; write Timestamp, wsu:Timestamp or "
+            "{namespace}Timestamp"
+        )
+    namespace, prefix, name = found.groups()
+    if prefix is not None and prefix not in _ELEMENT_PREFIXES:
+        raise ValueError(
+            f"the prefix {prefix!r} is not known; write {{namespace}}{name}, or one of: "
+            f"{', '.join(_ELEMENT_PREFIXES)}"
+        )
+    return f"{{{_ELEMENT_PREFIXES[prefix]}}}{name}" if prefix else f"{namespace or ''}{name}"
+
+
+def _content_id(value: str) -> str:
+    """A Content-ID without what stands around it in a MIME header or before it in a URL."""
+    return value.removeprefix("cid:").removeprefix("<").removesuffix(">")
+
+
 def _algorithm(kind: str) -> _Known:
     return _Known(ALGORITHMS[kind], partial(algorithm_uri, kind))
 
@@ -360,6 +405,8 @@ CommaUris = Annotated[tuple[Uri, ...], _Many(",")]
 Uris = Annotated[tuple[Uri, ...], _Many()]
 FileNames = Annotated[tuple[FileName, ...], _Many()]
 KeyPurposes = Annotated[tuple[Annotated[Text, AfterValidator(_key_purpose)], ...], _Many()]
+ElementNames = Annotated[tuple[Annotated[Text, AfterValidator(_element_name)], ...], _Many()]
+ContentIds = Annotated[tuple[Annotated[Text, AfterValidator(_content_id)], ...], _Many()]
 one_or_many: Final = _Many()
 
 Mep = Annotated[str, _known(MEPS)]

@@ -228,9 +228,11 @@ def _message_problems(
         # Its data is kept as a part of its message: that this was not seen is a warning already.
         return []
     own = {reference.uri for reference in _signed_of(found, user_message)}
+    # A token that stays encrypted is no part of the message itself: a warning is told of it.
+    parts = [one for one in verification.references if one.content_id or one.element is not None]
     return [
         EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
-        for uri in verification.unseen
+        for uri in (one.reference.uri for one in parts if one.valid is None)
         if uri in own
     ]
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from postroad.agreement.algorithms import strength
 from postroad.agreement.conformity import PartFacts, check_user_message
+from postroad.agreement.coverage import encrypted_coverage
 from postroad.agreement.matching import Match, PModes, Protected
 from postroad.agreement.places import sides
 from postroad.agreement.pmode import Leg
@@ -19,6 +20,7 @@ from postroad.agreement.pmode_security import X509, Security
 from postroad.agreement.pmode_security import UsernameToken as AgreedToken
 from postroad.msh.payloads import Payload
 from postroad.security.algorithms import DATA_CIPHERS
+from postroad.security.coverage import USERNAME_TOKEN, Coverage
 from postroad.security.decrypt import Decryption
 from postroad.security.key_purposes import NAMES as PURPOSES
 from postroad.security.keys import KeyPair
@@ -115,6 +117,12 @@ class Facts(Struct, frozen=True):
     """It is a part of a message: payloads and most properties are only in the whole."""
     joined: bool = False
     """It was joined of fragments, which were secured instead of it."""
+    body: str | None = None
+    """The tag of the Body, if it has content."""
+    bundled: bool = False
+    """It holds other user messages too: their payloads are encrypted as a whole."""
+    test: bool = False
+    """It is for the test service, and has no payloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +226,8 @@ class Expectation:
             fragment=facts.fragment,
         )
         problems += _exchange(match, message, facts)
-        if match.leg.security is not None and not facts.joined:
-            problems += _security(match.leg.security, facts, self.material(match))
+        if not facts.joined:
+            problems += _security(match.leg, facts, self.material(match))
         return problems
 
     def check_client(
@@ -302,30 +310,40 @@ def _tls_trust(anchors: tuple[x509.Certificate, ...]) -> Trust:
     return Trust(anchors=anchors, check_key_usage=False, purposes=_CLIENTS)
 
 
-def _security(security: Security, facts: Facts, material: Material) -> Iterator[EbmsError]:
-    x509_terms = security.x509
-    if x509_terms is not None:
-        yield from _signature(x509_terms, facts)
-        yield from _encryption(x509_terms, facts, material)
+def _security(leg: Leg, facts: Facts, material: Material) -> Iterator[EbmsError]:
+    security = leg.security
+    if security is None:
+        return
+    if security.x509 is not None:
+        yield from _signature(security.x509, facts)
+        yield from _encryption(leg, security.x509, facts, material)
     if security.wss_version == "1.0" and facts.verification is not None and facts.attachments:
         yield _policy("WS-Security 1.0 is agreed, which cannot sign attachments")
     if security.username_token is not None:
         yield from _username(security, facts)
 
 
-def _encryption(terms: X509, facts: Facts, material: Material) -> Iterator[EbmsError]:
+def _encryption(leg: Leg, terms: X509, facts: Facts, material: Material) -> Iterator[EbmsError]:
     encryption, found = terms.encryption, facts.decryption
     wanted = encryption.encrypt.enabled if encryption and encryption.encrypt else None
     present = found is not None and found.present
-    if wanted and not present and (facts.payloads or facts.fragment):
+    coverage = encrypted_coverage(leg)
+    asked = [one for one in facts.attachments if facts.bundled or coverage.covers_attachment(one)]
+    in_body = facts.body is not None and coverage.covers_body(facts.body)
+    closed = facts.fragment or (facts.payloads and not coverage.only)
+    if wanted and not present and (asked or in_body or closed):
         yield _policy("the P-Mode asks for encryption, and the message is not encrypted")
     if wanted is False and present:
         yield _policy("the message is encrypted, which the P-Mode does not allow")
+    if wanted:
+        yield from _listed(coverage, facts)
     if encryption is None or found is None or not present:
         return
-    for content_id in facts.attachments if wanted else ():
+    for content_id in asked if wanted else ():
         if content_id not in found.content_ids:
             yield _policy("this attachment is not encrypted", f"cid:{content_id}")
+    if wanted and in_body and not found.body:
+        yield _policy("the content of the Body is not encrypted", "Body")
     agreed = (
         encryption.algorithm,
         encryption.key_transport,
@@ -348,6 +366,17 @@ def _encryption(terms: X509, facts: Facts, material: Material) -> Iterator[EbmsE
     form = encryption.key_reference
     if form and found.forms and form not in found.forms:
         yield _policy(f"the recipient is named by {found.forms[0]}, {form} is agreed")
+
+
+def _listed(coverage: Coverage, facts: Facts) -> Iterator[EbmsError]:
+    """What the P-Mode lists to be encrypted, and is not, or is not there."""
+    encrypted = facts.decryption.tokens if facts.decryption is not None else 0
+    if coverage.names(USERNAME_TOKEN) and encrypted < max(1, len(facts.username_tokens)):
+        yield _policy("the user name token is not encrypted, which the P-Mode asks for")
+    for content_id in () if facts.test else coverage.attachments or ():
+        if content_id not in facts.attachments:
+            said = f"the P-Mode lists the attachment {content_id} to be encrypted"
+            yield _policy(f"{said}, and the message has none", f"cid:{content_id}")
 
 
 def _named(security: Security | None) -> frozenset[str]:
@@ -446,7 +475,8 @@ def _signature(terms: X509, facts: Facts) -> Iterator[EbmsError]:
 def _username(security: Security, facts: Facts) -> Iterator[EbmsError]:
     agreed = security.username_token
     assert agreed is not None
-    if not facts.username_tokens:
+    closed = facts.decryption is not None and facts.decryption.tokens and not facts.receiving
+    if not facts.username_tokens and not closed:
         yield _policy("the P-Mode asks for a username token, and there is none")
     for token in facts.username_tokens:
         if agreed.nonce and token.nonce is None:

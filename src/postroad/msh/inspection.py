@@ -556,7 +556,15 @@ class Look:
             receiving=self._lens.receiving,
             fragment=found.fragment is not None,
             joined=self._lens.joined,
+            body=self._filled_body(),
+            bundled=messaging is not None and len(messaging.user_messages) > 1,
+            test=found.match is not None and found.match.test,
         )
+
+    def _filled_body(self) -> str | None:
+        """The tag of the Body, if it has content, encrypted or not."""
+        body = self._envelope.body
+        return str(body.tag) if len(body) or (body.text or "").strip() else None
 
 
 def _is_of_another_soap(root: etree._Element) -> bool:

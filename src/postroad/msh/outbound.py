@@ -15,6 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from postroad.agreement.conformity import PartFacts, check_user_message
+from postroad.agreement.coverage import (
+    encrypted_coverage,
+    listed_attachments,
+    signed_coverage,
+)
 from postroad.agreement.matching import Header, Match, header
 from postroad.agreement.pmode import Leg
 from postroad.msh.compression import gzipped
@@ -178,7 +183,22 @@ def draft_problems(draft: Draft, match: Match, message: UserMessage) -> list[Ebm
     ]
     if match.test is not draft.test:
         match = replace(match, test=draft.test)
-    return check_user_message(match, message, facts)
+    return [*check_user_message(match, message, facts), *_missing_attachments(draft, match)]
+
+
+def _missing_attachments(draft: Draft, match: Match) -> list[EbmsError]:
+    """The attachments that the P-Mode lists to be signed or encrypted, and the draft has not."""
+    given = {one.content_id for one in draft.payloads}
+    return [
+        EbmsError(
+            "EBMS:0103",
+            f"the P-Mode lists the attachment {name}, and no payload has this content_id",
+            location=cid_url(name),
+            ref=draft.message_id,
+        )
+        for name in (() if draft.test else listed_attachments(match.leg))
+        if name not in given
+    ]
 
 
 def check_draft(
@@ -299,6 +319,8 @@ def package_units(
         entropy=entropy,
         lifetime=secured_at(made) if signs(leg) and not bare else None,
         tokens=() if bare else username_tokens(leg, now, entropy),
+        signed=signed_coverage(leg),
+        encrypted=encrypted_coverage(leg),
         limits=limits,
     )
     return Package(

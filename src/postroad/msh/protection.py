@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lxml import etree
+from msgspec.structs import replace as replace_fields
 
+from postroad.agreement.coverage import signed_coverage
 from postroad.msh.capture import Capture
 from postroad.msh.expectation import NOTHING, Terms
 from postroad.msh.lens import Inspection, Lens
 from postroad.msh.vouching import Vouching
 from postroad.security.algorithms import Algorithms
 from postroad.security.attachments import Attachment
-from postroad.security.decrypt import NOT_ENCRYPTED, Decryption, decrypt
+from postroad.security.coverage import AS4_COVERAGE, Coverage, matches
+from postroad.security.decrypt import NOT_ENCRYPTED, Decryption, decrypt, sealed_pieces
 from postroad.security.ids import Ids
 from postroad.security.timestamps import check_timestamp, read_security_timestamp
 from postroad.security.username import read_username_token
@@ -57,14 +60,19 @@ def _unchecked(uri: str) -> EbmsError:
     return EbmsError("EBMS:0101", f"the signed part {uri} is not here, or not open", location=uri)
 
 
+def _absent(what: str, location: str) -> EbmsError:
+    detail = f"the P-Mode lists the {what} to be signed, and the message has none"
+    return EbmsError("EBMS:0103", detail, location=location)
+
+
 def _already_open(result: Decryption, attachments: Mapping[str, Attachment]) -> Decryption:
-    """What was encrypted, where attachments are given in plain; only the Body stays closed.
+    """What was encrypted, where attachments are given in plain; Body and tokens stay closed.
 
     That nobody has the key, or that the cipher is weak, is no matter then; nonsense still is.
     """
     return replace(
         result,
-        decrypted=result.present and not result.body,
+        decrypted=result.present and not result.body and not result.tokens,
         attachments=attachments,
         problems=tuple(
             one
@@ -90,6 +98,7 @@ class Protection:
         self._capture = capture
         self._envelope = envelope
         self._problems = found.problems
+        self._headers: Mapping[str | None, etree._Element] = {}
         self._security: etree._Element | None = None
         self._algorithms = Algorithms(
             terms.algorithms if terms else frozenset(), legacy=lens.legacy
@@ -100,20 +109,34 @@ class Protection:
             terms is not None and terms.unsigned_routing
         )
         self._vouching = Vouching(found, lens, terms)
+        self._agreed = (
+            signed_coverage(terms.match.leg)
+            if terms is not None and terms.match is not None and not terms.answering
+            else AS4_COVERAGE
+        )
+        self._is_test = terms is not None and terms.match is not None and terms.match.test
         self._sealed: frozenset[str] | None = None
         self._bound: list[etree._Element] = []
         """Elements of the Security header that a signature should cover."""
 
     def headers(self) -> None:
-        """The Security header for us, its timestamp and username tokens."""
+        """The Security header for us, and its timestamp."""
         try:
-            headers = security_headers(self._envelope.header)
+            self._headers = security_headers(self._envelope.header)
         except EbmsError as error:
             self._problems.append(error)
             return
-        self._security = next((headers[role] for role in _OURS if role in headers), None)
+        self._security = next(
+            (self._headers[role] for role in _OURS if role in self._headers), None
+        )
+        if self._security is not None:
+            self._timestamp(self._security)
+            self._unknown_pieces(self._security)
+
+    def _username_tokens(self) -> None:
+        """The user name tokens, once those that are encrypted are open."""
         tokens = []
-        for role, header in headers.items():
+        for role, header in self._headers.items():
             if role not in (*_OURS, _EBMS_ROLE):
                 continue
             for element in header.iterchildren(_USERNAME_TOKEN):
@@ -123,9 +146,6 @@ class Protection:
                     self._problems.append(error)
                     break
         self._found.username_tokens = tuple(tokens)
-        if self._security is not None:
-            self._timestamp(self._security)
-            self._unknown_pieces(self._security)
 
     def _unknown_pieces(self, security: etree._Element) -> None:
         """What is not understood in the Security header protects nothing."""
@@ -148,10 +168,14 @@ class Protection:
             self._problems.append(problem)
 
     def decryption(self) -> None:
-        """Open what is encrypted, with the keys at hand."""
-        if not xml.mentions(self._capture.envelope, b"Encrypted"):
+        """Open what is encrypted, with the keys at hand, and read the user name tokens."""
+        if xml.mentions(self._capture.envelope, b"Encrypted"):
+            self._decrypt()
+        else:
             self._found.decryption = NOT_ENCRYPTED
-            return
+        self._username_tokens()
+
+    def _decrypt(self) -> None:
         result = decrypt(
             self._security,
             self._envelope.body,
@@ -192,6 +216,7 @@ class Protection:
             raw_attachments=self._raw_attachments,
             unseen=self._unseen if self._hides_something() else None,
             sealed=self._sealed_elements(),
+            hidden=self._closed_tokens(),
             limits=self._lens.limits,
         )
         self._found.verification = verification
@@ -261,22 +286,36 @@ class Protection:
         verification = self._found.verification
         if verification is None:
             return
-        required = [*self._bound, *bound]
+        agreed = self._coverage_agreed()
+        required = [*self._bound, *bound, *self._listed(agreed)]
         if messaging is not None:
             required.insert(0, messaging)
         body = self._envelope.body
-        if len(body) or (body.text or "").strip():
+        filled = bool(len(body) or (body.text or "").strip())
+        if filled and agreed.covers_body(str(body.tag)):
             required.append(body)
-        elif not verification.covers(body):
-            said = "the signature does not cover the (empty) Body"
+        elif body not in required and not verification.covers(body):
+            allowed = "Body, which the P-Mode allows" if filled else "(empty) Body"
+            said = f"the signature does not cover the {allowed}"
             self._problems.append(warning("EBMS:0103", said, body))
         pointed = {c.element for c in verification.references if c.element is not None}
         attempted = {c.content_id for c in verification.references}
+        unsigned_parts = [name for name in self._found.attachments if name not in attempted]
         self._problems += missing_coverage(
             verification,
-            [element for element in required if element not in pointed],
-            [name for name in self._found.attachments if name not in attempted],
+            [element for element in dict.fromkeys(required) if element not in pointed],
+            [name for name in unsigned_parts if agreed.covers_attachment(name)],
         )
+        self._problems += [
+            EbmsError(
+                "EBMS:0103",
+                "the signature does not cover this attachment, which the P-Mode allows",
+                location=f"cid:{name}",
+                severity=Severity.WARNING,
+            )
+            for name in unsigned_parts
+            if not agreed.covers_attachment(name)
+        ]
         routed = [
             block.element
             for block in self._envelope.blocks
@@ -289,6 +328,33 @@ class Protection:
             unsigned = [one for one in unsigned if one.tag not in _ROUTING]
             self._accept_unsigned(accepted)
         self._problems += missing_coverage(verification, unsigned, [])
+
+    def _coverage_agreed(self) -> Coverage:
+        """What the P-Mode lists; of a bundle everything is signed, whatever the primary allows."""
+        messaging = self._found.messaging
+        if messaging is not None and len(messaging.user_messages) > 1:
+            return replace_fields(self._agreed, only=False)
+        return self._agreed
+
+    def _listed(self, agreed: Coverage) -> list[etree._Element]:
+        """The elements that the P-Mode lists to be signed; what is not there is refused too."""
+        body, security = self._envelope.body, self._security
+        candidates = [block.element for block in self._envelope.blocks]
+        candidates += [body, *(xml.elements(security) if security is not None else ())]
+        found: list[etree._Element] = []
+        for name in agreed.elements or ():
+            named = [one for one in candidates if matches(name, str(one.tag))]
+            if not named and not self._closed_tokens():
+                self._problems.append(_absent(f"element {name}", "wsse:Security"))
+            found += named
+        for name in () if self._is_test else agreed.attachments or ():
+            if name not in self._found.attachments and not self._capture.envelope_only:
+                self._problems.append(_absent(f"attachment {name}", f"cid:{name}"))
+        return found
+
+    def _closed_tokens(self) -> int:
+        """How many pieces of the Security header stayed closed: one may be what is listed."""
+        return len(sealed_pieces(self._security)) if self._security is not None else 0
 
     def _is_signal(self) -> bool:
         messaging = self._found.messaging

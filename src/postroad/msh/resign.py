@@ -8,20 +8,28 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
+from xml.sax.saxutils import unescape
 
 from msgspec import Struct
 
+from postroad.agreement.coverage import encrypted_coverage, signed_coverage
 from postroad.agreement.pmode import Leg
 from postroad.msh.expectation import Material
 from postroad.msh.outbound import secured_at
-from postroad.msh.securing import encryption, signing, signs, username_tokens
+from postroad.msh.securing import USERNAME_ID, encryption, signing, signs, username_tokens
 from postroad.security.algorithms import DIGESTS, SIGNATURES
 from postroad.security.attachments import Attachment
+from postroad.security.coverage import (
+    AS4_COVERAGE,
+    BINARY_SECURITY_TOKEN,
+    USERNAME_TOKEN,
+    Coverage,
+)
 from postroad.security.ebxml_signature import sign_ebxml, write_key_info
 from postroad.security.encrypt import KEY_ID, Seal
 from postroad.security.keyestablishment import Encryption, Entropy
 from postroad.security.keys import KeyPair
-from postroad.security.secure import Lifetime, secure
+from postroad.security.secure import BODY_ID, Lifetime, secure
 from postroad.security.sign import TOKEN_ID, Block, Signing
 from postroad.security.timestamps import read_security_timestamp
 from postroad.security.tokens import write_signer_reference, write_token_reference
@@ -31,11 +39,15 @@ from postroad.wire.ebms3 import Reference
 from postroad.wire.ebxml import Dialect
 from postroad.wire.ebxml_hops import insert_signature
 from postroad.wire.limits import DEFAULT, Limits
-from postroad.wire.names import WSSE, WSU
-from postroad.wire.soap import read_envelope
+from postroad.wire.mime_headers import content_id_of
+from postroad.wire.names import WSSE, WSU, XENC
+from postroad.wire.soap import SoapVersion, read_envelope
 
 _SECURITY: Final = f"{{{WSSE}}}Security"
 _ID: Final = f"{{{WSU}}}Id"
+_PART_INFO: Final = re.compile(rb'<eb:PartInfo href="([^"]*)"')
+_REFERENCE: Final = re.compile(rb'<ds:Reference URI="([^"]*)"')
+_CIPHER_REFERENCE: Final = re.compile(rb'<xenc:CipherReference URI="([^"]*)"')
 _EBXML_SIGNATURE: Final = re.compile(rb"<ds:Signature [^>]*>.*?</ds:Signature>", re.DOTALL)
 
 
@@ -76,9 +88,49 @@ def is_current(
     encrypted = [] if whom is None or not attached else _encryption_marks(whom)
     if not all(one.encode() in envelope for one in (*_signature_marks(how, dialect), *encrypted)):
         return False
-    return _fits_unsigned(envelope, how) and (
-        dialect is not None or whom is not None or b"<xenc:EncryptedKey" not in envelope
+    if not _fits_unsigned(envelope, how) or dialect is not None:
+        return _fits_unsigned(envelope, how)
+    if whom is None and b"<xenc:EncryptedKey" in envelope:
+        return False
+    return _covers_as_agreed(envelope, leg, material)
+
+
+def _covers_as_agreed(envelope: bytes, leg: Leg, material: Material) -> bool:
+    """Whether an envelope has signed and encrypted what the P-Mode lists now, and nothing else."""
+    parts = _cids(_PART_INFO, envelope)
+    signed, encrypted = signed_coverage(leg), encrypted_coverage(leg)
+    if signs(leg):
+        found = _cids(_REFERENCE, envelope)
+        elements = (
+            (BODY_ID, any(signed.covers_body(one.body_tag) for one in SoapVersion)),
+            (USERNAME_ID, signed.names(USERNAME_TOKEN)),
+            (TOKEN_ID, signed.names(BINARY_SECURITY_TOKEN)),
+        )
+        if not _as_listed(signed, parts, found) or any(
+            (f"#{id}".encode() in found) is not wanted for id, wanted in elements
+        ):
+            return False
+    if encryption(leg, material) is None:
+        return True
+    hidden = f' Type="{XENC}Element"'.encode() in envelope
+    return hidden is encrypted.names(USERNAME_TOKEN) and _as_listed(
+        encrypted, parts, _cids(_CIPHER_REFERENCE, envelope)
     )
+
+
+def _cids(pattern: re.Pattern[bytes], envelope: bytes) -> set[bytes]:
+    return set(pattern.findall(envelope))
+
+
+def _as_listed(coverage: Coverage, parts: set[bytes], found: set[bytes]) -> bool:
+    """Whether of these parts of a message those are found that are to be covered."""
+    wanted = {
+        uri
+        for uri in parts
+        if (name := content_id_of(unescape(uri.decode()))) is not None
+        and coverage.covers_attachment(name)
+    }
+    return wanted == found & parts
 
 
 def is_answer_current(envelope: bytes, how: Signing | None) -> bool:
@@ -139,6 +191,8 @@ def sign_again(
         signing(leg, material.signing),
         encryption(leg, material),
         username_tokens(leg, now, entropy),
+        signed=signed_coverage(leg),
+        encrypted=encrypted_coverage(leg),
         now=now,
         entropy=entropy,
         limits=limits,
@@ -164,11 +218,13 @@ def _secured_again(
     attachments: Sequence[Attachment],
     how: Signing | None,
     whom: Encryption | None,
-    tokens: Sequence[str],
+    tokens: Sequence[Block],
     *,
     now: datetime,
     entropy: Entropy,
     limits: Limits,
+    signed: Coverage = AS4_COVERAGE,
+    encrypted: Coverage = AS4_COVERAGE,
 ) -> Resigned:
     read = read_envelope(xml.parse(envelope, limits))
     security = security_headers(read.header).get(None)
@@ -189,6 +245,8 @@ def _secured_again(
         entropy=entropy,
         lifetime=lifetime if how is not None else None,
         tokens=tokens,
+        signed=signed,
+        encrypted=encrypted,
         limits=limits,
     )
     before = references_of(security, limits)

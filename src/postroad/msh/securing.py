@@ -6,17 +6,20 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, x448, x25519
 
+from postroad.agreement.coverage import signed_coverage
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_security import Encryption as AgreedEncryption
 from postroad.msh.expectation import Material
 from postroad.security import algorithms as alg
+from postroad.security.coverage import USERNAME_TOKEN
 from postroad.security.keyestablishment import Encryption, Entropy
 from postroad.security.keys import KeyPair
-from postroad.security.sign import Signing
+from postroad.security.sign import Block, Signing
 from postroad.security.tokens import TokenReference
 from postroad.security.username import write_username_token
 
 _NONCE_BYTES: Final = 16
+USERNAME_ID: Final = "_username"
 _BY_KEY: Final = (
     (ec.EllipticCurvePrivateKey, alg.ECDSA_SHA256),
     (ed25519.Ed25519PrivateKey, alg.ED25519),
@@ -126,16 +129,18 @@ def _agreed(agreed: AgreedEncryption, material: Material) -> Encryption:
     return Encryption(certificate, **named, reference=form)
 
 
-def username_tokens(leg: Leg, now: datetime, entropy: Entropy) -> list[str]:
+def username_tokens(leg: Leg, now: datetime, entropy: Entropy) -> list[Block]:
+    """The user name token of a leg's messages; with an id where the leg lists it to be signed."""
     agreed = leg.security.username_token if leg.security else None
     if agreed is None:
         return []
-    return [
-        write_username_token(
-            agreed.username,
-            agreed.password.get_secret_value(),
-            digest=agreed.digest,
-            nonce=entropy(_NONCE_BYTES),
-            created=now,
-        )
-    ]
+    id = USERNAME_ID if signed_coverage(leg).names(USERNAME_TOKEN) else ""
+    written = write_username_token(
+        agreed.username,
+        agreed.password.get_secret_value(),
+        digest=agreed.digest,
+        nonce=entropy(_NONCE_BYTES),
+        created=now,
+        id=id or None,
+    )
+    return [Block(id, written)]

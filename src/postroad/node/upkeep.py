@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from postroad.node.base.context import Context
@@ -12,8 +13,9 @@ from postroad.node.hub.forwarding import place_of
 from postroad.node.settings.config import Config
 from postroad.node.settings.in_force import InForce
 from postroad.node.steps.noting import record_refusals
+from postroad.reliability.agreed import largest_memory
 from postroad.store.interface import Reader, StoreError, Transaction
-from postroad.store.records import Event, Figures, State
+from postroad.store.records import Event, Figures, Message, Side, State, Wanted
 from postroad.wire.limits import MIB
 
 HEARTBEAT: Final = 30.0
@@ -124,7 +126,47 @@ class Upkeep:
             return removed
         memory = max(kept_for, memory)
         await self._forget_groups(now - memory)
-        return removed + await self._remove(_RECEIVED, now, memory)
+        removed += await self._remove(_RECEIVED, now, memory)
+        for leg in self._context.in_force.expectation.pmodes.legs:
+            room = largest_memory(leg.leg)
+            if room is not None:
+                number = leg.index + 1
+                removed += await self._bound_memory(leg.pmode.id, number, room, now, kept_for)
+        return removed
+
+    async def _bound_memory(
+        self, pmode: str, leg: int, room: int, now: datetime, kept_for: timedelta
+    ) -> int:
+        """Remove the oldest messages that are kept for their ids alone, beyond this many bytes.
+
+        AS4 5.2.4: DuplicateDetection.Parameters, maxsize.
+        """
+        store, before, removed = self._context.store, now - kept_for, 0
+        key: int | None = None
+        while True:
+            wanted = Wanted(
+                Side.RECEIVING,
+                _RECEIVED,
+                pmode,
+                until=before,
+                limit=_AT_ONCE,
+                newest_first=True,
+                before=key,
+            )
+            found = await store.look(partial(_listed, wanted=wanted))
+            if not found:
+                return removed
+            key = min(one.key for one in found)
+            surplus = []
+            for one in found:
+                if one.leg != leg or one.updated_at >= before:
+                    continue
+                room -= _kept_bytes(one)
+                if room < 0:
+                    surplus.append(one)
+            if surplus:
+                await store.run_with_reserve(partial(_removed, messages=surplus, now=now))
+                removed += len(surplus)
 
     async def purge_refused(self) -> None:
         """Remove refused messages of senders who proved nothing, past their own retention."""
@@ -228,8 +270,27 @@ def stranded(in_force: InForce, figures: Figures) -> dict[str, str]:
 
 def _purged(tx: Transaction, states: tuple[State, ...], now: datetime, before: datetime) -> int:
     gone = tx.purge(before, states, _AT_ONCE)
+    _record_purged(tx, gone, now)
+    return len(gone)
+
+
+def _kept_bytes(message: Message) -> int:
+    """How much is kept of a message."""
+    envelope = message.envelope.size if message.envelope is not None else 0
+    return envelope + sum(part.stored.size for part in message.parts)
+
+
+def _listed(reader: Reader, wanted: Wanted) -> list[Message]:
+    return reader.messages(wanted)
+
+
+def _removed(tx: Transaction, messages: Sequence[Message], now: datetime) -> None:
+    tx.remove_received(messages)
+    _record_purged(tx, messages, now)
+
+
+def _record_purged(tx: Transaction, gone: Sequence[Message], now: datetime) -> None:
     for message in gone:
         if message.timer is not None:
             tx.finish_work(message.timer)
     tx.record([about(one, "purged", now) for one in gone])
-    return len(gone)

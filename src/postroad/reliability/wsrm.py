@@ -122,6 +122,8 @@ class Source(Struct, frozen=True):
     at: datetime | None = None
     """When it was asked for, or last used."""
     expires_at: datetime | None = None
+    is_last: bool = False
+    """The message with the last number ends its group (Core D.3.5, TerminateGroup)."""
 
     @property
     def sent(self) -> Ranges:
@@ -155,11 +157,11 @@ def created(source: Source, identifier: str, expires: timedelta | None, now: dat
     return Source(stage, identifier, at=now, expires_at=ends)
 
 
-def numbered(source: Source, now: datetime) -> tuple[int, Source]:
-    """The next number. Only an open sequence has one."""
-    last = source.next >= MOST_NUMBER
-    after = _moved(source, SourceInput.LAST_NUMBER if last else SourceInput.NUMBERED)
-    return source.next, changed(after, next=source.next + 1, at=now)
+def numbered(source: Source, now: datetime, *, last: bool = False) -> tuple[int, Source]:
+    """The next number. Only an open sequence has one; `last`: there is none after it."""
+    full = last or source.next >= MOST_NUMBER
+    after = _moved(source, SourceInput.LAST_NUMBER if full else SourceInput.NUMBERED)
+    return source.next, changed(after, next=source.next + 1, at=now, is_last=last)
 
 
 def is_over(source: Source, now: datetime) -> bool:

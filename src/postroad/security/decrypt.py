@@ -1,7 +1,8 @@
 """Decrypting attachments and Body.
 
 Only EncryptedData that stands in the Security header or directly in the Body is opened, only
-attachments of this message are read, and a failure is one uniform error (no padding oracle).
+attachments of this message are read, and a failure is one uniform error (no padding oracle). Of
+the Security header only a wsse:UsernameToken may be encrypted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from postroad.security.algorithms import DATA_CIPHERS, PRFS, STRONG, Algorithms, DataCipher
 from postroad.security.attachments import CIPHERTEXT_TRANSFORM, CONTENT_ONLY, Attachment
 from postroad.security.ciphers import NotDecrypted, Plain, decrypt_content
+from postroad.security.coverage import USERNAME_TOKEN
 from postroad.security.ids import Ids
 from postroad.security.keyestablishment import Unrecoverable, recover_key
 from postroad.security.keys import BareKey, KeyPair
@@ -50,6 +52,8 @@ class Decryption:
     """The attachments that were encrypted."""
     body: bool
     """Whether the Body was encrypted."""
+    tokens: int
+    """How many pieces of the Security header were encrypted; once open, user name tokens."""
     attachments: Mapping[str, Attachment]
     """All attachments, the encrypted ones in plain where they could be opened."""
     problems: tuple[EbmsError, ...]
@@ -62,7 +66,7 @@ class Decryption:
         )
 
 
-NOT_ENCRYPTED: Final = Decryption(False, False, (), (), (), (), False, {}, ())
+NOT_ENCRYPTED: Final = Decryption(False, False, (), (), (), (), False, 0, {}, ())
 """Of a message in which nothing is encrypted: its attachments are as they came."""
 
 
@@ -78,13 +82,15 @@ def decrypt(
     envelope_only: bool = False,
     limits: Limits = DEFAULT,
 ) -> Decryption:
-    """Open what is encrypted. The Body is replaced in its tree: find ids anew afterwards.
+    """Open what is encrypted. Elements are replaced in their tree: find ids anew afterwards.
 
     With `envelope_only` the attachments were not captured: that they cannot be opened is no fault.
     """
-    sealed = [child for child in body if child.tag == _ENCRYPTED_DATA]
+    in_body = [child for child in body if child.tag == _ENCRYPTED_DATA]
+    in_header = [] if security is None else sealed_pieces(security)
+    sealed = in_body
     if security is not None:
-        sealed = [child for child in security if child.tag == _ENCRYPTED_DATA] + sealed
+        sealed = [child for child in security if child.tag == _ENCRYPTED_DATA] + in_body
     opener = _Opener(
         security, keys, ids, algorithms, new_sink, limits, dict(attachments), envelope_only
     )
@@ -101,10 +107,20 @@ def decrypt(
         recipients=tuple(opener.recipients),
         forms=tuple(opener.forms),
         content_ids=tuple(opener.content_ids),
-        body=any(data.getparent() is body or data.getparent() is None for data in sealed),
+        body=bool(in_body),
+        tokens=len(in_header),
         attachments=opener.attachments,
         problems=tuple(opener.problems),
     )
+
+
+def sealed_pieces(security: etree._Element) -> list[etree._Element]:
+    """The pieces of the Security header that are encrypted in their place, not attachments."""
+    return [
+        data
+        for data in security
+        if data.tag == _ENCRYPTED_DATA and data.find(f".//{{{XENC}}}CipherReference") is None
+    ]
 
 
 def _stray(
@@ -329,26 +345,31 @@ class _Opener:
     ) -> None:
         """Put the decrypted content in the place of the EncryptedData."""
         parent = data.getparent()
-        if parent is None or local(parent) != "Body":
+        if parent is None or (parent is not self._security and local(parent) != "Body"):
             raise _failed(data, "only the Body's content can be encrypted in place")
         sealed = BytesContent(octets(value, "EBMS:0102"))
         plain: Plain = decrypt_content(cipher, key, sealed, BytesSink)
         plaintext = read_all(plain.content, self._limits.envelope_bytes)
-        _replace(data, parent, plaintext, self._limits)
+        inside = _parsed(parent, plaintext, self._limits)
+        if parent is self._security and [child.tag for child in inside] != [USERNAME_TOKEN]:
+            raise NotDecrypted
+        _replace(data, parent, inside)
 
 
-def _replace(
-    data: etree._Element, parent: etree._Element, plaintext: bytes, limits: Limits
-) -> None:
+def _parsed(parent: etree._Element, plaintext: bytes, limits: Limits) -> etree._Element:
+    """The decrypted content in an element that declares the namespaces of its place."""
     declared = "".join(
         f' xmlns{":" + prefix if prefix else ""}="{escape_attribute(uri)}"'
         for prefix, uri in parent.nsmap.items()
         if prefix != "xml"
     )
     try:
-        inside = parse(b"<c" + declared.encode() + b">" + plaintext + b"</c>", limits)
+        return parse(b"<c" + declared.encode() + b">" + plaintext + b"</c>", limits)
     except EbmsError:
         raise NotDecrypted from None
+
+
+def _replace(data: etree._Element, parent: etree._Element, inside: etree._Element) -> None:
     _append_text(data, inside.text)
     for node in list(inside):
         data.addprevious(node)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from postroad.security.algorithms import DATA_CIPHERS
 from postroad.security.attachments import CIPHERTEXT_TRANSFORM, CONTENT_ONLY, Attachment
 from postroad.security.ciphers import Sealed, iv_bytes
+from postroad.security.coverage import AS4_COVERAGE, Coverage
 from postroad.security.keyestablishment import Encryption, Entropy, write_key
 from postroad.security.tokens import write_token_reference
 from postroad.wire.content import BytesContent, Content, read_all
@@ -27,6 +28,7 @@ class Seal:
     algorithm: str
     key: bytes
     ivs: tuple[bytes, ...]
+    """One for each attachment; empty for an attachment that is not encrypted."""
 
     def __repr__(self) -> str:
         return f"Seal({self.algorithm!r})"
@@ -35,7 +37,14 @@ class Seal:
         """The contents encrypted once more, to the same bytes."""
         cipher = DATA_CIPHERS[self.algorithm]
         pairs = zip(contents, self.ivs, strict=True)
-        return tuple(Sealed(cipher, self.key, iv, content) for content, iv in pairs)
+        return tuple(
+            Sealed(cipher, self.key, iv, content) if iv else content for content, iv in pairs
+        )
+
+    def media_types(self, media_types: Sequence[str]) -> tuple[str, ...]:
+        """The media types under which the attachments are sent."""
+        pairs = zip(media_types, self.ivs, strict=True)
+        return tuple(_OCTETS if iv else media_type for media_type, iv in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,8 @@ class Encrypted:
     """Token, EncryptedKey and the EncryptedData of attachments, for the Security header."""
     attachments: tuple[Attachment, ...]
     body_content: str | None
+    tokens: tuple[str, ...]
+    """The EncryptedData of the tokens, for the Security header."""
     seal: Seal
 
 
@@ -53,11 +64,14 @@ def encrypt(
     *,
     entropy: Entropy,
     body_content: str | None = None,
+    tokens: Sequence[str] = (),
+    coverage: Coverage = AS4_COVERAGE,
     id: str = KEY_ID,
 ) -> Encrypted:
-    """Encrypt every attachment, and the Body's content when it is given, under one content key.
+    """Encrypt attachments, and tokens and the Body's content if given, under one content key.
 
-    Attachments are encrypted while they are read, each time to the same bytes.
+    Attachments are encrypted while they are read, each time to the same bytes; all, or those that
+    `coverage` names.
     ValueError when algorithm and certificate do not fit.
     """
     cipher = DATA_CIPHERS[encryption.data]
@@ -65,23 +79,34 @@ def encrypt(
     token, reference = write_token_reference(
         encryption.reference, encryption.certificate, (), f"{id}-token"
     )
-    seal = Seal(encryption.data, key, tuple(entropy(iv_bytes(cipher)) for _ in attachments))
+    ivs = [
+        entropy(iv_bytes(cipher)) if coverage.covers_attachment(one.content_id) else b""
+        for one in attachments
+    ]
+    seal = Seal(encryption.data, key, tuple(ivs))
     data, outgoing, ids = [], [], []
     sealed = seal.on([attachment.content for attachment in attachments])
     for number, (attachment, content) in enumerate(zip(attachments, sealed, strict=True), 1):
+        if content is attachment.content:
+            outgoing.append(attachment)
+            continue
         outgoing.append(replace(attachment, content=content, media_type=_OCTETS, sha256=None))
         ids.append(f"{id}-data-{number}")
         data.append(_attachment_data(ids[-1], id, encryption.data, attachment))
-    encrypted_body = None
-    if body_content is not None:
-        plain = BytesContent(body_content.encode())
-        hidden = Sealed(cipher, key, entropy(iv_bytes(cipher)), plain)
-        ids.append(f"{id}-body")
+
+    def in_place(name: str, text: str, kind: str) -> str:
+        hidden = Sealed(cipher, key, entropy(iv_bytes(cipher)), BytesContent(text.encode()))
+        ids.append(f"{id}-{name}")
         value = base64.b64encode(read_all(hidden, hidden.size)).decode()
-        encrypted_body = _encrypted_data(
-            ids[-1], id, encryption.data, f'Type="{XENC}Content"',
+        return _encrypted_data(
+            ids[-1], id, encryption.data, f'Type="{XENC}{kind}"',
             f"<xenc:CipherValue>{value}</xenc:CipherValue>",
         )  # fmt: skip
+
+    encrypted_body = in_place("body", body_content, "Content") if body_content is not None else None
+    hidden_tokens = [
+        in_place(f"token-data-{number}", token, "Element") for number, token in enumerate(tokens, 1)
+    ]
     listed = "".join(f'<xenc:DataReference URI="#{one}"/>' for one in ids)
     encrypted_key = (
         f'<xenc:EncryptedKey xmlns:xenc="{XENC}" Id="{id}">'
@@ -89,7 +114,7 @@ def encrypt(
         f"<xenc:ReferenceList>{listed}</xenc:ReferenceList></xenc:EncryptedKey>"
     )
     pieces = (*((token,) if token else ()), encrypted_key, *data)
-    return Encrypted(pieces, tuple(outgoing), encrypted_body, seal)
+    return Encrypted(pieces, tuple(outgoing), encrypted_body, tuple(hidden_tokens), seal)
 
 
 def _attachment_data(id: str, key_id: str, algorithm: str, attachment: Attachment) -> str:

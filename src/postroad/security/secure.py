@@ -10,7 +10,14 @@ from msgspec import Struct
 
 from postroad.security.algorithms import Digest, SignatureAlgorithm
 from postroad.security.attachments import Attachment
-from postroad.security.encrypt import Seal, encrypt
+from postroad.security.coverage import (
+    AS4_COVERAGE,
+    BINARY_SECURITY_TOKEN,
+    USERNAME_TOKEN,
+    Coverage,
+    matches,
+)
+from postroad.security.encrypt import KEY_ID, Seal, encrypt
 from postroad.security.keyestablishment import Encryption, Entropy
 from postroad.security.sign import (
     SIGNATURE_ID,
@@ -24,7 +31,12 @@ from postroad.security.sign import (
     write_signature,
     write_signed_info,
 )
-from postroad.security.tokens import TokenReference, write_token_reference
+from postroad.security.tokens import (
+    TokenReference,
+    write_signer_reference,
+    write_token_reference,
+)
+from postroad.wire import xml
 from postroad.wire.ebms3 import Reference
 from postroad.wire.limits import DEFAULT, Limits
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
@@ -60,7 +72,9 @@ def secure(
     lifetime: Lifetime | None = None,
     body_content: str = "",
     namespaces: Mapping[str, str] = MappingProxyType({}),
-    tokens: Sequence[str] = (),
+    tokens: Sequence[Block] = (),
+    signed: Coverage = AS4_COVERAGE,
+    encrypted: Coverage = AS4_COVERAGE,
     limits: Limits = DEFAULT,
 ) -> Secured:
     """An envelope with the headers and the Body, signed and encrypted as asked.
@@ -68,8 +82,10 @@ def secure(
     `headers` are header blocks in canonical form; each with an id is signed, as are the Body and
     all attachments; where there is neither attachment nor Body content, nothing is encrypted.
     `namespaces` are those that only values in the Body use, declared on the Envelope.
-    `tokens` are further pieces of the Security header (a username token).
-    ValueError when keys and algorithms do not fit, or encryption lacks entropy.
+    `tokens` are further pieces of the Security header (a username token), signed if they have an
+    id. `signed` and `encrypted` list what else is covered, or leave out what AS4 covers.
+    ValueError when keys and algorithms do not fit, encryption lacks entropy, or the message has
+    no element that is listed.
     """
     body = _empty_body(version)
     if body_content:
@@ -77,44 +93,87 @@ def secure(
             version, body_content, id=BODY_ID, namespaces=namespaces, limits=limits
         )
         body = Block(BODY_ID, written)
-    pieces: list[str] = list(tokens)
     references: tuple[Reference, ...] = ()
     sent = tuple(attachments)
     seal = None
-    blocks = [block for block in headers if block.id] + [body]
+    blocks = [block for block in headers if block.id]
+    if signed.covers_body(version.body_tag):
+        blocks.append(body)
+    pieces: list[str] = []
     if lifetime is not None:
         expires = lifetime.created + lifetime.validity if lifetime.validity else None
         timestamp = write_security_timestamp(lifetime.created, expires, id=_TIMESTAMP_ID)
-        pieces.insert(0, timestamp.xml)
+        pieces.append(timestamp.xml)
         blocks.append(timestamp)
+    hidden = list(tokens) if encryption is not None and encrypted.names(USERNAME_TOKEN) else []
+    open_tokens = [] if hidden else [token.xml for token in tokens]
+    encrypts = encryption is not None and bool(
+        [one for one in attachments if encrypted.covers_attachment(one.content_id)]
+        or (body_content and encrypted.covers_body(version.body_tag))
+        or hidden
+    )
     signature: list[str] = []
+    signer_token = ""
     if signing is not None:
-        signed = sign(blocks, attachments, signing, limits=limits)
-        references = signed.references
-        pieces.append(signed.token)
-        signature = [signed.signature]
+        blocks += [token for token in tokens if token.id]
+        if signed.names(BINARY_SECURITY_TOKEN):
+            blocks += _token_blocks(signing, encryption if encrypts else None)
+        _refuse_absent(signed, blocks)
+        covered = [one for one in attachments if signed.covers_attachment(one.content_id)]
+        made = sign(blocks, covered, signing, limits=limits)
+        references = made.references
+        signer_token = made.token
+        signature = [made.signature]
     body_xml = body.xml
-    if encryption is not None and (attachments or body_content):
+    sealed: tuple[str, ...] = ()
+    if encryption is not None and encrypts:
         if entropy is None:
             raise ValueError("encryption needs a source of entropy")
         inner_start = body.xml.index(">") + 1
         inner_end = body.xml.rindex("</")
-        encrypted = encrypt(
+        inner = body.xml[inner_start:inner_end]
+        result = encrypt(
             attachments,
             encryption,
             entropy=entropy,
-            body_content=body.xml[inner_start:inner_end] or None,
+            body_content=inner if inner and encrypted.covers_body(version.body_tag) else None,
+            tokens=[token.xml for token in hidden],
+            coverage=encrypted,
         )
-        pieces += encrypted.pieces
-        sent = encrypted.attachments
-        seal = encrypted.seal
-        if encrypted.body_content is not None:
-            body_xml = body.xml[:inner_start] + encrypted.body_content + body.xml[inner_end:]
+        sealed = (*result.pieces, *result.tokens)
+        sent = result.attachments
+        seal = result.seal
+        if result.body_content is not None:
+            body_xml = body.xml[:inner_start] + result.body_content + body.xml[inner_end:]
+    pieces += [*open_tokens, signer_token, *sealed]
     pieces += signature
     security = [write_security(version, pieces)] if any(pieces) else []
     blocks_xml = [*security, *(block.xml for block in headers)]
     envelope = write_envelope(version, blocks_xml, body_xml, namespaces=namespaces)
     return Secured(envelope, sent, references, seal)
+
+
+def _token_blocks(signing: Signing, encryption: Encryption | None) -> list[Block]:
+    """The binary security tokens that stand in the Security header."""
+    written = [(TOKEN_ID, write_signer_reference(signing.reference, signing.key, TOKEN_ID)[0])]
+    if encryption is not None:
+        id = f"{KEY_ID}-token"
+        written.append(
+            (id, write_token_reference(encryption.reference, encryption.certificate, (), id)[0])
+        )
+    return [Block(id, token) for id, token in written if token]
+
+
+def _refuse_absent(signed: Coverage, blocks: Sequence[Block]) -> None:
+    """ValueError where something is listed that the message has not."""
+    if not signed.elements:
+        return
+    tags = [str(xml.parse(block.xml.encode()).tag) for block in blocks]
+    for name in signed.elements:
+        if not any(matches(name, tag) for tag in tags):
+            raise ValueError(
+                f"the P-Mode lists {name.rpartition('}')[2]} to be signed, and the message has none"
+            )
 
 
 @lru_cache(maxsize=2)

@@ -47,6 +47,7 @@ INCLUSIVE: Final = frozenset((C14N, C14N + "#WithComments"))
 _CANONICAL: Final = _EXCLUSIVE | INCLUSIVE
 _TARGETS: Final = frozenset((f"{{{S12}}}role", f"{{{S11}}}actor", "role", "actor"))
 _MOST_PREFIXES: Final = 128
+_CLOSED: Final = "it is encrypted and was not opened"
 
 _SIGNATURE: Final = f"{{{DS}}}Signature"
 _SIGNED_INFO: Final = f"{{{DS}}}SignedInfo"
@@ -147,13 +148,15 @@ def verify(
     raw_attachments: bool | None = None,
     unseen: Callable[[str], str | None] | None = None,
     sealed: Collection[etree._Element] = (),
+    hidden: int = 0,
     limits: Limits = DEFAULT,
 ) -> Verification:
     """Check one signature; whatever is wrong is in the result, nothing is raised.
 
     With `raw_attachments` None, attachments digested without canonicalisation are taken too, with
     a warning. `unseen` says why an attachment cannot be looked at, if so: its digest stays open.
-    So does that of `sealed` elements, whose content is still encrypted.
+    So does that of `sealed` elements, whose content is still encrypted, and that of as many
+    elements that are not there as pieces of the Security header are still encrypted (`hidden`).
     """
     problems: list[EbmsError] = []
     try:
@@ -166,7 +169,7 @@ def verify(
     problems += refused_algorithms(
         signed_info, algorithms, {method, *[r.digest_method for r in references]}
     )
-    checker = _Checker(ids, attachments, raw_attachments, unseen, sealed, limits, problems)
+    checker = _Checker(ids, attachments, raw_attachments, unseen, sealed, hidden, limits, problems)
     checked = tuple([checker.check(reference) for reference in references])
     problems += [unheld(result) for result in checked if not result.valid]
     named: Named | None = None
@@ -303,6 +306,7 @@ class _Checker:
     raw: bool | None
     unseen: Callable[[str], str | None] | None
     sealed: Collection[etree._Element]
+    hidden: int
     limits: Limits
     problems: list[EbmsError]
     digested: set[str] = field(default_factory=set)
@@ -315,6 +319,9 @@ class _Checker:
         try:
             if uri.startswith("#"):
                 self._once(uri)
+                if self.hidden and not self.ids.count(uri[1:]):
+                    self.hidden -= 1
+                    return CheckedReference(reference, None, reason=_CLOSED)
                 return self._element(reference, self.ids.one(uri[1:]))
             content_id = content_id_of(uri)
             if content_id is not None:
@@ -341,9 +348,7 @@ class _Checker:
             if digest.new(form).digest() == reference.digest_value:
                 return CheckedReference(reference, True, element)
         if element in self.sealed:
-            return CheckedReference(
-                reference, None, element, reason="it is encrypted and was not opened"
-            )
+            return CheckedReference(reference, None, element, reason=_CLOSED)
         return CheckedReference(reference, False, element, reason="its content was changed")
 
     def _forms(self, reference: Reference, element: etree._Element) -> list[bytes]:

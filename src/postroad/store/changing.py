@@ -616,6 +616,10 @@ class SqliteTransaction(SqliteReader):
             removed += going
         return removed
 
+    def remove_received(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._remove(message)
+
     def _remove(self, message: Message) -> None:
         about = (message.message_id, message.side._value_)
         contents = [part.stored for part in message.parts]

@@ -402,6 +402,10 @@ class Transaction(Reader, FragmentSteps, TransferSteps, Protocol):
         """
         ...
 
+    def remove_received(self, messages: Sequence[Message]) -> None:
+        """Remove received messages with their signals and contents, whatever their age."""
+        ...
+
 
 class Store(Protocol):
     node: str

@@ -537,6 +537,10 @@ class _MemoryTransaction(MemoryReader):
             self._remove(message)
         return removed
 
+    def remove_received(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._remove(message)
+
     def _remove(self, message: Message) -> None:
         key = (message.side, message.message_id)
         contents = [part.stored for part in message.parts]

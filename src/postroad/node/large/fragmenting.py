@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from postroad.agreement.coverage import encrypted_coverage, signed_coverage
 from postroad.msh.outbound import WireForm, WirePart, secured_at, wire_form
 from postroad.msh.securing import encryption, signing, signs, username_tokens
 from postroad.msh.splitting import DATA_TYPE, Fragment, Splitting, Whole, fragment, mime_head, split
@@ -245,6 +246,8 @@ def secured(
         entropy=context.entropy,
         lifetime=secured_at(now) if signs(leg) else None,
         tokens=username_tokens(leg, now, context.entropy),
+        signed=signed_coverage(leg),
+        encrypted=encrypted_coverage(leg),
         limits=context.limits,
     )
     boundary = context.long_boundary()

@@ -124,9 +124,18 @@ def place_of(reader: Reader, message_id: str) -> Numbered | None:
     return read_state(reader, _place_name(message_id), Numbered)
 
 
-def number(tx: Transaction, key: str, message_id: str, now: datetime) -> Numbered | None:
+def number(
+    tx: Transaction,
+    key: str,
+    message_id: str,
+    now: datetime,
+    *,
+    first: bool = False,
+    last: bool = False,
+) -> Numbered | None:
     """Give a message its number; the same again if it has one. None: no sequence is open.
 
+    `first`: it must be the first of its sequence; `last`: no message follows it there.
     [P2-2.8.1-01]
     """
     record, known = source_of(tx, key), place_of(tx, message_id)
@@ -140,7 +149,9 @@ def number(tx: Transaction, key: str, message_id: str, now: datetime) -> Numbere
         return known
     if source.stage is not SourceStage.OPEN or wsrm.is_over(source, now):
         return None
-    given, source = wsrm.numbered(source, now)
+    if first and source.next > 1:
+        return None
+    given, source = wsrm.numbered(source, now, last=last)
     place = Numbered(key, source.identifier, given)
     keep_source(tx, key, changed(record, source=source), now)
     _placed(tx, message_id, place, now)
@@ -238,6 +249,14 @@ def rested(tx: Transaction, message: Message, now: datetime) -> None:
     source = wsrm.rested(record.source, place.number, in_order=record.in_order)
     keep_source(tx, place.key, changed(record, source=source), now)
     if source.stage is SourceStage.CLOSING and record.timer is not None:
+        tx.wake_work(record.timer, now)
+    wake_ended(tx, changed(record, source=source), now)
+
+
+def wake_ended(tx: Transaction, record: SourceRecord, now: datetime) -> None:
+    """End a sequence at once when its last message is acknowledged or given up."""
+    source = record.source
+    if source.is_last and not source.outstanding and record.timer is not None:
         tx.wake_work(record.timer, now)
 
 

@@ -61,7 +61,6 @@ from postroad.wire.wsrm import SequenceAcknowledgement
 
 WAITING: Final = (State.READY, State.WAITING)
 _IN_ONE_PIECE: Final = 256 * 1024
-_SEALED_TYPE: Final = "application/octet-stream"
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 _MAY_NOT_PULL: Final = "what it shows allows nobody to pull from that channel"
 CAME_BEFORE: Final = "it came before: its nonce or its id was used already"
@@ -591,16 +590,13 @@ class Offering:
         assert primary.envelope is not None
         stored = [part for unit in units for part in unit.parts]
         contents = [store.content(part.stored) for part in stored]
+        types: Sequence[str] = [part.wire_type for part in stored]
         if primary.seal is not None:
             contents = list(primary.seal.on(contents))
+            types = primary.seal.media_types(types)
         parts = [
-            WirePart(
-                part.content_id or "",
-                part.wire_type if primary.seal is None else _SEALED_TYPE,
-                content,
-                part.file_name,
-            )
-            for part, content in zip(stored, contents, strict=True)
+            WirePart(part.content_id or "", media_type, content, part.file_name)
+            for part, media_type, content in zip(stored, types, contents, strict=True)
         ]
         if envelope is None:
             envelope = read_all(store.content(primary.envelope), primary.envelope.size)

@@ -3,7 +3,7 @@
 `node.walks.sending` says what is tried and when, and commits what follows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -62,7 +62,6 @@ _LEAST_WAIT: Final = 1.0
 IN_ONE_PIECE: Final = 256 * 1024
 _AT_HAND: Final = 32 * MIB
 """So much that was read a moment ago is in memory still."""
-_SEALED_TYPE: Final = "application/octet-stream"
 _DECIDED: Final = (Input.ACKNOWLEDGED, Input.REFUSED)
 _VERSIONS: Final = {version.number: version for version in SoapVersion}
 
@@ -121,17 +120,14 @@ class Posting:
             # Copies are the same, and known for old ones once somebody began anew.
             first = message.anew_at or message.first_sent_at or began
             envelope = transmitted(self._context, sending, envelope, address, first, message)
-        sealed = message.seal is not None
+        stored = _parts(outgoing)
+        types: Sequence[str] = [part.wire_type for part in stored]
         if message.seal is not None:
             contents = list(message.seal.on(contents))
+            types = message.seal.media_types(types)
         parts = [
-            WirePart(
-                part.content_id or "",
-                _SEALED_TYPE if sealed else part.wire_type,
-                content,
-                part.file_name,
-            )
-            for part, content in zip(_parts(outgoing), contents, strict=True)
+            WirePart(part.content_id or "", media_type, content, part.file_name)
+            for part, media_type, content in zip(stored, types, contents, strict=True)
         ]
         return wire_form(_VERSIONS[message.soap], envelope, parts, message.boundary)
 

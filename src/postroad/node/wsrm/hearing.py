@@ -125,6 +125,7 @@ def acknowledged(
                 continue
             if said.source != record.source:
                 states.keep_source(tx, key, changed(record, source=said.source), now)
+                states.wake_ended(tx, changed(record, source=said.source), now)
             for message_id in states.acknowledged(tx, ack.identifier, said.fresh, now):
                 message = tx.message(Side.SENDING, message_id)
                 if message is None or message_id == apart_from:

@@ -76,7 +76,9 @@ def key_of(sending: Sending, message: UserMessage) -> str:
     parties = [str(message.from_party), str(message.to_party)]
     routing = shared_routing(sending.match, message)
     way = [*parties, *sending.addresses, message.mpc, *routing]
-    said = agreed.model_dump(mode="json") if agreed is not None else None
+    # Messages of several P-Modes form a group, which one begins and another one ends.
+    roles = {"start_group", "terminate_group"}
+    said = agreed.model_dump(mode="json", exclude=roles) if agreed is not None else None
     return hashlib.sha256(msgspec.json.encode([shared, way, said])).hexdigest()
 
 
@@ -94,13 +96,17 @@ class Sequences:
         None if the message needs no number any more. One that nobody sends would be a hole, and
         where order was promised the receiver would hold back all that follows.
         """
-        context = self._context
+        context, agreed = self._context, sending.reliable
+        assert agreed is not None
 
         def step(tx: Transaction) -> tuple[bool, Numbered | None]:
             message = tx.message(Side.SENDING, message_id)
             if message is None or message.state.value not in _AT_WORK:
                 return True, None
-            given = states.number(tx, key, message_id, context.clock())
+            given = states.number(
+                tx, key, message_id, context.clock(), first=bool(agreed.starts_group),
+                last=agreed.ends_group,
+            )  # fmt: skip
             return given is not None, given
 
         for _ in range(3):
@@ -119,8 +125,7 @@ class Sequences:
         record = await context.store.look(lambda reader: states.source_of(reader, key))
         if record is not None and wsrm.is_over(record.source, context.clock()):
             record = await self._told(key, record, SourceInput.ENDED)
-        if record is not None and record.source.stage is SourceStage.FULL:
-            record = await self._told(key, record, SourceInput.IDLE)
+        record = await self._begun(key, record, sending)
         if record is not None and record.source.stage is SourceStage.OPEN:
             return
         if record is not None and record.source.stage is SourceStage.CLOSING:
@@ -128,6 +133,28 @@ class Sequences:
         if record is not None and record.source.stage is SourceStage.CLOSED:
             await self._terminate(key, record, sending)
         await self._create(key, sending)
+
+    async def _begun(
+        self, key: str, record: SourceRecord | None, sending: Sending
+    ) -> SourceRecord | None:
+        """Close a sequence to which nothing can be added: a message that begins a group, or that
+        follows the end of one, waits until the group before it is acknowledged (Core D.3.5).
+        """
+        agreed = sending.reliable
+        assert agreed is not None
+        if record is None:
+            if agreed.starts_group is False:
+                raise NoSequence("no message has begun the group that it belongs to")
+            return None
+        source = record.source
+        follows = agreed.starts_group and source.next > 1
+        if source.stage is not SourceStage.FULL and not (
+            source.stage is SourceStage.OPEN and follows
+        ):
+            return record
+        if source.outstanding and (follows or source.is_last):
+            raise NoSequence("the group before it has messages that are not acknowledged yet")
+        return await self._told(key, record, SourceInput.IDLE)
 
     async def _told(self, key: str, record: SourceRecord, given: SourceInput) -> SourceRecord:
         """An input without data, unless another process was quicker."""
@@ -295,11 +322,12 @@ class Sequences:
             tx.finish_work(work.id, work.owner)
             return None
         source = self._at_rest(tx, record)
-        if source.stage is SourceStage.OPEN:
+        ends_group = source.stage is SourceStage.FULL and source.is_last
+        if source.stage is SourceStage.OPEN or ends_group:
             match = self._context.in_force.match(record.pmode, record.leg)
             agreed = match.leg.reliability if match is not None else None
             idle = agreed.max_idle if agreed is not None else timedelta(0)
-            ends = (source.at or now) + idle
+            ends = (source.at or now) + (timedelta(0) if ends_group else idle)
             if source.outstanding or now < ends:
                 record = changed(record, source=source)
                 states.keep_source(tx, key, record, now)
