@@ -18,7 +18,7 @@ from postroad.agreement.places import (
 )
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.reliable import Reliable, reliable_of
-from postroad.agreement.reply_patterns import receipt_pattern
+from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.wire.names import WSRM
 from postroad.wire.unit_paths import unit_path
 
@@ -71,11 +71,7 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
                 "remove splitting, or use reception_awareness",
             )
         if leg.bundling is not None and leg.bundling.policy != "never":
-            yield Breach(
-                place,
-                "bundles are not sent with it",
-                "write bundling.policy: never, or use reception_awareness",
-            )
+            yield from _bundled(pmode, index, path, leg, agreed)
         if is_pulled(pmode, index, late=True) and not is_pulled(pmode, index):
             yield Breach(
                 place,
@@ -96,6 +92,41 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
                 "acknowledgments and receipts would both be the response",
                 "let receipts call back, or remove security.send_receipt",
             )
+
+
+def _bundled(pmode: PMode, index: int, path: Path, leg: Leg, agreed: Reliable) -> Iterator[Breach]:
+    """A bundle is one message of a sequence, which is acknowledged whatever becomes of its units.
+
+    What is said about a unit has to arrive by itself: an acknowledgement of a later message covers
+    the bundle too, and nobody asks for its response again. [P2-3.2.2-08]
+    """
+    place: Path = (*path, "protocol")
+    if agreed.protocol != WSRM or is_pulled(pmode, index):
+        what = "bundles that are pulled" if agreed.protocol == WSRM else "bundles"
+        yield Breach(
+            place,
+            f"{what} are not sent with it",
+            "write bundling.policy: never, or use reception_awareness",
+        )
+        return
+    receipt = leg.security.send_receipt if leg.security else None
+    if error_pattern(leg) == "response":
+        yield Breach(
+            place,
+            "errors about units of a bundle in a sequence cannot be the response",
+            "write error_handling.report.as_response: false, with receiver_errors_to",
+        )
+    if (
+        receipt is not None
+        and receipt.enabled
+        and receipt_pattern(leg) == "response"
+        and agreed.pattern != "Response"
+    ):
+        yield Breach(
+            place,
+            "receipts of units of a bundle in a sequence cannot be the response",
+            "let receipts call back, or remove security.send_receipt",
+        )
 
 
 def ws_reliability_is_for_single_messages(pmode: PMode) -> Iterator[Breach]:

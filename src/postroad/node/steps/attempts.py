@@ -26,6 +26,7 @@ from postroad.node.steps.outcome import (
     Reason,
     apply,
     is_known,
+    is_refused_unit,
     keeps_lane,
     life_of,
     shares_row,
@@ -221,12 +222,25 @@ def _ways_left(message: Message, sending: Sending | None) -> int:
 
 
 def _believed(tx: Transaction, message: Message, outcome: Outcome) -> Input:
-    """What came of an attempt; an error that was heard before is no answer to this copy."""
+    """What came of an attempt; an error that was heard before is no answer to this copy.
+
+    Nor is the acknowledgement of its envelope one for a unit that was refused meanwhile.
+    """
+    if outcome.result is Input.ACKNOWLEDGED and _is_of_envelope(outcome):
+        found = tx.message(message.side, message.message_id)
+        refused = found is not None and is_refused_unit(tx, found)
+        return Input.UNANSWERED if refused else outcome.result
     if outcome.result not in (Input.REFUSED, Input.TURNED_AWAY) or outcome.hearing is None:
         return outcome.result
     said = outcome.hearing.said
     again = said is not None and said.by_error and is_known(tx, message, said)
     return Input.UNANSWERED if again else outcome.result
+
+
+def _is_of_envelope(outcome: Outcome) -> bool:
+    """Whether what was heard is about the whole envelope: the acknowledgement of its number."""
+    heard_of = outcome.hearing.heard if outcome.hearing is not None else ()
+    return any(one.kind == "acknowledgment" for one in heard_of)
 
 
 def _leave(context: Context, tx: Transaction, message: Message, work: Work) -> None:

@@ -51,7 +51,7 @@ from postroad.node.steps.noting import note_problems, note_refusal
 from postroad.node.steps.partners import show_life
 from postroad.node.steps.senders import about_stored
 from postroad.node.walks.listening import listen
-from postroad.node.wsrm.destination import Destinations, sequence_problems
+from postroad.node.wsrm.destination import Destinations, InSequence, sequence_problems
 from postroad.node.wsrm.hearing import took
 from postroad.node.wsrm.wsreliability import ReliableReceiving, request_problems
 from postroad.store.interface import StoreFull, Transaction
@@ -239,16 +239,7 @@ class Accepting:
             return await self._refuse(arrival, proven, [given.refused])
         if given is not None:
             await self._settled(arrival, message, match, how, given, signal)
-        if taken.back is not None and context.begin is not None:
-            context.begin(taken.back)
-        rm = arrival.found.rm
-        if rm is not None and rm.acknowledgements and arrival.pulled is None:
-            # What rides along is about messages of ours.
-            speaker = str(message.from_party)
-            await took(
-                context, arrival.found, match, arrival.peer, speaker=speaker, in_request=True
-            )
-        return await self.destinations.response(taken, arrival, match)
+        return await self._in_sequence_response(taken, arrival, match)
 
     async def _prepared(
         self, arrival: Arrival, message: UserMessage, match: Match
@@ -382,7 +373,15 @@ class Accepting:
                     how, signal = self._unit_answering(*given)
             hows.append(how)
             signals.append(signal)
-        taken = await Unbundling(context, arrival, bundle, hows, later, references).take()
+        unbundling = Unbundling(context, arrival, bundle, hows, later, references)
+        agreed = None if taking.usual else wsrm_of(primary.leg)
+        if agreed is not None:
+            in_sequence, taken = await self._units_in_sequence(arrival, bundle, agreed, unbundling)
+            if in_sequence.problem is not None:
+                proven = primary if _proven(arrival) else None
+                return await self._refuse(arrival, proven, [in_sequence.problem])
+        else:
+            taken = await unbundling.take()
         events: dict[str, list[str]] = {}
         for number, one in taken.given.items():
             message, how, signal = bundle.units[number].message, hows[number], signals[number]
@@ -403,6 +402,8 @@ class Accepting:
             self._tell_refused(ref, arrival.peer, problems)
         if taken.back:
             context.work_came.set()
+        if agreed is not None:
+            return await self._in_sequence_response(in_sequence, arrival, primary)
         if taken.again is not None:
             stored, content_type, status = taken.again
             body = read_all(context.store.content(stored), stored.size)
@@ -411,6 +412,43 @@ class Accepting:
         else:
             return NO_CONTENT
         return Response(status, content_type, body, self._handed_all(taken))
+
+    async def _units_in_sequence(
+        self, arrival: Arrival, bundle: Unbundled, agreed: Reliable, unbundling: Unbundling
+    ) -> tuple[InSequence, Taken]:
+        """A bundle in a sequence: one message of it, taken or known by its number. [P2-3.2.2-08]"""
+        taken = Taken({}, {})
+
+        def take(tx: Transaction, holds: bool) -> list[Given]:
+            nonlocal taken
+            taken = unbundling.step_in_sequence(tx, holds)
+            return list(taken.given.values())
+
+        step = self.destinations.keep_units(arrival, bundle.units, agreed, take)
+        found = await self._context.store.run(step)
+        if found.repeats:
+            ids = [one.message.message_info.message_id for one in bundle.units]
+            self._tell_taken("duplicate", ids)
+        if found.given is not None and found.given.refused is not None:
+            # Its number is not taken: it may come again, as a whole.
+            found = InSequence()
+        return found, taken
+
+    async def _in_sequence_response(
+        self, taken: InSequence, arrival: Arrival, match: Match
+    ) -> Response:
+        """What follows for the sequence once a message in it was taken, or was known."""
+        context = self._context
+        if taken.back is not None and context.begin is not None:
+            context.begin(taken.back)
+        rm = arrival.found.rm
+        if rm is not None and rm.acknowledgements and arrival.pulled is None:
+            # What rides along is about messages of ours.
+            speaker = str(user_message_of(arrival.found).from_party)
+            await took(
+                context, arrival.found, match, arrival.peer, speaker=speaker, in_request=True
+            )
+        return await self.destinations.response(taken, arrival, match)
 
     def _unit_problem(self, unit: ReceivedUnit, match: Match, now: datetime) -> EbmsError | None:
         """What keeps a unit of a bundle from being taken, and not its neighbours."""

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace as changed
 
-from postroad.msh.resign import Resigned, is_current, sign_again
+from postroad.msh.resign import is_current, sign_again
 from postroad.node.base.context import Context
 from postroad.node.settings.in_force import Sending
+from postroad.node.steps.bundle_rows import share_envelope
 from postroad.node.walks.posting import Outgoing
 from postroad.security.attachments import Attachment
-from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, State
+from postroad.store.records import Message, State
 from postroad.wire.content import read_all
 from postroad.wire.errors import EbmsError
 
@@ -82,7 +82,7 @@ async def renewed(
     arrived = any(one.unanswered > 0 or one.state not in _SENDABLE for one in units)
     if arrived and not made.same_digests:
         return None
-    return await context.store.run(lambda tx: _keep(tx, units, made))
+    return await context.store.run(lambda tx: share_envelope(tx, units, made.envelope, made.seal))
 
 
 def _envelope(context: Context, message: Message) -> bytes:
@@ -101,23 +101,3 @@ def _attachments(context: Context, message: Message) -> Sequence[Attachment]:
         )
         for part in message.parts
     ]
-
-
-def _keep(tx: Transaction, units: Sequence[Message], made: Resigned) -> tuple[Message, ...] | None:
-    """Replace the kept envelope, which all units share; None when one came to rest meanwhile."""
-    found = tx.messages_by_id(Side.SENDING, [one.message_id for one in units])
-    if any(
-        one.message_id not in found or found[one.message_id].state is not one.state for one in units
-    ):
-        return None
-    stored, seal = tx.keep(made.envelope), made.seal
-    for unit in units:
-        if unit is not units[0]:
-            tx.share(stored)
-            seal = None
-        state = (unit.state,)
-        tx.change_message(Side.SENDING, unit.message_id, state, envelope=stored, seal=seal)
-        if unit.envelope is not None:
-            tx.drop(unit.envelope)
-    found = tx.messages_by_id(Side.SENDING, [one.message_id for one in units])
-    return tuple([found[one.message_id] for one in units])
