@@ -18,6 +18,7 @@ from tests.node.reliable import (
     ORDERS,
     SELLER,
     STORES,
+    Held,
     Posted,
     World,
     lost,
@@ -271,6 +272,19 @@ async def test_who_is_killed_goes_on_in_the_same_sequence(world: World, kept_in:
     assert [await buyer.state(one) for one in M[:3]] == [State.ACKNOWLEDGED] * 3
     assert await seller.inbox() == M[:3]
     assert kinds(world).count("CreateSequence") == 1
+
+
+@played
+async def test_who_dies_while_a_sequence_is_made_asks_for_it_again(world: World) -> None:
+    agree(world, pattern="Callback")
+    buyer, seller = await world.both()
+    world.wire.will(Held())
+    await buyer.send(M[0])
+    await world.wait(1)
+    buyer = await world.start_again(BUYER)
+    await world.wait(30)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == M[:1]
 
 
 @played

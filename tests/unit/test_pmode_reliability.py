@@ -53,6 +53,9 @@ def test_a_contract_that_can_be_kept_has_no_problem() -> None:
         (WSR_LEG % (", reply_pattern: Pull", ""), "neither messages nor acknowledgments"),
         (WSRM_LEG % (", reply_pattern: Callback", ""), "nothing says where"),
         (WSRM_LEG % ("", ", correlation: 'a['"), "is no XPath"),
+        (WSR_LEG % ("", "") + "\n    splitting: true", "split messages are not sent with it"),
+        (WSRM_LEG % ("", "") + "\n    splitting: true", "acknowledgments of fragments are not"),
+        (WSRM_LEG % ("", ", in_order: true") + "\n    splitting: true", "in no order"),
         (WSR_LEG % ("", "") + BUNDLED, "bundles are not sent with it"),
         (WSRM_LEG % ("", "") + BUNDLED, "errors about units of a bundle in a sequence"),
         (

@@ -65,11 +65,7 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
         if leg.ebxml is not None:
             yield Breach(place, "ebXML has reliable messaging of its own", "remove reliability")
         if leg.splitting is not None and leg.splitting.enabled:
-            yield Breach(
-                place,
-                "messages that are split are not sent with it",
-                "remove splitting, or use reception_awareness",
-            )
+            yield from _split(pmode, index, path, agreed)
         if leg.bundling is not None and leg.bundling.policy != "never":
             yield from _bundled(pmode, index, path, leg, agreed)
         if is_pulled(pmode, index, late=True) and not is_pulled(pmode, index):
@@ -92,6 +88,32 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
                 "acknowledgments and receipts would both be the response",
                 "let receipts call back, or remove security.send_receipt",
             )
+
+
+def _split(pmode: PMode, index: int, path: Path, agreed: Reliable) -> Iterator[Breach]:
+    """Each fragment is a message of the sequence; what they make is delivered when it is joined.
+
+    [P2-4.4.2-05] [P2-4.4.2-18]
+    """
+    place: Path = (*path, "protocol")
+    if agreed.protocol != WSRM or is_pulled(pmode, index):
+        what = "split messages that are pulled" if agreed.protocol == WSRM else "split messages"
+        yield Breach(
+            place, f"{what} are not sent with it", "remove splitting, or use reception_awareness"
+        )
+        return
+    if agreed.in_order:
+        yield Breach(
+            (*path, "in_order"),
+            "a message that is split is delivered when it is joined, in no order",
+            "remove in_order, or splitting",
+        )
+    if agreed.pattern == "Response":
+        yield Breach(
+            (*path, "at_least_once"),
+            "acknowledgments of fragments are not the response",
+            "write reply_pattern: Callback, with contract.acks_to",
+        )
 
 
 def _bundled(pmode: PMode, index: int, path: Path, leg: Leg, agreed: Reliable) -> Iterator[Breach]:

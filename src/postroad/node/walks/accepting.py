@@ -32,7 +32,7 @@ from postroad.node.bundles.unbundling import (
     bundle_references,
     reject_all,
 )
-from postroad.node.large.gathering import Gathering
+from postroad.node.large.gathering import Gathering, Outcome
 from postroad.node.steps.answering import written
 from postroad.node.steps.arrival import Arrival, is_too_old
 from postroad.node.steps.calling import SOON, Riding, way_back
@@ -127,7 +127,7 @@ class Accepting:
             broken = await self.reliably.broken(arrival, match)
             if broken is not None:
                 return broken
-        if not problems:
+        if not problems and arrival.joined is None:
             problems = sequence_problems(found, match) or request_problems(found, match)
         if not problems and arrival.on_connection:
             expectation, shown = self._context.in_force.expectation, arrival.client_certificate
@@ -178,7 +178,8 @@ class Accepting:
     async def _accept(self, arrival: Arrival, message: UserMessage, match: Match) -> Response:
         context = self._context
         usual = context.in_force.taking(match).usual
-        agreed = None if usual else wsrm_of(match.leg)
+        # What was joined came in fragments, and these had the numbers. [P2-4.4.2-05]
+        agreed = None if usual or arrival.joined is not None else wsrm_of(match.leg)
         if agreed is not None:
             return await self._accept_in_sequence(arrival, message, match, agreed)
         reliably = None if usual else wsr_of(match.leg)
@@ -274,16 +275,27 @@ class Accepting:
             answer = written(context, arrival, signal, match)
         how = self._answering(answer, arrival, message, match)
         gathering = Gathering(context, arrival, match, terms, how)
+        agreed, in_sequence = wsrm_of(match.leg), InSequence()
         try:
             if problems:
                 outcome = await gathering.refuse(problems)
             else:
                 await arrival.persist(context.store)
-                outcome = await gathering.take()
+                if agreed is None:
+                    outcome = await gathering.take()
+                else:
+                    in_sequence, outcome = await self._fragment_in_sequence(
+                        arrival, message, match, agreed, gathering
+                    )
         except StoreFull:
             outcome = await gathering.no_room()
         if outcome.contradicts:
             return await self._refuse(arrival, match, [CONTRADICTS])
+        if in_sequence.problem is not None:
+            proven = match if _proven(arrival) else None
+            return await self._refuse(arrival, proven, [in_sequence.problem])
+        if in_sequence.fault is not None:
+            return await self.destinations.response(in_sequence, arrival, match)
         if outcome.given is not None:
             if outcome.group is not None and outcome.stored is not None:
                 await context.ahead.came(outcome.group, outcome.stored, terms)
@@ -293,7 +305,33 @@ class Accepting:
                 context.ahead.forget(new_group(message, match, group_id).key)
             self._tell_refused(message.message_info.message_id, arrival.peer, outcome.errors)
         context.work_came.set()
-        return NO_CONTENT
+        if agreed is None:
+            return NO_CONTENT
+        return await self._in_sequence_response(in_sequence, arrival, match)
+
+    async def _fragment_in_sequence(
+        self,
+        arrival: Arrival,
+        message: UserMessage,
+        match: Match,
+        agreed: Reliable,
+        gathering: Gathering,
+    ) -> tuple[InSequence, Outcome]:
+        """A fragment in a sequence: taken or known by its number, and acknowledged."""
+        outcome = Outcome()
+
+        def take(tx: Transaction) -> Given | None:
+            nonlocal outcome
+            outcome = gathering.step(tx)
+            return outcome.given
+
+        step = self.destinations.keep_fragment(arrival, message, match, agreed, take)
+        found = await self._context.store.run(step)
+        if found.repeats:
+            outcome = Outcome(found.given)
+        if found.given is not None and found.given.refused is not None:
+            found = InSequence()
+        return found, outcome
 
     async def _settled(
         self,
@@ -374,7 +412,8 @@ class Accepting:
             hows.append(how)
             signals.append(signal)
         unbundling = Unbundling(context, arrival, bundle, hows, later, references)
-        agreed = None if taking.usual else wsrm_of(primary.leg)
+        single = not taking.usual and arrival.joined is None
+        agreed = wsrm_of(primary.leg) if single else None
         if agreed is not None:
             in_sequence, taken = await self._units_in_sequence(arrival, bundle, agreed, unbundling)
             if in_sequence.problem is not None:

@@ -441,7 +441,7 @@ class Bundling:
             lane = f"send:bundle:{message.partner}"
         now, partner = context.clock(), sending.destination(message)
         ends_first = min((one for one in ends if one is not None), default=None)
-        if sending.reliable is not None:
+        if sending.reliable is not None and not isinstance(made, Cut):
             # It is complete, and gets its number next: in the order in which bundles leave.
             key = sequence_of(units[0].packed, sending)
             data = msgspec.json.encode(Plan(None, None, False, (), key))

@@ -248,16 +248,18 @@ class Packaging:
             if message.leg == 2 and sending.dialect is None:
                 draft = changed(draft, routed_by=await self._routed_by(message))
             number = await self._number(message, sending)
-            place = None
-            if sending.reliable is not None and plan.sequence is not None:
-                place = await self._sequences.place(message.message_id, plan.sequence, sending)
+            made: AnyPackage | None = None
             if may_be_cut(sending, message.bytes):
                 cut = await asyncio.to_thread(_cut, context, draft, sending, message)
                 if isinstance(cut, Cut):
-                    await self._keep_cut(work, message, cut)
+                    # In a sequence each fragment has a number, and the message none.
+                    await self._keep_cut(work, message, cut, sending)
                     return
-                made: AnyPackage = cut
-            else:
+                made = cut
+            place = None
+            if sending.reliable is not None and plan.sequence is not None:
+                place = await self._sequences.place(message.message_id, plan.sequence, sending)
+            if made is None or place is not None:
                 rides = await riding(context, message, sending) if sending.answers else None
                 args = (context, draft, sending, message.created_at, number, rides, place)
                 made = await asyncio.to_thread(make_package, *args)
@@ -371,27 +373,35 @@ class Packaging:
         ]
         return changed(made, parts=tuple(parts))
 
-    async def _keep_cut(self, work: Work, message: Message, cut: Cut) -> None:
-        """The message is a source from now on; its fragments are written next."""
+    async def _keep_cut(self, work: Work, message: Message, cut: Cut, sending: Sending) -> None:
+        """The message is a source from now on; its fragments are written next.
+
+        Where these go in a sequence, what follows there does not wait for it.
+        """
         context, store = self._context, self._context.store
         made, now = await self._persisted(cut.made), context.clock()
         cut = await cut.persisted(store)
 
         def step(tx: Transaction) -> None:
+            row = work.id
+            if sending.reliable is not None:
+                tx.finish_work(work.id, work.owner)
+                row = tx.add_work(Work("split", message.message_id, now))
             fields: dict[str, Any] = {
                 "state": State.READY,
                 "envelope": tx.keep(made.envelope),
                 "parts": _kept(tx, message, made),
                 "boundary": cut.boundary,
                 "split": cut.kept(tx),
-                "timer": work.id,
+                "timer": row,
                 "updated_at": now,
             }
             if tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), **fields):
                 tx.record((about(message, "split", now, fragments=cut.count),))
-                tx.turn_work(work.id, "split", now)
+                if row == work.id:
+                    tx.turn_work(work.id, "split", now)
             else:
-                tx.finish_work(work.id, work.owner)
+                tx.finish_work(row, work.owner if row == work.id else None)
 
         await store.run(step)
         context.work_came.set()

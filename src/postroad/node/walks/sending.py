@@ -43,7 +43,8 @@ from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.mailing import Mailing
 from postroad.node.steps.outcome import Done
 from postroad.node.steps.partners import resume
-from postroad.node.steps.wsrm_states import is_ready
+from postroad.node.steps.split_units import at_work, split_units
+from postroad.node.steps.wsrm_states import Numbered, is_ready
 from postroad.node.steps.wsrm_states import packed as packed_in
 from postroad.node.walks.posting import Outgoing, Posting, not_sent
 from postroad.node.walks.replying import routed_by
@@ -143,7 +144,10 @@ class Sender:
 
     def _make_ahead(self, fragment: Message) -> None:
         with contextlib.suppress(Refused):
-            begun = self._fragmenting.begin(fragment, self._sending(fragment))
+            sending = self._sending(fragment)
+            # One that goes in a sequence gets its number first.
+            ahead = sending.reliable is None
+            begun = self._fragmenting.begin(fragment, sending) if ahead else None
             if begun is not None:
                 self._has_begun(begun)
 
@@ -328,7 +332,7 @@ class Sender:
             return _held(work, (message,), held, began)
         note = None
         try:
-            if sending.reliable is not None:
+            if sending.reliable is not None and message.part_of is None:
                 outgoing = await self._in_sequence(outgoing, sending)
             # What is carried for others stays as they signed it.
             if own and message.part_of is None and outgoing.made is None:
@@ -400,8 +404,24 @@ class Sender:
 
     async def _made(self, outgoing: Outgoing, sending: Sending) -> Outgoing | None:
         """A fragment with its source, signed and durable; None: nobody needs it any more."""
-        found = await self._fragmenting.ready(outgoing.message, sending)
+        place = None
+        if sending.reliable is not None:
+            place = await self._fragment_place(outgoing.message, sending)
+        found = await self._fragmenting.ready(outgoing.message, sending, place)
         return None if found is None else changed(outgoing, whole=found[0], message=found[1])
+
+    async def _fragment_place(self, fragment: Message, sending: Sending) -> Numbered | None:
+        """The number that a fragment still has to be made with; None: it has it. [P2-4.4.2-05]"""
+        store, now, name = self._context.store, self._context.clock(), fragment.message_id
+        made = fragment.envelope is not None
+        if made and await store.look(lambda reader: is_ready(reader, name, now)):
+            return None
+        units = await store.look(lambda reader: split_units(reader, fragment.part_of or ""))
+        if not at_work(units):
+            return None
+        header = self._fragmenting.source(units, sending).splitting.messaging.user_messages[0]
+        place = await self.sequences.place(name, key_of(sending, header), sending)
+        return None if place is None or place.packed else place
 
     def _sending(self, message: Message) -> Sending:
         in_force = self._context.in_force

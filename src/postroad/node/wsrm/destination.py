@@ -52,7 +52,7 @@ from postroad.wire.wsrm_faults import Code, RmFault
 from postroad.wire.xml import parse
 
 _REQUIRED = "WSRMRequired: messages of this P-Mode are sent in a sequence, and this one is in none"
-_NO_UNIT = EbmsError("EBMS:0004", "no unit of the bundle was taken")
+_NOT_TAKEN = EbmsError("EBMS:0004", "neither the message nor a part of it was taken")
 _UNASKED = "the header wsrm:Sequence: messages of this P-Mode are not sent in sequences"
 
 
@@ -122,13 +122,37 @@ class Destinations:
         assert primary is not None
 
         def take_any(tx: Transaction, holds: bool) -> Sequence[Given]:
-            return take(tx, holds) or (Given(State.REJECTED, None, refused=_NO_UNIT),)
+            return take(tx, holds) or (Given(State.REJECTED, None, refused=_NOT_TAKEN),)
 
         def again(tx: Transaction) -> Sequence[Given]:
             matched = [(one.message, one.match) for one in units if one.match is not None]
             return [self._repeated(tx, arrival, message, match) for message, match in matched]
 
         return self._keep_by_number(arrival, primary, agreed, take_any, again)
+
+    def keep_fragment(
+        self,
+        arrival: Arrival,
+        message: UserMessage,
+        match: Match,
+        agreed: Reliable,
+        take: Callable[[Transaction], Given | None],
+    ) -> Callable[[Transaction], InSequence]:
+        """The step for a fragment, which is a message of the sequence by itself. [P2-4.4.2-05]
+
+        `take` takes it with its group: what became of it, None if it was refused.
+        """
+
+        def take_it(tx: Transaction, holds: bool) -> Sequence[Given]:
+            given = take(tx)
+            if given is None:
+                return (Given(State.REJECTED, None, refused=_NOT_TAKEN),)
+            return (changed(given, stored_id=given.stored_id or message.message_info.message_id),)
+
+        def again(tx: Transaction) -> Sequence[Given]:
+            return (self._repeated(tx, arrival, message, match),)
+
+        return self._keep_by_number(arrival, match, agreed, take_it, again)
 
     def _keep_by_number(
         self,

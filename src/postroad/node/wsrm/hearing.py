@@ -154,7 +154,7 @@ def _ended(
         if not is_refused_unit(tx, one):
             answered(context, tx, one, hearing, now, peer, keep)
     close_rows(tx, names, rows)
-    return [one.message_id for one in units]
+    return [one.part_of or one.message_id for one in units]
 
 
 def _speaks(

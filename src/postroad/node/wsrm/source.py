@@ -29,7 +29,15 @@ from postroad.node.settings.in_force import Sending
 from postroad.node.steps import wsrm_states as states
 from postroad.node.steps.wsrm_states import Numbered, SourceRecord
 from postroad.node.wsrm.asking import UNANSWERED, NoSequence, answer_in, post
-from postroad.node.wsrm.awaiting import Question, awaited, forget, keep, opened, pending
+from postroad.node.wsrm.awaiting import (
+    Question,
+    await_sequence,
+    awaited,
+    forget,
+    keep,
+    opened,
+    pending,
+)
 from postroad.node.wsrm.hearing import took
 from postroad.reliability import wsrm
 from postroad.reliability.wsrm import FAULTS, Source, SourceInput, SourceStage
@@ -222,15 +230,17 @@ class Sequences:
         if known is not None and creates:
             return known, None
         asked = Question(context.new_id(now), key, match.pmode.id, match.number, now)
-        await context.store.run(lambda tx: keep(tx, asked, creates=creates, now=now))
-        later = False
+        await context.store.run(lambda tx: keep(tx, asked, now))
         try:
             capture = await self._sent(message, asked.message_id, sending)
-            later = capture is None
-            return asked, capture
-        finally:
-            if not later:
-                await context.store.run(lambda tx: forget(tx, asked, now))
+        except NoSequence:
+            await context.store.run(lambda tx: forget(tx, asked, now))
+            raise
+        if capture is not None:
+            await context.store.run(lambda tx: forget(tx, asked, now))
+        elif creates:
+            await context.store.run(lambda tx: await_sequence(tx, asked, now))
+        return asked, capture
 
     async def _awaited(self, asked: Question) -> RmFault | None:
         """Wait for an answer that comes by itself."""
