@@ -451,3 +451,4 @@ async def test_who_dies_at_any_step_loses_and_doubles_nothing(
     assert await seller.inbox() == [*NAMES, *MORE]
     copies = [one for one in bundles(world) if units(one)[0] == NAMES[0]]
     assert all(units(one) == list(NAMES) for one in copies)
+    assert len({one.body for one in copies}) == 1

@@ -229,22 +229,31 @@ def ended(tx: Transaction, key: str, record: SourceRecord, now: datetime) -> Non
 
 
 def acknowledged(
-    tx: Transaction, identifier: str, fresh: Ranges, now: datetime
+    tx: Transaction, identifier: str, fresh: Ranges, now: datetime, apart_from: str | None = None
 ) -> list[tuple[str, ...]]:
     """The messages that an acknowledgement is about for the first time; their places are free.
 
-    For each number its message, or all units of its bundle, the primary first.
+    For each number its message, or all units of its bundle, the primary first. `apart_from` is one
+    whose outcome is written down next: it keeps its place until then, so that whoever sends it
+    again after a crash does so under the same number.
     """
     found = []
     for one in numbers(fresh):
         name = _sent_name(identifier, one)
         message_id = tx.state(name)
-        if message_id is None:
+        if message_id is None or message_id.decode() == apart_from:
             continue
         found.append(_with_units(tx, message_id.decode()))
-        tx.set_state(name, None, now)
-        tx.set_state(_place_name(message_id.decode()), None, now)
+        leave(tx, message_id.decode(), now)
     return found
+
+
+def leave(tx: Transaction, message_id: str, now: datetime) -> None:
+    """A message, or the primary of a bundle, is acknowledged and needs its place no longer."""
+    place = place_of(tx, message_id)
+    if place is not None:
+        tx.set_state(_sent_name(place.identifier, place.number), None, now)
+        tx.set_state(_place_name(message_id), None, now)
 
 
 def rested(tx: Transaction, message: Message, now: datetime) -> None:

@@ -126,9 +126,9 @@ def acknowledged(
                 continue
             if said.source != record.source:
                 states.keep_source(tx, key, changed(record, source=said.source), now)
-            for names in states.acknowledged(tx, ack.identifier, said.fresh, now):
-                if names[0] != apart_from:
-                    told += _ended(context, tx, names, hearing, now, peer, keep)
+            fresh = states.acknowledged(tx, ack.identifier, said.fresh, now, apart_from)
+            for names in fresh:
+                told += _ended(context, tx, names, hearing, now, peer, keep)
             _hurry(tx, ack.identifier, said.again, now)
         return wrong, told
 
