@@ -28,6 +28,7 @@ from tests.node.reliable import (
     reply_lost,
     status,
 )
+from tests.node.reliable import told as told_by
 from tests.node.sequences import agree, headers_of, kind_of, kinds, numbers, unless
 
 M = [f"m{n}@buyer" for n in range(6)]
@@ -247,6 +248,18 @@ async def test_a_partner_who_comes_back_makes_the_sequence(world: World) -> None
     agree(world)
     buyer, seller = await world.both()
     world.wire.will(refused, lost)
+    await buyer.send(M[0])
+    await world.wait(20)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M[0]]
+
+
+@pytest.mark.parametrize("code", ["EBMS:0004", "EBMS:0202"])
+@played
+async def test_a_partner_in_trouble_is_asked_for_a_sequence_again(world: World, code: str) -> None:
+    agree(world)
+    buyer, seller = await world.both()
+    world.wire.will(told_by(500, code, "nothing"))
     await buyer.send(M[0])
     await world.wait(20)
     assert await buyer.state(M[0]) is State.ACKNOWLEDGED

@@ -113,7 +113,7 @@ class AfterAttempt:
     def __call__(self, tx: Transaction, keep: Keep | None = None) -> Done | None:
         """`keep` keeps the answer, which units of a bundle have in common."""
         context, tried = self._context, self._tried
-        message, outcome = tried.message, tried.outcome
+        message = tried.message
         changed_partner = self._counts and _partner(context, tx, tried, self._now)
         result = _believed(tx, tried)
         done = self._done(tx, message, result, keep)
