@@ -18,6 +18,7 @@ from tests.node.reliable import (
     ORDERS,
     SELLER,
     STORES,
+    Held,
     Posted,
     World,
     lost,
@@ -27,6 +28,7 @@ from tests.node.reliable import (
     reply_lost,
     status,
 )
+from tests.node.reliable import told as told_by
 from tests.node.sequences import agree, headers_of, kind_of, kinds, numbers, unless
 
 M = [f"m{n}@buyer" for n in range(6)]
@@ -252,6 +254,18 @@ async def test_a_partner_who_comes_back_makes_the_sequence(world: World) -> None
     assert await seller.inbox() == [M[0]]
 
 
+@pytest.mark.parametrize("code", ["EBMS:0004", "EBMS:0202"])
+@played
+async def test_a_partner_in_trouble_is_asked_for_a_sequence_again(world: World, code: str) -> None:
+    agree(world)
+    buyer, seller = await world.both()
+    world.wire.will(told_by(500, code, "nothing"))
+    await buyer.send(M[0])
+    await world.wait(20)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == [M[0]]
+
+
 @pytest.mark.parametrize("kept_in", STORES)
 @played
 async def test_who_is_killed_goes_on_in_the_same_sequence(world: World, kept_in: str) -> None:
@@ -271,6 +285,19 @@ async def test_who_is_killed_goes_on_in_the_same_sequence(world: World, kept_in:
     assert [await buyer.state(one) for one in M[:3]] == [State.ACKNOWLEDGED] * 3
     assert await seller.inbox() == M[:3]
     assert kinds(world).count("CreateSequence") == 1
+
+
+@played
+async def test_who_dies_while_a_sequence_is_made_asks_for_it_again(world: World) -> None:
+    agree(world, pattern="Callback")
+    buyer, seller = await world.both()
+    world.wire.will(Held())
+    await buyer.send(M[0])
+    await world.wait(1)
+    buyer = await world.start_again(BUYER)
+    await world.wait(30)
+    assert await buyer.state(M[0]) is State.ACKNOWLEDGED
+    assert await seller.inbox() == M[:1]
 
 
 @played

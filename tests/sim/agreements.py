@@ -21,7 +21,12 @@ from postroad.node.settings.config import Config, load_config
 from postroad.node.settings.config_groups import Journal, Mail, MailRelay
 from postroad.node.settings.in_force import InForce
 from tests.sim.asked_agreements import ASKED_KINDS, asked_pmode
-from tests.sim.bundled_agreements import BUNDLED_KINDS, bundling_terms
+from tests.sim.bundled_agreements import (
+    BUNDLED_KINDS,
+    SEQUENCED_KINDS,
+    bundling_terms,
+    reliable_terms,
+)
 from tests.sim.ebxml_agreements import EBXML_KINDS, address, ebxml_pmode, mailbox, relay_pmode
 from tests.sim.kinds import FEW, FOR_EVER, MANY, PARTIES, RELAY, SERVICE, SIGNERS, Kind
 from tests.sim.pulled_agreements import PULLED_KINDS, credentials, pulled_info, pulled_terms
@@ -113,7 +118,8 @@ def _make_party(folder: Path, name: str) -> Party:
 def agreed() -> Iterator[tuple[str, str, Kind]]:
     """Who may send what to whom."""
     for sender, receiver in permutations(PARTIES, 2):
-        for kind in (*KINDS, *EBXML_KINDS, *PULLED_KINDS, *ASKED_KINDS, *BUNDLED_KINDS):
+        bundled = (*BUNDLED_KINDS, *SEQUENCED_KINDS)
+        for kind in (*KINDS, *EBXML_KINDS, *PULLED_KINDS, *ASKED_KINDS, *bundled):
             if not kind.only_two or {sender, receiver} <= SIGNERS:
                 yield sender, receiver, kind
 
@@ -151,6 +157,8 @@ def _leg(sender: str, receiver: str, kind: Kind, *, at: str) -> dict[str, Any]:
     awareness = _awareness(kind)
     if awareness:
         leg["reception_awareness"] = awareness
+    if kind.reliability is not None:
+        leg["reliability"] = reliable_terms(kind)
     if kind.bundling is not None:
         leg["bundling"] = bundling_terms(pmode_id(sender, receiver, kind), kind)
     return leg
@@ -234,6 +242,6 @@ def _signature(sender: str, *, at: str) -> dict[str, Any]:
 
 def _awareness(kind: Kind) -> dict[str, Any]:
     found = dict(kind.awareness)
-    if kind.retry is not None:
+    if kind.retry is not None and kind.reliability is None:
         found["retry"] = {"parameters": dict(kind.retry)}
     return found

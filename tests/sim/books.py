@@ -4,6 +4,7 @@ The model of exactly once: what arrives is what was submitted, once, and in orde
 promised; what a sender is told is true. And conservation: what was accepted is somewhere.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from tests.sim.webhook import Listener
 
 CERTAIN: Final = (State.FAILED, State.EXPIRED)
 """A sender who says this says that the receiver does not have the message."""
+_SEQUENCE: Final = re.compile(rb"<wsrm:Sequence[ >].*?<wsrm:Identifier>([^<]*)<", re.DOTALL)
 _AT_WORK: Final = (State.SUBMITTED, State.READY, State.WAITING)
 _OFFERED: Final = (State.SUBMITTED, State.READY, State.WAITING)
 _OPERATOR: Final = "operator"
@@ -69,8 +71,8 @@ class Books:
         self.exchanges = Exchanges(self._plan, self._find, self._took, history)
         self.accepted: dict[tuple[str, str], Planned] = {}
         """What an application was told is taken over."""
-        self._bodies: dict[tuple[str, str, str | None], bytes] = {}
-        """What was sent first, by sender, address and message id."""
+        self._bodies: dict[tuple[str, tuple[str, str], str | None], bytes] = {}
+        """What was sent first, by sender, address, sequence and message id."""
         self._claims: Counter[tuple[str, int]] = Counter()
         """How often each work was taken up: a process that spins does nothing else."""
         self._holes: set[tuple[str, str]] = set()
@@ -177,9 +179,13 @@ class Books:
         """Something is given to the network."""
         self.receipts.called(sent)
         self._acknowledgments.called(sent)
-        if not sent.is_signal:
+        if not sent.is_signal and sent.message_id is not None:
+            # Life-cycle messages of a sequence are about no message.
             body = without_trace(sent.body)
-            first = self._bodies.setdefault((sent.sender, sent.url, sent.message_id), body)
+            sequence = _SEQUENCE.search(body)
+            # What its sequence did not acknowledge in time goes into the next one, written anew.
+            place = sent.url, sequence[1].decode() if sequence is not None else ""
+            first = self._bodies.setdefault((sent.sender, place, sent.message_id), body)
             if first != body:
                 self._fail("sent again with other bytes", sent.message_id)
         to = self._to(sent)
@@ -327,7 +333,11 @@ class Books:
             return True
         fetched = row.channel is not None or self._is_response(disk.name, row)
         sent_by = "offer" if fetched else "send"
-        kinds = ("forward",) if row.side is Side.FORWARDING else ("package", "bundle", sent_by)
+        kinds = (
+            ("forward",)
+            if row.side is Side.FORWARDING
+            else ("package", "bundle", "sequence", sent_by)
+        )
         return any(
             work.message_id in (row.message_id, row.bundle) and work.kind in kinds
             for work in disk.tables.work.values()
@@ -450,8 +460,8 @@ class Books:
                 if row.side is not Side.RECEIVING and not at_rest(row.state):
                     found.append(f"{disk.name}: {row.message_id} is {row.state.value}")
             for work in disk.tables.work.values():
-                if work.kind == "gap":
-                    # It only says, an hour later, that a message is missing.
+                if work.kind in ("gap", "held", "sequence_end"):
+                    # It only says later that a message is missing, or ends an idle sequence.
                     continue
                 if work.kind == "collect" and self.exchanges.is_over(disk.name, work.message_id):
                     continue

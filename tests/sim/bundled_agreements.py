@@ -26,6 +26,33 @@ BUNDLED_KINDS: Final = (
     Kind("bundled-pulled", "callback", {**FOR_EVER, **_LATER}, bundling=_SOON, pulling=_PULLED),
 )
 
+_NUMBERED: Final = {"protocol": "wsrm", "at_least_once": {"contract": True}}
+SEQUENCED_KINDS: Final = (
+    Kind(
+        "bundled-numbered",
+        None,
+        MANY,
+        errors_call_back=True,
+        bundling=_SOON,
+        reliability=_NUMBERED,
+    ),
+    Kind(
+        "bundled-numbered-ordered",
+        None,
+        FOR_EVER,
+        errors_call_back=True,
+        bundling={**_SOON, "ordering": {"policy": "documentorder"}},
+        reliability={**_NUMBERED, "in_order": True},
+    ),
+)
+"""Each of their bundles is one message of a sequence."""
+
+
+def reliable_terms(kind: Kind) -> dict[str, Any]:
+    """What stands below `reliability`."""
+    assert kind.reliability is not None
+    return {**kind.reliability, "max_idle": "PT10S", "retry": dict(kind.retry or {})}
+
 
 def bundling_terms(name: str, kind: Kind) -> dict[str, Any]:
     """What stands below `bundling`: messages of a P-Mode go with each other."""

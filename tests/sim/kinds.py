@@ -43,6 +43,8 @@ class Kind:
     """How its receiver pulls; None: it is pushed."""
     bundling: Mapping[str, Any] | None = None
     """How its messages are bundled with each other; None: each goes alone."""
+    reliability: Mapping[str, Any] | None = None
+    """Its parameters of WS-ReliableMessaging; None: it has reception awareness."""
     binding: str | None = None
     """Of a two-way exchange; None: nobody replies."""
     alternate: str | None = None
@@ -55,6 +57,8 @@ class Kind:
         if self.ebxml is not None:
             ordered = self.ebxml.get("message_order") == "Guaranteed"
             return "conversation" if ordered else "pmode" if self.is_linked else None
+        if self.reliability is not None and self.reliability.get("in_order"):
+            return "pmode"
         found = self.awareness.get("in_order")
         return str(found) if found else None
 

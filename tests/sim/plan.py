@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.sim.agreements import KINDS, pmode_id
 from tests.sim.asked_agreements import ASKED_KINDS
-from tests.sim.bundled_agreements import BUNDLED_KINDS
+from tests.sim.bundled_agreements import BUNDLED_KINDS, SEQUENCED_KINDS
 from tests.sim.ebxml_agreements import EBXML_KINDS
 from tests.sim.faults import dice
 from tests.sim.kinds import PARTIES, SIGNERS, Kind
@@ -24,6 +24,8 @@ _ASK: Final = 1 / 4
 """The share of the rest in which messages are requests, and have replies."""
 _BUNDLE: Final = 1 / 5
 """The share of what is left in which messages are bundled."""
+_SEQUENCED: Final = 0.3
+"""The share of these in which bundles go in sequences."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,9 @@ def _bundled(seed: int, kinds: list[Kind]) -> list[Kind]:
     found = draw.sample(cheap, draw.randint(1, 2))
     if draw.random() < 0.06:
         found += [kind for kind in BUNDLED_KINDS if kind.signed]
+    sequenced = dice(seed, "bundled in sequences")
+    if sequenced.random() < _SEQUENCED:
+        found = [sequenced.choice(SEQUENCED_KINDS)]
     return found + kinds[:1] if draw.random() < 0.3 else found
 
 

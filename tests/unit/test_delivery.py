@@ -342,7 +342,13 @@ def test_further_receipts_change_nothing() -> None:
     assert after(heard(again, Input.ACKNOWLEDGED)) == (Stage.SETTLED, 0)
 
 
-@pytest.mark.parametrize("said", [*Input])
+def test_a_unit_of_an_acknowledged_envelope_may_still_be_refused() -> None:
+    done = changed(WAITING, stage=Stage.ACKNOWLEDGED, unanswered=0)
+    assert after(heard(done, Input.UNIT_REFUSED)) == (Stage.FAILED, 0)
+    assert heard(WAITING, Input.UNIT_REFUSED) is None
+
+
+@pytest.mark.parametrize("said", sorted({*Input} - {Input.UNIT_REFUSED}))
 def test_acknowledged_never_changes_again(said: Input) -> None:
     done = changed(WAITING, stage=Stage.ACKNOWLEDGED, unanswered=0)
     assert heard(done, said) is None

@@ -13,6 +13,7 @@ from postroad.wire.names import DEFAULT_MPC, WSRM
 HEAD = "id: p\ninitiator: {party: urn:acme, authorization: {username: u, password: p}}\n"
 PULL = "mep_binding: pull\n"
 WSR_LEG = "reliability: {protocol: ws-reliability, at_least_once: {contract: true%s}%s}"
+BUNDLED = "\n    bundling: {policy: optional, max_delay: PT1S}"
 WSRM_LEG = "reliability: {protocol: wsrm, at_least_once: {contract: true%s}%s}"
 
 
@@ -52,7 +53,17 @@ def test_a_contract_that_can_be_kept_has_no_problem() -> None:
         (WSR_LEG % (", reply_pattern: Pull", ""), "neither messages nor acknowledgments"),
         (WSRM_LEG % (", reply_pattern: Callback", ""), "nothing says where"),
         (WSRM_LEG % ("", ", correlation: 'a['"), "is no XPath"),
-        (WSRM_LEG % ("", "") + "\n    bundling: {policy: optional}", "bundles are not sent"),
+        (WSR_LEG % ("", "") + "\n    splitting: true", "split messages are not sent with it"),
+        (WSRM_LEG % ("", "") + "\n    splitting: true", "acknowledgments of fragments are not"),
+        (WSRM_LEG % ("", ", in_order: true") + "\n    splitting: true", "in no order"),
+        (WSR_LEG % ("", "") + BUNDLED, "bundles are not sent with it"),
+        (WSRM_LEG % ("", "") + BUNDLED, "errors about units of a bundle in a sequence"),
+        (
+            WSRM_LEG % (", reply_pattern: Callback", "")
+            + BUNDLED
+            + "\n    security: {send_receipt: true}",
+            "receipts of units of a bundle in a sequence",
+        ),
         (
             WSRM_LEG % ("", "")
             + "\n    security: {send_receipt: true}\n    reception_awareness: true",
@@ -66,6 +77,23 @@ def test_a_contract_that_can_be_kept_has_no_problem() -> None:
 )
 def test_what_cannot_be_kept_is_refused(leg: str, said: str) -> None:
     assert any(said in str(one) for one in told(leg))
+
+
+@pytest.mark.req("P2-3.2.2-08")
+def test_bundles_go_in_sequences_where_errors_about_their_units_call_back() -> None:
+    report = "\n    error_handling: {report: {receiver_errors_to: 'https://b.example'%s}}"
+    leg = WSRM_LEG % ("", "") + BUNDLED
+    assert told(leg + report % ", as_response: false") == []
+    assert "bundles that are pulled" in only(leg, PULL)
+
+
+def test_units_of_a_sequence_are_bundled_with_primaries_of_a_sequence_only() -> None:
+    other = "\n---\nid: q\ninitiator: {party: urn:acme}\nresponder: {party: urn:globex}\nlegs:\n"
+    other += "  - bundling: {policy: optional, max_delay: PT1S}\n"
+    report = "{report: {receiver_errors_to: 'https://b.example', as_response: false}}"
+    leg = WSRM_LEG % ("", "") + BUNDLED.replace("}", ", compatibility: {pmode_list: [q]}}")
+    leg += f"\n    error_handling: {report}" + other
+    assert "has reliable messaging by a protocol, and 'q' has not" in only(leg)
 
 
 def test_messages_may_be_pulled_in_sequences() -> None:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from postroad.agreement.pmode import Bundling, Leg, Ordering, PMode
+from postroad.agreement.reliable import reliable_of
 
 UNDEFINED: Final = "undefined"
 DOCUMENT_ORDER: Final = "documentorder"
@@ -27,6 +28,8 @@ class BundlingTerms(Struct, frozen=True):
     in_order: bool = False
     correlation: frozenset[str] = frozenset()
     """What tells the groups of InOrder delivery apart."""
+    protocol: str | None = None
+    """Of reliable messaging: its URI."""
 
     @property
     def bundled(self) -> bool:
@@ -48,6 +51,7 @@ def bundling_terms(pmode: PMode, leg: Leg) -> BundlingTerms:
         scope,
         is_in_order(leg),
         frozenset(_correlation(leg) or scope),
+        agreed_by.protocol if (agreed_by := reliable_of(leg)) is not None else None,
     )
 
 
@@ -74,6 +78,8 @@ def incompatible(unit: BundlingTerms, primary: BundlingTerms) -> str | None:
             return f"units of P-Mode {one.pmode!r} are never bundled"
     if primary.pmode not in unit.primaries:
         return f"P-Mode {unit.pmode!r} does not list {primary.pmode!r} as a primary"
+    if unit.protocol is not None and unit.protocol != primary.protocol:
+        return f"{unit.pmode!r} has reliable messaging by a protocol, and {primary.pmode!r} has not"
     if unit.in_order and primary.ordering == UNDEFINED:
         return f"{unit.pmode!r} is delivered in order, and {primary.pmode!r} leaves it undefined"
     if unit.in_order and not primary.in_order:

@@ -8,6 +8,7 @@ from postroad.agreement.bundling import UNDEFINED, BundlingTerms, bundling_terms
 from postroad.agreement.parameters import Path
 from postroad.agreement.places import Rule, is_pulled, numbered, sides
 from postroad.agreement.pmode import Leg, PMode
+from postroad.agreement.reliable import reliable_of
 from postroad.agreement.reply_patterns import receipt_pattern
 from postroad.wire.names import SYNC
 from postroad.wire.unit_paths import unit_path
@@ -280,4 +281,5 @@ def _receipt_settings(leg: Leg) -> Mapping[str, object]:
 
 def _is_resent(leg: Leg) -> bool:
     aware = leg.reception_awareness
-    return bool(aware and aware.enabled and aware.retry and aware.retry.enabled)
+    retried = bool(aware and aware.enabled and aware.retry and aware.retry.enabled)
+    return retried or reliable_of(leg) is not None

@@ -18,7 +18,7 @@ from postroad.agreement.places import (
 )
 from postroad.agreement.pmode import Leg, PMode
 from postroad.agreement.reliable import Reliable, reliable_of
-from postroad.agreement.reply_patterns import receipt_pattern
+from postroad.agreement.reply_patterns import error_pattern, receipt_pattern
 from postroad.wire.names import WSRM
 from postroad.wire.unit_paths import unit_path
 
@@ -65,17 +65,9 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
         if leg.ebxml is not None:
             yield Breach(place, "ebXML has reliable messaging of its own", "remove reliability")
         if leg.splitting is not None and leg.splitting.enabled:
-            yield Breach(
-                place,
-                "messages that are split are not sent with it",
-                "remove splitting, or use reception_awareness",
-            )
+            yield from _split(pmode, index, path, agreed)
         if leg.bundling is not None and leg.bundling.policy != "never":
-            yield Breach(
-                place,
-                "bundles are not sent with it",
-                "write bundling.policy: never, or use reception_awareness",
-            )
+            yield from _bundled(pmode, index, path, leg, agreed)
         if is_pulled(pmode, index, late=True) and not is_pulled(pmode, index):
             yield Breach(
                 place,
@@ -96,6 +88,67 @@ def reliability_stands_alone(pmode: PMode) -> Iterator[Breach]:
                 "acknowledgments and receipts would both be the response",
                 "let receipts call back, or remove security.send_receipt",
             )
+
+
+def _split(pmode: PMode, index: int, path: Path, agreed: Reliable) -> Iterator[Breach]:
+    """Each fragment is a message of the sequence; what they make is delivered when it is joined.
+
+    [P2-4.4.2-05] [P2-4.4.2-18]
+    """
+    place: Path = (*path, "protocol")
+    if agreed.protocol != WSRM or is_pulled(pmode, index):
+        what = "split messages that are pulled" if agreed.protocol == WSRM else "split messages"
+        yield Breach(
+            place, f"{what} are not sent with it", "remove splitting, or use reception_awareness"
+        )
+        return
+    if agreed.in_order:
+        yield Breach(
+            (*path, "in_order"),
+            "a message that is split is delivered when it is joined, in no order",
+            "remove in_order, or splitting",
+        )
+    if agreed.pattern == "Response":
+        yield Breach(
+            (*path, "at_least_once"),
+            "acknowledgments of fragments are not the response",
+            "write reply_pattern: Callback, with contract.acks_to",
+        )
+
+
+def _bundled(pmode: PMode, index: int, path: Path, leg: Leg, agreed: Reliable) -> Iterator[Breach]:
+    """A bundle is one message of a sequence, which is acknowledged whatever becomes of its units.
+
+    What is said about a unit has to arrive by itself: an acknowledgement of a later message covers
+    the bundle too, and nobody asks for its response again. [P2-3.2.2-08]
+    """
+    place: Path = (*path, "protocol")
+    if agreed.protocol != WSRM or is_pulled(pmode, index):
+        what = "bundles that are pulled" if agreed.protocol == WSRM else "bundles"
+        yield Breach(
+            place,
+            f"{what} are not sent with it",
+            "write bundling.policy: never, or use reception_awareness",
+        )
+        return
+    receipt = leg.security.send_receipt if leg.security else None
+    if error_pattern(leg) == "response":
+        yield Breach(
+            place,
+            "errors about units of a bundle in a sequence cannot be the response",
+            "write error_handling.report.as_response: false, with receiver_errors_to",
+        )
+    if (
+        receipt is not None
+        and receipt.enabled
+        and receipt_pattern(leg) == "response"
+        and agreed.pattern != "Response"
+    ):
+        yield Breach(
+            place,
+            "receipts of units of a bundle in a sequence cannot be the response",
+            "let receipts call back, or remove security.send_receipt",
+        )
 
 
 def ws_reliability_is_for_single_messages(pmode: PMode) -> Iterator[Breach]:

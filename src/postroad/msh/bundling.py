@@ -9,7 +9,8 @@ What is kept, always:
 - the primary's maxsize bounds the message; the maxdelay of every unit in it bounds the time from
   the oldest to the newest; Content-IDs are unique;
 - units of one series leave in the order of their submission, without gaps, and their order in the
-  bundle is what the primary's ordering policy makes of it;
+  bundle is what the primary's ordering policy makes of it; in a sequence of reliable messaging they
+  go with nobody else;
 - nobody waits longer than the maxdelay of its own P-Mode, but for one of its series before it.
 """
 
@@ -49,6 +50,8 @@ class Waiting(Struct, frozen=True, gc=False):
     series: Hashable | None = None
     """Units of one destination and series keep their order; None: nobody cares."""
     content_ids: tuple[str, ...] = ()
+    sequence: Hashable | None = None
+    """The sequence of reliable messaging that it has to go in; None: that of any primary."""
 
 
 Bundle = tuple[Waiting, ...]
@@ -129,6 +132,8 @@ class _Growing:
         oldest, newest = min(self._oldest, unit.at), max(self._newest, unit.at)
         delays = [delay for delay in (self._delay, terms.max_delay) if delay is not None]
         if (delays and newest - oldest > min(delays)) or not self._keeps_order(place, unit):
+            return False
+        if unit.sequence is not None and unit.sequence != self._primary.sequence:
             return False
         if not self._content_ids.isdisjoint(unit.content_ids) or not self._has_room(unit):
             return False

@@ -15,7 +15,7 @@ from postroad.msh.forwarding import RouteReport
 from postroad.node.base.choice import one_of
 from postroad.node.base.context import WEBHOOK, Context, utc_now
 from postroad.node.base.requests import Request, Response
-from postroad.node.bundles.outcome import bundle_left_behind, close_rows, unit_ids
+from postroad.node.bundles.outcome import bundle_left_behind, unit_ids
 from postroad.node.ebxml.asking import Asker
 from postroad.node.ebxml.keeping import Gaps, release
 from postroad.node.ebxml.relaying import Reporting
@@ -45,6 +45,7 @@ from postroad.node.settings.config import Config
 from postroad.node.settings.in_force import InForce
 from postroad.node.shipping import Shipping
 from postroad.node.steps.attempts import left_behind
+from postroad.node.steps.bundle_rows import close_rows
 from postroad.node.steps.calling import Calling
 from postroad.node.steps.exchanging import no_reply, reply_to
 from postroad.node.steps.fragment_groups import arriving

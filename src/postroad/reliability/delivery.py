@@ -48,6 +48,7 @@ class Input(StrEnum):
     LEFT = "an attempt, and no receipt was agreed on"
     ACKNOWLEDGED = "a valid receipt"
     REFUSED = "the partner refused it"
+    UNIT_REFUSED = "its envelope was acknowledged, and the partner refused it"
     OUT_OF_RETRIES = "no retry is left"
     OUT_OF_TIME = "its time is over"
     HALTED = "no retry is left, and the partner is suspended"
@@ -119,7 +120,9 @@ TABLE: Final[Mapping[Stage, Mapping[Input, Stage | tuple[Stage, Stage]]]] = {
         _I.ACKNOWLEDGED: _S.SETTLED,
         _I.SETTLED: _S.SETTLED,
     },
-    _S.ACKNOWLEDGED: {},
+    _S.ACKNOWLEDGED: {
+        _I.UNIT_REFUSED: _S.FAILED,
+    },
 }
 
 AT_WORK: Final = frozenset((Stage.READY, Stage.WAITING))

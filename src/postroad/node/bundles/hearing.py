@@ -60,6 +60,8 @@ def of_the_whole(
     this response, and none is there.
     """
     first = outcomes[0]
+    # Where the bundle has a number, that is acknowledged whether or not receipts are agreed on.
+    awaited = sending.reliable is not None
     said = hearings[0].said
     refused = said is not None and said.by_error
     alone = not any(one.heard for one in hearings[1:])
@@ -70,7 +72,7 @@ def of_the_whole(
             found.append(outcome)
         elif whole:
             found.append(changed(first, hearing=None))
-        elif not (_awaits(context, unit) or hearing.problems or hearing.fault):
+        elif not (awaited or _awaits(context, unit) or hearing.problems or hearing.fault):
             found.append(Outcome(Input.LEFT))
         else:
             found.append(outcome)

@@ -3,7 +3,7 @@
 The row stays as long as a unit needs it: `Message.timer` names it as long as that is so.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -20,14 +20,13 @@ from postroad.node.steps.attempts import (
     give_up,
     left_behind,
 )
+from postroad.node.steps.bundle_rows import settle_row, units_of
 from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.hearing import Said
 from postroad.node.steps.outcome import Done, ended
 from postroad.node.steps.sharing import Shared
-from postroad.node.steps.split_outcome import settle_row as settle_split
-from postroad.reliability.schedule import ends_at
-from postroad.store.interface import Reader, Transaction
-from postroad.store.records import Message, Side, State, Work
+from postroad.store.interface import Transaction
+from postroad.store.records import Message, State, Work
 from postroad.wire.content import read_all
 
 _AT_WORK: Final = (State.READY, State.WAITING, State.SUSPENDED)
@@ -40,12 +39,6 @@ def unit_ids(context: Context, message: Message) -> tuple[str, ...]:
     assert message.envelope is not None
     kept = read_all(context.store.content(message.envelope), message.envelope.size)
     return tuple(sent_messages(kept, context.limits))
-
-
-def units_of(reader: Reader, ids: Sequence[str]) -> tuple[Message, ...]:
-    """Those of them that are still kept."""
-    found = reader.messages_by_id(Side.SENDING, ids)
-    return tuple([found[one] for one in ids if one in found])
 
 
 def attempt_all(
@@ -105,27 +98,6 @@ def give_up_all(
     return step
 
 
-def settle_row(
-    tx: Transaction, units: Sequence[Message], work: Work, sending: Sending | None
-) -> None:
-    """The row waits for the unit that is due first, or is done."""
-    fresh = units_of(tx, [one.message_id for one in units])
-    staying = [one for one in fresh if one.timer == work.id]
-    if not staying:
-        tx.finish_work(work.id, work.owner)
-        return
-    times = [one.due_at for one in staying if one.due_at is not None]
-    tx.postpone_work(work.id, min(times, default=None), owner=work.owner)
-    if sending is not None:
-        ends = [ends_at(sending.policy, one.created_at, one.first_sent_at) for one in staying]
-        tx.expire_work(work.id, min((one for one in ends if one is not None), default=None))
-
-
-def rows_of(tx: Transaction, ids: Sequence[str]) -> set[int]:
-    """The rows that units wait for: one that sends them all."""
-    return {one.timer for one in units_of(tx, ids) if one.timer is not None}
-
-
 def refused_whole(
     context: Context,
     tx: Transaction,
@@ -138,20 +110,6 @@ def refused_whole(
     if said is not None and said.by_error and said.error_code == BUNDLING_ERROR:
         for unit in units_of(tx, others):
             ended(context, tx, unit, said, now, peer)
-
-
-def close_rows(tx: Transaction, ids: Sequence[str], rows: Iterable[int]) -> None:
-    """After units were answered by call-back: rows that no unit needs any more are done.
-
-    Who is sending a copy right now sees to it afterwards.
-    """
-    units = units_of(tx, ids)
-    for number in rows:
-        work = tx.work(number)
-        if work is not None and work.kind == "split":
-            settle_split(tx, number)
-        elif work is not None and work.kind == "send" and work.owner is None:
-            settle_row(tx, units, work, None)
 
 
 def bundle_left_behind(

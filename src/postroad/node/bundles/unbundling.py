@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from postroad.agreement.matching import Match
 from postroad.msh.answers import (
@@ -99,6 +100,8 @@ class Unbundling:
         self._primary: Match = primary
         self._ids = [context.new_id(arrival.now) for _ in bundle.units]
         self._copies: dict[str, SignalMessage] = {}
+        self._holds: bool | None = None
+        """In a sequence: whether its units wait for those before the bundle."""
         self._errors_respond = errors_are_response(primary.leg) and arrival.on_connection
         taking = context.in_force.taking
         self._respond = taking(primary).responds and arrival.on_connection
@@ -112,9 +115,14 @@ class Unbundling:
         """One step for all units; again where it finds that some came before."""
         while True:
             try:
-                return await self._arrival.run(self._context.store, self._step)
+                return await self._arrival.run(self._context.store, self.step)
             except _Copies:
                 self._copies = await self._answered_before()
+
+    def step_in_sequence(self, tx: Transaction, holds: bool) -> Taken:
+        """The step for a bundle with a number in a sequence, which says whether its units wait."""
+        self._holds = holds
+        return self.step(tx)
 
     async def _answered_before(self) -> dict[str, SignalMessage]:
         """The receipts that units got when they came first."""
@@ -142,7 +150,8 @@ class Unbundling:
                 found[unit.message.message_info.message_id] = first_answer(reader, stored_id)
         return found
 
-    def _step(self, tx: Transaction) -> Taken:
+    def step(self, tx: Transaction) -> Taken:
+        """What `take` does."""
         keep = Shared(tx).keep
         given, failed = self._taken_over(tx, keep)
         copies = {one.answer for one in given.values() if one.duplicate}
@@ -202,6 +211,8 @@ class Unbundling:
     ) -> Given | EbmsError:
         how, match = self._hows[number], unit.match
         assert how is not None
+        if self._holds is not None:
+            how = changed(how, numbered=True, holds=self._holds)
         assert match is not None
         new = newcomers.take(unit.message, match, how, unit.payloads)
         if new is not None:

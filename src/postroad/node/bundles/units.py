@@ -18,24 +18,31 @@ from postroad.msh.outbound import (
     WirePart,
     pack,
     package_units,
+    soap_version,
     wire_form,
 )
 from postroad.msh.sizing import added_size
+from postroad.msh.wsrm import sequence_blocks
 from postroad.node.base.context import Context
 from postroad.node.large.splitting import Cut, cut_units, may_be_cut
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.notifying import order_of
+from postroad.node.wsrm.source import key_of
 from postroad.store.records import Message
 from postroad.wire.ebms3 import Property, UserMessage
 from postroad.wire.ebms3_writer import write_user_message
 from postroad.wire.unit_paths import unit_values, written_unit
+from postroad.wire.wsrm import MOST_NUMBER
+from postroad.wire.wsrm import Sequence as RmSequence
 
 LONELY: Final = "it is to be bundled, and nobody came to go with it in time"
 _ASIDE: Final = 1 << 20
 """Bytes above which units are packed beside the loop."""
 _PART_HEADERS: Final = 512
 """So much may stand around a payload in the MIME package."""
+_SOME_NUMBER: Final = RmSequence("urn:uuid:" + 100 * "0", MOST_NUMBER)
+"""As long as identifier and number of a sequence may be, or longer."""
 _BOUNDARY: Final = "=_" + 30 * "0"
 
 
@@ -87,13 +94,21 @@ async def packaged(context: Context, units: Sequence[PackedUnit], primary: Sendi
 
 
 def package_at_once(context: Context, units: Sequence[PackedUnit], primary: Sending) -> Package:
-    """The same on the spot."""
+    """The same on the spot.
+
+    Where bundles go in sequences its number is not known yet, and something as long stands there:
+    it is packaged again when it is.
+    """
+    numbered = primary.reliable is not None
+    version = soap_version(primary.match.leg)
     return package_units(
         units,
         primary.match,
         primary.material,
         now=context.clock(),
         entropy=context.entropy,
+        headers=sequence_blocks(_SOME_NUMBER, version) if numbered else (),
+        address=primary.address if numbered else None,
         limits=context.limits,
     )
 
@@ -123,6 +138,31 @@ def waiting_unit(message: Message, packed: PackedUnit, sending: Sending, rest: i
         rest,
         series_of(message, packed, sending),
         tuple([part.payload.content_id for part in packed.parts]),
+        sequence_of(packed, sending) if _keeps_sequence(sending) else None,
+    )
+
+
+def sequence_of(packed: PackedUnit, sending: Sending) -> str:
+    """What the units that go in one sequence of WS-ReliableMessaging have in common."""
+    return key_of(sending, packed.user_message)
+
+
+def _keeps_sequence(sending: Sending) -> bool:
+    """Whether units go in the sequence of their own P-Mode, also in a bundle."""
+    return sending.reliable is not None and sending.reliable.in_order
+
+
+def may_share_number(
+    unit: PackedUnit, sending: Sending, primary: PackedUnit, leading: Sending
+) -> bool:
+    """Whether a unit may be in the envelope of a primary, as far as sequences are concerned.
+
+    [P2-3.6.3-04]
+    """
+    if not _keeps_sequence(sending):
+        return True
+    return leading.reliable is not None and sequence_of(unit, sending) == sequence_of(
+        primary, leading
     )
 
 
@@ -130,6 +170,8 @@ def series_of(message: Message, packed: PackedUnit, sending: Sending) -> Hashabl
     """With whom a unit keeps its order; None: with nobody."""
     if sending.in_order is not None:
         return order_of(message, sending.in_order)
+    if _keeps_sequence(sending):
+        return sequence_of(packed, sending)
     terms = sending.bundling
     if terms is None or terms.ordering == UNDEFINED:
         return None

@@ -11,16 +11,21 @@ from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from postroad.agreement.coverage import encrypted_coverage, signed_coverage
 from postroad.msh.outbound import WireForm, WirePart, secured_at, wire_form
+from postroad.msh.routing_headers import direct_blocks
 from postroad.msh.securing import encryption, signing, signs, username_tokens
 from postroad.msh.splitting import DATA_TYPE, Fragment, Splitting, Whole, fragment, mime_head, split
+from postroad.msh.wsrm import sequence_blocks
 from postroad.node.base.context import Context
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.split_units import are_all, at_work, split_units
+from postroad.node.steps.wsrm_states import Numbered, packed
 from postroad.security.encrypt import Seal
 from postroad.security.secure import secure
+from postroad.security.sign import Block
 from postroad.store.fragments import compressed_form
 from postroad.store.gathered import Unopened
 from postroad.store.interface import Store, StoreDamaged, Transaction
@@ -34,6 +39,7 @@ from postroad.wire.limits import Limits
 from postroad.wire.multihop import find_routing_input, read_routing_input
 from postroad.wire.soap import Envelope, SoapVersion, read_envelope
 from postroad.wire.wsa import read_addressing
+from postroad.wire.wsrm import Sequence as RmSequence
 
 _KNOWN: Final = 32
 """Sources that are remembered: who sends many fragments reads the header of each once."""
@@ -93,35 +99,44 @@ class Fragmenting:
         """The turn of a fragment is over."""
         self._begun.pop(message_id, None)
 
-    async def ready(self, message: Message, sending: Sending) -> tuple[Units, Message] | None:
+    async def ready(
+        self, message: Message, sending: Sending, place: Numbered | None = None
+    ) -> tuple[Units, Message] | None:
         """The source and the fragment, its envelope durable; None: it is not to be sent any more.
 
-        `StoreError` when the source cannot be read.
+        `place` is its new number in a sequence. `StoreError` when the source cannot be read.
         """
         context, name = self._context, message.part_of or ""
         units = await context.store.look(lambda reader: split_units(reader, name))
         if not at_work(units):
             return None
         source = self.source(units, sending)
-        if message.envelope is not None:
+        if message.envelope is not None and place is None:
             return units, message
         begun = self._begun.get(message.message_id)
-        ahead = await begun if begun is not None else None
-        made = ahead or await self._made(source, message, sending)
+        ahead = await begun if begun is not None and place is None else None
+        made = ahead or await self._made(source, message, sending, place)
 
         def step(tx: Transaction) -> Message | None:
             if not tx.change_message(
                 Side.SENDING, message.message_id, (message.state,), **made.fields(tx)
             ):
                 return None
+            if message.envelope is not None:
+                tx.drop(message.envelope)
+            if place is not None:
+                packed(tx, message.message_id, place, context.clock())
             return tx.message(Side.SENDING, message.message_id)
 
         made_ready = await context.store.run(step)
         return None if made_ready is None else (units, made_ready)
 
-    async def _made(self, source: Source, message: Message, sending: Sending) -> "SecuredFragment":
+    async def _made(
+        self, source: Source, message: Message, sending: Sending, place: Numbered | None = None
+    ) -> "SecuredFragment":
         context = self._context
-        return await asyncio.to_thread(secured, context, source, message, sending, context.clock())
+        args = (context, source, message, sending, context.clock(), place)
+        return await asyncio.to_thread(secured, *args)
 
     def source(self, units: Units, sending: Sending) -> Source:
         """What the fragments of a message, or of the units of a bundle, are made of."""
@@ -215,6 +230,22 @@ def messaging_of(envelope: Envelope, limits: Limits) -> Messaging:
     return reading.messaging
 
 
+def _numbered(
+    source: Source, message: Message, sending: Sending, place: Numbered | None
+) -> list[Block]:
+    """The headers of a fragment in a sequence, as any message there has them."""
+    if place is None:
+        return []
+    splitting, version = source.splitting, source.splitting.version
+    blocks = sequence_blocks(RmSequence(place.identifier, place.number), version)
+    if splitting.routing is not None:
+        return blocks
+    like = splitting.messaging.user_messages[0]
+    info = replace(like.message_info, message_id=message.message_id)
+    own = replace(like, message_info=info)
+    return [*direct_blocks(sending.match, own, sending.address, version), *blocks]
+
+
 class SecuredFragment(Struct, frozen=True):
     """What is kept of a fragment beside its source."""
 
@@ -232,14 +263,22 @@ class SecuredFragment(Struct, frozen=True):
 
 
 def secured(
-    context: Context, source: Source, message: Message, sending: Sending, now: datetime
+    context: Context,
+    source: Source,
+    message: Message,
+    sending: Sending,
+    now: datetime,
+    place: Numbered | None = None,
 ) -> SecuredFragment:
-    """A fragment signed and encrypted as its P-Mode says: its data is read once. [P2-4.4.2-05]"""
+    """A fragment signed and encrypted as its P-Mode says: its data is read once.
+
+    `place` is its number in a sequence, of which it is a message of its own. [P2-4.4.2-05]
+    """
     piece = source.piece(message)
     leg, material = sending.match.leg, sending.material
     made = secure(
         source.splitting.version,
-        piece.blocks,
+        [*_numbered(source, message, sending, place), *piece.blocks],
         [piece.attachment],
         signing=signing(leg, material.signing),
         encryption=encryption(leg, material),

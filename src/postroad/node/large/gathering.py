@@ -93,9 +93,13 @@ class Gathering:
 
     async def take(self) -> Outcome:
         """A fragment that holds in itself."""
+        return await self._context.store.run(self.step)
+
+    def step(self, tx: Transaction) -> Outcome:
+        """What `take` does."""
         came = arrival_of(self._arrival.found)
         assert came is not None
-        return await self._context.store.run(lambda tx: self._taken(tx, came))
+        return self._taken(tx, came)
 
     async def refuse(self, problems: Sequence[EbmsError]) -> Outcome:
         """One that does not hold in itself, and whose group is rejected for it. [P2-4.3.2-16]"""

@@ -26,12 +26,14 @@ from postroad.node.steps.outcome import (
     Reason,
     apply,
     is_known,
+    is_refused_unit,
     keeps_lane,
     life_of,
     shares_row,
 )
 from postroad.node.steps.partners import not_reached, note_unsent, reached
 from postroad.node.steps.split_outcome import whole_left
+from postroad.node.steps.wsrm_states import leave
 from postroad.reliability.delivery import (
     AT_WORK,
     Decision,
@@ -109,9 +111,9 @@ class AfterAttempt:
     def __call__(self, tx: Transaction, keep: Keep | None = None) -> Done | None:
         """`keep` keeps the answer, which units of a bundle have in common."""
         context, tried = self._context, self._tried
-        message, outcome = tried.message, tried.outcome
+        message = tried.message
         changed_partner = self._counts and _partner(context, tx, tried, self._now)
-        result = _believed(tx, message, outcome)
+        result = _believed(tx, tried)
         done = self._done(tx, message, result, keep)
         if done is None:
             fresh = tx.message(message.side, message.message_id)
@@ -121,6 +123,8 @@ class AfterAttempt:
                 return None
             done = self._done(tx, on_next_way(fresh, tried.sending), result, keep)
             assert done is not None
+        if result is Input.ACKNOWLEDGED and _is_of_number(tried):
+            leave(tx, message.bundle or message.message_id, self._now)
         return changed(done, partners_changed=True) if changed_partner else done
 
     def _done(
@@ -217,13 +221,29 @@ def _ways_left(message: Message, sending: Sending | None) -> int:
     return 0 if sending is None else max(len(sending.addresses) - message.transport - 1, 0)
 
 
-def _believed(tx: Transaction, message: Message, outcome: Outcome) -> Input:
-    """What came of an attempt; an error that was heard before is no answer to this copy."""
+def _believed(tx: Transaction, tried: Attempt) -> Input:
+    """What came of an attempt; an error that was heard before is no answer to this copy.
+
+    Nor is the acknowledgement of its envelope one for a unit that was refused meanwhile.
+    """
+    message, outcome = tried.message, tried.outcome
+    if outcome.result is Input.ACKNOWLEDGED and _is_of_number(tried):
+        found = tx.message(message.side, message.message_id)
+        refused = found is not None and is_refused_unit(tx, found)
+        return Input.UNANSWERED if refused else outcome.result
     if outcome.result not in (Input.REFUSED, Input.TURNED_AWAY) or outcome.hearing is None:
         return outcome.result
     said = outcome.hearing.said
     again = said is not None and said.by_error and is_known(tx, message, said)
     return Input.UNANSWERED if again else outcome.result
+
+
+def _is_of_number(tried: Attempt) -> bool:
+    """Whether what was heard is the acknowledgement of a number, and so about a whole envelope."""
+    hearing, sending = tried.outcome.hearing, tried.sending
+    if hearing is None or sending is None or sending.reliable is None:
+        return False
+    return any(one.kind == "acknowledgment" for one in hearing.heard)
 
 
 def _leave(context: Context, tx: Transaction, message: Message, work: Work) -> None:

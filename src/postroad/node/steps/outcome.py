@@ -66,7 +66,7 @@ NOTICED: Final = (
     State.SETTLED,
 )
 """States of which an application without a webhook finds a notice."""
-_ENDING: Final = (Input.ACKNOWLEDGED, Input.REFUSED, Input.LEFT)
+_ENDING: Final = (Input.ACKNOWLEDGED, Input.REFUSED, Input.LEFT, Input.UNIT_REFUSED)
 """What a signal can say that ends a message; told to come again, it comes again anyway."""
 _FORWARDING: Final = {"in_doubt": "delivery_failed", "settled": None}
 """The journal's words for the end of a message that is carried for others, where they differ."""
@@ -422,6 +422,8 @@ def ended(
     found = tx.message(message.side, message.message_id)
     if found is None or said.input not in _ENDING:
         return None
+    if said.input is Input.REFUSED and _has_envelope_ack_alone(tx, found):
+        said = changed(said, input=Input.UNIT_REFUSED)
     under_way = _is_under_way(tx, found)
     decision = heard(life_of(found), said.input, under_way=under_way)
     if decision is not None and said.doubts and decision.life.stage is Stage.FAILED:
@@ -449,6 +451,30 @@ def is_known(tx: Transaction, message: Message, said: Said) -> bool:
     """Whether an error was heard before: told twice it still answers one copy."""
     heard_before = tx.signals(message.side, message.message_id)
     return any(one.signal_id == said.signal_id for one in heard_before)
+
+
+def _has_envelope_ack_alone(tx: Transaction, message: Message) -> bool:
+    """Whether all that was heard of a unit is that the envelope of its bundle came.
+
+    An acknowledgement may be quicker than the error about one of the units.
+    """
+    if message.state is not State.ACKNOWLEDGED or message.bundle is None:
+        return False
+    signals = tx.signals(message.side, message.message_id)
+    kinds = {one.kind for one in signals if one.incoming and one.valid}
+    return "acknowledgment" in kinds and "receipt" not in kinds
+
+
+def is_refused_unit(tx: Transaction, message: Message) -> bool:
+    """Whether a unit of a bundle was given up because of an error about itself.
+
+    What is said about the number of its envelope then says nothing about the unit.
+    """
+    given_up = message.bundle is not None and STAGES.get(message.state) in GIVEN_UP
+    return given_up and any(
+        one.incoming and one.valid and one.kind == "error"
+        for one in tx.signals(message.side, message.message_id)
+    )
 
 
 def _is_under_way(tx: Transaction, message: Message) -> bool:

@@ -15,6 +15,7 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.splitting import USUAL_INTERVAL
 from postroad.agreement.waiting import Policy
+from postroad.msh.answers import wants_receipt
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, signed
 from postroad.node.service import Refused, Transfer
@@ -108,7 +109,8 @@ def following(
     if stage not in _ARRIVED or not _all_arrived(tx, source):
         return []
     sent = tx.any_fragment(Side.SENDING, source.message_id, (State.SENT,))
-    given = Input.LEFT if sent else Input.ACKNOWLEDGED
+    # What a protocol acknowledges are the fragments; only a receipt is about what they make.
+    given = Input.LEFT if sent or _is_sequenced(context, source) else Input.ACKNOWLEDGED
     units = _open(with_others(tx, source))
     return [Following(one, given) for one in units if not _awaits(context, one)]
 
@@ -236,9 +238,17 @@ def _all_arrived(tx: Transaction, source: Message) -> bool:
 def _awaits(context: Context, unit: Message) -> bool:
     """Whether a receipt was agreed on."""
     try:
-        return context.in_force.sending_of(unit).awaits
+        return wants_receipt(context.in_force.sending_of(unit).match.leg)
     except Refused:
         # Without its P-Mode nobody believes a receipt: what is known is that all arrived.
+        return False
+
+
+def _is_sequenced(context: Context, source: Message) -> bool:
+    """Whether its fragments go in a sequence."""
+    try:
+        return context.in_force.sending_of(source).reliable is not None
+    except Refused:
         return False
 
 

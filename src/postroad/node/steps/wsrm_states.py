@@ -5,7 +5,7 @@ which number is one more for each, so that none of them grows. All are passing: 
 for as long as messages are kept is forgotten.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -17,11 +17,14 @@ from postroad.reliability import wsrm
 from postroad.reliability.ranges import Ranges, holds, numbers
 from postroad.reliability.wsrm import Destination, Source, SourceStage
 from postroad.store.interface import Reader, Transaction
-from postroad.store.records import Message, Side
+from postroad.store.records import Message, Side, State
 
 T = TypeVar("T", bound=Struct)
 _TAKING: Final = (SourceStage.OPEN, SourceStage.FULL, SourceStage.CLOSING)
 """A message that has a number is sent with it as long as its sequence is one of these."""
+_AT_WORK: Final = (State.SUBMITTED, State.READY, State.WAITING, State.SUSPENDED)
+_BETWEEN: Final = "\0"
+"""Stands between the ids of units that wait under one number; no id can hold it."""
 
 
 MOST_UNUSED: Final = 100
@@ -41,13 +44,15 @@ class SourceRecord(Struct, frozen=True):
 
 
 class Numbered(Struct, frozen=True):
-    """The place of a message."""
+    """The place of a message, or of a bundle by its primary unit. [P2-3.2.2-08]"""
 
     key: str
     identifier: str
     number: int
     packed: bool = False
     """The envelope that is kept says so."""
+    units: tuple[str, ...] = ()
+    """The other units of a bundle, which share the number."""
 
 
 class DestinationRecord(Struct, frozen=True):
@@ -129,14 +134,15 @@ def number(
     key: str,
     message_id: str,
     now: datetime,
+    units: tuple[str, ...] = (),
     *,
     first: bool = False,
     last: bool = False,
 ) -> Numbered | None:
     """Give a message its number; the same again if it has one. None: no sequence is open.
 
-    `first`: it must be the first of its sequence; `last`: no message follows it there.
-    [P2-2.8.1-01]
+    `units` are the other units of a bundle, of which the message is the primary. `first`: it must
+    be the first of its sequence; `last`: no message follows it there. [P2-2.8.1-01] [P2-3.2.2-08]
     """
     record, known = source_of(tx, key), place_of(tx, message_id)
     if record is None:
@@ -152,7 +158,7 @@ def number(
     if first and source.next > 1:
         return None
     given, source = wsrm.numbered(source, now, last=last)
-    place = Numbered(key, source.identifier, given)
+    place = Numbered(key, source.identifier, given, units=units)
     keep_source(tx, key, changed(record, source=source), now)
     _placed(tx, message_id, place, now)
     return place
@@ -188,7 +194,9 @@ def opened(
     left = () if before is None else before.source.outstanding
     for message_id in sent_as(tx, before.source.identifier, left) if before is not None else ():
         given, source = wsrm.numbered(source, now)
-        _placed(tx, message_id, Numbered(key, source.identifier, given), now)
+        known = place_of(tx, message_id)
+        units = known.units if known is not None else ()
+        _placed(tx, message_id, Numbered(key, source.identifier, given, units=units), now)
     if before is not None:
         _forget(tx, before.source, now)
     tx.set_state(_key_name(source.identifier), key.encode(), now)
@@ -205,11 +213,16 @@ def sent_as(reader: Reader, identifier: str, wanted: Ranges) -> Iterator[str]:
             yield found.decode()
 
 
-def waiting(reader: Reader, source: Source) -> Iterator[tuple[int, str | None]]:
-    """The numbers that are not acknowledged, each with its message."""
+def waiting(reader: Reader, source: Source) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The numbers that are not acknowledged, each with its message, or the units of its bundle."""
     for one in numbers(source.outstanding):
         found = reader.state(_sent_name(source.identifier, one))
-        yield one, None if found is None else found.decode()
+        yield one, () if found is None else _with_units(reader, found.decode())
+
+
+def _with_units(reader: Reader, message_id: str) -> tuple[str, ...]:
+    place = place_of(reader, message_id)
+    return (message_id, *(place.units if place is not None else ()))
 
 
 def _forget(tx: Transaction, source: Source, now: datetime) -> None:
@@ -224,27 +237,46 @@ def ended(tx: Transaction, key: str, record: SourceRecord, now: datetime) -> Non
     keep_source(tx, key, None, now)
 
 
-def acknowledged(tx: Transaction, identifier: str, fresh: Ranges, now: datetime) -> list[str]:
-    """The messages that an acknowledgement is about for the first time; their places are free."""
+def acknowledged(
+    tx: Transaction, identifier: str, fresh: Ranges, now: datetime, apart_from: str | None = None
+) -> list[tuple[str, ...]]:
+    """The messages that an acknowledgement is about for the first time; their places are free.
+
+    For each number its message, or all units of its bundle, the primary first. `apart_from` is one
+    whose outcome is written down next: it keeps its place until then, so that whoever sends it
+    again after a crash does so under the same number.
+    """
     found = []
     for one in numbers(fresh):
         name = _sent_name(identifier, one)
         message_id = tx.state(name)
-        if message_id is None:
+        if message_id is None or message_id.decode() == apart_from:
             continue
-        tx.set_state(name, None, now)
-        tx.set_state(_place_name(message_id.decode()), None, now)
-        found.append(message_id.decode())
+        found.append(_with_units(tx, message_id.decode()))
+        leave(tx, message_id.decode(), now)
     return found
 
 
+def leave(tx: Transaction, message_id: str, now: datetime) -> None:
+    """A message, or the primary of a bundle, is acknowledged and needs its place no longer."""
+    place = place_of(tx, message_id)
+    if place is not None:
+        tx.set_state(_sent_name(place.identifier, place.number), None, now)
+        tx.set_state(_place_name(message_id), None, now)
+
+
 def rested(tx: Transaction, message: Message, now: datetime) -> None:
-    """A message of ours is given up: where order was promised, its sequence is closed."""
+    """A message of ours is given up: where order was promised, its sequence is closed.
+
+    The number of a bundle is given up with the last of its units.
+    """
     if message.side is not Side.SENDING:
         return
-    place = place_of(tx, message.message_id)
+    place = place_of(tx, message.bundle or message.message_id)
     record = source_of(tx, place.key) if place is not None else None
     if place is None or record is None or record.source.identifier != place.identifier:
+        return
+    if message.bundle is not None and are_at_work(tx, (message.bundle, *place.units)):
         return
     source = wsrm.rested(record.source, place.number, in_order=record.in_order)
     keep_source(tx, place.key, changed(record, source=source), now)
@@ -258,6 +290,12 @@ def wake_ended(tx: Transaction, record: SourceRecord, now: datetime) -> None:
     source = record.source
     if source.is_last and not source.outstanding and record.timer is not None:
         tx.wake_work(record.timer, now)
+
+
+def are_at_work(reader: Reader, names: Iterable[str]) -> bool:
+    """Whether one of some messages of ours is still sent, or is to be."""
+    found = reader.messages_by_id(Side.SENDING, tuple(names))
+    return any(one.state in _AT_WORK for one in found.values())
 
 
 # The destination
@@ -303,10 +341,13 @@ def forget_destination(tx: Transaction, identifier: str, now: datetime) -> None:
     tx.set_state(destination_name(identifier), None, now)
 
 
-def hold(tx: Transaction, identifier: str, number: int, message_id: str, now: datetime) -> None:
-    """A message waits for those before it."""
-    tx.set_state(_held_name(identifier, number), message_id.encode(), now)
-    tx.set_state(_waits_name(message_id), identifier.encode(), now)
+def hold(
+    tx: Transaction, identifier: str, number: int, names: Sequence[str], now: datetime
+) -> None:
+    """A message, or the units of a bundle in their order, waits for those before it."""
+    tx.set_state(_held_name(identifier, number), _BETWEEN.join(names).encode(), now)
+    for name in names:
+        tx.set_state(_waits_name(name), identifier.encode(), now)
 
 
 def freed(tx: Transaction, identifier: str, passed: tuple[int, ...], now: datetime) -> list[str]:
@@ -314,12 +355,13 @@ def freed(tx: Transaction, identifier: str, passed: tuple[int, ...], now: dateti
     found = []
     for one in passed:
         name = _held_name(identifier, one)
-        message_id = tx.state(name)
-        if message_id is None:
+        held = tx.state(name)
+        if held is None:
             continue
         tx.set_state(name, None, now)
-        tx.set_state(_waits_name(message_id.decode()), None, now)
-        found.append(message_id.decode())
+        for message_id in held.decode().split(_BETWEEN):
+            tx.set_state(_waits_name(message_id), None, now)
+            found.append(message_id)
     return found
 
 
@@ -328,7 +370,7 @@ def first_held(reader: Reader, record: DestinationRecord) -> str | None:
     for lower, _ in wsrm.held(record.destination):
         found = reader.state(_held_name(record.destination.identifier, lower))
         if found is not None:
-            return found.decode()
+            return found.decode().split(_BETWEEN)[0]
     return None
 
 

@@ -32,7 +32,7 @@ from postroad.node.bundles.unbundling import (
     bundle_references,
     reject_all,
 )
-from postroad.node.large.gathering import Gathering
+from postroad.node.large.gathering import Gathering, Outcome
 from postroad.node.steps.answering import written
 from postroad.node.steps.arrival import Arrival, is_too_old
 from postroad.node.steps.calling import SOON, Riding, way_back
@@ -51,7 +51,7 @@ from postroad.node.steps.noting import note_problems, note_refusal
 from postroad.node.steps.partners import show_life
 from postroad.node.steps.senders import about_stored
 from postroad.node.walks.listening import listen
-from postroad.node.wsrm.destination import Destinations, sequence_problems
+from postroad.node.wsrm.destination import Destinations, InSequence, sequence_problems
 from postroad.node.wsrm.hearing import took
 from postroad.node.wsrm.wsreliability import ReliableReceiving, request_problems
 from postroad.store.interface import StoreFull, Transaction
@@ -127,7 +127,7 @@ class Accepting:
             broken = await self.reliably.broken(arrival, match)
             if broken is not None:
                 return broken
-        if not problems:
+        if not problems and arrival.joined is None:
             problems = sequence_problems(found, match) or request_problems(found, match)
         if not problems and arrival.on_connection:
             expectation, shown = self._context.in_force.expectation, arrival.client_certificate
@@ -178,7 +178,8 @@ class Accepting:
     async def _accept(self, arrival: Arrival, message: UserMessage, match: Match) -> Response:
         context = self._context
         usual = context.in_force.taking(match).usual
-        agreed = None if usual else wsrm_of(match.leg)
+        # What was joined came in fragments, and these had the numbers. [P2-4.4.2-05]
+        agreed = None if usual or arrival.joined is not None else wsrm_of(match.leg)
         if agreed is not None:
             return await self._accept_in_sequence(arrival, message, match, agreed)
         reliably = None if usual else wsr_of(match.leg)
@@ -239,16 +240,7 @@ class Accepting:
             return await self._refuse(arrival, proven, [given.refused])
         if given is not None:
             await self._settled(arrival, message, match, how, given, signal)
-        if taken.back is not None and context.begin is not None:
-            context.begin(taken.back)
-        rm = arrival.found.rm
-        if rm is not None and rm.acknowledgements and arrival.pulled is None:
-            # What rides along is about messages of ours.
-            speaker = str(message.from_party)
-            await took(
-                context, arrival.found, match, arrival.peer, speaker=speaker, in_request=True
-            )
-        return await self.destinations.response(taken, arrival, match)
+        return await self._in_sequence_response(taken, arrival, match)
 
     async def _prepared(
         self, arrival: Arrival, message: UserMessage, match: Match
@@ -283,16 +275,27 @@ class Accepting:
             answer = written(context, arrival, signal, match)
         how = self._answering(answer, arrival, message, match)
         gathering = Gathering(context, arrival, match, terms, how)
+        agreed, in_sequence = wsrm_of(match.leg), InSequence()
         try:
             if problems:
                 outcome = await gathering.refuse(problems)
             else:
                 await arrival.persist(context.store)
-                outcome = await gathering.take()
+                if agreed is None:
+                    outcome = await gathering.take()
+                else:
+                    in_sequence, outcome = await self._fragment_in_sequence(
+                        arrival, message, match, agreed, gathering
+                    )
         except StoreFull:
             outcome = await gathering.no_room()
         if outcome.contradicts:
             return await self._refuse(arrival, match, [CONTRADICTS])
+        if in_sequence.problem is not None:
+            proven = match if _proven(arrival) else None
+            return await self._refuse(arrival, proven, [in_sequence.problem])
+        if in_sequence.fault is not None:
+            return await self.destinations.response(in_sequence, arrival, match)
         if outcome.given is not None:
             if outcome.group is not None and outcome.stored is not None:
                 await context.ahead.came(outcome.group, outcome.stored, terms)
@@ -302,7 +305,33 @@ class Accepting:
                 context.ahead.forget(new_group(message, match, group_id).key)
             self._tell_refused(message.message_info.message_id, arrival.peer, outcome.errors)
         context.work_came.set()
-        return NO_CONTENT
+        if agreed is None:
+            return NO_CONTENT
+        return await self._in_sequence_response(in_sequence, arrival, match)
+
+    async def _fragment_in_sequence(
+        self,
+        arrival: Arrival,
+        message: UserMessage,
+        match: Match,
+        agreed: Reliable,
+        gathering: Gathering,
+    ) -> tuple[InSequence, Outcome]:
+        """A fragment in a sequence: taken or known by its number, and acknowledged."""
+        outcome = Outcome()
+
+        def take(tx: Transaction) -> Given | None:
+            nonlocal outcome
+            outcome = gathering.step(tx)
+            return outcome.given
+
+        step = self.destinations.keep_fragment(arrival, message, match, agreed, take)
+        found = await self._context.store.run(step)
+        if found.repeats:
+            outcome = Outcome(found.given)
+        if found.given is not None and found.given.refused is not None:
+            found = InSequence()
+        return found, outcome
 
     async def _settled(
         self,
@@ -382,7 +411,16 @@ class Accepting:
                     how, signal = self._unit_answering(*given)
             hows.append(how)
             signals.append(signal)
-        taken = await Unbundling(context, arrival, bundle, hows, later, references).take()
+        unbundling = Unbundling(context, arrival, bundle, hows, later, references)
+        single = not taking.usual and arrival.joined is None
+        agreed = wsrm_of(primary.leg) if single else None
+        if agreed is not None:
+            in_sequence, taken = await self._units_in_sequence(arrival, bundle, agreed, unbundling)
+            if in_sequence.problem is not None:
+                proven = primary if _proven(arrival) else None
+                return await self._refuse(arrival, proven, [in_sequence.problem])
+        else:
+            taken = await unbundling.take()
         events: dict[str, list[str]] = {}
         for number, one in taken.given.items():
             message, how, signal = bundle.units[number].message, hows[number], signals[number]
@@ -403,6 +441,8 @@ class Accepting:
             self._tell_refused(ref, arrival.peer, problems)
         if taken.back:
             context.work_came.set()
+        if agreed is not None:
+            return await self._in_sequence_response(in_sequence, arrival, primary)
         if taken.again is not None:
             stored, content_type, status = taken.again
             body = read_all(context.store.content(stored), stored.size)
@@ -411,6 +451,43 @@ class Accepting:
         else:
             return NO_CONTENT
         return Response(status, content_type, body, self._handed_all(taken))
+
+    async def _units_in_sequence(
+        self, arrival: Arrival, bundle: Unbundled, agreed: Reliable, unbundling: Unbundling
+    ) -> tuple[InSequence, Taken]:
+        """A bundle in a sequence: one message of it, taken or known by its number. [P2-3.2.2-08]"""
+        taken = Taken({}, {})
+
+        def take(tx: Transaction, holds: bool) -> list[Given]:
+            nonlocal taken
+            taken = unbundling.step_in_sequence(tx, holds)
+            return list(taken.given.values())
+
+        step = self.destinations.keep_units(arrival, bundle.units, agreed, take)
+        found = await self._context.store.run(step)
+        if found.repeats:
+            ids = [one.message.message_info.message_id for one in bundle.units]
+            self._tell_taken("duplicate", ids)
+        if found.given is not None and found.given.refused is not None:
+            # Its number is not taken: it may come again, as a whole.
+            found = InSequence()
+        return found, taken
+
+    async def _in_sequence_response(
+        self, taken: InSequence, arrival: Arrival, match: Match
+    ) -> Response:
+        """What follows for the sequence once a message in it was taken, or was known."""
+        context = self._context
+        if taken.back is not None and context.begin is not None:
+            context.begin(taken.back)
+        rm = arrival.found.rm
+        if rm is not None and rm.acknowledgements and arrival.pulled is None:
+            # What rides along is about messages of ours.
+            speaker = str(user_message_of(arrival.found).from_party)
+            await took(
+                context, arrival.found, match, arrival.peer, speaker=speaker, in_request=True
+            )
+        return await self.destinations.response(taken, arrival, match)
 
     def _unit_problem(self, unit: ReceivedUnit, match: Match, now: datetime) -> EbmsError | None:
         """What keeps a unit of a bundle from being taken, and not its neighbours."""

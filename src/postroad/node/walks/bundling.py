@@ -32,6 +32,7 @@ from postroad.node.bundles.units import (
     package_at_once,
     packaged_or_cut,
     restored,
+    sequence_of,
     series_of,
     waiting_unit,
     whole_size,
@@ -41,7 +42,7 @@ from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.exchanging import request_of
 from postroad.node.steps.outcome import unpackable
-from postroad.node.walks.packaging import new_boundary
+from postroad.node.walks.packaging import Plan, new_boundary
 from postroad.node.walks.posting import Outgoing
 from postroad.node.walks.replying import routed_by
 from postroad.node.walks.sending import Sender
@@ -374,7 +375,7 @@ class Bundling:
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
             submitted, row = take(tx), tx.add_work(work)
-            messages = _ready(tx, submitted, made, boundary, now, row)
+            messages = _ready(tx, submitted, made, boundary, now, changed(work, id=row))
             tx.add_messages(messages)
             tx.record([about(one, "submitted", one.created_at) for one in submitted])
             tx.record(_made_of(messages, made, now))
@@ -440,6 +441,12 @@ class Bundling:
             lane = f"send:bundle:{message.partner}"
         now, partner = context.clock(), sending.destination(message)
         ends_first = min((one for one in ends if one is not None), default=None)
+        if sending.reliable is not None and not isinstance(made, Cut):
+            # It is complete, and gets its number next: in the order in which bundles leave.
+            key = sequence_of(units[0].packed, sending)
+            data = msgspec.json.encode(Plan(None, None, False, (), key))
+            name, lane = message.message_id, f"sequence:{key}"
+            return Work("sequence", name, now, data, lane=lane, expires_at=ends_first)
         if isinstance(made, Cut):
             return Work("split", message.message_id, now, lane=lane, expires_at=ends_first)
         work = Work(
@@ -458,7 +465,7 @@ class Bundling:
 
         def step(tx: Transaction) -> tuple[int, tuple[Message, ...]]:
             row = tx.add_work(work)
-            messages = _ready(tx, waited, made, boundary, now, row)
+            messages = _ready(tx, waited, made, boundary, now, changed(work, id=row))
             if not tx.replace_messages(list(zip(waited, messages, strict=True))):
                 raise _Gone
             for owner in {unit.work.owner for unit in units}:
@@ -527,14 +534,17 @@ def _ready(
     made: Package | Cut,
     boundary: str | None,
     now: datetime,
-    row: int,
+    work: Work,
 ) -> tuple[Message, ...]:
-    """Units that are packaged: what is kept of the primary says how to send them."""
+    """Units that are packaged: what is kept of the primary says how to send them.
+
+    What is to get a number in a sequence is packaged once more, with that. [P2-3.2.2-11]
+    """
     primary = messages[0]
     whole = made.made if isinstance(made, Cut) else made
     envelope = tx.keep(whole.envelope)
     common: dict[str, Any] = {
-        "state": State.READY,
+        "state": State.SUBMITTED if work.kind == "sequence" else State.READY,
         "envelope": envelope,
         "soap": whole.version.number,
         "boundary": None,
@@ -548,7 +558,8 @@ def _ready(
         ready.append(changed(one, **common))
     if isinstance(made, Cut):
         cuts = (made.kept(tx), *made.of_secondaries())
-        ready = [changed(one, split=cut, timer=row) for one, cut in zip(ready, cuts, strict=True)]
+        timer = work.id
+        ready = [changed(one, split=cut, timer=timer) for one, cut in zip(ready, cuts, strict=True)]
     return tuple(ready)
 
 

@@ -20,8 +20,9 @@ from postroad.msh.expectation import Terms
 from postroad.msh.inspection import Look
 from postroad.msh.lens import Inspection
 from postroad.node.base.context import Context
-from postroad.node.bundles.outcome import close_rows, refused_whole, rows_of
+from postroad.node.bundles.outcome import refused_whole
 from postroad.node.service import Refused
+from postroad.node.steps.bundle_rows import close_rows, rows_of
 from postroad.node.steps.hearing import Hearing, by_reference, judged, told_by
 from postroad.node.steps.noting import note
 from postroad.node.steps.outcome import answered

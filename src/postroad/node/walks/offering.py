@@ -35,13 +35,14 @@ from postroad.node.bundles.draining import (
     drain,
     may_be_bundled,
 )
-from postroad.node.bundles.outcome import unit_ids, units_of
+from postroad.node.bundles.outcome import unit_ids
 from postroad.node.bundles.units import LONELY
 from postroad.node.large.fragmenting import Fragmenting
 from postroad.node.large.splitting import Cut, Splitting
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
 from postroad.node.steps.attempts import due, give_up, left_as
+from postroad.node.steps.bundle_rows import units_of
 from postroad.node.steps.calling import SENT
 from postroad.node.steps.offers import is_reserved, needs_company_until, offer
 from postroad.node.steps.outcome import Reason, apply, fail, life_of, unpackable

@@ -5,7 +5,7 @@ came and packaged afterwards, by whoever claims the work.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -15,6 +15,7 @@ from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import cpa_terms
 from postroad.agreement.waiting import remaining, wait_after
+from postroad.msh.answers import sent_messages
 from postroad.msh.ebxml_outbound import EbxmlPackage, package_ebxml
 from postroad.msh.outbound import (
     Draft,
@@ -28,19 +29,20 @@ from postroad.msh.outbound import (
 from postroad.msh.securing import Unsecurable
 from postroad.msh.splitting import Unsplittable
 from postroad.msh.wsreliability import request_block
-from postroad.msh.wsrm import sequence_blocks
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
 from postroad.node.ebxml.keeping import awaits_name
 from postroad.node.large.splitting import Cut, may_be_cut, package_or_cut
 from postroad.node.service import Refused
 from postroad.node.settings.in_force import Sending
+from postroad.node.steps.bundle_rows import share_envelope, units_of
 from postroad.node.steps.ebxml_order import numbered
 from postroad.node.steps.exchanging import request_of
 from postroad.node.steps.outcome import unpackable
 from postroad.node.steps.wsrm_states import Numbered
 from postroad.node.steps.wsrm_states import packed as packed_in
 from postroad.node.walks.replying import Riding, riding, routed_by
+from postroad.node.walks.wsrm_repackaging import in_sequence, repackaged
 from postroad.node.wsrm.asking import NoSequence
 from postroad.node.wsrm.source import Sequences
 from postroad.reliability.ebxml_terms import EbxmlError, agree
@@ -49,13 +51,12 @@ from postroad.reliability.schedule import ends_at
 from postroad.security.sign import Block
 from postroad.store.interface import Transaction
 from postroad.store.records import Message, Side, State, StoredPart, Work
-from postroad.wire.content import Content
+from postroad.wire.content import Content, read_all
 from postroad.wire.ebms3 import SignalMessage
 from postroad.wire.ebxml import Acknowledgment
 from postroad.wire.errors import EbmsError
 from postroad.wire.names import TEST_ACTION, TEST_SERVICE
 from postroad.wire.wsa import EndpointReference
-from postroad.wire.wsrm import Sequence
 
 AnyPackage = Package | EbxmlPackage
 _LONG: Final = timedelta(days=365)
@@ -163,14 +164,6 @@ def make_package(
         raise Refused(400, str(error)) from None
 
 
-def in_sequence(sending: Sending, place: Numbered | None) -> list[Block]:
-    """The headers of a message in a sequence."""
-    if place is None:
-        return []
-    sequence = Sequence(place.identifier, place.number)
-    return sequence_blocks(sequence, soap_version(sending.match.leg))
-
-
 def _requested(sending: Sending, draft: Draft, now: datetime) -> list[Block]:
     """The header of WS-Reliability. A message expires when nobody sends it any more."""
     if sending.wsr is None:
@@ -248,20 +241,25 @@ class Packaging:
         try:
             sending = context.in_force.sending_of(message)
             plan = msgspec.json.decode(work.data, type=Plan)
+            if message.envelope is not None:
+                await self._number_units(work, message, sending, plan)
+                return
             draft = _draft(message, plan, context)
             if message.leg == 2 and sending.dialect is None:
                 draft = changed(draft, routed_by=await self._routed_by(message))
             number = await self._number(message, sending)
-            place = None
-            if sending.reliable is not None and plan.sequence is not None:
-                place = await self._sequences.place(message.message_id, plan.sequence, sending)
+            made: AnyPackage | None = None
             if may_be_cut(sending, message.bytes):
                 cut = await asyncio.to_thread(_cut, context, draft, sending, message)
                 if isinstance(cut, Cut):
-                    await self._keep_cut(work, message, cut)
+                    # In a sequence each fragment has a number, and the message none.
+                    await self._keep_cut(work, message, cut, sending)
                     return
-                made: AnyPackage = cut
-            else:
+                made = cut
+            place = None
+            if sending.reliable is not None and plan.sequence is not None:
+                place = await self._sequences.place(message.message_id, plan.sequence, sending)
+            if made is None or place is not None:
                 rides = await riding(context, message, sending) if sending.answers else None
                 args = (context, draft, sending, message.created_at, number, rides, place)
                 made = await asyncio.to_thread(make_package, *args)
@@ -277,6 +275,56 @@ class Packaging:
             context.settled.tell(awaits_name(message.ref_to_message_id or ""))
         context.work_came.set()
 
+    async def _number_units(
+        self, work: Work, message: Message, sending: Sending, plan: Plan
+    ) -> None:
+        """Give a bundle, or a unit that goes alone, its number, and package it with that.
+
+        The number is that of the primary unit, and durable first: whoever goes on after a crash
+        finds the same. [P2-3.2.2-08] [P2-3.2.2-11]
+        """
+        context, envelope = self._context, message.envelope
+        assert envelope is not None
+        assert plan.sequence is not None
+        kept = read_all(context.store.content(envelope), envelope.size)
+        sent = sent_messages(kept, context.limits)
+        names = tuple(sent)
+        units = await context.store.look(lambda reader: units_of(reader, names))
+        place = await self._sequences.place(names[0], plan.sequence, sending, names[1:])
+        if place is None or len(units) < len(names):
+            raise Refused(409, "a message of its bundle was removed since")
+        headers = [one.user_message for one in sent.values()]
+        routed = await self._routed_by(message) if message.leg == 2 else None
+        try:
+            args = (context, units, headers, sending, place, (), routed)
+            made = await asyncio.to_thread(repackaged, *args)
+        except (Unsecurable, ValueError) as error:
+            raise Refused(422, str(error)) from None
+        await context.store.run(
+            lambda tx: self._keep_numbered(tx, work, units, made, sending, place)
+        )
+        context.work_came.set()
+
+    def _keep_numbered(
+        self,
+        tx: Transaction,
+        work: Work,
+        units: Sequence[Message],
+        made: Package,
+        sending: Sending,
+        place: Numbered,
+    ) -> None:
+        now = self._context.clock()
+        tx.finish_work(work.id, work.owner)
+        fields = {"state": State.READY, "updated_at": now, "detail": None}
+        if share_envelope(tx, units, made.envelope, made.seal, **fields) is None:
+            return
+        packed_in(tx, units[0].message_id, place, now)
+        ends = [ends_at(sending.policy, one.created_at, None) for one in units]
+        end = min((one for one in ends if one is not None), default=None)
+        to, name = sending.destination(units[0]), units[0].message_id
+        tx.add_work(Work("send", name, now, partner=to, expires_at=end))
+
     async def _without_sequence(
         self, work: Work, message: Message, sending: Sending, none: NoSequence
     ) -> None:
@@ -287,8 +335,8 @@ class Packaging:
         over = bool(ends) and now >= message.created_at + min(ends)
         if none.refused or policy.fail_fast or over:
             step = _given_up(context, work, message, none.detail, none.code)
-            await context.store.run(step)
-            context.settled.tell(message.message_id)
+            for name in await context.store.run(step):
+                context.settled.tell(name)
             context.told()
             return
         later = now + wait_after(policy, work.attempt + 1, context.dice())
@@ -325,27 +373,35 @@ class Packaging:
         ]
         return changed(made, parts=tuple(parts))
 
-    async def _keep_cut(self, work: Work, message: Message, cut: Cut) -> None:
-        """The message is a source from now on; its fragments are written next."""
+    async def _keep_cut(self, work: Work, message: Message, cut: Cut, sending: Sending) -> None:
+        """The message is a source from now on; its fragments are written next.
+
+        Where these go in a sequence, what follows there does not wait for it.
+        """
         context, store = self._context, self._context.store
         made, now = await self._persisted(cut.made), context.clock()
         cut = await cut.persisted(store)
 
         def step(tx: Transaction) -> None:
+            row = work.id
+            if sending.reliable is not None:
+                tx.finish_work(work.id, work.owner)
+                row = tx.add_work(Work("split", message.message_id, now))
             fields: dict[str, Any] = {
                 "state": State.READY,
                 "envelope": tx.keep(made.envelope),
                 "parts": _kept(tx, message, made),
                 "boundary": cut.boundary,
                 "split": cut.kept(tx),
-                "timer": work.id,
+                "timer": row,
                 "updated_at": now,
             }
             if tx.change_message(Side.SENDING, message.message_id, (State.SUBMITTED,), **fields):
                 tx.record((about(message, "split", now, fragments=cut.count),))
-                tx.turn_work(work.id, "split", now)
+                if row == work.id:
+                    tx.turn_work(work.id, "split", now)
             else:
-                tx.finish_work(work.id, work.owner)
+                tx.finish_work(row, work.owner if row == work.id else None)
 
         await store.run(step)
         context.work_came.set()
@@ -446,12 +502,18 @@ def _draft(message: Message, plan: Plan, context: Context) -> Draft:
 
 def _given_up(
     context: Context, work: Work, message: Message, detail: str, code: str | None = None
-) -> Callable[[Transaction], None]:
+) -> Callable[[Transaction], Sequence[str]]:
     now = context.clock()
 
-    def step(tx: Transaction) -> None:
-        # It may have got a number meanwhile, which it gives back.
-        found = tx.message(Side.SENDING, message.message_id) or message
-        unpackable(context, tx, found, work, detail, now, code)
+    def step(tx: Transaction) -> Sequence[str]:
+        names: Sequence[str] = (message.message_id,)
+        if message.envelope is not None:
+            # All units of a bundle.
+            kept = read_all(context.store.content(message.envelope), message.envelope.size)
+            names = tuple(sent_messages(kept, context.limits))
+        for found in units_of(tx, names):
+            # It may have got a number meanwhile, which it gives back.
+            unpackable(context, tx, found, work, detail, now, code)
+        return names
 
     return step

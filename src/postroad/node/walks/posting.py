@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import is_mail
+from postroad.agreement.matching import Match
 from postroad.agreement.waiting import wait_after
 from postroad.msh.answers import SentMessage, sent_message, sent_messages
 from postroad.msh.capture import Capture, Incoming
@@ -180,9 +181,14 @@ class Posting:
         except EbmsError as error:
             one = _spoken(unreadable(error), reply.status)
             return [changed(one, reached=reached)] * len(units)
-        hearings = await hear_units(
-            self._context, capture, sending.match, units, self._sent_units(outgoing)
-        )
+        sent, in_force = self.sent_units(outgoing), self._context.in_force
+        if sending.reliable is not None:
+            both = [(sent[one.message_id], in_force.match(one.pmode, one.leg)) for one in units]
+            hearings = await self._heard_in_sequence(both, outgoing, sending, capture)
+            # In SOAP 1.1 all faults are a 500.
+            reached = reached or any(one.heard for one in hearings)
+        else:
+            hearings = await hear_units(self._context, capture, sending.match, units, sent)
         outcomes = [_spoken(one, reply.status) for one in hearings]
         return [
             changed(one, reached=reached)
@@ -315,12 +321,26 @@ class Posting:
     async def _heard(self, outgoing: Outgoing, sending: Sending, capture: Capture) -> Hearing:
         context, sent = self._context, self.sent(outgoing)
         if sending.reliable is not None:
-            sequence = sent_sequence(self._envelope(outgoing), context.limits)
-            args = (capture, sending.match, sent, sequence, sending.address)
-            return await hear_response(context, *args)
+            [hearing] = await self._heard_in_sequence(
+                [(sent, sending.match)], outgoing, sending, capture
+            )
+            return hearing
         if sending.wsr is not None:
             return await hear_reply(context, capture, sending.match, sent)
         return await hear(context, capture, sending.match, sent, context.clock(), on_response=True)
+
+    async def _heard_in_sequence(
+        self,
+        sent: Sequence[tuple[SentMessage, Match | None]],
+        outgoing: Outgoing,
+        sending: Sending,
+        capture: Capture,
+    ) -> list[Hearing]:
+        """What the response says about a message in a sequence, or about each unit of a bundle."""
+        context = self._context
+        sequence = sent_sequence(self._envelope(outgoing), context.limits)
+        args = (capture, sending.match, sent, sequence, sending.address)
+        return await hear_response(context, *args)
 
     async def _hear_ebxml(
         self, outgoing: Outgoing, sending: Sending, capture: Capture, reply: Reply
@@ -353,7 +373,8 @@ class Posting:
             return outgoing.sent
         return sent_message(self._envelope(outgoing), self._context.limits)
 
-    def _sent_units(self, outgoing: Outgoing) -> Mapping[str, SentMessage]:
+    def sent_units(self, outgoing: Outgoing) -> Mapping[str, SentMessage]:
+        """What was sent of each unit of an envelope, in their order."""
         if outgoing.sent_units is not None:
             return outgoing.sent_units
         return sent_messages(self._envelope(outgoing), self._context.limits)

@@ -22,7 +22,7 @@ from postroad.node.base.in_one_step import InOneStep
 from postroad.node.base.together import Together
 from postroad.node.base.turns import Turns
 from postroad.node.base.windows import Windows
-from postroad.node.bundles.outcome import attempt_all, give_up_all, unit_ids, units_of
+from postroad.node.bundles.outcome import attempt_all, give_up_all, unit_ids
 from postroad.node.hub.carrying import Carrying
 from postroad.node.hub.forwarding import station_of
 from postroad.node.large.fragmenting import Fragmenting
@@ -37,14 +37,17 @@ from postroad.node.steps.attempts import (
     give_up,
     on_next_way,
 )
+from postroad.node.steps.bundle_rows import share_envelope, units_of
+from postroad.node.steps.exchanging import request_of
 from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.mailing import Mailing
 from postroad.node.steps.outcome import Done
 from postroad.node.steps.partners import resume
-from postroad.node.steps.split_units import split_units
-from postroad.node.steps.wsrm_states import is_ready
+from postroad.node.steps.split_units import at_work, split_units
+from postroad.node.steps.wsrm_states import Numbered, is_ready
 from postroad.node.steps.wsrm_states import packed as packed_in
 from postroad.node.walks.posting import Outgoing, Posting, not_sent
+from postroad.node.walks.replying import routed_by
 from postroad.node.walks.signature_renewal import SignatureRenewal, Unsigned
 from postroad.node.walks.wsrm_repackaging import repackaged
 from postroad.node.wsrm.asking import NoSequence
@@ -142,7 +145,10 @@ class Sender:
 
     def _make_ahead(self, fragment: Message) -> None:
         with contextlib.suppress(Refused):
-            begun = self._fragmenting.begin(fragment, self._sending(fragment))
+            sending = self._sending(fragment)
+            # One that goes in a sequence gets its number first.
+            ahead = sending.reliable is None
+            begun = self._fragmenting.begin(fragment, sending) if ahead else None
             if begun is not None:
                 self._has_begun(begun)
 
@@ -254,6 +260,8 @@ class Sender:
         if held is not None:
             return _held(work, units, held, began)
         try:
+            if sending.reliable is not None:
+                outgoing = await self._in_sequence(outgoing, sending)
             if outgoing.made is None:
                 outgoing = await self._renewal.current(outgoing, sending)
             form = await self._prepare((outgoing, sending, address, began))
@@ -262,6 +270,9 @@ class Sender:
             return self._all(outgoing, sending, [never] * len(units), began)
         except Unsigned as unsigned:
             never = not_sent(unsigned.detail, address, reached=True)
+            return self._all(outgoing, sending, [never] * len(units), began)
+        except NoSequence as none:
+            never = changed(not_sent(none.detail, address, reached=True), error_code=none.code)
             return self._all(outgoing, sending, [never] * len(units), began)
         with self._windows.attempt(work.partner) as timed:
             outcomes = await self._posting.attempt_all(outgoing, sending, form, address)
@@ -319,7 +330,7 @@ class Sender:
         if held is not None:
             return _held(work, (message,), held, began)
         try:
-            if sending.reliable is not None:
+            if sending.reliable is not None and message.part_of is None:
                 outgoing = await self._in_sequence(outgoing, sending)
             if message.part_of is not None:
                 made = await self._made(outgoing, sending)
@@ -359,38 +370,55 @@ class Sender:
         return [Done(State.ACKNOWLEDGED, one.outcome.peer) for one in ended]
 
     async def _in_sequence(self, outgoing: Outgoing, sending: Sending) -> Outgoing:
-        """A message whose sequence is gone goes into the next one, under another number."""
-        context, message = self._context, outgoing.message
-        name, now = message.message_id, context.clock()
+        """A message whose sequence is gone goes into the next one, under another number.
+
+        A bundle does with all its units: its number is that of the primary.
+        """
+        context, units = self._context, outgoing.units or (outgoing.message,)
+        name, now = units[0].message_id, context.clock()
         if await context.store.look(lambda reader: is_ready(reader, name, now)):
             return outgoing
-        sent = self._posting.sent(outgoing).user_message
-        place = await self.sequences.place(name, key_of(sending, sent), sending)
+        sent = [one.user_message for one in self._posting.sent_units(outgoing).values()]
+        others = tuple([one.message_id for one in units[1:]])
+        place = await self.sequences.place(name, key_of(sending, sent[0]), sending, others)
         if place is None or place.packed:
             return outgoing
-        made = repackaged(context, message, sent, sending, place)
+        request = await context.store.look(lambda reader: request_of(reader, units[0]))
+        routed = routed_by(context, request) if units[0].leg == 2 else None
+        made = repackaged(context, units, sent, sending, place, (), routed)
 
-        def step(tx: Transaction) -> Message | None:
-            before, stored = message.envelope, tx.keep(made.envelope)
-            if not tx.change_message(
-                Side.SENDING, name, _SENDABLE, envelope=stored, seal=made.seal
-            ):
-                tx.drop(stored)
-                return None
-            if before is not None:
-                tx.drop(before)
-            packed_in(tx, name, place, now)
-            return tx.message(Side.SENDING, name)
+        def step(tx: Transaction) -> tuple[Message, ...] | None:
+            found = share_envelope(tx, units, made.envelope, made.seal)
+            if found is not None:
+                packed_in(tx, name, place, now)
+            return found
 
         found = await context.store.run(step)
         if found is None:
             return outgoing
-        return changed(outgoing, message=found, sent=None, made=None)
+        outgoing = changed(outgoing, message=found[0], sent=None, made=None, sent_units=None)
+        return changed(outgoing, units=found) if outgoing.units else outgoing
 
     async def _made(self, outgoing: Outgoing, sending: Sending) -> Outgoing | None:
         """A fragment with its source, signed and durable; None: nobody needs it any more."""
-        found = await self._fragmenting.ready(outgoing.message, sending)
+        place = None
+        if sending.reliable is not None:
+            place = await self._fragment_place(outgoing.message, sending)
+        found = await self._fragmenting.ready(outgoing.message, sending, place)
         return None if found is None else changed(outgoing, whole=found[0], message=found[1])
+
+    async def _fragment_place(self, fragment: Message, sending: Sending) -> Numbered | None:
+        """The number that a fragment still has to be made with; None: it has it. [P2-4.4.2-05]"""
+        store, now, name = self._context.store, self._context.clock(), fragment.message_id
+        made = fragment.envelope is not None
+        if made and await store.look(lambda reader: is_ready(reader, name, now)):
+            return None
+        units = await store.look(lambda reader: split_units(reader, fragment.part_of or ""))
+        if not at_work(units):
+            return None
+        header = self._fragmenting.source(units, sending).splitting.messaging.user_messages[0]
+        place = await self.sequences.place(name, key_of(sending, header), sending)
+        return None if place is None or place.packed else place
 
     def _sending(self, message: Message) -> Sending:
         in_force = self._context.in_force

@@ -20,12 +20,13 @@ from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place, signed
 from postroad.node.large.fragmenting import Fragmenting
 from postroad.node.settings.in_force import Sending
+from postroad.node.steps.bundle_rows import share_envelope
 from postroad.node.steps.split_units import split_units
 from postroad.node.walks.posting import Outgoing
 from postroad.security.attachments import Attachment
 from postroad.security.sign import Signing
 from postroad.store.interface import StoreDamaged, Transaction
-from postroad.store.records import Message, Side, Signal, State
+from postroad.store.records import Message, Signal, State
 from postroad.wire.content import read_all
 from postroad.wire.errors import EbmsError
 
@@ -160,24 +161,10 @@ class SignatureRenewal:
         self, tx: Transaction, units: Sequence[Message], made: Resigned
     ) -> tuple[Message, ...] | None:
         """Replace the envelope, which all units share; None when one came to rest meanwhile."""
-        names, now = [one.message_id for one in units], self._context.clock()
-        found = tx.messages_by_id(Side.SENDING, names)
-        if any(
-            one.message_id not in found or found[one.message_id].state is not one.state
-            for one in units
-        ):
+        again = share_envelope(tx, units, made.envelope, made.seal)
+        if again is None:
             return None
-        stored, seal = tx.keep(made.envelope), made.seal
-        for unit in units:
-            if unit is not units[0]:
-                tx.share(stored)
-                seal = None
-            state = (unit.state,)
-            tx.change_message(Side.SENDING, unit.message_id, state, envelope=stored, seal=seal)
-            if unit.envelope is not None:
-                tx.drop(unit.envelope)
-        found = tx.messages_by_id(Side.SENDING, names)
-        again = tuple([found[name] for name in names])
+        now = self._context.clock()
         tx.record(
             [about(one, SIGNED_AGAIN, now, evidence=signed(one), detail=_WHY) for one in again]
         )

@@ -28,7 +28,7 @@ from postroad.node.base.context import ON_LOOP, Context
 from postroad.node.base.in_one_step import InOneStep
 from postroad.node.base.journaling import about, signed
 from postroad.node.base.together import Together
-from postroad.node.bundles.units import packed_unit, whole_size
+from postroad.node.bundles.units import may_share_number, packed_unit, whole_size
 from postroad.node.ebxml.keeping import awaits_name
 from postroad.node.large.splitting import may_be_cut
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
@@ -183,6 +183,9 @@ class Submitting:
         for one in units:
             if one.message.partner != first.message.partner:
                 said = f"goes to {one.message.partner}, the primary to {first.message.partner}"
+                raise Refused(422, f"{one.message.message_id} {said}", code=BUNDLING_ERROR)
+            if not may_share_number(one.packed, one.sending, first.packed, first.sending):
+                said = "goes in another sequence than the primary, and keeps its order there"
                 raise Refused(422, f"{one.message.message_id} {said}", code=BUNDLING_ERROR)
         if sum(len(one.packed.parts) for one in units) >= most:
             raise Refused(413, f"there are more than {most - 1} payloads in the bundle")

@@ -240,7 +240,7 @@ class SequencedOffering:
             assert stored is not None
             kept = read_all(context.store.content(stored), stored.size)
             sent = sent_message(kept, context.limits).user_message
-            args = (context, message, sent, sending, place, acks)
+            args = (context, (message,), (sent,), sending, place, acks)
             made = await asyncio.to_thread(repackaged, *args)
         except (StoreError, Unsecurable) as lost:
             said = f"it cannot be read: {lost}"

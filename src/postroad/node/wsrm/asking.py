@@ -7,6 +7,7 @@ from postroad.msh.capture import Capture, Incoming
 from postroad.msh.lens import Inspection
 from postroad.msh.wsrm import Written, rm_problems
 from postroad.node.base.context import Context
+from postroad.reliability.awareness import Answer, error_said, leaves_open
 from postroad.transport.http_client import Client
 from postroad.transport.http_outgoing import Outgoing, Reply, Timeouts, TransportFailure
 from postroad.transport.tls import TlsProfile
@@ -74,6 +75,11 @@ async def post(
         raise NoSequence(f"no sequence could be made: {wrong.detail}", wrong.code) from None
 
 
+def _is_refusal(code: str) -> bool:
+    """Whether asking again would bring the same: not if the partner had trouble of its own."""
+    return error_said(code) is Answer.ERROR and not leaves_open(code, 500)
+
+
 def answer_in(found: Inspection, match: Match, wanted: type[Lifecycle]) -> Lifecycle:
     """The answer in a response, if it is believed."""
     assert found.envelope is not None or found.problems
@@ -83,7 +89,7 @@ def answer_in(found: Inspection, match: Match, wanted: type[Lifecycle]) -> Lifec
         told = [one for signal in found.messaging.signals for one in signal.errors]
         for one in told:
             said = f"no sequence could be made: {one.error_code} {one.error_detail or ''}"
-            raise NoSequence(said.strip(), "EBMS:0201", refused=True)
+            raise NoSequence(said.strip(), "EBMS:0201", refused=_is_refusal(one.error_code))
     if found.fault is not None:
         raise NoSequence(f"the partner answered with a SOAP fault: {found.fault.reason}")
     answer, wrong = read_lifecycle(found.envelope)

@@ -79,11 +79,18 @@ def pending(reader: Reader, key: str, now: datetime) -> Question | None:
     return found
 
 
-def keep(tx: Transaction, question: Question, *, creates: bool, now: datetime) -> None:
+def keep(tx: Transaction, question: Question, now: datetime) -> None:
     """A question is about to be asked."""
     write_state(tx, name_of(question.message_id), question, now)
-    if creates:
-        tx.set_state(_pending(question.key), question.message_id.encode(), now)
+
+
+def await_sequence(tx: Transaction, question: Question, now: datetime) -> None:
+    """A sequence was asked for, and the answer comes later: nobody else asks meanwhile.
+
+    Not before that is known. Who dies while it asks may be answered by the response, which nobody
+    hears any more: then the next one asks again.
+    """
+    tx.set_state(_pending(question.key), question.message_id.encode(), now)
 
 
 def forget(tx: Transaction, question: Question, now: datetime) -> None:

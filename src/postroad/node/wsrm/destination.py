@@ -19,6 +19,7 @@ from postroad.msh.lens import Inspection
 from postroad.msh.routing_headers import acks_reference, came_routed
 from postroad.msh.securing import Unsecurable, answer_signing
 from postroad.msh.selecting import signal_items
+from postroad.msh.unbundling import ReceivedUnit
 from postroad.msh.wsrm import Written, signer_of, write_message, write_rm_fault
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about
@@ -51,6 +52,7 @@ from postroad.wire.wsrm_faults import Code, RmFault
 from postroad.wire.xml import parse
 
 _REQUIRED = "WSRMRequired: messages of this P-Mode are sent in a sequence, and this one is in none"
+_NOT_TAKEN = EbmsError("EBMS:0004", "neither the message nor a part of it was taken")
 _UNASKED = "the header wsrm:Sequence: messages of this P-Mode are not sent in sequences"
 
 
@@ -67,12 +69,14 @@ class InSequence(Struct, frozen=True):
     """What became of a message that came in a sequence."""
 
     given: Given | None = None
-    """As of any other message; None: it was not looked at further."""
+    """As of any other message, or of the first unit of a bundle; None: it was not looked at."""
     record: DestinationRecord | None = None
     fault: RmFault | None = None
     problem: EbmsError | None = None
     back: Work | None = None
     """The work that brings the acknowledgement, where it is not the response."""
+    repeats: bool = False
+    """Its number was there before."""
 
 
 class Destinations:
@@ -90,11 +94,83 @@ class Destinations:
         how: Answering,
     ) -> Callable[[Transaction], InSequence]:
         """The step for a message that holds in itself: taken, held, or known already."""
+        payloads = next(iter(arrival.found.payloads.values()), ())
+
+        def take(tx: Transaction, holds: bool) -> Sequence[Given]:
+            numbered = changed(how, holds=holds, numbered=True)
+            args = (self._context, tx, arrival, message, match, numbered, payloads, tx.keep)
+            return (take_over(*args),)
+
+        def again(tx: Transaction) -> Sequence[Given]:
+            return (self._repeated(tx, arrival, message, match),)
+
+        return self._keep_by_number(arrival, match, agreed, take, again)
+
+    def keep_units(
+        self,
+        arrival: Arrival,
+        units: Sequence[ReceivedUnit],
+        agreed: Reliable,
+        take: Callable[[Transaction, bool], Sequence[Given]],
+    ) -> Callable[[Transaction], InSequence]:
+        """The step for a bundle, which is one message of the sequence. [P2-3.2.2-08]
+
+        `take` takes its units over, held or not: what became of those that did not fail, in the
+        order in which they are delivered. A bundle of which no unit is taken has no number.
+        """
+        primary = units[0].match
+        assert primary is not None
+
+        def take_any(tx: Transaction, holds: bool) -> Sequence[Given]:
+            return take(tx, holds) or (Given(State.REJECTED, None, refused=_NOT_TAKEN),)
+
+        def again(tx: Transaction) -> Sequence[Given]:
+            matched = [(one.message, one.match) for one in units if one.match is not None]
+            return [self._repeated(tx, arrival, message, match) for message, match in matched]
+
+        return self._keep_by_number(arrival, primary, agreed, take_any, again)
+
+    def keep_fragment(
+        self,
+        arrival: Arrival,
+        message: UserMessage,
+        match: Match,
+        agreed: Reliable,
+        take: Callable[[Transaction], Given | None],
+    ) -> Callable[[Transaction], InSequence]:
+        """The step for a fragment, which is a message of the sequence by itself. [P2-4.4.2-05]
+
+        `take` takes it with its group: what became of it, None if it was refused.
+        """
+
+        def take_it(tx: Transaction, holds: bool) -> Sequence[Given]:
+            given = take(tx)
+            if given is None:
+                return (Given(State.REJECTED, None, refused=_NOT_TAKEN),)
+            return (changed(given, stored_id=given.stored_id or message.message_info.message_id),)
+
+        def again(tx: Transaction) -> Sequence[Given]:
+            return (self._repeated(tx, arrival, message, match),)
+
+        return self._keep_by_number(arrival, match, agreed, take_it, again)
+
+    def _keep_by_number(
+        self,
+        arrival: Arrival,
+        match: Match,
+        agreed: Reliable,
+        take: Callable[[Transaction, bool], Sequence[Given]],
+        again: Callable[[Transaction], Sequence[Given]],
+    ) -> Callable[[Transaction], InSequence]:
+        """The step for what has a number: taken, held, or known already.
+
+        `take` takes it over, held or not; `again` finds what came before under its number. Each
+        tells what became of the message, or of the units of a bundle in their order.
+        """
         found, now = arrival.found, arrival.now
         assert found.rm is not None
         assert found.rm.sequence is not None
         identifier, number = found.rm.sequence.identifier, found.rm.sequence.message_number
-        payloads = next(iter(found.payloads.values()), ())
 
         def step(tx: Transaction) -> InSequence:
             record = self.known(tx, identifier, found, now)
@@ -113,19 +189,18 @@ class Destinations:
                 said = "too much waits in its sequence for what is missing; send it again later"
                 return InSequence(problem=EbmsError("EBMS:0202", said, location="wsrm:Sequence"))
             if arrived.verdict is Verdict.DUPLICATE:
-                given = self._repeated(tx, arrival, message, match)
-                return self._acknowledged(tx, arrival, match, record, given)
+                taken = self._acknowledged(tx, arrival, match, record, again(tx))
+                return changed(taken, repeats=True)
             holds = arrived.verdict is Verdict.HOLD
-            numbered = changed(how, holds=holds, numbered=True)
-            given = take_over(
-                self._context, tx, arrival, message, match, numbered, payloads, tx.keep
-            )
-            if given.contradicts or given.refused is not None:
-                return InSequence(given, record)
+            given = take(tx, holds)
+            if given[0].contradicts or given[0].refused is not None:
+                return InSequence(given[0], record)
             record = changed(record, destination=arrived.destination)
             states.keep_destination(tx, record, now)
-            if holds and given.state is State.HELD and not given.duplicate:
-                self._hold(tx, record, number, given.stored_id, now)
+            fresh = [one for one in given if one.state is State.HELD and not one.duplicate]
+            waits = [one.stored_id for one in fresh]
+            if holds and waits:
+                self._hold(tx, record, number, waits, now)
             self.release(tx, identifier, arrived.passed, now)
             return self._acknowledged(tx, arrival, match, record, given)
 
@@ -143,20 +218,25 @@ class Destinations:
     ) -> Given:
         """A number that was there before: a copy, whatever it says."""
         stored_id, before = stored_as(self._context, tx, arrival, message, match)
-        if before is None:
+        if before is None or before.state is State.REJECTED:
             return Given(State.REJECTED, None, duplicate=True, stored_id=stored_id)
         tx.record((about(before, "duplicate", arrival.now, peer=arrival.peer),))
         return Given(before.state, None, duplicate=True, stored_id=stored_id)
 
     def _hold(
-        self, tx: Transaction, record: DestinationRecord, number: int, name: str, now: datetime
+        self,
+        tx: Transaction,
+        record: DestinationRecord,
+        number: int,
+        names: Sequence[str],
+        now: datetime,
     ) -> None:
         """It waits for those before it; if these don't come, somebody is told."""
         identifier = record.destination.identifier
-        states.hold(tx, identifier, number, name, now)
+        states.hold(tx, identifier, number, names, now)
         if wsrm.held(record.destination) == ((number, number),):
             due = now + order.LIMITS.patience
-            tx.add_work(Work("held", name, due, identifier.encode()))
+            tx.add_work(Work("held", names[0], due, identifier.encode()))
 
     def release(
         self, tx: Transaction, identifier: str, passed: Sequence[int], now: datetime
@@ -173,15 +253,21 @@ class Destinations:
         arrival: Arrival,
         match: Match,
         record: DestinationRecord,
-        given: Given,
+        every: Sequence[Given],
     ) -> InSequence:
-        """An acknowledgement that is not the response goes out as work, or into a channel."""
-        context, name, now = self._context, given.stored_id, arrival.now
-        agreed = wsrm_of(match.leg)
+        """An acknowledgement that is not the response goes out as work, or into a channel.
+
+        It is one for all units of a bundle. [P2-3.2.2-01]
+        """
+        context, now = self._context, arrival.now
+        given = next((one for one in every if one.state is not State.REJECTED), every[0])
+        name, agreed = given.stored_id, wsrm_of(match.leg)
         kept = tx.message(Side.RECEIVING, name)
         if not record.acks_to or agreed is None:
-            if kept is not None:
-                tx.record((about(kept, "acked", context.clock(), peer=arrival.peer),))
+            for one in every:
+                taken = tx.message(Side.RECEIVING, one.stored_id)
+                if taken is not None and taken.state is not State.REJECTED:
+                    tx.record((about(taken, "acked", context.clock(), peer=arrival.peer),))
             return InSequence(given, record)
         version = version_of(arrival.found)
         ack = self.written(None, record, match, version, to=reference(record, version))

@@ -4,7 +4,7 @@ One acknowledgement may cover many messages: what it says for the first time is 
 each of them in one step. It is believed by the terms of the P-Mode in which its sequence was made.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace as changed
@@ -18,9 +18,10 @@ from postroad.msh.securing import signs
 from postroad.msh.wsrm import rm_problems, signer_of, way_problems
 from postroad.node.base.context import Context
 from postroad.node.steps import wsrm_states as states
-from postroad.node.steps.hearing import Heard, Hearing, Reported, judged
+from postroad.node.steps.bundle_rows import close_rows, rows_of, units_of
+from postroad.node.steps.hearing import Heard, Hearing, Reported, by_reference, judged
 from postroad.node.steps.noting import note
-from postroad.node.steps.outcome import answered
+from postroad.node.steps.outcome import Keep, answered, is_refused_unit
 from postroad.node.steps.sharing import Shared
 from postroad.reliability import wsrm
 from postroad.reliability.awareness import ANSWERS, Answer
@@ -28,9 +29,9 @@ from postroad.reliability.delivery import Input
 from postroad.reliability.ranges import holds
 from postroad.reliability.wsrm import FAULTS
 from postroad.store.interface import Transaction
-from postroad.store.records import Side
 from postroad.wire.errors import EbmsError
-from postroad.wire.wsrm import Sequence, SequenceAcknowledgement
+from postroad.wire.wsrm import Sequence as RmSequence
+from postroad.wire.wsrm import SequenceAcknowledgement
 from postroad.wire.wsrm_faults import ESCALATED, Code, RmFault
 
 _KIND = "acknowledgment"
@@ -126,16 +127,35 @@ def acknowledged(
             if said.source != record.source:
                 states.keep_source(tx, key, changed(record, source=said.source), now)
                 states.wake_ended(tx, changed(record, source=said.source), now)
-            for message_id in states.acknowledged(tx, ack.identifier, said.fresh, now):
-                message = tx.message(Side.SENDING, message_id)
-                if message is None or message_id == apart_from:
-                    continue
-                answered(context, tx, message, hearing, now, peer, keep)
-                told.append(message_id)
+            fresh = states.acknowledged(tx, ack.identifier, said.fresh, now, apart_from)
+            for names in fresh:
+                told += _ended(context, tx, names, hearing, now, peer, keep)
             _hurry(tx, ack.identifier, said.again, now)
         return wrong, told
 
     return step
+
+
+def _ended(
+    context: Context,
+    tx: Transaction,
+    names: tuple[str, ...],
+    hearing: Hearing,
+    now: datetime,
+    peer: str | None,
+    keep: Keep,
+) -> list[str]:
+    """A number is acknowledged: so is its message, or each unit of its bundle. [P2-3.2.2-08]
+
+    A unit that was refused by itself stays so: the acknowledgement is about the envelope.
+    """
+    units = units_of(tx, names)
+    rows = rows_of(tx, names) if len(names) > 1 else ()
+    for one in units:
+        if not is_refused_unit(tx, one):
+            answered(context, tx, one, hearing, now, peer, keep)
+    close_rows(tx, names, rows)
+    return [one.part_of or one.message_id for one in units]
 
 
 def _speaks(
@@ -160,9 +180,11 @@ def _hurry(
 ) -> None:
     """The destination misses these: they are sent again now."""
     for message_id in states.sent_as(tx, identifier, again):
-        message = tx.message(Side.SENDING, message_id)
-        if message is not None and message.timer is not None:
-            tx.wake_work(message.timer, now)
+        place = states.place_of(tx, message_id)
+        names = (message_id, *(place.units if place is not None else ()))
+        for message in units_of(tx, names):
+            if message.timer is not None:
+                tx.wake_work(message.timer, now)
 
 
 def faulted(tx: Transaction, fault: RmFault, identifier: str, now: datetime) -> None:
@@ -185,31 +207,59 @@ async def hear_response(
     context: Context,
     capture: Capture,
     match: Match,
-    sent: SentMessage,
-    sequence: Sequence | None,
+    sent: Sequence[tuple[SentMessage, Match | None]],
+    sequence: RmSequence | None,
     peer: str,
-) -> Hearing:
-    """Judge the response to a message in a sequence, and take in what it says of others."""
+) -> list[Hearing]:
+    """Judge the response to a message in a sequence, and take in what it says of others.
+
+    `sent` is that message, or all units of a bundle, the primary first; `match` the primary's
+    P-Mode. What is said about the number is said about each of them. [P2-3.2.2-01]
+    """
     look = Look(capture, context.in_force.lens(context.clock(), context.store.new_sink))
     if await context.read(look):
         await context.judge((look, context.in_force.answer_terms(match)))
     found = look.found
-    message_id = sent.user_message.message_info.message_id
-    believed = await took(context, found, match, peer, apart_from=message_id) is not None
-    hearing = judged(found, capture, match, sent, on_response=True)
-    heard = list(hearing.heard)
+    primary = sent[0][0].user_message.message_info.message_id
+    believed = await took(context, found, match, peer, apart_from=primary) is not None
+    signals = by_reference(found)
+    hearings = []
+    for one, own in sent:
+        name = one.user_message.message_info.message_id
+        about = [*signals.get(name, ()), *signals.get(None, ())]
+        hearings.append(judged(found, capture, own, one, on_response=True, signals=about))
     if sequence is None:
-        return hearing
+        return hearings
+    fault = found.rm_fault
+    if fault is not None and rm_problems(found, match, faulty=True):
+        fault = None
+    if fault is not None:
+        of, now, given = fault.identifier or sequence.identifier, context.clock(), fault
+        await context.store.run(lambda tx: faulted(tx, given, of, now))
+    args = (found, match, sequence, believed, fault)
+    return [_of_the_number(one, *args) for one in hearings]
+
+
+def _of_the_number(
+    hearing: Hearing,
+    found: Inspection,
+    match: Match,
+    sequence: RmSequence,
+    believed: bool,
+    fault: RmFault | None,
+) -> Hearing:
+    """What a response says about a message, with what it says about its number.
+
+    An error about the message itself says more than that its envelope came.
+    """
+    heard, fallen = list(hearing.heard), hearing.fault
     acks = found.rm.acknowledgements if found.rm is not None else ()
-    if covers(found, sequence.identifier, sequence.message_number):
+    refused = hearing.said is not None and hearing.said.by_error
+    if covers(found, sequence.identifier, sequence.message_number) and not refused:
         wrong = () if believed else tuple(rm_problems(found, match))
         meaning = ANSWERS[Answer.RECEIPT] if believed else None
         heard.append(Heard(signal_id(found), _KIND, wrong, meaning))
-    fault, fallen = found.rm_fault, hearing.fault
-    if fault is not None and not rm_problems(found, match, faulty=True):
-        of = fault.identifier or sequence.identifier
-        now = context.clock()
-        await context.store.run(lambda tx: faulted(tx, fault, of, now))
+    if fault is not None:
         meaning = Input.TURNED_AWAY if fault.code in _AGAIN else Input.REFUSED
         code, said = ESCALATED[fault.code], f"{fault.code.value}: {fault.reason}"
         error = Reported(code, "failure", said)

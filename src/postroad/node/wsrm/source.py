@@ -29,13 +29,20 @@ from postroad.node.settings.in_force import Sending
 from postroad.node.steps import wsrm_states as states
 from postroad.node.steps.wsrm_states import Numbered, SourceRecord
 from postroad.node.wsrm.asking import UNANSWERED, NoSequence, answer_in, post
-from postroad.node.wsrm.awaiting import Question, awaited, forget, keep, opened, pending
+from postroad.node.wsrm.awaiting import (
+    Question,
+    await_sequence,
+    awaited,
+    forget,
+    keep,
+    opened,
+    pending,
+)
 from postroad.node.wsrm.hearing import took
 from postroad.reliability import wsrm
-from postroad.reliability.delivery import AT_WORK
 from postroad.reliability.wsrm import FAULTS, Source, SourceInput, SourceStage
 from postroad.store.interface import Transaction
-from postroad.store.records import Side, Work
+from postroad.store.records import Work
 from postroad.transport.http_client import Client
 from postroad.wire.ebms3 import CollaborationInfo, MessageInfo, UserMessage
 from postroad.wire.unit_paths import unit_values, written_unit
@@ -56,7 +63,6 @@ _AGAIN: Final = timedelta(seconds=30)
 _MOST_ENDINGS: Final = 10
 _PATIENCE: Final = 10.0
 """Seconds for which a message waits while the answer to a CreateSequence is on its way."""
-_AT_WORK: Final = frozenset(one.value for one in AT_WORK) | {"submitted", "suspended"}
 _log = logging.getLogger("postroad.send")
 
 
@@ -90,21 +96,23 @@ class Sequences:
         self._client = client
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def place(self, message_id: str, key: str, sending: Sending) -> Numbered | None:
+    async def place(
+        self, message_id: str, key: str, sending: Sending, units: tuple[str, ...] = ()
+    ) -> Numbered | None:
         """The number of a message in a sequence that is open, durable; `NoSequence` if none is.
 
         None if the message needs no number any more. One that nobody sends would be a hole, and
-        where order was promised the receiver would hold back all that follows.
+        where order was promised the receiver would hold back all that follows. `units` are the
+        other units of a bundle, of which the message is the primary.
         """
         context, agreed = self._context, sending.reliable
         assert agreed is not None
 
         def step(tx: Transaction) -> tuple[bool, Numbered | None]:
-            message = tx.message(Side.SENDING, message_id)
-            if message is None or message.state.value not in _AT_WORK:
+            if not states.are_at_work(tx, (message_id, *units)):
                 return True, None
             given = states.number(
-                tx, key, message_id, context.clock(), first=bool(agreed.starts_group),
+                tx, key, message_id, context.clock(), units, first=bool(agreed.starts_group),
                 last=agreed.ends_group,
             )  # fmt: skip
             return given is not None, given
@@ -252,15 +260,17 @@ class Sequences:
         if known is not None and creates:
             return known, None
         asked = Question(context.new_id(now), key, match.pmode.id, match.number, now)
-        await context.store.run(lambda tx: keep(tx, asked, creates=creates, now=now))
-        later = False
+        await context.store.run(lambda tx: keep(tx, asked, now))
         try:
             capture = await self._sent(message, asked.message_id, sending)
-            later = capture is None
-            return asked, capture
-        finally:
-            if not later:
-                await context.store.run(lambda tx: forget(tx, asked, now))
+        except NoSequence:
+            await context.store.run(lambda tx: forget(tx, asked, now))
+            raise
+        if capture is not None:
+            await context.store.run(lambda tx: forget(tx, asked, now))
+        elif creates:
+            await context.store.run(lambda tx: await_sequence(tx, asked, now))
+        return asked, capture
 
     async def _awaited(self, asked: Question) -> RmFault | None:
         """Wait for an answer that comes by itself."""
@@ -342,9 +352,8 @@ class Sequences:
     def _at_rest(self, tx: Transaction, record: SourceRecord) -> Source:
         """The sequence without numbers of messages that nobody sends any more."""
         source = record.source
-        for number, message_id in states.waiting(tx, source):
-            message = tx.message(Side.SENDING, message_id) if message_id else None
-            if message is None or message.state.value not in _AT_WORK:
+        for number, names in states.waiting(tx, source):
+            if not states.are_at_work(tx, names):
                 source = wsrm.rested(source, number, in_order=False)
         return source
 
