@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 from cryptography import x509
+from lxml import etree
 from typer.testing import CliRunner
 
 from postroad.cli.pmode import app
@@ -48,6 +49,7 @@ from tests.spec.kit import (
     status,
     wire,
 )
+from tests.spec.routing_input import assert_valid
 from tests.transport.handshakes import FAR_AWAY, Files, secured
 from tests.transport.test_tls import shaken
 from tests.transport.wires import Seen, in_loop, serving
@@ -239,6 +241,8 @@ _ADDRESSING: Final[dict[str, Any]] = {"epr": _EPR, "action": "urn:example:wsa-ac
 
 def _assert_routed(message: WireMessage, *, from_initiator: bool) -> None:
     """Check that every parameter of `_ADDRESSING` is in the headers."""
+    [routing_input] = message.xpath("ebint:RoutingInput")
+    assert_valid(routing_input)
     sides = ("left", "right") if from_initiator else ("right", "left")
     routing = "ebint:RoutingInput/ebint:UserMessage"
     assert message.text(f"{routing}/@mpc") == "urn:example:channel"
@@ -260,7 +264,7 @@ def _sent(world: World, sender: str, containing: str) -> list[WireMessage]:
     ]
 
 
-@pytest.mark.req("P2-7.1-10")
+@pytest.mark.req("P2-7.1-10", "P2-2.7.1.2-01")
 @pytest.mark.parametrize(
     "place",
     ["responder", "initiator", "receipt", "error", "sender's error"],
@@ -318,7 +322,7 @@ async def test_every_parameter_of_addressing_is_carried_out_wherever_it_stands(
         assert await buyer.state(_M) is (State.FAILED if place == "error" else State.ACKNOWLEDGED)
 
 
-@pytest.mark.req("P2-7.1-10")
+@pytest.mark.req("P2-7.1-10", "P2-2.7.1.2-01")
 @played
 async def test_every_parameter_of_addressing_is_carried_out_in_pull_requests(world: World) -> None:
     collect(world)
@@ -329,6 +333,30 @@ async def test_every_parameter_of_addressing_is_carried_out_in_pull_requests(wor
     await pull(seller)
     [message] = _sent(world, SELLER, "eb:PullRequest")
     _assert_routed(message, from_initiator=True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("<eb:Role>urn:example:role-left</eb:Role>", ""),
+        ("eb:Action>", "eb:Activity>"),
+        ("<ebint:UserMessage ", '<ebint:UserMessage id="a" '),
+        (">7<", "><"),
+    ],
+)
+@played
+async def test_the_grammar_of_routing_input_refuses_what_it_does_not_describe(
+    world: World, wrong: tuple[str, str]
+) -> None:
+    collect(world)
+    world._pmodes[SELLER][0]["legs"][0]["addressing"] = _ADDRESSING
+    _, seller = await world.both()
+    await pull(seller)
+    [found] = _sent(world, SELLER, "eb:PullRequest")[0].xpath("ebint:RoutingInput")
+    text = etree.tostring(found, encoding="unicode")
+    assert wrong[0] in text
+    with pytest.raises(etree.DocumentInvalid):
+        assert_valid(etree.fromstring(text.replace(*wrong)))
 
 
 def _role(soap: str, given: bool | None) -> Script:
