@@ -68,7 +68,7 @@ attack: setup
 
 mutation: setup
 	$(PIP_INSTALL) -r constraints/mutation.txt
-	$(BIN)/python -m tests.mutation --count $(or $(COUNT),60) --seed $(or $(SEED),1) --jobs $(JOBS)
+	$(BIN)/python -m tests.mutation $(if $(REQUIREMENTS),--requirements) --count $(or $(COUNT),60) --seed $(or $(SEED),1) --jobs $(JOBS)
 
 docs: setup
 	$(PIP_INSTALL) -r constraints/site.txt

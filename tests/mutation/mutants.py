@@ -1,6 +1,7 @@
-"""The mutants that mutmut makes of some rooms, all in one copy of the source.
+"""The mutants that mutmut makes, all in one copy of the source.
 
-Every function of the copy asks which mutant is under test and calls it, or the original.
+Every function of the copy that has mutants asks which one is under test and calls it, or the
+original.
 """
 
 import ast
@@ -10,7 +11,7 @@ import pickle
 import random
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from mutmut.mutation.data import LineSpan
@@ -20,32 +21,33 @@ from mutmut.mutation.file_mutation import MutatedFile, mutate_file_contents
 class Mutants:
     """Mutants by name, and the folder with the code that has them."""
 
-    def __init__(
-        self, source: Path, folder: Path, rooms: tuple[str, ...], only: Collection[str] = ()
-    ) -> None:
-        """Of all modules of the rooms, or only of those that have some named mutants."""
+    def __init__(self, source: Path, folder: Path) -> None:
         self.folder = folder
+        self._source = source
         self._where: dict[str, tuple[Path, LineSpan, LineSpan]] = {}
-        self._of_room: dict[str, list[str]] = {room: [] for room in rooms}
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        for room in rooms:
-            for path in sorted((folder / "postroad" / room).rglob("*.py")):
-                module = ".".join(path.relative_to(folder).with_suffix("").parts)
-                if not only or any(name.rpartition(".")[0] == module for name in only):
-                    self._mutate(path, room, module)
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
 
-    def sample(self, count: int, seed: int) -> list[str]:
-        """As many of each room, at even distances through its files."""
-        chosen = []
-        for room, names in self._of_room.items():
-            distance = len(names) * len(self._of_room) / count
-            start = random.Random(f"{room} {seed}").random() * distance
-            chosen += [names[int(at)] for at in _steps(start, distance, len(names))]
-        return chosen
+    def modules(self, package: str) -> list[str]:
+        """Return the modules of a package, by their full names."""
+        paths = sorted(self._source.joinpath(*package.split(".")).rglob("*.py"))
+        return [".".join(one.relative_to(self._source).with_suffix("").parts) for one in paths]
+
+    def make(self, module: str, lines: Collection[int] | None = None) -> list[str]:
+        """Make the mutants of a module, or of some lines of it, and return their names."""
+        path = Path(*module.split(".")).with_suffix(".py")
+        source = (self._source / path).read_text()
+        made = _mutated(source, lines, self.folder.parent / "made")
+        written = self.folder / path
+        written.write_text(made.code)
+        spans = made.line_span_by_function_name
+        for name in made.mutant_names:
+            original = spans[f"{name.rpartition('__mutmut_')[0]}__mutmut_orig"]
+            self._where[f"{module}.{name}"] = (written, original, spans[name])
+        return [f"{module}.{name}" for name in made.mutant_names]
 
     def difference(self, name: str) -> str:
         """What a mutant changes, as lines of a diff."""
@@ -57,22 +59,25 @@ class Mutants:
         )
         return "\n".join(list(difflib.unified_diff(old, new, lineterm="", n=1))[2:])
 
-    def _mutate(self, path: Path, room: str, module: str) -> None:
-        made = _mutated(path.read_text(), self.folder.parent / "made")
-        path.write_text(made.code)
-        for name in made.mutant_names:
-            spans = made.line_span_by_function_name
-            original = spans[f"{name.rpartition('__mutmut_')[0]}__mutmut_orig"]
-            self._where[f"{module}.{name}"] = (path, original, spans[name])
-            self._of_room[room].append(f"{module}.{name}")
+
+def spread(names: Mapping[str, Sequence[str]], count: int, seed: int) -> list[str]:
+    """Choose as many mutants of each room, at even distances through its files."""
+    chosen = []
+    for room, of_room in names.items():
+        distance = len(of_room) * len(names) / count
+        start = random.Random(f"{room} {seed}").random() * distance
+        chosen += [of_room[int(at)] for at in _steps(start, distance, len(of_room))]
+    return chosen
 
 
-def _mutated(source: str, made: Path) -> MutatedFile:
+def _mutated(source: str, lines: Collection[int] | None, made: Path) -> MutatedFile:
     """The code with its mutants, which take long to make: they are kept under their digest."""
-    kept = made / hashlib.sha256(source.encode()).hexdigest()
+    covered = None if lines is None else set(lines)
+    digest = hashlib.sha256(f"{sorted(covered or ())} {source}".encode())
+    kept = made / digest.hexdigest()
     if not kept.exists():
         made.mkdir(parents=True, exist_ok=True)
-        mutated = mutate_file_contents("", source, None, _enum_methods(source))
+        mutated = mutate_file_contents("", source, covered, _enum_methods(source))
         kept.write_bytes(pickle.dumps(mutated))
     found: MutatedFile = pickle.loads(kept.read_bytes())
     return found

@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -18,8 +18,11 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
 from mutmut.utils.format_utils import mangled_name_from_mutant_name
 
-_PATIENCE: Final = 100
-"""Times its processor time that a mutant may take by the clock: it may wait, or the machine."""
+_PATIENCE: Final = {False: 100, True: 20}
+"""Times its processor time that a mutant may take by the clock: it may wait, or the machine.
+
+Tests with ids of requirements wait for nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,10 @@ class Outcome:
     """None: it could not be tried."""
     by: str
     """The test that failed, or what happened instead."""
+    ids: tuple[str, ...] = ()
+    """The requirements that its function names."""
+    by_own_id: bool = False
+    """Whether the test that failed carries one of these."""
 
     def __str__(self) -> str:
         word = {True: "noticed", False: "SURVIVED", None: "not tried"}[self.noticed]
@@ -38,12 +45,21 @@ class Outcome:
 
 
 class Trial:
-    """Runs the tests as they are, one of each function, then the mutants."""
+    """Runs the tests as they are, one of each function, then the mutants.
 
-    def __init__(self, mutants: list[str], *, seconds: int, jobs: int) -> None:
+    Where mutants have `ids` of requirements, only tests that carry one are run.
+    """
+
+    def __init__(
+        self, mutants: list[str], *, seconds: int, jobs: int, ids: Mapping[str, frozenset[str]]
+    ) -> None:
         self.outcomes: list[Outcome] = []
         self._mutants = mutants
+        self._ids = ids
+        self._marks: dict[str, frozenset[str]] = {}
+        """The ids that each test carries."""
         self._seconds = seconds
+        self._patience = seconds * _PATIENCE[bool(ids)]
         self._jobs = jobs
         self._calling: dict[str, list[pytest.Item]] = defaultdict(list)
         self._beside: dict[str, list[pytest.Item]] = defaultdict(list)
@@ -57,6 +73,15 @@ class Trial:
 
     def told(self) -> list[dict[str, object]]:
         return [asdict(one) for one in self.outcomes]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if not self._ids:
+            return
+        for item in items:
+            marks = {str(one) for mark in item.iter_markers("req") for one in mark.args}
+            self._marks[item.nodeid] = frozenset(marks)
+        items[:] = [item for item in items if self._marks[item.nodeid]]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -75,7 +100,7 @@ class Trial:
                 items = self._noticing(name)
                 if items:
                     child, told = _forked(partial(self._try, name, items))
-                    running[told] = (child, name, time.monotonic() + self._seconds * _PATIENCE)
+                    running[told] = (child, name, time.monotonic() + self._patience)
                 elif mangled_name_from_mutant_name(name) in self._imported:
                     self._note(Outcome(name, None, "it runs while modules are imported, not later"))
                 else:
@@ -108,6 +133,8 @@ class Trial:
         called: dict[str, list[str]] = {}
         for child, told in learners:
             called.update(json.loads(_ended(child, told)[0]))
+        for name in tests.keys() - called.keys():
+            os.write(self._say, f"not used, it fails without a mutant: {name}\n".encode())
         order = [
             (nth, len(called[name]), name, item)
             for name, of_one in tests.items()
@@ -124,7 +151,15 @@ class Trial:
     def _noticing(self, mutant: str) -> list[pytest.Item]:
         """The tests that may notice a mutant: those first that are known to call it."""
         calling = self._calling.get(mangled_name_from_mutant_name(mutant), [])
+        if mutant in self._ids:
+            # Those with an id that the function names come first, so that it is known whether one
+            # of them fails.
+            return sorted(calling, key=lambda one: not self._is_own(mutant, one.nodeid))
         return list(dict.fromkeys([*calling, *self._beside[mutant.rpartition(".")[0]]]))
+
+    def _is_own(self, mutant: str, test: str) -> bool:
+        """Whether a test carries the id of a requirement that the function of a mutant names."""
+        return not self._marks.get(test, frozenset()).isdisjoint(self._ids[mutant])
 
     def _listen(self, items: list[pytest.Item], told: int) -> None:
         """Run tests, and tell what each of them calls."""
@@ -157,6 +192,10 @@ class Trial:
         os.write(self._told, words.encode())
 
     def _note(self, outcome: Outcome) -> None:
+        ids = self._ids.get(outcome.mutant)
+        if ids is not None:
+            own = outcome.noticed is True and self._is_own(outcome.mutant, outcome.by)
+            outcome = replace(outcome, ids=tuple(sorted(ids)), by_own_id=own)
         self.outcomes.append(outcome)
         os.write(self._say, f"{len(self.outcomes)}/{len(self._mutants)} {outcome}\n".encode())
 

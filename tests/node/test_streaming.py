@@ -162,7 +162,8 @@ async def test_what_left_and_was_not_answered_is_in_doubt_and_tried_nowhere_else
     assert await buyer.state(M) is State.IN_DOUBT
 
 
-@pytest.mark.parametrize("said", [429, 500, 503])
+@pytest.mark.req("P2-2.5.6-27")
+@pytest.mark.parametrize("said", [400, 429, 500, 503])
 @played
 async def test_a_status_of_the_next_msh_is_passed_back(world: World, said: int) -> None:
     road(world, signed=False)

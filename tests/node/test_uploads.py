@@ -60,7 +60,7 @@ def brought(both: Parties) -> int:
     return sum(size for method, size in posts if method == "POST")
 
 
-@pytest.mark.req("P2-6.4.3-02", "P2-6.4.3-04")
+@pytest.mark.req("P2-6.4.3-02")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 @in_loop
 async def test_a_broken_upload_goes_on_where_it_ended(

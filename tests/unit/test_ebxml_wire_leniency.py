@@ -163,11 +163,13 @@ def test_the_time_to_wait_is_read_from_an_element():
     assert (one.min_retry_secs, one.text) == (30, "so")
 
 
+@req("RM001-2.2.3-05")
 def test_a_number_of_the_draft_is_read_and_checked():
     value = whole(trace=(trace(sequence_number=7),))
     assert read(write_ebxml(value)).message == value
     place = f"{HEADER}/eb:TraceHeaderList/eb:TraceHeader/*[local-name()='SequenceNumber']"
-    assert problems(">7<", ">0<", value) == [("OtherXml", "failure", place)]
+    for wrong in ("0", "4294967296", "-1", "x"):
+        assert problems(">7<", f">{wrong}<", value) == [("OtherXml", "failure", place)]
 
 
 def test_data_in_the_body_is_told_as_not_passed_on():

@@ -104,7 +104,6 @@ def test_without_message_info_it_is_valid_routing_input() -> None:
     assert effective_routing_input(value, None) == BARE.user_message
 
 
-@pytest.mark.req("P2-2.7.1.2-01")
 @pytest.mark.parametrize(
     "value",
     [

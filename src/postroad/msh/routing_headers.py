@@ -54,13 +54,15 @@ class Routing(Struct, frozen=True):
     reference: EndpointReference
     action: str
     """wsa:Action"""
+    message_id: str | None = None
+    """wsa:MessageID, of user messages."""
 
     def blocks(self, version: SoapVersion) -> list[Block]:
         """A reference parameter never stands without wsa:To and wsa:Action.
 
         [P2-2.6.3.2-01] [P2-2.6.3.1-04]
         """
-        to = Addressing(I_CLOUD, self.action, to_must_understand=True)
+        to = Addressing(I_CLOUD, self.action, self.message_id, to_must_understand=True)
         headers = write_addressing(to, version, id_prefix=_ADDRESSING_ID)
         parameters = write_reference_parameters(self.reference, version, id_prefix=_INPUT_ID)
         return [
@@ -75,17 +77,20 @@ def message_routing(
 ) -> Routing | None:
     """What a user message is routed by; None where its header is enough. [P2-2.7.1.2-05]
 
-    Of a reply it is what its request `named`, if that did so. [P2-2.6.2-01]
+    Of a reply it is what its request `named`, if that did so. [P2-2.6.2-01] Its wsa:MessageID is
+    its eb:MessageId as a URI, as in a message that goes directly.
     """
     receiver = sides(match.pmode, match.number - 1)[1]
     agreed = receiver.addressing if receiver else None
+    action = (agreed.action if agreed else None) or _action(match)
+    name = wsa_id(message.message_info.message_id)
     if named is not None:
-        return Routing(named, (agreed.action if agreed else None) or _action(match))
+        return Routing(named, action, name)
     if agreed is None or not _is_routed(agreed):
         return None
     own = replace(routing_user_message(message), message_info=None, part_infos=())
     said = _said(agreed, own, initiator_sends(match.pmode, match.number - 1))
-    return _routing(RoutingInput(said), agreed.action or _action(match))
+    return Routing(EndpointReference(I_CLOUD, (RoutingInput(said),)), action, name)
 
 
 def direct_blocks(

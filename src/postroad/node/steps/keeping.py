@@ -106,7 +106,13 @@ def user_message_of(found: Inspection) -> UserMessage:
 
 
 def unsupported(found: Inspection, responds: str | None = None) -> list[EbmsError]:
-    """What holds in itself, but cannot be taken here; `responds` is the request it answers."""
+    """What holds in itself, but cannot be taken here; `responds` is the request it answers.
+
+    Routing messages of other protocols is for intermediaries. [P2-7.1-13]
+    """
+    if found.messaging is None and found.routing is not None:
+        said = "a routed message without eb:Messaging is of a protocol that is not supported here"
+        return [EbmsError("EBMS:0008", said, location="ebint:RoutingInput")]
     if found.messaging is None:
         said = "there is no eb:Messaging header: this is not an ebMS message"
         return [EbmsError("EBMS:0009", said, location="S12:Envelope")]
