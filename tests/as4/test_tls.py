@@ -5,13 +5,14 @@ import ssl
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
 import yaml
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -19,10 +20,11 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from postroad.api.client import Payload
+from postroad.api.client import Payload, SentMessage
 from postroad.api.running import RunningNode, listen
 from postroad.node.first_steps.initializing import Plan, Station, initialize
 from postroad.node.settings.config import load_config
+from tests import pki
 from tests.as4.bench import C2, C3, PATIENCE, Corner, Loop
 from tests.transport.test_tls import SSL2_HELLO, SSL3_HELLO
 
@@ -152,6 +154,7 @@ def test_as4_cp_ta42_a_suite_that_is_not_in_the_list_is_refused(pair: Pair) -> N
         status(pair, other)
 
 
+@pytest.mark.req("P2-6.4.1-01")
 def test_as4_cp_ta43_a_message_travels_over_tls_with_certificates_of_both_ends(pair: Pair) -> None:
     """AS4_CP_TA43: with a suite of the list, and both certificates, the message is acknowledged."""
     sent = pair.c2.send(f"{C2}-to-{C3}-order", Payload(XML, "application/xml"))
@@ -204,9 +207,65 @@ def test_as4_cp_ta40_nothing_is_sent_to_a_server_with_old_tls(
     pair: Pair, version: ssl.TLSVersion
 ) -> None:
     """AS4_CP_TA40: a sending node says nothing to such a server, and the message has failed."""
+    sent, heard = send_to(pair, f"old-{version.name.lower()}", old(own_server(pair), version))
+    check_nothing_was_sent(pair, sent, heard)
+
+
+@pytest.mark.req("P2-6.4.1-03")
+def test_the_protocol_version_of_a_p_mode_is_a_minimum(pair: Pair) -> None:
+    server = own_server(pair)
+    server.maximum_version = ssl.TLSVersion.TLSv1_2
+    sent, heard = send_to(pair, "least-1.3", server, protocol_version="1.3")
+    check_nothing_was_sent(pair, sent, heard)
+    _, heard = send_to(pair, "least-1.2", server, protocol_version="1.2")
+    assert heard == [b"P"]
+
+
+@pytest.mark.req("P2-6.4.1-05")
+def test_a_server_certificate_outside_of_the_anchors_is_invalid(pair: Pair, tmp_path: Path) -> None:
+    other = pki.authority("Other authority")
+    (pair.c2.folder / "keys" / "other.pem").write_bytes(pki.pem_certificates(other.certificate))
+    pem = tmp_path / "server.pem"
+    name = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    pem.write_bytes(pki.pem(pki.issue(other, "localhost", extensions=((name, False),), **VALID)))
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    stranger.load_cert_chain(pem)
+    check_nothing_was_sent(pair, *send_to(pair, "stranger", stranger), "is not trusted")
+    anchors = {"server": {"anchor_certificates": ["../keys/other.pem"]}}
+    sent, heard = send_to(pair, "other-anchor", own_server(pair), **anchors)
+    check_nothing_was_sent(pair, sent, heard, "is not trusted")
+    _, heard = send_to(pair, "right-anchor", stranger, **anchors)
+    assert heard == [b"P"]
+
+
+@pytest.mark.req("P2-6.4.1-05")
+def test_a_client_certificate_outside_of_the_anchors_is_refused(pair: Pair, tmp_path: Path) -> None:
+    pem = tmp_path / "client.pem"
+    pem.write_bytes(pki.pem(pki.issue(pki.authority("Other authority"), "client", **VALID)))
+    context = tls_context(pair.c2.folder, identified=False)
+    context.load_cert_chain(pem)
+    with pytest.raises(httpx.TransportError):
+        status(pair, context)
+
+
+VALID: Final = {
+    "not_before": datetime.now(UTC) - timedelta(days=1),
+    "not_after": datetime.now(UTC) + timedelta(days=30),
+}
+
+
+def own_server(pair: Pair) -> ssl.SSLContext:
+    """A server with a certificate of the development authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls_context(pair.c2.folder)
     context.load_cert_chain(pair.c2.folder / "tls-client.pem")
+    return context
+
+
+def send_to(
+    pair: Pair, name: str, context: ssl.SSLContext, **security: Any
+) -> tuple[SentMessage, list[bytes]]:
+    """Send to a server of our own; return the message, and the first byte that it got."""
     heard: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -214,23 +273,29 @@ def test_as4_cp_ta40_nothing_is_sent_to_a_server_with_old_tls(
         writer.close()
 
     async def serve() -> asyncio.Server:
-        return await asyncio.start_server(talk, "127.0.0.1", 0, ssl=old(context, version))
+        return await asyncio.start_server(talk, "127.0.0.1", 0, ssl=context)
 
     server = pair.loop.run(serve())
-    name = f"old-{version.name.lower()}"
     sample = yaml.safe_load((pair.c2.folder / f"pmodes/{C2}-to-{C3}-order.yaml").read_text())
     sample["id"] = sample["legs"][0]["business_info"]["action"] = name
     port = server.sockets[0].getsockname()[1]
-    sample["legs"][0]["protocol"]["address"] = f"https://localhost:{port}/msh"
+    protocol = sample["legs"][0]["protocol"]
+    protocol["address"] = f"https://localhost:{port}/msh"
+    protocol["security"] |= security
     del sample["legs"][0]["reception_awareness"]
     (pair.c2.folder / "pmodes" / f"{name}.yaml").write_text(yaml.safe_dump(sample))
     pair.c2.client.reload()
     try:
-        sent = pair.c2.send(name, Payload(XML, "application/xml"))
+        return pair.c2.send(name, Payload(XML, "application/xml")), heard
     finally:
         pair.loop.run(_closed(server))
+
+
+def check_nothing_was_sent(
+    pair: Pair, sent: SentMessage, heard: list[bytes], reason: str = "TLS"
+) -> None:
     assert (sent.state, sent.message.error_code) == ("failed", "EBMS:0005")
-    assert "TLS" in (sent.message.detail or "")
+    assert reason in (sent.message.detail or "")
     assert pair.c2.journal(sent.message_id) == ["submitted", "send_failed", "delivery_failed"]
     assert heard == []
 
