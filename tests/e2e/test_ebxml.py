@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import random
+import re
 import smtplib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -299,9 +300,11 @@ def test_by_mail_each_message_ack_and_error_is_a_mail_of_its_own(
 def _kind(said: bytes) -> str:
     """What one exchange carried; there is one header in it."""
     assert said.count(b"<eb:MessageHeader") == 1
-    if b"<eb:Action>MessageError<" in said:
-        return "error"
-    return "acknowledgment" if b"<eb:Action>Acknowledgment<" in said else "message"
+    found = re.search(rb"<rm:MessageType[^>]*>(\w+)<", said)
+    return "message" if found is None else _TYPES[found.group(1)]
+
+
+_TYPES = {b"Acknowledgement": "acknowledgment", b"Error": "error"}
 
 
 def _link(buyer: Company, seller: Company, *, by_mail: bool) -> list[Talk]:

@@ -297,7 +297,7 @@ def test_two_tongues_for_the_same_messages_are_no_ambiguity() -> None:
     ("ebxml", "more", "line", "said"),
     [
         ("version: 0.98b, message_order: Guaranteed", "", 6, "guarantees order"),
-        ("version: 0.98b, profile: rm001", "", 6, "reliable delivery"),
+        ("version: 0.98b, profile: rm000", "", 6, "reliable delivery"),
         (f"profile: rm001, {ONCE}", BACK, 6, "needs TraceHeaders"),
         (
             f"version: 0.98b, profile: rm001, {ONCE}, transports: 'http://b.example'",

@@ -179,7 +179,7 @@ def ebxml_terms_agree(pmode: PMode) -> Iterator[Breach]:
         hint = "write delivery_semantics: OnceAndOnlyOnce"
         if ebxml.message_order == "Guaranteed" and not once:
             yield Breach((*place, "message_order"), "only OnceAndOnlyOnce guarantees order", hint)
-        if ebxml.profile != "ms098" and not once:
+        if ebxml.profile == "rm000" and not once:
             message = f"{ebxml.profile} is a protocol for reliable delivery, this is BestEffort"
             yield Breach((*place, "profile"), message, hint)
         if ebxml.profile != "ms098" and not dialect.has_trace:

@@ -34,12 +34,14 @@ from postroad.wire.ebxml import (
     MESSAGE_ERROR,
     ONCE_AND_ONLY_ONCE,
     SIGNED,
+    UNSPECIFIED,
     Acknowledgment,
     AckRequested,
     Dialect,
     EbxmlMessage,
     ErrorList,
     MessageHeader,
+    TraceHeader,
     kind_of,
 )
 from postroad.wire.ebxml_errors import to_wire
@@ -212,17 +214,21 @@ def error_answer(
     now: datetime,
     party: Party | None = None,
     signing: Signing | None = None,
+    over_link: bool = False,
 ) -> Answer | None:
     """The message that tells the From Party what is wrong.
 
     None about an error or an acknowledgment, about a message whose header cannot be read, and where
-    there are only warnings. `party` is who says it; the To Party when absent.
+    there are only warnings. `party` is who says it; the To Party when absent. `over_link`: the
+    message came over a link of draft 001, whose Receiver tells its Sender.
     [MS098-11.3-01] [MS098-11.3-04] [MS098-11.5-02]
     """
     failures = [one for one in problems if one.severity is Severity.FAILURE]
     if about is None or not failures or not _is_answered(about):
         return None
     header = said_by(answering(about, MESSAGE_ERROR, message_id=message_id, now=now), party)
+    if over_link and about.trace:
+        header = link_header(header, about.trace[-1])
     message = EbxmlMessage(
         dialect=dialect,
         header=header,
@@ -235,6 +241,22 @@ def error_answer(
         return None
 
 
+def link_header(header: MessageHeader, link: TraceHeader) -> MessageHeader:
+    """The header of an error as draft 001 has it: from the Receiver to the Sender of the link.
+
+    [RM001-2.6.2-01] [RM001-2.6.2-02] [RM001-2.6.2-04] [RM001-2.6.2-06]
+    """
+    return replace(
+        header,
+        from_party=Party((PartyId(link.receiver_uri),), ""),
+        to_party=Party((PartyId(link.sender_uri),), ""),
+        service=Service(""),
+        action="",
+        delivery_semantics=UNSPECIFIED,
+        message_type=ERROR,
+    )
+
+
 def refusal(
     found: Inspection,
     *,
@@ -242,6 +264,7 @@ def refusal(
     now: datetime,
     party: Party | None = None,
     signing: Signing | None = None,
+    over_link: bool = False,
 ) -> Answer | Fault | None:
     """What is answered to a message that is refused: ebXML's errors, or SOAP's Fault where these
     cannot be; nothing about an error or an acknowledgment.
@@ -264,6 +287,7 @@ def refusal(
         now=now,
         party=party,
         signing=signing,
+        over_link=over_link,
     )
     return answer or client_fault([_told(one) for one in failures])
 

@@ -33,11 +33,13 @@ from postroad.wire.ebms3 import (
     UserMessage,
 )
 from postroad.wire.ebxml import (
+    AT_MOST_ONCE,
     DIALECTS,
     GUARANTEED,
     NONE,
     ONCE_AND_ONLY_ONCE,
     SIGNED,
+    UNSPECIFIED,
     Acknowledgment,
     AckRequested,
     Dialect,
@@ -51,7 +53,7 @@ from postroad.wire.ebxml import (
     Via,
     is_reserved,
 )
-from postroad.wire.ebxml_hops import add_trace, insert_signature, renew_via
+from postroad.wire.ebxml_hops import add_trace, insert_signature, renew_trace, renew_via
 from postroad.wire.ebxml_writer import write_ebxml
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT, Limits
@@ -177,7 +179,7 @@ def _message(
             timestamp=now,
             ref_to_message_id=draft.ref_to_message_id,
             time_to_live=time_to_live or terms.time_to_live,
-            delivery_semantics=ONCE_AND_ONLY_ONCE if reliable and older else None,
+            delivery_semantics=_semantics(own, reliable) if older else None,
             message_order_semantics=GUARANTEED if ordered and older else None,
             delivery_receipt_requested=receipt,
             sequence_number=SequenceNumber(number.value, str(number.status)) if number else None,
@@ -190,6 +192,16 @@ def _message(
         acknowledgment=acknowledgment,
         manifest=_manifest(draft.payloads),
     )
+
+
+def _semantics(own: Ebxml, reliable: bool) -> str | None:
+    """The deliverySemantics of the header; None: it is not said.
+
+    Draft 001 has words of its own, and says both. [RM001-2.1-02] [RM001-2.2.2-03]
+    """
+    if own.profile == "rm001":
+        return AT_MOST_ONCE if reliable else UNSPECIFIED
+    return ONCE_AND_ONLY_ONCE if reliable else None
 
 
 def _refuse_unsayable(draft: Draft) -> None:
@@ -287,15 +299,18 @@ def hop(
     now: datetime,
     via: Via | None = None,
     sequence_number: int | None = None,
+    only: bool = False,
 ) -> bytes:
     """The envelope for one transmission: its TraceHeader added, Via renewed; all else untouched.
 
-    `sequence_number` is that of the link (draft 001). 2.0 has neither: the envelope as it is.
+    `sequence_number` is that of the link (draft 001), whose Routers keep the TraceHeader of their
+    hop `only`. 2.0 has neither: the envelope as it is.
     """
     if not dialect.has_trace:
         return envelope
     trace = TraceHeader(sender_uri, receiver_uri, now, sequence_number)
-    return renew_via(add_trace(envelope, dialect, trace), dialect, via)
+    traced = (renew_trace if only else add_trace)(envelope, dialect, trace)
+    return renew_via(traced, dialect, via)
 
 
 def via_of(leg: Leg) -> Via | None:

@@ -53,7 +53,7 @@ from postroad.node.steps.mailing import Mailing, Mails
 from postroad.node.steps.notifying import Notifier
 from postroad.node.steps.noting import record_refusals
 from postroad.node.steps.outcome import begin_anew, settle, shares_row
-from postroad.node.steps.partners import halt, resume, show_life
+from postroad.node.steps.partners import halt, link_receivers, resume, show_life
 from postroad.node.steps.revocation_status import RevocationStatus
 from postroad.node.steps.sender_errors import SenderErrors
 from postroad.node.steps.split_outcome import transfer_of
@@ -579,7 +579,7 @@ class Node:
         ]
 
         def step(tx: Transaction) -> tuple[bool, int]:
-            lifted = resume(context, tx, partner, now)
+            lifted = resume(context, tx, partner, now, link_receivers(context, partner))
             begun = 0
             for kind, wanted in stopped:
                 for message in tx.messages(wanted)[: _AT_ONCE - begun]:

@@ -101,6 +101,7 @@ def _elements_of_the_version(message: EbxmlMessage) -> None:
         "Role": not dialect.has_role and any(party.role for party in parties),
         "a second PartyId": not dialect.many_party_ids
         and any(len(party.party_ids) > 1 for party in parties),
+        "MessageType": not dialect.has_trace and header.message_type is not None,
         "a foreign element in the MessageHeader": not dialect.open_header
         and bool(header.extensions),
     }

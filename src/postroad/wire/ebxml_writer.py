@@ -17,6 +17,7 @@ from postroad.wire.ebxml import (
     ACKNOWLEDGMENT,
     DELIVERY_RECEIPT,
     DELIVERY_SEMANTICS,
+    MESSAGE_TYPES,
     METHODS,
     ORDER_SEMANTICS,
     REQUESTS,
@@ -121,11 +122,20 @@ def _header(header: MessageHeader, dialect: Dialect) -> str:
         f"<eb:From>{_party(header.from_party)}</eb:From><eb:To>{_party(header.to_party)}</eb:To>"
         f"<eb:CPAId>{value(header.cpa_id, 'CPAId')}</eb:CPAId>"
         f"<eb:ConversationId>{value(header.conversation_id, 'ConversationId')}</eb:ConversationId>"
-        f"{_service(header.service)}<eb:Action>{value(header.action, 'Action')}</eb:Action>"
+        f"{_about(header)}"
         f"<eb:MessageData>{data}</eb:MessageData>{quality}"
         f"{_descriptions(header.descriptions)}{write_extensions(header.extensions, dialect)}"
         "</eb:MessageHeader>"
     )
+
+
+def _about(header: MessageHeader) -> str:
+    """Service and Action; in an answer of draft 001 its MessageType instead."""
+    if header.message_type is None:
+        action = value(header.action, "Action")
+        return f"{_service(header.service)}<eb:Action>{action}</eb:Action>"
+    kind = one_of(header.message_type, tuple(MESSAGE_TYPES), "MessageType")
+    return f'<rm:MessageType xmlns:rm="{EBRM}">{kind}</rm:MessageType>'
 
 
 def _timestamp(of: MessageHeader | TraceHeader | Acknowledgment) -> str:

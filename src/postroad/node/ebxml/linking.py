@@ -12,6 +12,7 @@ import msgspec
 
 from postroad.agreement.matching import Match
 from postroad.agreement.retrying import retry_of
+from postroad.agreement.waiting import is_used_up
 from postroad.msh.answers import Answer
 from postroad.msh.ebxml_link import link_message, read_link_answer, write_link_answer
 from postroad.msh.securing import Unsecurable, answer_signing
@@ -32,7 +33,7 @@ from postroad.node.steps.keeping import (
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.noting import is_journaled
 from postroad.node.steps.outcome import waiting_name
-from postroad.node.steps.partners import left_alone
+from postroad.node.steps.partners import left_alone, stopped_with
 from postroad.node.steps.senders import stored_as, stored_message
 from postroad.reliability import link, link_receiver
 from postroad.reliability.breaker import address_name
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from postroad.node.ebxml.relaying import Relaying
 
 
+_AT_WORK: Final = (State.READY, State.WAITING)
 _LONGEST_WAIT: Final = 86_400
 """Seconds. Who wants to be left alone for longer is asked again once a day."""
 
@@ -235,28 +237,48 @@ class Linking:
         if known is not None:
             tx.record((about(known, "duplicate", arrival.now, peer=arrival.peer),))
 
-    def told_to_wait(
+    def recovery(
         self, message: EbxmlMessage, sent: records.Message
     ) -> Callable[[Transaction], None] | None:
-        """What a Transient Error does: its sender is left alone for a time. [RM001-2.6.6-01]"""
+        """What an error message about a message of ours sets in motion; None: nothing.
+
+        The message is sent again after RetryInterval, or after the suspension of its Receiver that
+        a Transient Error asks for. An ebXML Messaging Error ends it. [RM001-2.6.1-01]
+        [RM001-2.6.6-01] [RM001-2.6.6-02]
+        """
         said = read_link_answer(message)
-        if not isinstance(said, link.ErrorMessage):
+        match = self._context.in_force.match(sent.pmode, sent.leg)
+        policy = retry_of(match.leg) if match is not None else None
+        if match is None or policy is None or not isinstance(said, link.ErrorMessage):
             return None
-        if said.error_class is not link.ErrorClass.TRANSIENT_ERROR:
+        linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
+        suspends = said.error_class is link.ErrorClass.TRANSIENT_ERROR
+        if not linked or said.error_class is link.ErrorClass.MESSAGING_ERROR:
             return None
-        context = self._context
-        match = context.in_force.match(sent.pmode, sent.leg)
-        agreed = match.leg.ebxml if match is not None else None
-        if agreed is None or agreed.profile != "rm001":
-            return None
-        wait = said.min_retry_secs
-        if wait is None:
-            policy = retry_of(match.leg) if match is not None else None
-            wait = int(policy.interval.total_seconds()) if policy is not None else 60
-        now, span = context.clock(), timedelta(seconds=min(wait, _LONGEST_WAIT))
+        context, now, wait = self._context, self._context.clock(), policy.interval
+        if suspends and said.min_retry_secs is not None:
+            wait = timedelta(seconds=min(said.min_retry_secs, _LONGEST_WAIT))
         why = said.detail or "the partner wants nothing for a time"
-        name = sent.to_party or ""
-        return lambda tx: left_alone(context, tx, name, now, span, why)
+
+        def step(tx: Transaction) -> None:
+            found = tx.message(sent.side, sent.message_id)
+            at_work = found is not None and found.state in _AT_WORK
+            # If the last retry failed too, its Receiver is suspended for longer at once.
+            over = found is not None and at_work and is_used_up(policy, found.tries)
+            if suspends and not over:
+                for name in stopped_with(context, sent):
+                    left_alone(context, tx, name, now, wait, why)
+            if found is None or not at_work or found.timer is None:
+                return
+            due = now if over else now + wait
+            timer = tx.work(found.timer)
+            if timer is not None and timer.owner is None:
+                tx.postpone_work(timer.id, due)
+                tx.change_message(
+                    found.side, found.message_id, (found.state,), due_at=due, detail=said.detail
+                )
+
+        return step
 
 
 def _after_forward(match: Match) -> bool:

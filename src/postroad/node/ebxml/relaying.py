@@ -36,7 +36,7 @@ from postroad.node.ebxml.hearing import terms_of
 from postroad.node.ebxml.linking import Linking
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.duplicates import is_copy
-from postroad.node.steps.ebxml_order import link_of, next_over_link
+from postroad.node.steps.ebxml_order import link_lane
 from postroad.node.steps.keeping import (
     Contradiction,
     kept_message,
@@ -209,8 +209,6 @@ class Relaying:
             best_effort=not message.header.is_reliable,
             signal=kind_of(message) != "message",
         )
-        if sending.linked:
-            kept = changed(kept, sequence_number=next_over_link(context, tx, sending, now))
         tx.add_message(kept)
         context.count("messages", side="forwarding", event="received")
         tx.record(
@@ -247,21 +245,16 @@ class Relaying:
         lane = None
         if message.header.sequence_number is not None:
             lane = f"forward:{kept.from_party}\0{kept.conversation_id}"
-        if sending.linked:
-            lane = f"forward:{link_of(self._context, sending)}"
+        if sending.linked and not kept.best_effort:
+            lane = link_lane(self._context, sending)
         partner = sending.destination(kept)
         return Work("forward", kept.message_id, now, partner=partner, lane=lane)
 
-    def _renumber(
-        self, tx: Transaction, match: Match, before: records.Message, now: datetime
-    ) -> None:
-        """Over a link numbers went on meanwhile, or began anew."""
-        context = self._context
-        sending = context.in_force.forwarding(match.pmode.id, match.number)
-        if sending.linked:
-            number = next_over_link(context, tx, sending, now)
+    def _renumber(self, tx: Transaction, match: Match, before: records.Message) -> None:
+        """Over a link numbers went on meanwhile, or began anew: it gets another in its turn."""
+        if self._context.in_force.forwarding(match.pmode.id, match.number).linked:
             tx.change_message(
-                Side.FORWARDING, before.message_id, (before.state,), sequence_number=number
+                Side.FORWARDING, before.message_id, (before.state,), sequence_number=None
             )
 
     def _again(
@@ -291,7 +284,7 @@ class Relaying:
         anew = self._is_sent_again(tx, message, match, before, arrival.now)
         given_up = before.state in _GIVEN_UP
         if (given_up and anew) or (before.signal and (given_up or before.state is State.SENT)):
-            self._renumber(tx, match, before, arrival.now)
+            self._renumber(tx, match, before)
             work = self._work(message, match, before, arrival.now)
             begin_anew(tx, before, Input.RESENT, arrival.now, work)
         if signal is None:

@@ -30,7 +30,7 @@ from postroad.node.steps.outcome import (
     life_of,
     shares_row,
 )
-from postroad.node.steps.partners import not_reached, note_unsent, reached
+from postroad.node.steps.partners import not_reached, note_unsent, reached, suspension_over
 from postroad.node.steps.split_outcome import whole_left
 from postroad.reliability.delivery import (
     AT_WORK,
@@ -50,6 +50,10 @@ from postroad.transport.http_outgoing import Reply, TransportFailure
 Step = Callable[[Transaction], Done | None]
 _OVERLOADED: Final = (429, 503)
 """HTTP statuses by which a partner says that it has too much to do."""
+
+
+_PROTOCOL_ERRORS: Final = (Input.NOT_SENT, Input.TURNED_AWAY)
+"""What is a Communication Protocol Error of draft 001, besides that nobody answers."""
 
 
 class Outcome(Struct, frozen=True):
@@ -168,13 +172,30 @@ class AfterAttempt:
         return attempted(
             life,
             result,
-            tried.policy or (tried.sending.policy if tried.sending is not None else ONCE),
+            _policy(tried),
             began=tried.began,
             now=self._now,
             dice=self._dice,
             hope=(tried.hope and out) or _ways_left(found, tried.sending) > 0,
-            probe=tried.probe,
+            probe=tried.probe and not _is_linked(tried),
         )
+
+
+def _is_linked(tried: Attempt) -> bool:
+    return tried.sending is not None and tried.sending.linked
+
+
+def _policy(tried: Attempt) -> Policy:
+    """When it is sent again.
+
+    Over a link an error of the transport is followed by RetryInterval, also the first time; Timeout
+    is for the answer to what was taken. [RM001-2.6.3-02]
+    """
+    policy = tried.policy or (tried.sending.policy if tried.sending is not None else ONCE)
+    outcome = tried.outcome
+    if not _is_linked(tried) or (outcome.reached and outcome.result not in _PROTOCOL_ERRORS):
+        return policy
+    return changed(policy, timeout=policy.interval)
 
 
 def attempt_event(tried: Attempt, number: int) -> Event:
@@ -242,6 +263,9 @@ def _leave(context: Context, tx: Transaction, message: Message, work: Work) -> N
 def _partner(context: Context, tx: Transaction, tried: Attempt, now: datetime) -> bool:
     """Whether the partner was there changes how it stands with it."""
     name, outcome = tried.work.partner, tried.outcome
+    if _is_linked(tried):
+        # Its retries decide when a Receiver is suspended, and an error message may do it now.
+        return tried.probe and suspension_over(context, tx, name, now)
     if not outcome.reached:
         not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
         if tried.probe and outcome.result is Input.NOT_SENT:

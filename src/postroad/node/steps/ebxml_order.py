@@ -8,6 +8,7 @@ import contextlib
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import is_mail
 from postroad.node.base.context import Context
@@ -28,6 +29,11 @@ def link_of(context: Context, sending: Sending) -> str:
     """What draft 001 numbers: from our address to the partner's, so by transport too."""
     own = own_address(context, sending.match.leg, is_mail(sending.address))
     return f"link:{own}\0{sending.address}"
+
+
+def link_lane(context: Context, sending: Sending) -> str:
+    """The lane of all that is sent or passed on over a link, one after the other. [RM001-2.3-04]"""
+    return f"send:{link_of(context, sending)}"
 
 
 def conversation_of(message: Message) -> str:
@@ -66,13 +72,26 @@ def _over_link(
     context: Context, tx: Transaction, message: Message, sending: Sending, now: datetime
 ) -> None:
     """[RM001-2.2.3-06] [RM001-2.3-04]"""
-    if message.sequence_number is not None:
-        return
-    _note(tx, message, next_over_link(context, tx, sending, now))
+    if message.sequence_number is None:
+        _note(tx, message, _next_over_link(context, tx, sending, now))
 
 
-def next_over_link(context: Context, tx: Transaction, sending: Sending, now: datetime) -> int:
-    """The next number of a link."""
+def numbered_on(
+    context: Context, tx: Transaction, message: Message, sending: Sending, now: datetime
+) -> Message:
+    """A message that is passed on over a link, with its number there, when its turn has come.
+
+    Messages of our own may go over the same link: all of them wait in its lane.
+    """
+    found = tx.message(message.side, message.message_id) or message
+    if found.sequence_number is not None or found.best_effort:
+        return found
+    number = _next_over_link(context, tx, sending, now)
+    tx.change_message(found.side, found.message_id, (found.state,), sequence_number=number)
+    return changed(found, sequence_number=number)
+
+
+def _next_over_link(context: Context, tx: Transaction, sending: Sending, now: datetime) -> int:
     name = link_of(context, sending)
     known = tx.state(name)
     number = next_number(int(known) if known else None)

@@ -5,11 +5,14 @@ message to a partner with whom all is well costs nothing here.
 """
 
 import logging
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
+from postroad.agreement.ebxml import addresses
+from postroad.agreement.matching import header
 from postroad.node.base.context import Context
 from postroad.reliability.breaker import (
     Breaker,
@@ -24,11 +27,12 @@ from postroad.reliability.breaker import (
     is_of,
     party_of,
     probed,
+    receiver_name,
     resumed,
 )
 from postroad.reliability.breaker import reached as well_again
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Event, Side
+from postroad.store.records import Event, Message, Side
 
 _MOST_UNSENT: Final = 1000
 """Messages of one partner that are remembered to have probed in vain; others go last."""
@@ -62,9 +66,10 @@ def reached(context: Context, tx: Transaction, name: str, now: datetime) -> None
 
 
 def _concerned(tx: Transaction, name: str) -> list[Partner]:
-    """The breaker of an address, and that of its party while that is not well."""
-    party = tx.partner(party_of(name))
-    return [tx.partner(name)] + ([] if party.is_well or party.name == name else [party])
+    """The breaker of an address, and those of its party and Receiver while they are not well."""
+    names = {party_of(name), receiver_name(address_of(name) or "")} - {name}
+    others = [tx.partner(one) for one in sorted(names)]
+    return [tx.partner(name)] + [one for one in others if not one.is_well]
 
 
 def note_unsent(tx: Transaction, name: str, work: int, now: datetime) -> None:
@@ -147,14 +152,59 @@ def halt(context: Context, tx: Transaction, name: str, now: datetime, why: str) 
     _changed(context, tx, before, halted(before, now, why), now, None)
 
 
-def resume(context: Context, tx: Transaction, name: str, now: datetime) -> bool:
+def suspension_over(context: Context, tx: Transaction, name: str, now: datetime) -> bool:
+    """A message went over a link whose Receiver was suspended for a time, which is over.
+
+    Whatever became of it is the message's to recover from. [RM001-2.6.6-03]
+    """
+    lifted = False
+    for before in _concerned(tx, name):
+        if before.gate is Gate.PROBING or (before.until is not None and before.until <= now):
+            lifted = True
+            _changed(context, tx, before, well_again(before), now, None)
+    return lifted
+
+
+def stopped_with(context: Context, message: Message) -> tuple[str, ...]:
+    """Return the names of all that is suspended together with the partner of a message.
+
+    Over a link of draft 001 that is the Receiver, whoever else is reached there.
+    [RM001-2.6.6-01] [RM001-2.6.8-01]
+    """
+    match = context.in_force.match(message.pmode, message.leg)
+    agreed = match.leg.ebxml if match is not None else None
+    if agreed is None or agreed.profile != "rm001" or not message.peer:
+        return (message.partner,)
+    return (message.partner, receiver_name(message.peer))
+
+
+def link_receivers(context: Context, partner: str) -> frozenset[str]:
+    """Return the names of the Receivers of draft 001 through which a partner is reached."""
+    found: set[str] = set()
+    for one in context.in_force.expectation.pmodes.legs:
+        to = str(header(one.pmode, one.index + 1).to_party)
+        agreed = one.leg.ebxml
+        if agreed is not None and agreed.profile == "rm001" and to in ("", partner):
+            found.update(map(receiver_name, addresses(one.leg)))
+    return frozenset(found)
+
+
+def resume(
+    context: Context,
+    tx: Transaction,
+    name: str,
+    now: datetime,
+    receivers: Collection[str] = (),
+) -> bool:
     """An administrator resumes a party with all its addresses, or one address.
 
-    False when nothing was paused or suspended.
+    `receivers` are the names of Receivers that are resumed with it. False when nothing was paused
+    or suspended.
     """
     lifted = False
     for before in tx.partners():
-        after = resumed(before) if is_of(before.name, name) else None
+        own = is_of(before.name, name) or before.name in receivers
+        after = resumed(before) if own else None
         if after is not None:
             lifted = True
             _changed(context, tx, before, after, now, None)
@@ -193,7 +243,7 @@ def _changed(
                     now,
                     context.party,
                     event,
-                    to_party=party_of(after.name),
+                    to_party=party_of(after.name) or None,
                     detail=said,
                     peer=address_of(after.name) or peer,
                 ),

@@ -37,6 +37,7 @@ from postroad.node.steps.attempts import (
     give_up,
     on_next_way,
 )
+from postroad.node.steps.ebxml_order import numbered_on
 from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.mailing import Mailing
 from postroad.node.steps.outcome import Done
@@ -331,6 +332,11 @@ class Sender:
                 if made is None:
                     return _none_due(work)
                 outgoing, message = made, made.message
+            if sending.linked and not own:
+                message = await context.store.run(
+                    lambda tx: numbered_on(context, tx, outgoing.message, sending, began)
+                )
+                outgoing = changed(outgoing, message=message)
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)
