@@ -89,10 +89,12 @@ def write_signal(
     cpa_id: str | None = None,
     signing: Signing | None = None,
     references: Sequence[Reference] = (),
+    over_link: bool = False,
 ) -> Answer | None:
     """An acknowledgment, an error or a delivery failure notice as a message of its own.
 
-    `to` is the message that it is about, `references` those of its signature. None: 2.0 does not
+    `to` is the message that it is about, `references` those of its signature, `over_link` that it
+    came over a link of draft 001, whose Receiver tells its Sender of errors. None: 2.0 does not
     acknowledge what asks for no acknowledgment. ValueError for a warning that is to ride on another
     message, and when a signature is asked for without `signing`.
     [MS098-10.3.1.3-02] [MS098-10.3.1.3-06] [MS098-10.3.1.3-09] [MS098-11.5-02]
@@ -111,19 +113,22 @@ def write_signal(
         semantics = signal.delivery_semantics.value
         header = replace(header, service=Service(SERVICE_000), delivery_semantics=semantics)
     reliable = signal.delivery_semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
+    header = _reliably(
+        replace(
+            header,
+            from_party=_party(signal.from_party, to),
+            to_party=_party(signal.to_party, to),
+            cpa_id=cpa_id or header.cpa_id,
+            ref_to_message_id=signal.ref_to_message_id,
+        ),
+        dialect,
+        reliable,
+    )
+    if over_link and is_error and to.trace:
+        header = link_header(header, to.trace[-1])
     message = EbxmlMessage(
         dialect=dialect,
-        header=_reliably(
-            replace(
-                header,
-                from_party=_party(signal.from_party, to),
-                to_party=_party(signal.to_party, to),
-                cpa_id=cpa_id or header.cpa_id,
-                ref_to_message_id=signal.ref_to_message_id,
-            ),
-            dialect,
-            reliable,
-        ),
+        header=header,
         ack_requested=(AckRequested(False),) if reliable and not dialect.has_trace else (),
         acknowledgment=acknowledgment,
         error_list=errors,

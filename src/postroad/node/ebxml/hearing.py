@@ -16,7 +16,7 @@ from postroad.reliability.delivery import Input
 from postroad.reliability.ebxml import Hop
 from postroad.reliability.ebxml_sending import WORDS, Word, said
 from postroad.reliability.ebxml_terms import EbxmlError, Terms, agree
-from postroad.reliability.link import ErrorClass, ErrorMessage
+from postroad.reliability.link import RECOVERIES, ErrorMessage
 from postroad.store.records import Side
 from postroad.wire.ebxml import BEST_EFFORT, ERROR, NOT_GUARANTEED, EbxmlMessage, ErrorList
 from postroad.wire.errors import EbmsError, Severity
@@ -112,7 +112,7 @@ def _over_link(answer: EbxmlMessage, match: Match) -> Word | None:
     linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
     if not linked or not isinstance(said, ErrorMessage):
         return None
-    return None if said.error_class is ErrorClass.MESSAGING_ERROR else Word.NOT_NOW
+    return Word.NOT_NOW if RECOVERIES[said.error_class].resends else None
 
 
 def _word(answer: EbxmlMessage, match: Match, sent: SentEbxml, addresses: Sequence[str]) -> Word:

@@ -5,7 +5,7 @@ What is sent over a link waits in its lane until what went before is acknowledge
 """
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -68,7 +68,7 @@ class Linking:
     async def receive(self, arrival: Arrival, message: EbxmlMessage, match: Match) -> Response:
         """A message for this party."""
 
-        def keep(tx: Transaction, answer: Answer | None) -> None:
+        def keep(tx: Transaction, answer: Answer | None, after_ack: bool) -> None:
             self._keep(tx, arrival, match, answer)
 
         return await self._by_number(arrival, message, match, Onward.NOWHERE, keep)
@@ -85,8 +85,8 @@ class Linking:
             # The pause is over: it needs a message to see whether somebody is there.
             paused = False
 
-        def keep(tx: Transaction, answer: Answer | None) -> None:
-            relaying.keep(tx, arrival, message, match, answer, None)
+        def keep(tx: Transaction, answer: Answer | None, after_ack: bool) -> None:
+            relaying.keep(tx, arrival, message, match, answer, None, after_ack=after_ack)
 
         onward = Onward.DOWN if paused else Onward.OPEN
         return await self._by_number(arrival, message, match, onward, keep)
@@ -97,7 +97,7 @@ class Linking:
         message: EbxmlMessage,
         match: Match,
         onward: Onward,
-        keep: Callable[[Transaction, Answer | None], None],
+        keep: Callable[[Transaction, Answer | None, bool], None],
     ) -> Response:
         context, now = self._context, arrival.now
         transport = "SMTP" if arrival.by_mail else "HTTP"
@@ -127,23 +127,26 @@ class Linking:
             after: ReceiverStep = link_receiver.receive(state, seen, self._rules, onward)
             tx.set_state(name, msgspec.json.encode(after.state), now)
             kept = any(
-                isinstance(one, link.Store | link_receiver.Deliver | link_receiver.Forward)
+                isinstance(one, link_receiver.Store | link_receiver.Deliver | link_receiver.Forward)
                 for one in after.actions
             )
             said = [one for one in after.actions if isinstance(one, link.Ack | link.ErrorMessage)]
-            answer = self._written(arrival, said[0], message, match) if said else None
-            if kept or (onward is Onward.OPEN and known_before is not None):
-                keep(tx, answer)
+            answer = self._written(said[0], message, match, now) if said else None
+            acknowledged = answer is not None and answer.kind == "acknowledgment"
+            later = _after_forward(match)
+            if kept or (onward is not Onward.NOWHERE and known_before is not None):
+                keep(tx, answer, acknowledged and route.url is not None and not later)
             else:
                 self._discarded(tx, arrival, known_before, said)
             waits = tx.state(waiting_name(message.message_id)) is not None
-            if waits and not kept and answer is not None and answer.kind == "acknowledgment":
+            if waits and not kept and acknowledged:
                 # The first one is still to be passed on.
-                answer = None
+                tried = known_before is not None and known_before.tries
+                answer = self.transient(message, match, now) if tried else None
             if answer is not None and route.url is not None:
                 back = call(context, route, answer, message, match, stored_id)
                 number = tx.add_work(back)
-                if kept and onward is Onward.OPEN and _after_forward(match):
+                if kept and onward is Onward.OPEN and later:
                     tx.postpone_work(number, None)
                     tx.set_state(waiting_name(message.message_id), str(number).encode(), now)
 
@@ -167,12 +170,17 @@ class Linking:
         if not is_copy(arrival, user_message_of(arrival.found), payloads, first):
             raise Contradiction
 
+    def transient(self, message: EbxmlMessage, match: Match, now: datetime) -> Answer:
+        """The Transient Error about a message that cannot be forwarded now. [RM001-4.3-01]"""
+        said = link_receiver.come_again(link_message(message, ""), self._rules)
+        return self._written(said, message, match, now)
+
     def _written(
         self,
-        arrival: Arrival,
         said: link.Ack | link.ErrorMessage,
         message: EbxmlMessage,
         match: Match,
+        now: datetime,
     ) -> Answer:
         context = self._context
         try:
@@ -182,8 +190,8 @@ class Linking:
         return write_link_answer(
             said,
             message.dialect,
-            message_id=context.new_id(arrival.now),
-            now=arrival.now,
+            message_id=context.new_id(now),
+            now=now,
             signing=signing,
         )
 
@@ -252,8 +260,8 @@ class Linking:
         if match is None or policy is None or not isinstance(said, link.ErrorMessage):
             return None
         linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
-        suspends = said.error_class is link.ErrorClass.TRANSIENT_ERROR
-        if not linked or said.error_class is link.ErrorClass.MESSAGING_ERROR:
+        resends, suspends = link.RECOVERIES[said.error_class]
+        if not linked or not resends:
             return None
         context, now, wait = self._context, self._context.clock(), policy.interval
         if suspends and said.min_retry_secs is not None:

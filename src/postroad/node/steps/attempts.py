@@ -29,6 +29,7 @@ from postroad.node.steps.outcome import (
     keeps_lane,
     life_of,
     shares_row,
+    waiting_name,
 )
 from postroad.node.steps.partners import not_reached, note_unsent, reached, suspension_over
 from postroad.node.steps.split_outcome import whole_left
@@ -161,6 +162,8 @@ class AfterAttempt:
         args = (context, tx, found, decision, now, reason, work.id, note, work.owner)
         if not apply(*args, alone=self._alone, **fields):
             return None
+        if not found.tries and _is_not_forwarded(tx, tried, decision):
+            tx.add_work(Work("report", found.message_id, now))
         return Done(STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
 
     def _decide(self, found: Message, result: Input) -> Decision | None:
@@ -185,6 +188,21 @@ def _is_linked(tried: Attempt) -> bool:
     return tried.sending is not None and tried.sending.linked
 
 
+def _is_not_forwarded(tx: Transaction, tried: Attempt, decision: Decision) -> bool:
+    """Whether a Router has to tell the previous Sender that it cannot forward its message now.
+
+    That is not acknowledged before the next one has acknowledged it. [RM001-4.3-01]
+    """
+    message = tried.message
+    waits = message.side is Side.FORWARDING and _is_linked(tried) and _is_protocol_error(tried)
+    at_work = decision.life.stage in (*AT_WORK, Stage.SUSPENDED)
+    return waits and at_work and tx.state(waiting_name(message.message_id)) is not None
+
+
+def _is_protocol_error(tried: Attempt) -> bool:
+    return not tried.outcome.reached or tried.outcome.result in _PROTOCOL_ERRORS
+
+
 def _policy(tried: Attempt) -> Policy:
     """When it is sent again.
 
@@ -192,8 +210,7 @@ def _policy(tried: Attempt) -> Policy:
     is for the answer to what was taken. [RM001-2.6.3-02]
     """
     policy = tried.policy or (tried.sending.policy if tried.sending is not None else ONCE)
-    outcome = tried.outcome
-    if not _is_linked(tried) or (outcome.reached and outcome.result not in _PROTOCOL_ERRORS):
+    if not _is_linked(tried) or not _is_protocol_error(tried):
         return policy
     return changed(policy, timeout=policy.interval)
 

@@ -19,7 +19,7 @@ from postroad.reliability import order
 from postroad.reliability.delivery import Stage
 from postroad.reliability.link import next_number
 from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, State
+from postroad.store.records import Message, Side, State, Work
 
 _WITHDRAWN = (Stage.FAILED, Stage.EXPIRED)
 """Ends of a message that certainly did not arrive."""
@@ -74,6 +74,35 @@ def _over_link(
     """[RM001-2.2.3-06] [RM001-2.3-04]"""
     if message.sequence_number is None:
         _note(tx, message, _next_over_link(context, tx, sending, now))
+
+
+def unacknowledged_name(message_id: str) -> str:
+    """Under which a message is remembered that is passed on once its acknowledgement has gone."""
+    return f"~unacknowledged:{message_id}"
+
+
+def forward_over_link(context: Context, kept: Message, sending: Sending, now: datetime) -> Work:
+    """The work of passing a message on over a link."""
+    lane, partner = link_lane(context, sending), sending.destination(kept)
+    return Work("forward", kept.message_id, now, partner=partner, lane=lane)
+
+
+def acknowledgement_gone(context: Context, tx: Transaction, message_id: str, now: datetime) -> None:
+    """The transfer from the previous hop is complete, or given up: now the next one begins.
+
+    [RM001-4.1-01]
+    """
+    if tx.state(unacknowledged_name(message_id)) is None:
+        return
+    tx.set_state(unacknowledged_name(message_id), None, now)
+    kept = tx.message(Side.FORWARDING, message_id)
+    if kept is None:
+        return
+    work = Work("forward", message_id, now, partner=kept.partner)
+    with contextlib.suppress(Refused):
+        sending = context.in_force.forwarding(kept.pmode or "", kept.leg)
+        work = forward_over_link(context, kept, sending, now)
+    tx.add_work(work)
 
 
 def numbered_on(

@@ -233,7 +233,8 @@ def _changed(
         return
     tx.set_partner(after)
     event = _event(before, after)
-    if event is not None:
+    if event is not None and party_of(after.name):
+        # A Receiver is stopped together with a party, of which the journal tells.
         said = after.detail if event == "suspended" else "the partner is served again"
         if after.gate is Gate.PAUSED and after.until is not None:
             said = f"{said}; next attempt at {after.until:%Y-%m-%dT%H:%M:%SZ}"
@@ -243,7 +244,7 @@ def _changed(
                     now,
                     context.party,
                     event,
-                    to_party=party_of(after.name) or None,
+                    to_party=party_of(after.name),
                     detail=said,
                     peer=address_of(after.name) or peer,
                 ),
