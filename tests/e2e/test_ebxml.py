@@ -281,6 +281,28 @@ def test_over_http_each_message_ack_and_error_is_a_post_of_its_own(
     assert all(one.startswith(b"20") and one.endswith(b"\r\n\r\n") for one in replies)
 
 
+@pytest.mark.req("RM001-2.6.3-01")
+def test_a_connection_that_ended_is_replaced_by_the_transport_without_a_retry(
+    buyer: Company, seller: Company
+) -> None:
+    terms = {"version": "0.98b", "profile": "rm001", "delivery_semantics": "OnceAndOnlyOnce"}
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            there = await stack.enter_async_context(Line(seller.http))
+            seller.line = there.port
+            speaks([buyer, seller], "orders", buyer, seller, seller.url, **terms)
+            sender, _ = await stack.enter_async_context(running(buyer, seller))
+            for name in ("1@b", "2@b", "3@b"):
+                await sender.client.send(pmode="orders", payloads=[ORDER], message_id=name)
+                await sender.comes_to(name, "acknowledged")
+                assert await sender.story(name) == ["submitted", "sent", "ack_received"]
+                await there.hang_up()
+            assert len(there.talks) == 3
+
+    run(scenario())
+
+
 @pytest.mark.req("RM001-3.2-01")
 def test_by_mail_each_message_ack_and_error_is_a_mail_of_its_own(
     buyer: Company, seller: Company

@@ -77,10 +77,8 @@ HEADER_ONLY: Final = {"reliableMessagingMethod", "ackRequested", "syncReply"}
 def agreed(
     cpa: Mapping[str, str] | None = None,
     header: Mapping[str, str] | None = None,
-    *,
-    transport: bool = False,
 ) -> Terms:
-    return agree(cpa or {}, header or {}, timestamp=NOW, transport=transport)
+    return agree(cpa or {}, header or {}, timestamp=NOW)
 
 
 def refused(
@@ -94,10 +92,11 @@ def refused(
 
 def alone(source: Source, name: str) -> Terms:
     """The terms when one parameter is set, with what it needs."""
-    needs = {} if name == "deliverySemantics" else RELIABLE
+    unreliable = name in ("deliverySemantics", "reliableMessagingMethod")
+    needs = {} if unreliable else RELIABLE
     given = {**needs, name: EXAMPLES[name]}
     there = source is Source.CPA
-    return agreed(given if there else {}, {} if there else given, transport=True)
+    return agreed(given if there else {}, {} if there else given)
 
 
 def value_of(terms: Terms, name: str) -> object:
@@ -217,8 +216,7 @@ def test_where_nothing_is_said_the_defaults_hold() -> None:
 @pytest.mark.req("RM000-1.3.1-01", "MS098-10.2.4-01", "MS098-10.3-01")
 def test_once_and_only_once_follows_this_protocol_unless_told_otherwise() -> None:
     assert agreed(RELIABLE).is_protocol_followed
-    by_transport = agreed(RELIABLE, {"reliableMessagingMethod": "Transport"}, transport=True)
-    assert not by_transport.is_protocol_followed
+    assert refused(RELIABLE, {"reliableMessagingMethod": "Transport"})
     assert not agreed().is_protocol_followed
 
 

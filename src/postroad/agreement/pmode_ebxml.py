@@ -62,8 +62,8 @@ class Ebxml(Group):
     sync_reply: Literal[
         "none", "mshSignalsOnly", "signalsOnly", "responseOnly", "signalsAndResponse"
     ] = parameter("SyncReplyMode", "What comes back in the HTTP response.", "none")
-    method: Literal["ebXML", "Transport"] = parameter(
-        "ReliableMessagingMethod", "Who makes delivery reliable: this protocol or another.", "ebXML"
+    method: Literal["ebXML"] = parameter(
+        "ReliableMessagingMethod", "What makes delivery reliable: this protocol.", "ebXML"
     )
     profile: Literal["ms098", "rm000", "rm001"] = parameter(
         "Profile",
@@ -90,6 +90,12 @@ class Ebxml(Group):
         False,
     )
     via_cpa_id: Text | None = parameter("Via.CPAId", "The CPAId of the next hop, in Via.")
+    via_service: Uri | None = parameter(
+        "Via.Service", "The Service that the next MSH is to offer, in Via; with Via.Action."
+    )
+    via_action: Text | None = parameter(
+        "Via.Action", "The Action that the next MSH is to take, in Via; with Via.Service."
+    )
     ack_after_forward: bool = parameter(
         "AckAfterForward",
         "Whether a relay acknowledges only what the next MSH acknowledged; unset: what it stored.",

@@ -13,7 +13,7 @@ from msgspec import Struct
 from postroad.agreement.matching import Header, Match, header
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_ebxml import Ebxml
-from postroad.msh.ebxml_inbound import DESCRIPTION, ROLE, user_message
+from postroad.msh.ebxml_inbound import DESCRIPTION, ROLE, SCHEMA, user_message
 from postroad.msh.expectation import Material
 from postroad.msh.outbound import Draft, DraftPayload, Named, PackedPart, draft_problems
 from postroad.msh.securing import signing
@@ -29,6 +29,7 @@ from postroad.wire.ebms3 import (
     Party,
     Property,
     Reference,
+    Schema,
     Service,
     UserMessage,
 )
@@ -215,14 +216,14 @@ def _refuse_unsayable(draft: Draft) -> None:
     for payload in draft.payloads:
         if names := ", ".join(one[0] for one in payload.properties if one[0] not in _KNOWN):
             raise ValueError(
-                f"a payload of an ebXML message has no property but {ROLE!r} and "
+                f"a payload of an ebXML message has no property but {ROLE!r}, {SCHEMA!r} and "
                 f"{DESCRIPTION!r}, leave these out: {names}"
             )
         if payload.compress:
             raise ValueError("ebXML has no compression: leave it out, or compress the file itself")
 
 
-_KNOWN = frozenset((ROLE, MIME_TYPE, DESCRIPTION))
+_KNOWN = frozenset((ROLE, SCHEMA, MIME_TYPE, DESCRIPTION))
 
 
 def _descriptions(properties: Sequence[Named]) -> tuple[Description, ...]:
@@ -235,6 +236,11 @@ def _descriptions(properties: Sequence[Named]) -> tuple[Description, ...]:
         for name, value, lang in properties
         if name == DESCRIPTION
     )
+
+
+def _schemas(properties: Sequence[Named]) -> tuple[Schema, ...]:
+    """The schemas of a payload; a property's type is the version. [MS098-8.10.5.1-01]"""
+    return tuple(Schema(value, version=type) for name, value, type in properties if name == SCHEMA)
 
 
 def _service(draft: Draft, agreed: Header) -> Service:
@@ -267,6 +273,7 @@ def _manifest(payloads: Sequence[DraftPayload]) -> Manifest | None:
                 href=cid_url(one.content_id),
                 id=f"payload-{number}",
                 role=next((value for name, value, _ in one.properties if name == ROLE), None),
+                schemas=_schemas(one.properties),
                 descriptions=_descriptions(one.properties),
             )
             for number, one in enumerate(payloads, 1)
@@ -320,8 +327,9 @@ def via_of(leg: Leg) -> Via | None:
         return None
     via = Via(
         sync_reply=True if own.sync_reply != "none" else None,
-        reliable_messaging_method=own.method if own.method != "ebXML" else None,
         ack_requested=own.ack_requested if own.ack_requested != NONE else None,
         cpa_id=own.via_cpa_id,
+        service=Service(own.via_service) if own.via_service else None,
+        action=own.via_action,
     )
     return None if via == Via() else via

@@ -280,8 +280,6 @@ def _acknowledge(
     """The Acknowledgment, where the version has it."""
     dialect = message.dialect
     references = "".join(_reference(one, dialect) for one in acknowledgment.references)
-    party = acknowledgment.from_party
-    sender = "" if party is None else f"<eb:From>{_party(party)}</eb:From>"
     signed = f' eb:signed="{_boolean(acknowledgment.signed)}"'
     if dialect.acknowledgment_refers:
         ref = acknowledgment.ref_to_message_id or message.header.ref_to_message_id or ""
@@ -289,7 +287,7 @@ def _acknowledge(
         actor = _actor(acknowledgment.actor or (EB2_NEXT_MSH if away else None))
         blocks.append(
             f"<eb:Acknowledgment{_common(dialect)}{actor}>"
-            f"{_timestamp(acknowledgment)}{_ref(ref)}{sender}{references}</eb:Acknowledgment>"
+            f"{_timestamp(acknowledgment)}{_ref(ref)}{references}</eb:Acknowledgment>"
         )
     elif dialect.has_delivery_receipt and acknowledgment.type == DELIVERY_RECEIPT:
         body.append(
@@ -300,7 +298,7 @@ def _acknowledge(
         kind = "" if dialect.has_delivery_receipt else f' eb:type="{acknowledgment.type}"'
         (blocks if dialect.acknowledgment_in_header else body).append(
             f"<eb:Acknowledgment{_common(dialect)}{kind}{signed}>"
-            f"{_timestamp(acknowledgment)}{sender}{references}</eb:Acknowledgment>"
+            f"{_timestamp(acknowledgment)}{references}</eb:Acknowledgment>"
         )
 
 
