@@ -7,9 +7,6 @@ from typing import Final
 import msgspec
 import pytest
 
-from postroad.reliability.ebxml_sending import (
-    policy,
-)
 from postroad.reliability.ebxml_terms import (
     METHOD,
     PARAMETERS,
@@ -25,6 +22,7 @@ from postroad.reliability.ebxml_terms import (
     Terms,
     advice,
     agree,
+    retrying,
 )
 
 NOW: Final = datetime(2001, 3, 9, 12, tzinfo=UTC)
@@ -352,7 +350,7 @@ def test_timeout_retries_and_interval_are_settings() -> None:
         "retryInterval": "7",
         "persistDuration": "60",
     }
-    rules = policy(agreed(cpa), NOW)
+    rules = retrying(agreed(cpa))
     assert (rules.timeout, rules.retries, rules.interval, rules.persist_duration) == (
         timedelta(seconds=5),
         2,
@@ -365,13 +363,8 @@ def test_timeout_retries_and_interval_are_settings() -> None:
 def test_the_timeout_grows_with_the_hops_and_is_one_round_trip_without() -> None:
     one = agreed({**RELIABLE, "timeout": "5"})
     three = agreed({**RELIABLE, "timeout": "5", "hops": "2"})
-    assert policy(one, NOW).timeout == timedelta(seconds=5)
-    assert policy(three, NOW).timeout == timedelta(seconds=15)
-
-
-def test_a_time_to_live_counts_from_submission() -> None:
-    terms = agreed(RELIABLE, {"timeToLive": "2001-03-09T13:00:00Z"})
-    assert policy(terms, NOW + timedelta(minutes=20)).time_to_live == timedelta(minutes=40)
+    assert retrying(one).timeout == timedelta(seconds=5)
+    assert retrying(three).timeout == timedelta(seconds=15)
 
 
 def test_a_persist_duration_below_all_retries_is_unwise() -> None:

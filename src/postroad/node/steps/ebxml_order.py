@@ -160,9 +160,11 @@ def given_up(
     known = tx.state(name)
     if known is None:
         return
-    # Of what left nobody is quite sure: the next one begins with a Reset, which is always taken.
-    numbering = order.Numbering()
+    given = msgspec.json.decode(known, type=order.Numbering)
     if never_left:
-        given = msgspec.json.decode(known, type=order.Numbering)
         numbering = order.withdraw(given, order.SequenceNumber(message.sequence_number))
+    else:
+        # Of what left nobody is quite sure: the next one begins with a Reset, which is always
+        # taken. All that was sent before it is acknowledged, as one at a time has its turn.
+        numbering = order.reset(given, 0)
     tx.set_state(name, msgspec.json.encode(numbering), now)
