@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from postroad.agreement.waiting import Policy
 from postroad.node.steps.notifying import EVENTS
 from postroad.reliability.breaker import Gate, address_name
@@ -155,6 +157,11 @@ class Books:
         row = self._find(name, Side.SENDING, event.message_id or "")
         if row is not None and row.bundle not in (None, row.message_id):
             # An attempt with a bundle counts once.
+            return
+        sender = name if row is not None else self._names.get(event.from_party or "", "")
+        planned = self._plan.get((sender, event.message_id or ""))
+        if planned is not None and planned.kind.is_linked:
+            # Over a link its retries decide, and then its receiver is suspended.
             return
         key = name, address_name(self._partner_of(name, event), event.peer or "")
         if event.event in ("sent", "resent", "forwarded", "resumed"):
@@ -328,6 +335,9 @@ class Books:
         fetched = row.channel is not None or self._is_response(disk.name, row)
         sent_by = "offer" if fetched else "send"
         kinds = ("forward",) if row.side is Side.FORWARDING else ("package", "bundle", sent_by)
+        if f"~unacknowledged:{row.message_id}" in disk.tables.states:
+            # It is passed on when its acknowledgement has gone.
+            kinds = ("signal",)
         return any(
             work.message_id in (row.message_id, row.bundle) and work.kind in kinds
             for work in disk.tables.work.values()
@@ -436,7 +446,11 @@ class Books:
         """How often a message is sent; None: as often as a copy of its request comes."""
         planned, pmode = self._plan[party.name, event.message_id or ""], event.pmode or ""
         if planned.answers is None:
-            return party.in_force.sending(pmode).policy
+            policy = party.in_force.sending(pmode).policy
+            if planned.kind.is_linked:
+                # After an error of the transport the interval counts the first time, too.
+                policy = replace(policy, timeout=min(policy.timeout, policy.interval))
+            return policy
         sync = planned.answers.kind.binding == "sync"
         return None if sync else party.in_force.sending(pmode, 2).policy
 
