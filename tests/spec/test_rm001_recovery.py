@@ -7,10 +7,12 @@ import pytest
 from postroad.node.service import Refused
 from postroad.reliability.breaker import Gate
 from postroad.store.records import State
+from postroad.transport.http_outgoing import Reply
 from tests.node.reliable import (
     BUYER,
     CARRIER,
     SELLER,
+    Posted,
     World,
     address,
     lost,
@@ -185,6 +187,26 @@ async def test_a_transient_error_suspends_sending_for_as_long_as_it_says(
     await tell(buyer, answer(id="b@seller.example"))
     await world.wait(1)
     assert numbers(world) in (["1", "1", None, "2"], ["1", None, "1", "2"], ["1", "1", "2", None])
+
+
+@pytest.mark.req("RM001-2.6.6-01", "RM001-2.6.6-03", "RM001-2.6.3-06")
+@pytest.mark.parametrize(
+    ("told", "again"), [(TRANSIENT | {"seconds": 5}, 5), (PROTOCOL, INTERVAL)], ids=str
+)
+@played
+async def test_an_error_message_that_overtakes_the_response_has_the_same_recovery(
+    world: World, told: dict[str, Any], again: int
+) -> None:
+    buyer = await sender(world)
+
+    async def busy(world: World, posted: Posted) -> Reply:
+        await tell(buyer, answer(**told))
+        return await status(204)(world, posted)
+
+    world.wire.will(busy)
+    await buyer.send(M)
+    await world.until(again + 1)
+    assert copies(world) == [0, again]
 
 
 @pytest.mark.req("RM001-2.6.6-02")

@@ -276,15 +276,15 @@ class Linking:
             if suspends and not over:
                 for name in stopped_with(context, sent):
                     left_alone(context, tx, name, now, wait, why)
-            if found is None or not at_work or found.timer is None:
+            if found is None or not at_work:
                 return
             due = now if over else now + wait
-            timer = tx.work(found.timer)
+            tx.change_message(
+                found.side, found.message_id, (found.state,), due_at=due, detail=said.detail
+            )
+            timer = None if found.timer is None else tx.work(found.timer)
             if timer is not None and timer.owner is None:
                 tx.postpone_work(timer.id, due)
-                tx.change_message(
-                    found.side, found.message_id, (found.state,), due_at=due, detail=said.detail
-                )
 
         return step
 

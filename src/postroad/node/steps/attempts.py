@@ -138,6 +138,8 @@ class AfterAttempt:
         outcome, work = tried.outcome, tried.work
         number = found.attempts + 1
         decision = self._decide(found, result)
+        if decision is not None and decision.due is not None and _is_linked(tried):
+            decision = self._as_told(tx, found, decision)
 
         def note() -> None:
             tx.record((attempt_event(tried, number),))
@@ -165,6 +167,13 @@ class AfterAttempt:
         if not found.tries and _is_not_forwarded(tx, tried, decision):
             tx.add_work(Work("report", found.message_id, now))
         return Done(STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
+
+    def _as_told(self, tx: Transaction, found: Message, decision: Decision) -> Decision:
+        """What follows if an error message of the link came before the response to this attempt."""
+        fresh = tx.message(found.side, found.message_id)
+        if fresh is None or fresh.due_at is None or fresh.due_at in (found.due_at, decision.due):
+            return decision
+        return changed(decision, due=max(fresh.due_at, self._now))
 
     def _decide(self, found: Message, result: Input) -> Decision | None:
         tried, life = self._tried, life_of(found)
