@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from postroad.agreement.waiting import Policy
 from postroad.node.steps.notifying import EVENTS
-from postroad.reliability.breaker import Gate, address_name
+from postroad.reliability.breaker import Gate, address_name, party_of
 from postroad.store.records import Event, Message, Recorded, Side, State
 from tests.sim.acknowledgments import Acknowledgments, without_trace
 from tests.sim.agreements import Party
@@ -143,6 +143,9 @@ class Books:
         found = disk.tables.partners.get(partner)
         self._history.mark(f"partner {found.gate.value if found else 'well'}")
         key = disk.name, partner
+        if not party_of(partner):
+            # An address is suspended and resumed together with a party.
+            return
         if found is not None and found.gate is Gate.SUSPENDED:
             self._halted.setdefault(key, self._history.time())
         elif self._halted.pop(key, None) is not None and key not in self._resuming:
@@ -151,6 +154,9 @@ class Books:
     def resuming(self, party: str, partner: str) -> None:
         """An operator is about to resume a partner."""
         self._resuming.add((party, partner))
+        if partner not in self._names:
+            # An address: whoever is reached there is resumed with it.
+            self._resuming.update((party, one) for one in self._names)
 
     def _hammered(self, name: str, event: Event) -> None:
         """Who could not be reached so and so often is left alone for a while."""

@@ -333,8 +333,9 @@ async def test_nothing_is_resumed_that_is_not_suspended(world: World) -> None:
 
 
 @pytest.mark.req("RM001-2.6.8-03")
+@pytest.mark.parametrize("name", [party(SELLER), address(SELLER)], ids=["party", "address"])
 @played
-async def test_a_resumed_link_carries_everything_on_in_its_order(world: World) -> None:
+async def test_a_resumed_link_carries_everything_on_in_its_order(world: World, name: str) -> None:
     agree(world)
     buyer, seller = await talking(world)
     world.wire.usual[SELLER] = refused
@@ -344,7 +345,8 @@ async def test_a_resumed_link_carries_everything_on_in_its_order(world: World) -
     await world.wait(300)
     assert await buyer.state(ids[0]) is State.SUSPENDED
     del world.wire.usual[SELLER]
-    await buyer.process.ask(buyer.node.resume(party(SELLER)))
+    await buyer.process.ask(buyer.node.resume(name))
+    assert await buyer.node.partners() == []
     await world.wait(10)
     assert await seller.inbox() == ids
     assert numbers(world)[-3:] == ["1", "2", "3"]

@@ -149,8 +149,8 @@ def address_of(name: str) -> str | None:
 
 
 def is_of(name: str, other: str) -> bool:
-    """Whether a breaker is that of the other name, of one of its addresses, or goes there."""
-    return other in (name, party_of(name), _receiver(name))
+    """Whether a breaker is that of the other name, which is a breaker's, a party or an address."""
+    return other in (name, party_of(name), address_of(name), _receiver(name))
 
 
 def is_served(name: str, stopped: Collection[str]) -> bool:

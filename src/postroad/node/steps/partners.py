@@ -178,15 +178,22 @@ def stopped_with(context: Context, message: Message) -> tuple[str, ...]:
     return (message.partner, receiver_name(message.peer))
 
 
-def link_receivers(context: Context, partner: str) -> frozenset[str]:
-    """Return the names of the Receivers of draft 001 through which a partner is reached."""
-    found: set[str] = set()
+def links_to(context: Context, partner: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return who is resumed with a partner, which may be an address, for links of draft 001.
+
+    The names of the Receivers through which it is reached, and the parties that are reached there.
+    """
+    receivers: set[str] = set()
+    parties = {partner}
     for one in context.in_force.expectation.pmodes.legs:
-        to = str(header(one.pmode, one.index + 1).to_party)
-        agreed = one.leg.ebxml
-        if agreed is not None and agreed.profile == "rm001" and to in ("", partner):
-            found.update(map(receiver_name, addresses(one.leg)))
-    return frozenset(found)
+        if one.leg.ebxml is None or one.leg.ebxml.profile != "rm001":
+            continue
+        to, there = str(header(one.pmode, one.index + 1).to_party), addresses(one.leg)
+        if to in ("", partner):
+            receivers.update(map(receiver_name, there))
+        if partner in there:
+            parties.add(to)
+    return frozenset(receivers), frozenset(parties)
 
 
 def resume(
