@@ -122,6 +122,17 @@ def _wsr_receiving() -> str:
     )
 
 
+def _link() -> str:
+    again = {True: "sent again, if a retry is left", False: "failed, and passed up"}
+    return rows(
+        ("error", "the message is", "the Receiver is"),
+        (
+            (one.value, again[what.resends], "suspended meanwhile" if what.suspends else "")
+            for one, what in link.RECOVERIES.items()
+        ),
+    )
+
+
 def _wsr_replies() -> str:
     return rows(
         ("a reply", "what it is"),
@@ -166,7 +177,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "ebxml_receiving": _ebxml_receiving,
     "ebxml_words": _ebxml_words,
     "order": _order,
-    "link": lambda: markdown(link.TABLE),
+    "link": _link,
     "link_receiver": _link_receiver,
     "wsrm_source": lambda: markdown(wsrm.SOURCE),
     "wsrm_destination": _wsrm_destination,

@@ -78,6 +78,12 @@ class Line:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def hang_up(self) -> None:
+        """End all connections; new ones can be made."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import random
+import re
 import smtplib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -278,6 +279,28 @@ def test_over_http_each_message_ack_and_error_is_a_post_of_its_own(
     assert all(one.startswith(b"20") and one.endswith(b"\r\n\r\n") for one in replies)
 
 
+@pytest.mark.req("RM001-2.6.3-01")
+def test_a_connection_that_ended_is_replaced_by_the_transport_without_a_retry(
+    buyer: Company, seller: Company
+) -> None:
+    terms = {"version": "0.98b", "profile": "rm001", "delivery_semantics": "OnceAndOnlyOnce"}
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            there = await stack.enter_async_context(Line(seller.http))
+            seller.line = there.port
+            speaks([buyer, seller], "orders", buyer, seller, seller.url, **terms)
+            sender, _ = await stack.enter_async_context(running(buyer, seller))
+            for name in ("1@b", "2@b", "3@b"):
+                await sender.client.send(pmode="orders", payloads=[ORDER], message_id=name)
+                await sender.comes_to(name, "acknowledged")
+                assert await sender.story(name) == ["submitted", "sent", "ack_received"]
+                await there.hang_up()
+            assert len(there.talks) == 3
+
+    run(scenario())
+
+
 @pytest.mark.req("RM001-3.2-01")
 def test_by_mail_each_message_ack_and_error_is_a_mail_of_its_own(
     buyer: Company, seller: Company
@@ -297,9 +320,11 @@ def test_by_mail_each_message_ack_and_error_is_a_mail_of_its_own(
 def _kind(said: bytes) -> str:
     """What one exchange carried; there is one header in it."""
     assert said.count(b"<eb:MessageHeader") == 1
-    if b"<eb:Action>MessageError<" in said:
-        return "error"
-    return "acknowledgment" if b"<eb:Action>Acknowledgment<" in said else "message"
+    found = re.search(rb"<rm:MessageType[^>]*>(\w+)<", said)
+    return "message" if found is None else _TYPES[found.group(1)]
+
+
+_TYPES = {b"Acknowledgement": "acknowledgment", b"Error": "error"}
 
 
 def _link(buyer: Company, seller: Company, *, by_mail: bool) -> list[Talk]:

@@ -39,7 +39,7 @@ def reception(known: Known, done: Reception) -> Mapping[Known, Mapping[Arrival, 
     return {**RECEPTION, known: {**RECEPTION[known], Arrival.SAME: done}}
 
 
-@pytest.mark.req("OV004-1-04", "OV004-1-10", "RM000-1.3.2-05", "MS098-10.3.1.5-06", "RM001-1.2-02")
+@pytest.mark.req("OV004-1-04", "OV004-1-10", "RM000-1.3.2-05", "MS098-10.3.1.5-06")
 @pytest.mark.parametrize("retries", [0, 1])
 @pytest.mark.parametrize("trouble", BUDGETS)
 def test_everything_holds_in_every_state(trouble: str, retries: int) -> None:

@@ -456,7 +456,6 @@ async def test_a_late_acknowledgment_settles_what_was_in_doubt(world: World) -> 
     assert await buyer.state(M) in (State.SETTLED, State.ACKNOWLEDGED)
 
 
-@pytest.mark.req("RM001-2.3-09")
 @played
 async def test_a_second_acknowledgment_changes_nothing(world: World) -> None:
     buyer = await sent(world)
@@ -532,7 +531,6 @@ async def test_an_error_on_the_response_ends_the_message(world: World) -> None:
     assert "error_received" in await buyer.story(M)
 
 
-@pytest.mark.req("RM001-2.3-09")
 @played
 async def test_an_error_about_another_message_on_the_response_does_not(world: World) -> None:
     world.speak(**reliable_terms())

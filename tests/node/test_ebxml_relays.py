@@ -69,7 +69,7 @@ def read(posted: Posted) -> EbxmlMessage:
     return reading.message
 
 
-@pytest.mark.req("MS098-8.5-01", "MS098-8.5.3-01", "MS098-8.6.2-02", "RM001-2.1-03", "RM001-4.2-01")
+@pytest.mark.req("MS098-8.5-01", "MS098-8.5.3-01", "MS098-8.6.2-02")
 @pytest.mark.parametrize("version", ["0.98b", "1.0"])
 @played
 async def test_each_hop_adds_its_trace_renews_via_and_changes_nothing_else(

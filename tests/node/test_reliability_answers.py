@@ -38,7 +38,6 @@ FAULT: Final = (
 )
 
 
-@pytest.mark.req("RM001-2.6.4-01", "RM001-2.6.1-02")
 @pytest.mark.parametrize(
     ("answer", "times", "state"),
     [

@@ -395,7 +395,7 @@ async def test_what_is_older_than_the_memory_is_not_taken_for_new(world: World) 
     assert (await seller.story(M)).count("delivered") == 1
 
 
-@pytest.mark.req("RM000-1.1-06", "MS098-10.1.1-06", "RM001-2.3-08")
+@pytest.mark.req("RM000-1.1-06", "MS098-10.1.1-06")
 @played
 async def test_a_message_is_kept_whole_until_it_was_passed_on_and_its_copy_at_the_sender_may_go(
     world: World,

@@ -37,7 +37,6 @@ async def arrivals(seller: Station) -> list[str]:
     return [one.message_id or "" for one in await seller.journal("delivered")]
 
 
-@pytest.mark.req("RM001-2.2.2-02", "RM001-2.3-04")
 @pytest.mark.parametrize(
     ("scope", "free"),
     [

@@ -32,13 +32,7 @@ SHORT: Final = {"lease": "PT20S"}
 in_every_store = pytest.mark.parametrize("kept_in", STORES)
 
 
-@pytest.mark.req(
-    "RM000-1.1-01",
-    "RM000-1.1-04",
-    "RM001-2.2.2-01",
-    "MS098-10.1.1-01",
-    "MS098-10.1.1-04",
-)
+@pytest.mark.req("RM000-1.1-01", "RM000-1.1-04", "MS098-10.1.1-01", "MS098-10.1.1-04")
 @in_every_store
 @played
 async def test_what_was_being_sent_when_a_node_died_is_sent_again_and_delivered_once(

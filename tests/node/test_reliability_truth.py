@@ -120,7 +120,7 @@ async def test_a_receipt_after_it_was_given_up_settles_it(world: World, trouble:
     assert found.error_code is None
 
 
-@pytest.mark.req("OV004-2-05", "RM001-2.6.7-03")
+@pytest.mark.req("OV004-2-05")
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
 @played
 async def test_a_receipt_may_come_twice(world: World, late: bool) -> None:

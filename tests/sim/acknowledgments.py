@@ -13,8 +13,10 @@ from tests.sim.network import Transmission
 from tests.sim.plan import Planned
 from tests.sim.replay import Replay
 
-_ACTION: Final = re.compile(rb"<eb:Action>Acknowledge?ment</eb:Action>")
-_ERROR: Final = re.compile(rb"<eb:Action>MessageError</eb:Action>")
+_ACTION: Final = re.compile(
+    rb"<eb:Action>Acknowledge?ment</eb:Action>|>Acknowledgement</rm:MessageType>"
+)
+_ERROR: Final = re.compile(rb"<eb:Action>MessageError</eb:Action>|>Error</rm:MessageType>")
 _OWN: Final = re.compile(rb"<eb:MessageId>([^<]*)<")
 _FROM: Final = re.compile(rb"<eb:From>.*?<eb:PartyId[^>]*>([^<]*)<", re.DOTALL)
 _REF: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from postroad.agreement.waiting import Policy
 from postroad.node.steps.notifying import EVENTS
-from postroad.reliability.breaker import Gate, address_name
+from postroad.reliability.breaker import Gate, address_name, party_of
 from postroad.store.records import Event, Message, Recorded, Side, State
 from tests.sim.acknowledgments import Acknowledgments, without_trace
 from tests.sim.agreements import Party
@@ -143,6 +145,9 @@ class Books:
         found = disk.tables.partners.get(partner)
         self._history.mark(f"partner {found.gate.value if found else 'well'}")
         key = disk.name, partner
+        if not party_of(partner):
+            # An address is suspended and resumed together with a party.
+            return
         if found is not None and found.gate is Gate.SUSPENDED:
             self._halted.setdefault(key, self._history.time())
         elif self._halted.pop(key, None) is not None and key not in self._resuming:
@@ -151,12 +156,20 @@ class Books:
     def resuming(self, party: str, partner: str) -> None:
         """An operator is about to resume a partner."""
         self._resuming.add((party, partner))
+        if partner not in self._names:
+            # An address: whoever is reached there is resumed with it.
+            self._resuming.update((party, one) for one in self._names)
 
     def _hammered(self, name: str, event: Event) -> None:
         """Who could not be reached so and so often is left alone for a while."""
         row = self._find(name, Side.SENDING, event.message_id or "")
         if row is not None and row.bundle not in (None, row.message_id):
             # An attempt with a bundle counts once.
+            return
+        sender = name if row is not None else self._names.get(event.from_party or "", "")
+        planned = self._plan.get((sender, event.message_id or ""))
+        if planned is not None and planned.kind.is_linked:
+            # Over a link its retries decide, and then its receiver is suspended.
             return
         key = name, address_name(self._partner_of(name, event), event.peer or "")
         if event.event in ("sent", "resent", "forwarded", "resumed"):
@@ -338,6 +351,9 @@ class Books:
             if row.side is Side.FORWARDING
             else ("package", "bundle", "sequence", sent_by)
         )
+        if f"~unacknowledged:{row.message_id}" in disk.tables.states:
+            # It is passed on when its acknowledgement has gone.
+            kinds = ("signal",)
         return any(
             work.message_id in (row.message_id, row.bundle) and work.kind in kinds
             for work in disk.tables.work.values()
@@ -446,7 +462,11 @@ class Books:
         """How often a message is sent; None: as often as a copy of its request comes."""
         planned, pmode = self._plan[party.name, event.message_id or ""], event.pmode or ""
         if planned.answers is None:
-            return party.in_force.sending(pmode).policy
+            policy = party.in_force.sending(pmode).policy
+            if planned.kind.is_linked:
+                # After an error of the transport the interval counts the first time, too.
+                policy = replace(policy, timeout=min(policy.timeout, policy.interval))
+            return policy
         sync = planned.answers.kind.binding == "sync"
         return None if sync else party.in_force.sending(pmode, 2).policy
 

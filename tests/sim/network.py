@@ -42,6 +42,8 @@ _GIVEN: Final = re.compile(rb"<eb:UserMessage[ >].*?<eb:MessageId>([^<]*)<", re.
 _RECEIPT: Final = re.compile(rb"<eb:Receipt[ >].*?</eb:Receipt>", re.DOTALL)
 """What repeats the message that it is for."""
 _REF_TO: Final = re.compile(rb"<eb:RefToMessageId>([^<]*)<")
+_SIGNALS: Final = (b"SignalMessage>", b"<rm:MessageType ")
+"""What only signals have: those of ebMS 3.0, and answers of draft 001."""
 _MSH: Final = re.compile(rb"<eb:Service[^>]*>[^<]*(messageService|ebxml-msg:service)")
 """The service of ebXML's own signals."""
 _TOLD: Final = re.compile(rb'"message_id":"([^"]*)"')
@@ -195,7 +197,7 @@ class Network:
     ) -> Transmission:
         ref = _REF_TO.search(body)
         own = _MESSAGE_ID.search(body) or _TOLD.search(body)
-        is_signal = b"SignalMessage>" in body or _MSH.search(body) is not None
+        is_signal = any(one in body for one in _SIGNALS) or _MSH.search(body) is not None
         found = ref if is_signal else own
         self._numbers += 1
         by_mail = url.startswith("mailto:")
@@ -514,7 +516,7 @@ def _said(body: bytes) -> str:
     code = re.search(rb'errorCode="([^"]*)"', body)
     if code:
         return code[1].decode()
-    if b"<eb:Action>Acknowledgment<" in body:
+    if b"<eb:Action>Acknowledgment<" in body or b">Acknowledgement</rm:MessageType>" in body:
         return "acknowledgment"
     if b"UserMessage>" in body:
         return "message"

@@ -61,14 +61,6 @@ async def events(exchange: Exchange, message_id: str) -> list[str]:
     "RM000-1.3.1.2-08",
     "RM000-1.3.2-04",
     "RM000-1.3.2-05",
-    "RM001-2.1-09",
-    "RM001-2.1-10",
-    "RM001-2.1-14",
-    "RM001-2.3-02",
-    "RM001-2.3-03",
-    "RM001-2.3-06",
-    "RM001-2.3-07",
-    "RM001-2.4-02",
     "MS098-10.3.1.2-03",
     "MS098-10.3.1.2-08",
     "MS098-10.3.1.5-05",
@@ -96,7 +88,7 @@ def test_a_duplicate_is_delivered_once_and_answered_as_the_first(
     exchanged(scenario)
 
 
-@pytest.mark.req("OV004-1-05", "OV004-1-01", "RM000-1.3.1-02", "RM001-2.1-11")
+@pytest.mark.req("OV004-1-05", "OV004-1-01", "RM000-1.3.1-02")
 def test_a_receipt_is_given_only_for_what_is_stored(
     exchanged: Callable[[Scenario], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

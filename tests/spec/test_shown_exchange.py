@@ -268,7 +268,6 @@ def test_an_application_can_ask_what_became_of_a_message(world: World) -> None:
     assert world.c2.status(bad.message_id).state == "failed"
 
 
-@pytest.mark.req("RM001-2.6.1-02", "RM001-2.6.4-01")
 def test_an_error_of_the_partner_is_passed_up_and_sending_goes_on(world: World) -> None:
     refused = world.c2.send("demanding", ORDER)
     told = world.c2.application.told(refused.message_id)
@@ -319,7 +318,7 @@ def withheld(world: World, message_id: str) -> Answer:
     return kept[0]
 
 
-@pytest.mark.req("OV004-2-05", "RM001-2.6.7-03", "MS098-10.3.1.2-01", "MS098-10.3.1.2-02")
+@pytest.mark.req("OV004-2-05", "MS098-10.3.1.2-01", "MS098-10.3.1.2-02")
 def test_receipts_settle_their_message_however_often_they_come_and_get_no_answer(
     world: World,
 ) -> None:
@@ -346,7 +345,6 @@ def test_what_is_sent_again_is_identical(world: World) -> None:
     assert (second.content_type, second.body) == (first.content_type, first.body)
 
 
-@pytest.mark.req("RM001-2.3-09")
 def test_the_receipt_of_another_message_settles_nothing(world: World) -> None:
     other = world.bench.exchange(world.c2.send("signed", ORDER).message_id).answer
     message_id = "not-mine@c2"

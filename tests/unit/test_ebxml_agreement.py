@@ -303,7 +303,7 @@ def test_two_tongues_for_the_same_messages_are_no_ambiguity() -> None:
     ("ebxml", "more", "line", "said"),
     [
         ("version: 0.98b, message_order: Guaranteed", "", 6, "guarantees order"),
-        ("version: 0.98b, profile: rm001", "", 6, "reliable delivery"),
+        ("version: 0.98b, profile: rm000", "", 6, "reliable delivery"),
         (f"profile: rm001, {ONCE}", BACK, 6, "needs TraceHeaders"),
         (
             f"version: 0.98b, profile: rm001, {ONCE}, transports: 'http://b.example'",
@@ -311,7 +311,9 @@ def test_two_tongues_for_the_same_messages_are_no_ambiguity() -> None:
             6,
             "suspends the receiver",
         ),
-        ("version: 0.98b, method: Transport", "", 6, "no other reliable transport"),
+        ("version: 0.98b, method: Transport", "", 6, "is not one of 'ebXML'"),
+        ("version: 0.98b, via_service: 'urn:x:s'", "", 6, "both or not at all"),
+        ("version: 0.98b, via_service: 'urn:x:s', via_action: a", "", 6, "a Via has a CPAId"),
         ("delivery_receipt: UnSigned", "", 6, "has no delivery receipts"),
         (f"ack_requested: None, {ONCE}", BACK, 6, "waits for acknowledgments"),
         ("version: 1.0, ack_requested: Signed", "", 6, "X509.Sign is not true"),

@@ -153,14 +153,6 @@ def test_a_copy_tells_nothing_again() -> None:
     assert found.tells is None
 
 
-def test_by_a_reliable_transport_nothing_is_acknowledged_unless_asked_for() -> None:
-    header = {"deliverySemantics": "OnceAndOnlyOnce", "reliableMessagingMethod": "Transport"}
-    terms = agree({}, header, timestamp=NOW, transport=True)
-    assert receive(ORDER, terms, SELLER, NOW).steps == (Step.STORE, Step.DELIVER)
-    asked = agree({}, {**header, "ackRequested": "Signed"}, timestamp=NOW, transport=True)
-    assert receive(ORDER, asked, SELLER, NOW).acknowledgment is not None
-
-
 # Copies
 
 

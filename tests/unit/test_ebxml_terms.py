@@ -7,9 +7,6 @@ from typing import Final
 import msgspec
 import pytest
 
-from postroad.reliability.ebxml_sending import (
-    policy,
-)
 from postroad.reliability.ebxml_terms import (
     METHOD,
     PARAMETERS,
@@ -25,6 +22,7 @@ from postroad.reliability.ebxml_terms import (
     Terms,
     advice,
     agree,
+    retrying,
 )
 
 NOW: Final = datetime(2001, 3, 9, 12, tzinfo=UTC)
@@ -77,10 +75,8 @@ HEADER_ONLY: Final = {"reliableMessagingMethod", "ackRequested", "syncReply"}
 def agreed(
     cpa: Mapping[str, str] | None = None,
     header: Mapping[str, str] | None = None,
-    *,
-    transport: bool = False,
 ) -> Terms:
-    return agree(cpa or {}, header or {}, timestamp=NOW, transport=transport)
+    return agree(cpa or {}, header or {}, timestamp=NOW)
 
 
 def refused(
@@ -94,10 +90,11 @@ def refused(
 
 def alone(source: Source, name: str) -> Terms:
     """The terms when one parameter is set, with what it needs."""
-    needs = {} if name == "deliverySemantics" else RELIABLE
+    unreliable = name in ("deliverySemantics", "reliableMessagingMethod")
+    needs = {} if unreliable else RELIABLE
     given = {**needs, name: EXAMPLES[name]}
     there = source is Source.CPA
-    return agreed(given if there else {}, {} if there else given, transport=True)
+    return agreed(given if there else {}, {} if there else given)
 
 
 def value_of(terms: Terms, name: str) -> object:
@@ -217,8 +214,7 @@ def test_where_nothing_is_said_the_defaults_hold() -> None:
 @pytest.mark.req("RM000-1.3.1-01", "MS098-10.2.4-01", "MS098-10.3-01")
 def test_once_and_only_once_follows_this_protocol_unless_told_otherwise() -> None:
     assert agreed(RELIABLE).is_protocol_followed
-    by_transport = agreed(RELIABLE, {"reliableMessagingMethod": "Transport"}, transport=True)
-    assert not by_transport.is_protocol_followed
+    assert refused(RELIABLE, {"reliableMessagingMethod": "Transport"})
     assert not agreed().is_protocol_followed
 
 
@@ -354,7 +350,7 @@ def test_timeout_retries_and_interval_are_settings() -> None:
         "retryInterval": "7",
         "persistDuration": "60",
     }
-    rules = policy(agreed(cpa), NOW)
+    rules = retrying(agreed(cpa))
     assert (rules.timeout, rules.retries, rules.interval, rules.persist_duration) == (
         timedelta(seconds=5),
         2,
@@ -367,13 +363,8 @@ def test_timeout_retries_and_interval_are_settings() -> None:
 def test_the_timeout_grows_with_the_hops_and_is_one_round_trip_without() -> None:
     one = agreed({**RELIABLE, "timeout": "5"})
     three = agreed({**RELIABLE, "timeout": "5", "hops": "2"})
-    assert policy(one, NOW).timeout == timedelta(seconds=5)
-    assert policy(three, NOW).timeout == timedelta(seconds=15)
-
-
-def test_a_time_to_live_counts_from_submission() -> None:
-    terms = agreed(RELIABLE, {"timeToLive": "2001-03-09T13:00:00Z"})
-    assert policy(terms, NOW + timedelta(minutes=20)).time_to_live == timedelta(minutes=40)
+    assert retrying(one).timeout == timedelta(seconds=5)
+    assert retrying(three).timeout == timedelta(seconds=15)
 
 
 def test_a_persist_duration_below_all_retries_is_unwise() -> None:

@@ -202,7 +202,7 @@ def ebxml_terms_agree(pmode: PMode) -> Iterator[Breach]:
         hint = "write delivery_semantics: OnceAndOnlyOnce"
         if ebxml.message_order == "Guaranteed" and not once:
             yield Breach((*place, "message_order"), "only OnceAndOnlyOnce guarantees order", hint)
-        if ebxml.profile != "ms098" and not once:
+        if ebxml.profile == "rm000" and not once:
             message = f"{ebxml.profile} is a protocol for reliable delivery, this is BestEffort"
             yield Breach((*place, "profile"), message, hint)
         if ebxml.profile != "ms098" and not dialect.has_trace:
@@ -217,9 +217,6 @@ def ebxml_terms_agree(pmode: PMode) -> Iterator[Breach]:
             yield Breach(
                 (*place, "methods_supported"), message, "add it, or remove methods_supported"
             )
-        if ebxml.method == "Transport":
-            message = "there is no other reliable transport here"
-            yield Breach((*place, "method"), message, "remove it")
         aware = leg.reception_awareness
         retry = aware.retry if aware else None
         if once and not ebxml.relay and aware and not (aware.enabled and _is_on(retry)):
@@ -308,9 +305,11 @@ def the_way_suits_the_relay(pmode: PMode) -> Iterator[Breach]:
             yield Breach((*place, "transports"), message, "add protocol.address")
         if ebxml.ack_after_forward and not ebxml.relay:
             yield Breach((*place, "ack_after_forward"), "only a relay forwards", "remove it")
-        if ebxml.via_cpa_id and not dialect.has_trace:
-            message = f"ebXML {dialect.name} has no Via"
-            yield Breach((*place, "via_cpa_id"), message, "remove it, or write version: 1.0")
+        for field in ("via_cpa_id", "via_service", "via_action"):
+            if getattr(ebxml, field) and not dialect.has_trace:
+                message = f"ebXML {dialect.name} has no Via"
+                yield Breach((*place, field), message, "remove it, or write version: 1.0")
+        yield from _service_in_via(place, ebxml)
         mails = [is_mail(address) for address in addresses(leg)]
         if any(mails) and ebxml.sync_reply != "none":
             yield Breach(
@@ -324,6 +323,19 @@ def the_way_suits_the_relay(pmode: PMode) -> Iterator[Breach]:
                 "it is for HTTP, and all addresses are mail",
                 "remove it; TLS for mail is set in postroad.yaml",
             )
+
+
+def _service_in_via(place: Path, ebxml: Ebxml) -> Iterator[Breach]:
+    """Service and Action stand in a Via together, and with something else. [MS098-8.6.8-02]"""
+    if (ebxml.via_service is None) is not (ebxml.via_action is None):
+        field = "via_service" if ebxml.via_service else "via_action"
+        message = "Service and Action stand in a Via both or not at all"
+        yield Breach((*place, field), message, "write via_service and via_action")
+    elif ebxml.via_service and not (
+        ebxml.via_cpa_id or ebxml.ack_requested != "None" or ebxml.sync_reply != "none"
+    ):
+        message = "a Via has a CPAId, ackRequested or syncReply besides Service and Action"
+        yield Breach((*place, "via_service"), message, "add via_cpa_id or ack_requested")
 
 
 EBXML_RULES: Final[tuple[Rule, ...]] = (

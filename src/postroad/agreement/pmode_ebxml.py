@@ -63,9 +63,9 @@ class Ebxml(Group):
     sync_reply: Literal[
         "none", "mshSignalsOnly", "signalsOnly", "responseOnly", "signalsAndResponse"
     ] = parameter("SyncReplyMode", "What comes back in the HTTP response.", "none")
-    method: Literal["ebXML", "Transport"] = parameter(
+    method: Literal["ebXML"] = parameter(
         "ReliableMessagingMethod",
-        "Who makes delivery reliable: this protocol or another. What is set is sent in Via.",
+        "What makes delivery reliable: this protocol. What is set is sent in Via.",
         "ebXML",
     )
     methods_supported: Uris = parameter(
@@ -98,6 +98,12 @@ class Ebxml(Group):
         False,
     )
     via_cpa_id: Text | None = parameter("Via.CPAId", "The CPAId of the next hop, in Via.")
+    via_service: Uri | None = parameter(
+        "Via.Service", "The Service that the next MSH is to offer, in Via; with Via.Action."
+    )
+    via_action: Text | None = parameter(
+        "Via.Action", "The Action that the next MSH is to take, in Via; with Via.Service."
+    )
     ack_after_forward: bool = parameter(
         "AckAfterForward",
         "Whether a relay acknowledges only what the next MSH acknowledged; unset: what it stored.",

@@ -60,8 +60,7 @@ def is_reliable(ebxml: Ebxml) -> bool:
     A relay that says nothing about it leaves that to the header: its messages may be.
     """
     open_ = ebxml.relay and "delivery_semantics" not in ebxml.model_fields_set
-    reliable = open_ or ebxml.delivery_semantics == "OnceAndOnlyOnce"
-    return reliable and ebxml.method == "ebXML"
+    return open_ or ebxml.delivery_semantics == "OnceAndOnlyOnce"
 
 
 def _suspends(ebxml: Ebxml | None, given: RetryParameters) -> bool:

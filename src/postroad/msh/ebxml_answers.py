@@ -34,12 +34,14 @@ from postroad.wire.ebxml import (
     MESSAGE_ERROR,
     ONCE_AND_ONLY_ONCE,
     SIGNED,
+    UNSPECIFIED,
     Acknowledgment,
     AckRequested,
     Dialect,
     EbxmlMessage,
     ErrorList,
     MessageHeader,
+    TraceHeader,
     kind_of,
 )
 from postroad.wire.ebxml_errors import to_wire
@@ -87,10 +89,12 @@ def write_signal(
     cpa_id: str | None = None,
     signing: Signing | None = None,
     references: Sequence[Reference] = (),
+    over_link: bool = False,
 ) -> Answer | None:
     """An acknowledgment, an error or a delivery failure notice as a message of its own.
 
-    `to` is the message that it is about, `references` those of its signature. None: 2.0 does not
+    `to` is the message that it is about, `references` those of its signature, `over_link` that it
+    came over a link of draft 001, whose Receiver tells its Sender of errors. None: 2.0 does not
     acknowledge what asks for no acknowledgment. ValueError for a warning that is to ride on another
     message, and when a signature is asked for without `signing`.
     [MS098-10.3.1.3-02] [MS098-10.3.1.3-06] [MS098-10.3.1.3-09] [MS098-11.5-02]
@@ -109,19 +113,22 @@ def write_signal(
         semantics = signal.delivery_semantics.value
         header = replace(header, service=Service(SERVICE_000), delivery_semantics=semantics)
     reliable = signal.delivery_semantics is DeliverySemantics.ONCE_AND_ONLY_ONCE
+    header = _reliably(
+        replace(
+            header,
+            from_party=_party(signal.from_party, to),
+            to_party=_party(signal.to_party, to),
+            cpa_id=cpa_id or header.cpa_id,
+            ref_to_message_id=signal.ref_to_message_id,
+        ),
+        dialect,
+        reliable,
+    )
+    if over_link and is_error and to.trace:
+        header = link_header(header, to.trace[-1])
     message = EbxmlMessage(
         dialect=dialect,
-        header=_reliably(
-            replace(
-                header,
-                from_party=_party(signal.from_party, to),
-                to_party=_party(signal.to_party, to),
-                cpa_id=cpa_id or header.cpa_id,
-                ref_to_message_id=signal.ref_to_message_id,
-            ),
-            dialect,
-            reliable,
-        ),
+        header=header,
         ack_requested=(AckRequested(False),) if reliable and not dialect.has_trace else (),
         acknowledgment=acknowledgment,
         error_list=errors,
@@ -212,17 +219,21 @@ def error_answer(
     now: datetime,
     party: Party | None = None,
     signing: Signing | None = None,
+    over_link: bool = False,
 ) -> Answer | None:
     """The message that tells the From Party what is wrong.
 
     None about an error or an acknowledgment, about a message whose header cannot be read, and where
-    there are only warnings. `party` is who says it; the To Party when absent.
+    there are only warnings. `party` is who says it; the To Party when absent. `over_link`: the
+    message came over a link of draft 001, whose Receiver tells its Sender.
     [MS098-11.3-01] [MS098-11.3-04] [MS098-11.5-02]
     """
     failures = [one for one in problems if one.severity is Severity.FAILURE]
     if about is None or not failures or not _is_answered(about):
         return None
     header = said_by(answering(about, MESSAGE_ERROR, message_id=message_id, now=now), party)
+    if over_link and about.trace:
+        header = link_header(header, about.trace[-1])
     message = EbxmlMessage(
         dialect=dialect,
         header=header,
@@ -235,6 +246,22 @@ def error_answer(
         return None
 
 
+def link_header(header: MessageHeader, link: TraceHeader) -> MessageHeader:
+    """The header of an error as draft 001 has it: from the Receiver to the Sender of the link.
+
+    [RM001-2.6.2-01] [RM001-2.6.2-02] [RM001-2.6.2-04] [RM001-2.6.2-06]
+    """
+    return replace(
+        header,
+        from_party=Party((PartyId(link.receiver_uri),), ""),
+        to_party=Party((PartyId(link.sender_uri),), ""),
+        service=Service(""),
+        action="",
+        delivery_semantics=UNSPECIFIED,
+        message_type=ERROR,
+    )
+
+
 def refusal(
     found: Inspection,
     *,
@@ -242,6 +269,7 @@ def refusal(
     now: datetime,
     party: Party | None = None,
     signing: Signing | None = None,
+    over_link: bool = False,
 ) -> Answer | Fault | None:
     """What is answered to a message that is refused: ebXML's errors, or SOAP's Fault where these
     cannot be; nothing about an error or an acknowledgment.
@@ -264,6 +292,7 @@ def refusal(
         now=now,
         party=party,
         signing=signing,
+        over_link=over_link,
     )
     return answer or client_fault([_told(one) for one in failures])
 

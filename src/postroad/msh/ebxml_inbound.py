@@ -41,6 +41,7 @@ from postroad.wire.ebxml import (
     EbxmlMessage,
     ManifestReference,
     Reading,
+    Via,
     is_msh_service,
     kind_of,
 )
@@ -54,6 +55,8 @@ from postroad.wire.soap import Envelope, SoapVersion
 from postroad.wire.soap_faults import must_understand_fault, read_fault, version_mismatch_fault
 
 ROLE: Final = "role"
+SCHEMA: Final = "Schema"
+"""A property of a payload: the location of its schema; the type is the schema's version."""
 DESCRIPTION: Final = "Description"
 """The part property that is xlink:role on the wire."""
 HEADER: Final = "/SOAP-ENV:Envelope/SOAP-ENV:Header/eb:MessageHeader"
@@ -95,6 +98,7 @@ def _part_info(reference: ManifestReference, media_types: Mapping[str, str]) -> 
     properties = [Property(MIME_TYPE, media_type)] if media_type else []
     if reference.role is not None:
         properties.append(Property(ROLE, reference.role))
+    properties += [Property(SCHEMA, one.location, one.version) for one in reference.schemas]
     properties += [Property(DESCRIPTION, one.text, one.lang) for one in reference.descriptions]
     return PartInfo(
         reference.href,
@@ -196,8 +200,8 @@ class EbxmlLook:
     def terms(self) -> Terms | None:
         """The terms of the P-Mode, where P-Modes were given.
 
-        The CPAId in Via is that of this hop, so it goes before the MessageHeader's.
-        [MS098-8.6.7-01]
+        CPAId, Service and Action in Via are those of this hop, so they go before the
+        MessageHeader's. [MS098-8.6.7-01] [MS098-8.6.8-01]
         """
         expectation, message = self._lens.expectation, self._found.ebxml
         if expectation is None:
@@ -206,9 +210,8 @@ class EbxmlLook:
             return Terms(None, frozenset(), None, NOTHING)
         own = self._found.messaging.user_messages[0]
         tried = [own]
-        if message.via is not None and message.via.cpa_id:
-            about = replace(own.collaboration_info, agreement_ref=AgreementRef(message.via.cpa_id))
-            tried.insert(0, replace(own, collaboration_info=about))
+        if message.via is not None and (message.via.cpa_id or message.via.service):
+            tried.insert(0, _for_this_hop(own, message.via))
         if kind_of(message) == "status_request" and self._dialect.has_trace:
             tried += self._at_our_address(own, expectation.pmodes)
         signal = kind_of(message) != "message"
@@ -412,7 +415,6 @@ class EbxmlLook:
                 cpa_terms(match.leg),
                 header_terms(message, final=not agreed.relay),
                 timestamp=header.timestamp,
-                transport=agreed.method == "Transport",
             )
         except EbxmlError as conflict:
             error = conflict.error
@@ -437,6 +439,16 @@ class EbxmlLook:
             time_counts=self._lens.time_counts,
             receiving=self._lens.receiving,
         )
+
+
+def _for_this_hop(message: UserMessage, via: Via) -> UserMessage:
+    """The message as it is to be seen by the next MSH alone."""
+    info = message.collaboration_info
+    if via.cpa_id:
+        info = replace(info, agreement_ref=AgreementRef(via.cpa_id))
+    if via.service is not None and via.action is not None:
+        info = replace(info, service=via.service, action=via.action)
+    return replace(message, collaboration_info=info)
 
 
 def _is_unknown_service(message: EbxmlMessage) -> bool:

@@ -1,8 +1,7 @@
 """The link discipline of draft 001 on the wire: its messages, acknowledgements and errors.
 
-SenderID and ReceiverID are the URIs of the last TraceHeader, where the number stands too. The draft
-has neither Service nor Action for its answers; a MessageHeader must have both, so they are those of
-the MSH.
+SenderID and ReceiverID are the URIs of the last TraceHeader, where the number stands too. Answers
+have the draft's MessageType, and neither Service nor Action.
 """
 
 from datetime import datetime
@@ -25,8 +24,6 @@ from postroad.reliability.link_receiver import Message
 from postroad.security.sign import Signing
 from postroad.wire.ebms3 import Party, PartyId, Service
 from postroad.wire.ebxml import (
-    ACKNOWLEDGMENT,
-    MESSAGE_ERROR,
     Dialect,
     EbxmlMessage,
     Error,
@@ -68,7 +65,10 @@ def write_link_answer(
     now: datetime,
     signing: Signing | None = None,
 ) -> Answer:
-    """An acknowledgement or an error of a link as a message. [RM001-2.6.2-01] [RM001-2.6.7-02]"""
+    """An acknowledgement or an error of a link as a message.
+
+    [RM001-2.6.2-04] [RM001-2.6.2-06] [RM001-2.6.7-01] [RM001-2.6.7-02]
+    """
     said = answer.header
     is_error = isinstance(answer, ErrorMessage)
     message = EbxmlMessage(
@@ -78,11 +78,13 @@ def write_link_answer(
             to_party=_party(said.to_id),
             cpa_id=said.tpa_id,
             conversation_id=said.conversation_id,
-            service=Service(dialect.msh_service),
-            action=MESSAGE_ERROR if is_error else ACKNOWLEDGMENT,
+            service=Service(""),
+            action="",
             message_id=message_id,
             timestamp=now,
             ref_to_message_id=said.ref_to_message_id,
+            delivery_semantics=said.delivery_semantics.value,
+            message_type=said.message_type.value,
         ),
         error_list=_errors(answer, dialect) if isinstance(answer, ErrorMessage) else None,
     )

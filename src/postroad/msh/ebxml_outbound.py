@@ -13,7 +13,7 @@ from msgspec import Struct
 from postroad.agreement.matching import Header, Match, header
 from postroad.agreement.pmode import Leg
 from postroad.agreement.pmode_ebxml import Ebxml
-from postroad.msh.ebxml_inbound import DESCRIPTION, ROLE, user_message
+from postroad.msh.ebxml_inbound import DESCRIPTION, ROLE, SCHEMA, user_message
 from postroad.msh.expectation import Material
 from postroad.msh.outbound import Draft, DraftPayload, Named, PackedPart, draft_problems
 from postroad.msh.securing import signing
@@ -29,14 +29,18 @@ from postroad.wire.ebms3 import (
     Party,
     Property,
     Reference,
+    Schema,
+    Service,
     UserMessage,
 )
 from postroad.wire.ebxml import (
+    AT_MOST_ONCE,
     DIALECTS,
     GUARANTEED,
     NONE,
     ONCE_AND_ONLY_ONCE,
     SIGNED,
+    UNSPECIFIED,
     Acknowledgment,
     AckRequested,
     Dialect,
@@ -49,7 +53,7 @@ from postroad.wire.ebxml import (
     TraceHeader,
     Via,
 )
-from postroad.wire.ebxml_hops import add_trace, insert_signature, renew_via
+from postroad.wire.ebxml_hops import add_trace, insert_signature, renew_trace, renew_via
 from postroad.wire.ebxml_writer import write_ebxml
 from postroad.wire.errors import EbmsError
 from postroad.wire.limits import DEFAULT, Limits
@@ -176,7 +180,7 @@ def _message(
             timestamp=now,
             ref_to_message_id=draft.ref_to_message_id,
             time_to_live=time_to_live or terms.time_to_live,
-            delivery_semantics=ONCE_AND_ONLY_ONCE if reliable and older else None,
+            delivery_semantics=_semantics(own, reliable) if older else None,
             message_order_semantics=GUARANTEED if ordered and older else None,
             delivery_receipt_requested=receipt,
             sequence_number=SequenceNumber(number.value, str(number.status)) if number else None,
@@ -191,6 +195,16 @@ def _message(
     )
 
 
+def _semantics(own: Ebxml, reliable: bool) -> str | None:
+    """The deliverySemantics of the header; None: it is not said.
+
+    Draft 001 has words of its own, and says both. [RM001-2.1-02] [RM001-2.2.2-03]
+    """
+    if own.profile == "rm001":
+        return AT_MOST_ONCE if reliable else UNSPECIFIED
+    return ONCE_AND_ONLY_ONCE if reliable else None
+
+
 def _refuse_unsayable(draft: Draft) -> None:
     if draft.test:
         raise ValueError("ebXML has no test service: ping the partner instead (postroad ping)")
@@ -202,14 +216,14 @@ def _refuse_unsayable(draft: Draft) -> None:
     for payload in draft.payloads:
         if names := ", ".join(one[0] for one in payload.properties if one[0] not in _KNOWN):
             raise ValueError(
-                f"a payload of an ebXML message has no property but {ROLE!r} and "
+                f"a payload of an ebXML message has no property but {ROLE!r}, {SCHEMA!r} and "
                 f"{DESCRIPTION!r}, leave these out: {names}"
             )
         if payload.compress:
             raise ValueError("ebXML has no compression: leave it out, or compress the file itself")
 
 
-_KNOWN = frozenset((ROLE, MIME_TYPE, DESCRIPTION))
+_KNOWN = frozenset((ROLE, SCHEMA, MIME_TYPE, DESCRIPTION))
 
 
 def _descriptions(properties: Sequence[Named]) -> tuple[Description, ...]:
@@ -232,6 +246,11 @@ def _refuse_conflicts(draft: Draft, agreed: Header) -> None:
     ):
         if given and given != wanted:
             raise ValueError(f"the P-Mode has the {name} {wanted!r}, not {given!r}")
+
+
+def _schemas(properties: Sequence[Named]) -> tuple[Schema, ...]:
+    """The schemas of a payload; a property's type is the version. [MS098-8.10.5.1-01]"""
+    return tuple(Schema(value, version=type) for name, value, type in properties if name == SCHEMA)
 
 
 def _party(party: Party, dialect: Dialect) -> Party:
@@ -257,6 +276,7 @@ def _manifest(payloads: Sequence[DraftPayload]) -> Manifest | None:
                 href=cid_url(one.content_id),
                 id=f"payload-{number}",
                 role=next((value for name, value, _ in one.properties if name == ROLE), None),
+                schemas=_schemas(one.properties),
                 descriptions=_descriptions(one.properties),
             )
             for number, one in enumerate(payloads, 1)
@@ -289,15 +309,18 @@ def hop(
     now: datetime,
     via: Via | None = None,
     sequence_number: int | None = None,
+    only: bool = False,
 ) -> bytes:
     """The envelope for one transmission: its TraceHeader added, Via renewed; all else untouched.
 
-    `sequence_number` is that of the link (draft 001). 2.0 has neither: the envelope as it is.
+    `sequence_number` is that of the link (draft 001), whose Routers keep the TraceHeader of their
+    hop `only`. 2.0 has neither: the envelope as it is.
     """
     if not dialect.has_trace:
         return envelope
     trace = TraceHeader(sender_uri, receiver_uri, now, sequence_number)
-    return renew_via(add_trace(envelope, dialect, trace), dialect, via)
+    traced = (renew_trace if only else add_trace)(envelope, dialect, trace)
+    return renew_via(traced, dialect, via)
 
 
 def via_of(leg: Leg) -> Via | None:
@@ -313,5 +336,7 @@ def via_of(leg: Leg) -> Via | None:
         reliable_messaging_method=own.method if "method" in own.model_fields_set else None,
         ack_requested=own.ack_requested if own.ack_requested != NONE else None,
         cpa_id=own.via_cpa_id,
+        service=Service(own.via_service) if own.via_service else None,
+        action=own.via_action,
     )
     return None if via == Via() else via

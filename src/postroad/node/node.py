@@ -54,7 +54,7 @@ from postroad.node.steps.mailing import Mailing, Mails
 from postroad.node.steps.notifying import Notifier
 from postroad.node.steps.noting import record_refusals
 from postroad.node.steps.outcome import begin_anew, settle, shares_row
-from postroad.node.steps.partners import halt, resume, show_life
+from postroad.node.steps.partners import halt, links_to, resume, show_life
 from postroad.node.steps.revocation_status import RevocationStatus
 from postroad.node.steps.sender_errors import SenderErrors
 from postroad.node.steps.split_outcome import transfer_of
@@ -574,13 +574,15 @@ class Node:
 
     async def resume(self, partner: str) -> int:
         context, now = self.context, self.context.clock()
+        receivers, parties = links_to(context, partner)
         stopped = [
-            (kind, Wanted(side=side, states=(State.SUSPENDED,), to_party=partner, limit=_AT_ONCE))
+            (kind, Wanted(side=side, states=(State.SUSPENDED,), to_party=party, limit=_AT_ONCE))
             for kind, side in SIDES.items()
+            for party in sorted(parties)
         ]
 
         def step(tx: Transaction) -> tuple[bool, int]:
-            lifted = resume(context, tx, partner, now)
+            lifted = [one for one in sorted(parties) if resume(context, tx, one, now, receivers)]
             begun = 0
             for kind, wanted in stopped:
                 for message in tx.messages(wanted)[: _AT_ONCE - begun]:
@@ -588,7 +590,7 @@ class Node:
                     begun += begin_anew(tx, message, Input.RESUMED, now, work)
                     if message.split is not None:
                         resume_fragments(tx, message, now)
-            return lifted, begun
+            return bool(lifted), begun
 
         lifted, begun = await context.store.run(step)
         if not lifted and not begun:

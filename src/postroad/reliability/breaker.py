@@ -2,7 +2,9 @@
 
 A party may have several addresses, and one of them may be down while others answer. So each has a
 breaker of its own, under a name that has the party and the address (`address_name`). That of the
-party itself holds for all its addresses: somebody suspended it, or it asked to be left alone.
+party itself holds for all its addresses: somebody suspended it, or it asked to be left alone. That
+of an address without a party (`receiver_name`) holds for everything that goes there: a Receiver of
+draft 001 is suspended as a whole, whoever its messages are for in the end.
 
 An address that could not be reached several times in a row is paused: nothing is attempted, so no
 retry is used up and nobody else is held up. When the pause is over a single message probes; if it
@@ -131,6 +133,11 @@ def address_name(party: str, address: str) -> str:
     return f"{party}{_SEPARATOR}{address}"
 
 
+def receiver_name(address: str) -> str:
+    """Return the name of the breaker of an address, for all parties that are reached there."""
+    return address_name("", address)
+
+
 def party_of(name: str) -> str:
     """Return the party of a breaker's name."""
     return name.partition(_SEPARATOR)[0]
@@ -142,23 +149,30 @@ def address_of(name: str) -> str | None:
 
 
 def is_of(name: str, other: str) -> bool:
-    """Whether a breaker is that of the other name, or of one of its addresses."""
-    return name == other or party_of(name) == other
+    """Whether a breaker is that of the other name, which is a breaker's, a party or an address."""
+    return other in (name, party_of(name), address_of(name), _receiver(name))
 
 
 def is_served(name: str, stopped: Collection[str]) -> bool:
-    """Whether neither a breaker's name nor its party is among those that are stopped."""
-    return name not in stopped and party_of(name) not in stopped
+    """Whether neither a breaker's name nor its party or address is among those that are stopped."""
+    return not any(one in stopped for one in (name, party_of(name), _receiver(name)))
+
+
+def _receiver(name: str) -> str:
+    """Return the name of the breaker of the address that a name has; its own where it has none."""
+    address = address_of(name)
+    return name if address is None else receiver_name(address)
 
 
 def by_party(breakers: Iterable[Partner]) -> list[Party]:
     """Return the parties with whom not all is well, each with its addresses.
 
-    A party is as it is itself, or else as the address that is worst off.
+    A party is as it is itself, or else as the address that is worst off. An address that is stopped
+    for all parties goes by the address.
     """
     found: dict[str, list[Partner]] = {}
     for one in breakers:
-        found.setdefault(party_of(one.name), []).append(one)
+        found.setdefault(party_of(one.name) or address_of(one.name) or "", []).append(one)
     return [_party(name, found[name]) for name in sorted(found)]
 
 
@@ -167,7 +181,7 @@ def _party(name: str, breakers: Sequence[Partner]) -> Party:
     addresses = [
         changed(one, name=address)
         for one in breakers
-        if (address := address_of(one.name)) is not None
+        if party_of(one.name) and (address := address_of(one.name)) is not None
     ]
     told = asdict(worst) | {"name": name}
     return Party(**told, addresses=tuple(sorted(addresses, key=lambda one: one.name)))

@@ -246,13 +246,12 @@ def agree(
     header: Mapping[str, str],
     *,
     timestamp: datetime,
-    transport: bool = False,
 ) -> Terms:
     """The terms of a message, by the specification's names; EbxmlError when there are none.
 
     What the CPA says holds, and a header that says something else is inconsistent; where the CPA
     is silent the header counts. `timestamp` is the message's own: a TimeToLive that is a duration
-    counts from it. `transport`: a reliable transport is there. [RM000-1.2-01] [RM000-1.2.1-01]
+    counts from it. [RM000-1.2-01] [RM000-1.2.1-01]
     """
     values: dict[str, Any] = {}
     for source, given in ((Source.CPA, cpa), (Source.HEADER, header)):
@@ -268,7 +267,7 @@ def agree(
     if "syncReplyMode" in header and "syncReply" not in header:
         values["sync_reply"] = values["sync_reply_mode"] is not SyncReplyMode.NONE
     terms = Terms(**values)
-    _check(terms, transport)
+    _check(terms)
     return terms
 
 
@@ -284,7 +283,7 @@ def _read(source: Source, name: str, text: str) -> Any:
         raise EbxmlError(parameter.unreadable, f"{name}: {wrong}") from None
 
 
-def _check(terms: Terms, transport: bool) -> None:
+def _check(terms: Terms) -> None:
     """What goes together. With BestEffort the method is ignored. [MS098-10.2.1-03]"""
     if (span := span_of(terms)) is not None and span > _CENTURY:
         raise EbxmlError(ErrorCode.VALUE_NOT_RECOGNIZED, "the retries take over a hundred years")
@@ -292,8 +291,7 @@ def _check(terms: Terms, transport: bool) -> None:
         if terms.message_order_semantics is OrderSemantics.GUARANTEED:
             raise EbxmlError(ErrorCode.INCONSISTENT, "only OnceAndOnlyOnce guarantees order")
     elif terms.reliable_messaging_method is Method.TRANSPORT:
-        if not transport:
-            raise EbxmlError(ErrorCode.NOT_SUPPORTED, "there is no reliable transport")
+        raise EbxmlError(ErrorCode.NOT_SUPPORTED, "there is no reliable transport")
     elif METHOD not in terms.reliable_messaging_supported:
         raise EbxmlError(ErrorCode.NOT_SUPPORTED, f"the CPA does not have {METHOD}")
 

@@ -2,7 +2,10 @@
 
 The Receiver compares the number of a message with that of the one before it on the same link: four
 cases, each with what is done. How the draft is read where it leaves something open stands at the
-top of `link`; the two rules for who edits that file hold here too.
+top of `link`.
+
+Two rules for who edits this file: all that affects the machine stands here; what is not in the
+table does not happen.
 """
 
 from collections.abc import Mapping
@@ -10,7 +13,6 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace as changed
 
 from postroad.reliability.link import (
     Ack,
@@ -20,10 +22,8 @@ from postroad.reliability.link import (
     ErrorMessage,
     InvalidSequenceNumber,
     MessageType,
-    Store,
     Triple,
     WrongTriple,
-    check_least,
     sequence_number,
 )
 
@@ -79,17 +79,8 @@ class Rules(Struct, frozen=True):
 
     remember: int = 1000
     """MessageIds per triple."""
-    state_was_lost: bool = False
-    """Begin with whatever number the Sender has come to. Else only 1 can be the first."""
-    ack_after_forward: bool = False
-    """A Router acknowledges when the next one has acknowledged (4.3), not when it has stored."""
     min_retry_secs: int | None = None
     """What a Transient Error asks for."""
-
-    def __post_init__(self) -> None:
-        check_least("the number of remembered MessageIds", self.remember, 1)
-        if self.min_retry_secs is not None:
-            check_least("MinRetrySecs", self.min_retry_secs, 0)
 
 
 class ReceiverState(Struct, frozen=True):
@@ -100,10 +91,12 @@ class ReceiverState(Struct, frozen=True):
     """Number of the last message that was taken."""
     recent: tuple[str, ...] = ()
     """MessageIds of the last ones that were taken, the previous message's at the end."""
-    unanswered: AnswerHeader | None = None
-    """Header of the acknowledgement that waits until the previous message is forwarded."""
-    refused: tuple[str, ...] = ()
-    """Those of the recent ones that the next Router or Receiver refused."""
+
+
+class Store(Struct, frozen=True):
+    """Put it in persistent storage, before anything that follows in the same step."""
+
+    message_id: str
 
 
 class Deliver(Struct, frozen=True):
@@ -144,13 +137,11 @@ def answer_header(message: Message, message_type: MessageType) -> AnswerHeader:
     )
 
 
-def case_of(state: ReceiverState, number: int, message_id: str, rules: Rules) -> Case:
+def case_of(state: ReceiverState, number: int, message_id: str) -> Case:
     """Which of the four cases a reliable message is. [RM001-2.1-09] [RM001-2.5-03]"""
     if message_id in state.recent:
         return Case.REPEATED
-    if state.previous is None:
-        return Case.NEXT if number == 1 or rules.state_was_lost else Case.INVALID
-    if number == state.previous + 1:
+    if number == (state.previous or 0) + 1:
         return Case.NEXT
     return Case.RESTARTED if number == 1 else Case.INVALID
 
@@ -170,82 +161,28 @@ def receive(
     try:
         number = sequence_number(message.sequence_number)
     except InvalidSequenceNumber as invalid:
-        return _refused(state, answer_header(message, MessageType.ERROR), str(invalid))
-    keep, answer = CASES[case_of(state, number, message.message_id, rules)]
-    header = answer_header(message, answer)
+        return _refused(state, message, str(invalid))
+    keep, answer = CASES[case_of(state, number, message.message_id)]
     if answer is MessageType.ERROR:
-        return _refused(state, header, f"SequenceNumber {number} after {state.previous or 'none'}")
+        return _refused(state, message, f"SequenceNumber {number} after {state.previous or 'none'}")
+    discard, ack = Discard(message.message_id), Ack(answer_header(message, answer))
     if not keep:
-        return _repeated(state, header, rules, onward)
+        return ReceiverStep(state, (discard, ack))
     if onward is Onward.DOWN:
-        return ReceiverStep(state, (Discard(message.message_id), _come_again(header, rules)))
-    waits = rules.ack_after_forward and not here
-    taken = _taken(state, number, message.message_id, rules, header if waits else None)
-    store, ack = Store(message.message_id), Ack(header)
-    if waits:
-        return ReceiverStep(taken, (store, passed))
+        return ReceiverStep(state, (discard, come_again(message, rules)))
+    recent = (*state.recent, message.message_id)[-rules.remember :]
+    taken, store = ReceiverState(state.triple, number, recent), Store(message.message_id)
     return ReceiverStep(taken, (store, passed, ack) if here else (store, ack, passed))
 
 
-def forwarded(state: ReceiverState, message_id: str) -> ReceiverStep:
-    """The next one has acknowledged it, so the acknowledgement that waited is due."""
-    if state.unanswered is None or state.unanswered.ref_to_message_id != message_id:
-        return ReceiverStep(state, ())
-    return ReceiverStep(changed(state, unanswered=None), (Ack(state.unanswered),))
-
-
-def not_forwarded(state: ReceiverState, message_id: str, rules: Rules) -> ReceiverStep:
-    """It cannot be forwarded now: the previous Sender is told so instead. [RM001-4.3-01]
-
-    The message stays here and waits for the next one; a copy of it is not forwarded again.
-    """
-    if state.unanswered is None or state.unanswered.ref_to_message_id != message_id:
-        return ReceiverStep(state, ())
-    return ReceiverStep(state, (_come_again(state.unanswered, rules),))
-
-
-def refused_onward(state: ReceiverState, message_id: str, why: str) -> ReceiverStep:
-    """The next one found an error in it, which is told to the previous Sender."""
-    if state.unanswered is None or state.unanswered.ref_to_message_id != message_id:
-        return ReceiverStep(state, ())
-    refused = changed(state, unanswered=None, refused=(*state.refused, message_id))
-    return ReceiverStep(refused, (_error(state.unanswered, why),))
-
-
-def _taken(
-    state: ReceiverState, number: int, message_id: str, rules: Rules, waits: AnswerHeader | None
-) -> ReceiverState:
-    """The state in which this message is the previous one."""
-    recent = (*state.recent, message_id)[-rules.remember :]
-    refused = tuple(each for each in state.refused if each in recent)
-    return ReceiverState(state.triple, number, recent, waits, refused)
-
-
-def _repeated(
-    state: ReceiverState, header: AnswerHeader, rules: Rules, onward: Onward
-) -> ReceiverStep:
-    """A copy gets the answer that the message has by now, if any. [RM001-2.4-02]"""
-    discard = Discard(header.ref_to_message_id)
-    if header.ref_to_message_id in state.refused:
-        return _refused(state, header, "the next Receiver refused it")
-    if state.unanswered is None or state.unanswered.ref_to_message_id != header.ref_to_message_id:
-        return ReceiverStep(state, (discard, Ack(header)))
-    if onward is Onward.DOWN:
-        return ReceiverStep(state, (discard, _come_again(header, rules)))
-    return ReceiverStep(state, (discard,))
-
-
-def _refused(state: ReceiverState, header: AnswerHeader, why: str) -> ReceiverStep:
-    return ReceiverStep(state, (Discard(header.ref_to_message_id), _error(header, why)))
-
-
-def _error(header: AnswerHeader, why: str) -> ErrorMessage:
-    told = changed(header, message_type=MessageType.ERROR)
-    return ErrorMessage(told, ErrorClass.MESSAGING_ERROR, detail=why)
-
-
-def _come_again(header: AnswerHeader, rules: Rules) -> ErrorMessage:
-    """The Transient Error of a Router, in place of the acknowledgement with this header."""
-    told = changed(header, message_type=MessageType.ERROR)
+def come_again(message: Message, rules: Rules) -> ErrorMessage:
+    """The Transient Error of a Router that cannot forward a message now. [RM001-4.3-01]"""
+    header = answer_header(message, MessageType.ERROR)
     detail = "the next Receiver cannot be reached"
-    return ErrorMessage(told, ErrorClass.TRANSIENT_ERROR, rules.min_retry_secs, detail)
+    return ErrorMessage(header, ErrorClass.TRANSIENT_ERROR, rules.min_retry_secs, detail)
+
+
+def _refused(state: ReceiverState, message: Message, why: str) -> ReceiverStep:
+    header = answer_header(message, MessageType.ERROR)
+    error = ErrorMessage(header, ErrorClass.MESSAGING_ERROR, detail=why)
+    return ReceiverStep(state, (Discard(message.message_id), error))

@@ -54,9 +54,13 @@ RECEIVED: Final = "Received"
 PROCESSED: Final = "Processed"
 FORWARDED: Final = "Forwarded"
 
-RELIABLE: Final = frozenset((ONCE_AND_ONLY_ONCE, "AtMostOnce"))
-"""The deliverySemantics that ask for reliable messaging; the second is draft 001's word."""
-DELIVERY_SEMANTICS: Final = (ONCE_AND_ONLY_ONCE, BEST_EFFORT, "AtMostOnce", "Unspecified")
+AT_MOST_ONCE: Final = "AtMostOnce"
+"""Draft 001's word for reliable messaging. [RM001-2.1-02]"""
+UNSPECIFIED: Final = "Unspecified"
+"""Draft 001's word for BestEffort."""
+RELIABLE: Final = frozenset((ONCE_AND_ONLY_ONCE, AT_MOST_ONCE))
+"""The deliverySemantics that ask for reliable messaging."""
+DELIVERY_SEMANTICS: Final = (ONCE_AND_ONLY_ONCE, BEST_EFFORT, AT_MOST_ONCE, UNSPECIFIED)
 ORDER_SEMANTICS: Final = (GUARANTEED, NOT_GUARANTEED)
 REQUESTS: Final = (SIGNED, UNSIGNED, NONE)
 """What ackRequested and deliveryReceiptRequested may say."""
@@ -232,6 +236,9 @@ class MessageHeader(Struct, frozen=True, kw_only=True):
     """2.0 only."""
     descriptions: tuple[Description, ...] = ()
     extensions: tuple[Extension, ...] = ()
+    message_type: str | None = None
+    """Draft 001's MessageType of an acknowledgement or error: in place of Service and Action, which
+    are "" then. [RM001-2.6.2-04]"""
 
     @property
     def is_reliable(self) -> bool:
@@ -424,6 +431,11 @@ _ACTIONS: Final[Mapping[str, Kind]] = MappingProxyType(
     }
 )
 
+MESSAGE_TYPES: Final[Mapping[str, Kind]] = MappingProxyType(
+    {"Acknowledgement": "acknowledgment", ERROR: "error"}
+)
+"""The MessageTypes of draft 001 that its answers have."""
+
 
 def is_msh_service(service: Service) -> bool:
     """Whether the message is for the MSH itself; the specification has several spellings."""
@@ -437,11 +449,13 @@ def is_reserved(service: Service) -> bool:
 
 
 def kind_of(message: EbxmlMessage) -> Kind:
-    """What a message is, by Service and Action.
+    """What a message is, by Service and Action, or by draft 001's MessageType.
 
     An application's may acknowledge something too, or report errors. [MS098-11.5-01]
     """
     header = message.header
+    if header.message_type is not None:
+        return MESSAGE_TYPES.get(header.message_type, "message")
     if is_msh_service(header.service):
         return _ACTIONS.get(header.action, "message")
     return "message"

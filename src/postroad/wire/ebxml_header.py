@@ -13,6 +13,7 @@ from postroad.wire.ebxml import (
     CONTINUE,
     DELIVERY_SEMANTICS,
     GUARANTEED,
+    MESSAGE_TYPES,
     MOST_SEQUENCE_NUMBER,
     ORDER_SEMANTICS,
     RELIABLE,
@@ -41,11 +42,17 @@ from postroad.wire.ebxml_findings import (
     time,
     word,
 )
+from postroad.wire.names import EBRM
 
 _OLD_HEADER: Final = Model(
     "From To CPAId ConversationId Service Action MessageData QualityOfServiceInfo? "
     "SequenceNumber? Description*"
 )
+_LINK_ANSWER: Final = Model(
+    "From To CPAId ConversationId MessageData QualityOfServiceInfo? Description*", open=True
+)
+"""An acknowledgement or error of draft 001: it has MessageType, and neither Service nor Action."""
+_MESSAGE_TYPE: Final = f"{{{EBRM}}}MessageType"
 _HEADER_20: Final = Model(
     "From To CPAId ConversationId Service Action MessageData DuplicateElimination? Description*",
     open=True,
@@ -111,7 +118,9 @@ def _version(element: etree._Element, findings: Findings) -> None:
 
 def message_header(element: etree._Element, findings: Findings) -> MessageHeader:
     old = findings.dialect.has_quality_of_service
-    found = children(element, _OLD_HEADER if old else _HEADER_20, findings)
+    typed = element.find(_MESSAGE_TYPE) if findings.dialect.has_trace else None
+    model = _OLD_HEADER if old else _HEADER_20
+    found = children(element, model if typed is None else _LINK_ANSWER, findings)
     extension_attributes(element, findings)
     senders, receivers = found.first("From"), found.first("To")
     services, duplicates = found.first("Service"), found.first("DuplicateElimination")
@@ -125,7 +134,7 @@ def message_header(element: etree._Element, findings: Findings) -> MessageHeader
         cpa_id=filled(found.first("CPAId"), findings),
         conversation_id=filled(found.first("ConversationId"), findings),
         service=Service("") if services is None else service(services, findings),
-        action=filled(found.first("Action"), findings),
+        action="" if typed is not None else filled(found.first("Action"), findings),
         message_id=message_id,
         timestamp=timestamp,
         ref_to_message_id=ref,
@@ -136,8 +145,18 @@ def message_header(element: etree._Element, findings: Findings) -> MessageHeader
         sequence_number=_numbered(found.first("SequenceNumber"), delivery, findings),
         duplicate_elimination=duplicates is not None,
         descriptions=descriptions(found, findings),
-        extensions=extensions(found.foreign, findings),
+        extensions=extensions([one for one in found.foreign if one is not typed], findings),
+        message_type=None if typed is None else _message_type(typed, findings),
     )
+
+
+def _message_type(element: etree._Element, findings: Findings) -> str:
+    """The MessageType of draft 001, which only its answers have here. [RM001-2.6.7-01]"""
+    text = leaf(element, findings)
+    if text not in MESSAGE_TYPES:
+        expected = " or ".join(MESSAGE_TYPES)
+        findings.add("OtherXml", element, f"MessageType is {expected}, found {quoted(text)}")
+    return text
 
 
 def _message_data(

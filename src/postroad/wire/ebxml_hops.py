@@ -120,6 +120,16 @@ def add_trace(envelope: bytes, dialect: Dialect, trace: TraceHeader) -> bytes:
     return _spliced(envelope, at, at, list_)
 
 
+def renew_trace(envelope: bytes, dialect: Dialect, trace: TraceHeader) -> bytes:
+    """The envelope with this TraceHeader in the place of all that it came with. [RM001-4.2-02]"""
+    places = _Places(envelope)
+    found = next(places.named(_name(dialect, "TraceHeaderList")), None)
+    if found is None:
+        return add_trace(envelope, dialect, trace)
+    text = places.encoded(write_trace_header_list((trace,), dialect, alone=True))
+    return _spliced(envelope, found.start, found.end, text)
+
+
 def renew_via(envelope: bytes, dialect: Dialect, via: Via | None) -> bytes:
     """The envelope with this Via in place of the one it came with. [MS098-8.6.2-02]"""
     places = _Places(envelope)

@@ -101,6 +101,7 @@ def _elements_of_the_version(message: EbxmlMessage) -> None:
         "Role": not dialect.has_role and any(party.role for party in parties),
         "a second PartyId": not dialect.many_party_ids
         and any(len(party.party_ids) > 1 for party in parties),
+        "MessageType": not dialect.has_trace and header.message_type is not None,
         "a foreign element in the MessageHeader": not dialect.open_header
         and bool(header.extensions),
     }
@@ -111,9 +112,6 @@ def _elements_of_the_version(message: EbxmlMessage) -> None:
             and receipt.ref_to_message_id is not None,
             "ds:Reference in the Acknowledgment": not dialect.acknowledgment_references
             and bool(receipt.references),
-            "From in a DeliveryReceipt": dialect.has_delivery_receipt
-            and receipt.type == DELIVERY_RECEIPT
-            and receipt.from_party is not None,
         }
     for what, given in absent.items():
         if given:
@@ -199,12 +197,13 @@ def _check_combinations(message: EbxmlMessage) -> None:
 
 
 def _check_acknowledgments(message: EbxmlMessage) -> None:
+    """[MS098-8.12.2-01]"""
     actors = [one.actor or EB2_TO_PARTY_MSH for one in message.ack_requested]
     receipt = message.acknowledgment
     if receipt is not None:
         one_of(receipt.type, (DELIVERY_RECEIPT, ACKNOWLEDGMENT), "the type of an Acknowledgment")
         if receipt.from_party is not None:
-            _check_party(receipt.from_party, "From of the Acknowledgment")
+            raise ValueError("who acknowledges is the From of the message: leave the other one out")
     if len(set(actors)) < len(actors):
         raise ValueError("two AckRequested are for the same MSH")
     for actor in (*actors, (receipt.actor if receipt else None) or EB2_TO_PARTY_MSH):

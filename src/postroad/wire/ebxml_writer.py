@@ -17,6 +17,7 @@ from postroad.wire.ebxml import (
     ACKNOWLEDGMENT,
     DELIVERY_RECEIPT,
     DELIVERY_SEMANTICS,
+    MESSAGE_TYPES,
     METHODS,
     ORDER_SEMANTICS,
     REQUESTS,
@@ -121,11 +122,20 @@ def _header(header: MessageHeader, dialect: Dialect) -> str:
         f"<eb:From>{_party(header.from_party)}</eb:From><eb:To>{_party(header.to_party)}</eb:To>"
         f"<eb:CPAId>{value(header.cpa_id, 'CPAId')}</eb:CPAId>"
         f"<eb:ConversationId>{value(header.conversation_id, 'ConversationId')}</eb:ConversationId>"
-        f"{_service(header.service)}<eb:Action>{value(header.action, 'Action')}</eb:Action>"
+        f"{_about(header)}"
         f"<eb:MessageData>{data}</eb:MessageData>{quality}"
         f"{_descriptions(header.descriptions)}{write_extensions(header.extensions, dialect)}"
         "</eb:MessageHeader>"
     )
+
+
+def _about(header: MessageHeader) -> str:
+    """Service and Action; in an answer of draft 001 its MessageType instead."""
+    if header.message_type is None:
+        action = value(header.action, "Action")
+        return f"{_service(header.service)}<eb:Action>{action}</eb:Action>"
+    kind = one_of(header.message_type, tuple(MESSAGE_TYPES), "MessageType")
+    return f'<rm:MessageType xmlns:rm="{EBRM}">{kind}</rm:MessageType>'
 
 
 def _timestamp(of: MessageHeader | TraceHeader | Acknowledgment) -> str:
@@ -275,8 +285,6 @@ def _acknowledge(
     """
     dialect = message.dialect
     references = "".join(_reference(one, dialect) for one in acknowledgment.references)
-    party = acknowledgment.from_party
-    sender = "" if party is None else f"<eb:From>{_party(party)}</eb:From>"
     signed = f' eb:signed="{_boolean(acknowledgment.signed)}"'
     if dialect.acknowledgment_refers:
         ref = acknowledgment.ref_to_message_id or message.header.ref_to_message_id or ""
@@ -284,7 +292,7 @@ def _acknowledge(
         actor = _actor(acknowledgment.actor or (EB2_NEXT_MSH if away else None))
         blocks.append(
             f"<eb:Acknowledgment{_common(dialect)}{actor}>"
-            f"{_timestamp(acknowledgment)}{_ref(ref)}{sender}{references}</eb:Acknowledgment>"
+            f"{_timestamp(acknowledgment)}{_ref(ref)}{references}</eb:Acknowledgment>"
         )
     elif dialect.has_delivery_receipt and acknowledgment.type == DELIVERY_RECEIPT:
         body.append(
@@ -299,7 +307,7 @@ def _acknowledge(
         kind = "" if dialect.has_delivery_receipt else f' eb:type="{word}"'
         (blocks if dialect.acknowledgment_in_header else body).append(
             f"<eb:Acknowledgment{_common(dialect)}{kind}{signed}>"
-            f"{_timestamp(acknowledgment)}{sender}{references}</eb:Acknowledgment>"
+            f"{_timestamp(acknowledgment)}{references}</eb:Acknowledgment>"
         )
 
 

@@ -26,7 +26,7 @@ from postroad.node.base.unfinished import UnfinishedBodies
 from postroad.node.settings.config import Config
 from postroad.node.settings.in_force import InForce
 from postroad.node.settings.listeners import configured_listeners
-from postroad.reliability.breaker import Gate, address_of, party_of
+from postroad.reliability.breaker import Gate, address_of, is_served, party_of, receiver_name
 from postroad.security.egress import EgressPolicy
 from postroad.store.interface import Store
 from postroad.store.records import Partner, Work
@@ -153,7 +153,8 @@ class Context:
 
     def stopped(self, partner: str) -> Partner | None:
         """The breaker because of which nothing is sent to a partner, or to its address, now."""
-        known = (self.unwell.get(party_of(partner)), self.unwell.get(partner))
+        names = (party_of(partner), partner, receiver_name(address_of(partner) or ""))
+        known = [self.unwell.get(name) for name in names]
         stopped = (one for one in known if one is not None and one.gate is not Gate.FLOWING)
         return next(stopped, None)
 
@@ -163,7 +164,7 @@ class Context:
 
     def is_well(self, partner: str) -> bool:
         """Whether nothing is known against a partner and its address."""
-        return partner not in self.unwell and party_of(partner) not in self.unwell
+        return is_served(partner, self.unwell)
 
     async def look_at_partners(self) -> None:
         """Learn how it stands with partners; other processes change it too."""

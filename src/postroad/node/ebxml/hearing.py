@@ -16,7 +16,7 @@ from postroad.reliability.delivery import Input
 from postroad.reliability.ebxml import Hop
 from postroad.reliability.ebxml_sending import WORDS, Word, said
 from postroad.reliability.ebxml_terms import EbxmlError, Terms, agree
-from postroad.reliability.link import ErrorClass, ErrorMessage
+from postroad.reliability.link import RECOVERIES, ErrorMessage
 from postroad.store.records import Side
 from postroad.wire.ebxml import BEST_EFFORT, ERROR, NOT_GUARANTEED, EbxmlMessage, ErrorList
 from postroad.wire.errors import EbmsError, Severity
@@ -80,6 +80,9 @@ def _judge(
         gone = EbmsError("EBMS:0010", "the P-Mode of the message is no longer in force")
         return Heard(answer.message_id, "error" if errors else "acknowledgment", (gone,))
     word = _over_link(answer, match) or _word(answer, match, sent, addresses)
+    hops = match.leg.ebxml.hops if match.leg.ebxml is not None else 0
+    if word is Word.NOT_NOW and not hops and not _speaks_for_itself(answer, sent, addresses):
+        word = Word.FOREIGN
     problems = answer_problems(found, sent, match, on_response=on_response)
     if word is Word.ACKNOWLEDGED and not _speaks_for_itself(answer, sent, addresses):
         word = Word.FOREIGN
@@ -101,13 +104,15 @@ def _speaks_for_itself(answer: EbxmlMessage, sent: SentEbxml, addresses: Sequenc
 
 
 def _over_link(answer: EbxmlMessage, match: Match) -> Word | None:
-    """What an error says in the words of draft 001, where a P-Mode speaks them."""
+    """What an error says in the words of draft 001, where a P-Mode speaks them.
+
+    An ebXML Messaging Error is an error like any other. [RM001-2.6.4-01]
+    """
     said = read_link_answer(answer)
     linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
     if not linked or not isinstance(said, ErrorMessage):
         return None
-    final = said.error_class is ErrorClass.MESSAGING_ERROR
-    return Word.REFUSED if final else Word.NOT_NOW
+    return Word.NOT_NOW if RECOVERIES[said.error_class].resends else None
 
 
 def _word(answer: EbxmlMessage, match: Match, sent: SentEbxml, addresses: Sequence[str]) -> Word:

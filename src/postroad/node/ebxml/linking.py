@@ -5,13 +5,14 @@ What is sent over a link waits in its lane until what went before is acknowledge
 """
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from postroad.agreement.matching import Match
 from postroad.agreement.retrying import retry_of
+from postroad.agreement.waiting import is_used_up
 from postroad.msh.answers import Answer
 from postroad.msh.ebxml_link import link_message, read_link_answer, write_link_answer
 from postroad.msh.securing import Unsecurable, answer_signing
@@ -32,7 +33,7 @@ from postroad.node.steps.keeping import (
 from postroad.node.steps.notifying import notification
 from postroad.node.steps.noting import is_journaled
 from postroad.node.steps.outcome import waiting_name
-from postroad.node.steps.partners import left_alone
+from postroad.node.steps.partners import left_alone, stopped_with
 from postroad.node.steps.senders import stored_as, stored_message
 from postroad.reliability import link, link_receiver
 from postroad.reliability.breaker import address_name
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from postroad.node.ebxml.relaying import Relaying
 
 
+_AT_WORK: Final = (State.READY, State.WAITING)
 _LONGEST_WAIT: Final = 86_400
 """Seconds. Who wants to be left alone for longer is asked again once a day."""
 
@@ -66,7 +68,7 @@ class Linking:
     async def receive(self, arrival: Arrival, message: EbxmlMessage, match: Match) -> Response:
         """A message for this party."""
 
-        def keep(tx: Transaction, answer: Answer | None) -> None:
+        def keep(tx: Transaction, answer: Answer | None, after_ack: bool) -> None:
             self._keep(tx, arrival, match, answer)
 
         return await self._by_number(arrival, message, match, Onward.NOWHERE, keep)
@@ -83,8 +85,8 @@ class Linking:
             # The pause is over: it needs a message to see whether somebody is there.
             paused = False
 
-        def keep(tx: Transaction, answer: Answer | None) -> None:
-            relaying.keep(tx, arrival, message, match, answer, None)
+        def keep(tx: Transaction, answer: Answer | None, after_ack: bool) -> None:
+            relaying.keep(tx, arrival, message, match, answer, None, after_ack=after_ack)
 
         onward = Onward.DOWN if paused else Onward.OPEN
         return await self._by_number(arrival, message, match, onward, keep)
@@ -95,7 +97,7 @@ class Linking:
         message: EbxmlMessage,
         match: Match,
         onward: Onward,
-        keep: Callable[[Transaction, Answer | None], None],
+        keep: Callable[[Transaction, Answer | None, bool], None],
     ) -> Response:
         context, now = self._context, arrival.now
         transport = "SMTP" if arrival.by_mail else "HTTP"
@@ -125,23 +127,26 @@ class Linking:
             after: ReceiverStep = link_receiver.receive(state, seen, self._rules, onward)
             tx.set_state(name, msgspec.json.encode(after.state), now)
             kept = any(
-                isinstance(one, link.Store | link_receiver.Deliver | link_receiver.Forward)
+                isinstance(one, link_receiver.Store | link_receiver.Deliver | link_receiver.Forward)
                 for one in after.actions
             )
             said = [one for one in after.actions if isinstance(one, link.Ack | link.ErrorMessage)]
-            answer = self._written(arrival, said[0], message, match) if said else None
-            if kept or (onward is Onward.OPEN and known_before is not None):
-                keep(tx, answer)
+            answer = self._written(said[0], message, match, now) if said else None
+            acknowledged = answer is not None and answer.kind == "acknowledgment"
+            later = _after_forward(match)
+            if kept or (onward is not Onward.NOWHERE and known_before is not None):
+                keep(tx, answer, acknowledged and route.url is not None and not later)
             else:
                 self._discarded(tx, arrival, known_before, said)
             waits = tx.state(waiting_name(message.message_id)) is not None
-            if waits and not kept and answer is not None and answer.kind == "acknowledgment":
+            if waits and not kept and acknowledged:
                 # The first one is still to be passed on.
-                answer = None
+                tried = known_before is not None and known_before.tries
+                answer = self.transient(message, match, now) if tried else None
             if answer is not None and route.url is not None:
                 back = call(context, route, answer, message, match, stored_id)
                 number = tx.add_work(back)
-                if kept and onward is Onward.OPEN and _after_forward(match):
+                if kept and onward is Onward.OPEN and later:
                     tx.postpone_work(number, None)
                     tx.set_state(waiting_name(message.message_id), str(number).encode(), now)
 
@@ -165,12 +170,17 @@ class Linking:
         if not is_copy(arrival, user_message_of(arrival.found), payloads, first):
             raise Contradiction
 
+    def transient(self, message: EbxmlMessage, match: Match, now: datetime) -> Answer:
+        """The Transient Error about a message that cannot be forwarded now. [RM001-4.3-01]"""
+        said = link_receiver.come_again(link_message(message, ""), self._rules)
+        return self._written(said, message, match, now)
+
     def _written(
         self,
-        arrival: Arrival,
         said: link.Ack | link.ErrorMessage,
         message: EbxmlMessage,
         match: Match,
+        now: datetime,
     ) -> Answer:
         context = self._context
         try:
@@ -180,8 +190,8 @@ class Linking:
         return write_link_answer(
             said,
             message.dialect,
-            message_id=context.new_id(arrival.now),
-            now=arrival.now,
+            message_id=context.new_id(now),
+            now=now,
             signing=signing,
         )
 
@@ -235,28 +245,48 @@ class Linking:
         if known is not None:
             tx.record((about(known, "duplicate", arrival.now, peer=arrival.peer),))
 
-    def told_to_wait(
+    def recovery(
         self, message: EbxmlMessage, sent: records.Message
     ) -> Callable[[Transaction], None] | None:
-        """What a Transient Error does: its sender is left alone for a time. [RM001-2.6.6-01]"""
+        """What an error message about a message of ours sets in motion; None: nothing.
+
+        The message is sent again after RetryInterval, or after the suspension of its Receiver that
+        a Transient Error asks for. An ebXML Messaging Error ends it. [RM001-2.6.1-01]
+        [RM001-2.6.6-01] [RM001-2.6.6-02]
+        """
         said = read_link_answer(message)
-        if not isinstance(said, link.ErrorMessage):
+        match = self._context.in_force.match(sent.pmode, sent.leg)
+        policy = retry_of(match.leg) if match is not None else None
+        if match is None or policy is None or not isinstance(said, link.ErrorMessage):
             return None
-        if said.error_class is not link.ErrorClass.TRANSIENT_ERROR:
+        linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
+        resends, suspends = link.RECOVERIES[said.error_class]
+        if not linked or not resends:
             return None
-        context = self._context
-        match = context.in_force.match(sent.pmode, sent.leg)
-        agreed = match.leg.ebxml if match is not None else None
-        if agreed is None or agreed.profile != "rm001":
-            return None
-        wait = said.min_retry_secs
-        if wait is None:
-            policy = retry_of(match.leg) if match is not None else None
-            wait = int(policy.interval.total_seconds()) if policy is not None else 60
-        now, span = context.clock(), timedelta(seconds=min(wait, _LONGEST_WAIT))
+        context, now, wait = self._context, self._context.clock(), policy.interval
+        if suspends and said.min_retry_secs is not None:
+            wait = timedelta(seconds=min(said.min_retry_secs, _LONGEST_WAIT))
         why = said.detail or "the partner wants nothing for a time"
-        name = sent.to_party or ""
-        return lambda tx: left_alone(context, tx, name, now, span, why)
+
+        def step(tx: Transaction) -> None:
+            found = tx.message(sent.side, sent.message_id)
+            at_work = found is not None and found.state in _AT_WORK
+            # If the last retry failed too, its Receiver is suspended for longer at once.
+            over = found is not None and at_work and is_used_up(policy, found.tries)
+            if suspends and not over:
+                for name in stopped_with(context, sent):
+                    left_alone(context, tx, name, now, wait, why)
+            if found is None or not at_work:
+                return
+            due = now if over else now + wait
+            tx.change_message(
+                found.side, found.message_id, (found.state,), due_at=due, detail=said.detail
+            )
+            timer = None if found.timer is None else tx.work(found.timer)
+            if timer is not None and timer.owner is None:
+                tx.postpone_work(timer.id, due)
+
+        return step
 
 
 def _after_forward(match: Match) -> bool:

@@ -482,7 +482,7 @@ class EbxmlReceiver:
             await context.judge((look, context.in_force.answer_terms(match)))
             hearing = self._signals.heard(arrival, sent)
             believed = bool(hearing.heard) and all(not one.problems for one in hearing.heard)
-            wait = self._linking.told_to_wait(message, sent) if believed else None
+            recovery = self._linking.recovery(message, sent) if believed else None
             back = self._signals.acknowledgment(arrival, message, match) if believed else None
             about = sent
 
@@ -490,14 +490,14 @@ class EbxmlReceiver:
                 before = tx.signals(about.side, about.message_id)
                 if not any(one.signal_id == message.message_id and one.valid for one in before):
                     answered(context, tx, about, hearing, now, arrival.peer)
-                if wait is not None:
-                    wait(tx)
+                    if recovery is not None:
+                        recovery(tx)
                 if back is not None:
                     tx.add_work(first_said(tx, message.message_id, back, now))
 
             await context.store.run(step)
             context.settled.tell(sent.message_id)
-            if wait is not None:
+            if recovery is not None:
                 await context.look_at_partners()
             context.work_came.set()
         if onward is not None and not self._not_passed_on(arrival, onward):

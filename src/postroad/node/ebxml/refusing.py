@@ -79,6 +79,7 @@ class Refusing:
             now=now,
             party=self._own_party() if own else None,
             signing=signing,
+            over_link=_speaks_link(match),
         )
         if isinstance(said, Fault):
             return await self.fault(arrival, request, said)
@@ -177,11 +178,15 @@ def too_long(message: EbxmlMessage) -> list[EbmsError]:
 
 def unlinked(message: EbxmlMessage, match: Match) -> list[EbmsError]:
     """Where draft 001 is spoken a message must say which link it came over. [RM001-2.2.3-01]"""
-    linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
-    if not linked or message.trace or kind_of(message) != "message":
+    if not _speaks_link(match) or message.trace or kind_of(message) != "message":
         return []
     place = HEADER.replace("eb:MessageHeader", "eb:TraceHeaderList")
     return [EbmsError("Inconsistent", "it has no TraceHeader of its link", location=place)]
+
+
+def _speaks_link(match: Match | None) -> bool:
+    ebxml = match.leg.ebxml if match is not None else None
+    return ebxml is not None and ebxml.profile == "rm001"
 
 
 def _noted(

@@ -36,7 +36,7 @@ from postroad.node.ebxml.hearing import terms_of
 from postroad.node.ebxml.linking import Linking
 from postroad.node.steps.arrival import Arrival
 from postroad.node.steps.duplicates import is_copy
-from postroad.node.steps.ebxml_order import link_of, next_over_link
+from postroad.node.steps.ebxml_order import forward_over_link, unacknowledged_name
 from postroad.node.steps.keeping import (
     Contradiction,
     kept_message,
@@ -66,6 +66,8 @@ class Taken(Struct, frozen=True):
 
 
 _GIVEN_UP = (State.FAILED, State.IN_DOUBT, State.EXPIRED)
+_HERE: Final = (State.READY, State.WAITING, State.SUSPENDED)
+"""States of a message that is still to be passed on."""
 _TRANSMISSIONS: Final = 100
 """So many further ones of a message are remembered, the last ones."""
 
@@ -202,8 +204,13 @@ class Relaying:
         match: Match,
         answer: Answer | None,
         back: Work | None,
+        *,
+        after_ack: bool = False,
     ) -> records.Signal | None:
-        """The step: kept and to be passed on, or known already. The acknowledgment, if any."""
+        """The step: kept and to be passed on, or known already. The acknowledgment, if any.
+
+        `after_ack`: it is passed on when its acknowledgement has gone. [RM001-4.1-01]
+        """
         context, now = self._context, arrival.now
         user_message = user_message_of(arrival.found)
         # What lies elsewhere is not a carrier's to fetch.
@@ -223,8 +230,6 @@ class Relaying:
             best_effort=not message.header.is_reliable,
             signal=kind_of(message) != "message",
         )
-        if sending.linked:
-            kept = changed(kept, sequence_number=next_over_link(context, tx, sending, now))
         tx.add_message(kept)
         context.count("messages", side="forwarding", event="received")
         tx.record(
@@ -240,7 +245,10 @@ class Relaying:
                 ),
             )
         )
-        tx.add_work(self._work(message, match, kept, now))
+        if after_ack:
+            tx.set_state(unacknowledged_name(kept.message_id), b"", now)
+        else:
+            tx.add_work(self._work(message, match, kept, now))
         if answer is None:
             return None
         signal = sent_signal(kept, answer, tx.keep(answer.envelope), now)
@@ -261,21 +269,16 @@ class Relaying:
         lane = None
         if message.header.sequence_number is not None:
             lane = f"forward:{kept.from_party}\0{kept.conversation_id}"
-        if sending.linked:
-            lane = f"forward:{link_of(self._context, sending)}"
+        if sending.linked and not kept.best_effort:
+            return forward_over_link(self._context, kept, sending, now)
         partner = sending.destination(kept)
         return Work("forward", kept.message_id, now, partner=partner, lane=lane)
 
-    def _renumber(
-        self, tx: Transaction, match: Match, before: records.Message, now: datetime
-    ) -> None:
-        """Over a link numbers went on meanwhile, or began anew."""
-        context = self._context
-        sending = context.in_force.forwarding(match.pmode.id, match.number)
-        if sending.linked:
-            number = next_over_link(context, tx, sending, now)
+    def _renumber(self, tx: Transaction, match: Match, before: records.Message) -> None:
+        """Over a link numbers went on meanwhile, or began anew: it gets another in its turn."""
+        if self._context.in_force.forwarding(match.pmode.id, match.number).linked:
             tx.change_message(
-                Side.FORWARDING, before.message_id, (before.state,), sequence_number=number
+                Side.FORWARDING, before.message_id, (before.state,), sequence_number=None
             )
 
     def _again(
@@ -305,7 +308,7 @@ class Relaying:
         anew = self._is_sent_again(tx, message, match, before, arrival.now)
         given_up = before.state in _GIVEN_UP
         if (given_up and anew) or (before.signal and (given_up or before.state is State.SENT)):
-            self._renumber(tx, match, before, arrival.now)
+            self._renumber(tx, match, before)
             work = self._work(message, match, before, arrival.now)
             begin_anew(tx, before, Input.RESENT, arrival.now, work)
         if signal is None:
@@ -350,10 +353,14 @@ class Relaying:
 
 
 class Reporting:
-    """Tells the From Party that its message could not be passed on. [MS098-10.4-01]"""
+    """Tells the From Party that its message could not be passed on. [MS098-10.4-01]
+
+    The previous Sender of a link is told that it cannot be passed on now. [RM001-4.3-01]
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._linking = Linking(context)
 
     async def perform(self, work: Work) -> None:
         context = self._context
@@ -367,14 +374,18 @@ class Reporting:
             if given is not None:
                 signal_id, back = given
                 number = tx.add_work(back)
-                tx.set_state(notice_name(signal_id), str(number).encode(), now)
+                if signal_id is not None:
+                    tx.set_state(notice_name(signal_id), str(number).encode(), now)
             tx.finish_work(work.id, work.owner)
 
         await context.store.run(step)
         context.work_came.set()
 
-    def _notice(self, message: records.Message) -> tuple[str, Work] | None:
-        """The delivery failure notification, on its way to who brought the message."""
+    def _notice(self, message: records.Message) -> tuple[str | None, Work] | None:
+        """The delivery failure notification, on its way to who brought the message.
+
+        With its id where it is acknowledged, which the draft of links does not do.
+        """
         context = self._context
         match = context.in_force.match(message.pmode, message.leg)
         if message.envelope is None or match is None or message.best_effort:
@@ -382,11 +393,15 @@ class Reporting:
         kept = read_all(context.store.content(message.envelope), message.envelope.size)
         sent = sent_ebxml(kept, context.limits).message
         terms = terms_of(sent, match)
-        signal = notice(reliable(sent), terms, life_of(message).stage, context.party)
+        linked = match.leg.ebxml is not None and match.leg.ebxml.profile == "rm001"
+        now = context.clock()
         route = answer_route(context, sent, match, "error", synchronous=False, proven=True)
+        if linked and message.state in _HERE and route.url is not None:
+            transient = self._linking.transient(sent, match, now)
+            return None, call(context, route, transient, sent, match, message.message_id)
+        signal = notice(reliable(sent), terms, life_of(message).stage, context.party)
         if signal is None or route.url is None:
             return None
-        now = context.clock()
         try:
             signing = answer_signing(match.leg, context.in_force.keyring.signing)
         except Unsecurable:
@@ -398,11 +413,13 @@ class Reporting:
             now=now,
             to=sent,
             signing=signing,
+            over_link=linked,
         )
         if answer is None:
             return None
-        work = call(context, route, answer, sent, match, message.message_id, reliably=True)
-        return answer.signal_id, work
+        name = message.message_id
+        work = call(context, route, answer, sent, match, name, reliably=not linked)
+        return None if linked else answer.signal_id, work
 
 
 def _acknowledge(tx: Transaction, message_id: str, back: Work, now: datetime) -> int:

@@ -8,7 +8,7 @@ from postroad.msh.lens import Inspection
 from postroad.node.base.context import Context
 from postroad.node.base.own_address import own_address
 from postroad.node.settings.in_force import Sending
-from postroad.store.records import Message
+from postroad.store.records import Message, Side
 from postroad.wire.ebxml import kind_of
 
 
@@ -23,9 +23,9 @@ def transmitted(
     """An envelope as it goes to an address: with a TraceHeader, and Via for the next MSH."""
     assert sending.dialect is not None
     leg = sending.match.leg
-    number = None
+    number, passed_on = None, False
     if message is not None and leg.ebxml is not None and leg.ebxml.profile == "rm001":
-        number = message.sequence_number
+        number, passed_on = message.sequence_number, message.side is Side.FORWARDING
     return hop(
         envelope,
         sending.dialect,
@@ -34,6 +34,7 @@ def transmitted(
         now=now,
         via=via_of(leg),
         sequence_number=number,
+        only=passed_on,
     )
 
 

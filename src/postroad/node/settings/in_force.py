@@ -464,7 +464,7 @@ class InForce:
             awaits,
             later,
             leg.ebxml is not None and leg.ebxml.message_order == GUARANTEED,
-            leg.ebxml is not None and leg.ebxml.profile == "rm001",
+            leg.ebxml is not None and leg.ebxml.profile == "rm001" and is_reliable(leg.ebxml),
             channel_of(leg) if pulled else None,
             pulling_of(leg).capacity if pulled else None,
             answers,

@@ -30,8 +30,9 @@ from postroad.node.steps.outcome import (
     keeps_lane,
     life_of,
     shares_row,
+    waiting_name,
 )
-from postroad.node.steps.partners import not_reached, note_unsent, reached
+from postroad.node.steps.partners import not_reached, note_unsent, reached, suspension_over
 from postroad.node.steps.split_outcome import whole_left
 from postroad.node.steps.wsrm_states import leave
 from postroad.reliability.delivery import (
@@ -52,6 +53,10 @@ from postroad.transport.http_outgoing import Reply, TransportFailure
 Step = Callable[[Transaction], Done | None]
 _OVERLOADED: Final = (429, 503)
 """HTTP statuses by which a partner says that it has too much to do."""
+
+
+_PROTOCOL_ERRORS: Final = (Input.NOT_SENT, Input.TURNED_AWAY)
+"""What is a Communication Protocol Error of draft 001, besides that nobody answers."""
 
 
 class Outcome(Struct, frozen=True):
@@ -135,6 +140,8 @@ class AfterAttempt:
         outcome, work = tried.outcome, tried.work
         number = found.attempts + 1
         decision = self._decide(found, result)
+        if decision is not None and decision.due is not None and _is_linked(tried):
+            decision = self._as_told(tx, found, decision)
 
         def note() -> None:
             tx.record((attempt_event(tried, number),))
@@ -159,7 +166,16 @@ class AfterAttempt:
         args = (context, tx, found, decision, now, reason, work.id, note, work.owner)
         if not apply(*args, alone=self._alone, **fields):
             return None
+        if not found.tries and _is_not_forwarded(tx, tried, decision):
+            tx.add_work(Work("report", found.message_id, now))
         return Done(STATES[decision.life.stage], outcome.peer, outcome.detail, decision.halted)
+
+    def _as_told(self, tx: Transaction, found: Message, decision: Decision) -> Decision:
+        """What follows if an error message of the link came before the response to this attempt."""
+        fresh = tx.message(found.side, found.message_id)
+        if fresh is None or fresh.due_at is None or fresh.due_at in (found.due_at, decision.due):
+            return decision
+        return changed(decision, due=max(fresh.due_at, self._now))
 
     def _decide(self, found: Message, result: Input) -> Decision | None:
         tried, life = self._tried, life_of(found)
@@ -170,13 +186,44 @@ class AfterAttempt:
         return attempted(
             life,
             result,
-            tried.policy or (tried.sending.policy if tried.sending is not None else ONCE),
+            _policy(tried),
             began=tried.began,
             now=self._now,
             dice=self._dice,
             hope=(tried.hope and out) or _ways_left(found, tried.sending) > 0,
-            probe=tried.probe,
+            probe=tried.probe and not _is_linked(tried),
         )
+
+
+def _is_linked(tried: Attempt) -> bool:
+    return tried.sending is not None and tried.sending.linked
+
+
+def _is_not_forwarded(tx: Transaction, tried: Attempt, decision: Decision) -> bool:
+    """Whether a Router has to tell the previous Sender that it cannot forward its message now.
+
+    That is not acknowledged before the next one has acknowledged it. [RM001-4.3-01]
+    """
+    message = tried.message
+    waits = message.side is Side.FORWARDING and _is_linked(tried) and _is_protocol_error(tried)
+    at_work = decision.life.stage in (*AT_WORK, Stage.SUSPENDED)
+    return waits and at_work and tx.state(waiting_name(message.message_id)) is not None
+
+
+def _is_protocol_error(tried: Attempt) -> bool:
+    return not tried.outcome.reached or tried.outcome.result in _PROTOCOL_ERRORS
+
+
+def _policy(tried: Attempt) -> Policy:
+    """When it is sent again.
+
+    Over a link an error of the transport is followed by RetryInterval, also the first time; Timeout
+    is for the answer to what was taken. [RM001-2.6.3-02]
+    """
+    policy = tried.policy or (tried.sending.policy if tried.sending is not None else ONCE)
+    if not _is_linked(tried) or not _is_protocol_error(tried):
+        return policy
+    return changed(policy, timeout=policy.interval)
 
 
 def attempt_event(tried: Attempt, number: int) -> Event:
@@ -259,6 +306,9 @@ def _leave(context: Context, tx: Transaction, message: Message, work: Work) -> N
 def _partner(context: Context, tx: Transaction, tried: Attempt, now: datetime) -> bool:
     """Whether the partner was there changes how it stands with it."""
     name, outcome = tried.work.partner, tried.outcome
+    if _is_linked(tried):
+        # Its retries decide when a Receiver is suspended, and an error message may do it now.
+        return tried.probe and suspension_over(context, tx, name, now)
     if not outcome.reached:
         not_reached(context, tx, name, now, outcome.detail or "", outcome.peer)
         if tried.probe and outcome.result is Input.NOT_SENT:

@@ -18,6 +18,7 @@ from postroad.msh.outbound import wire_form
 from postroad.msh.selecting import signal_items
 from postroad.node.base.context import Context
 from postroad.node.base.journaling import about, place
+from postroad.node.steps.ebxml_order import acknowledgement_gone
 from postroad.node.steps.hearing import told_by
 from postroad.node.steps.mailing import Mailing
 from postroad.security.egress import Purpose
@@ -230,7 +231,12 @@ class Calling:
         if message is not None and not refused and call.kind in SENT:
             now = self._context.clock()
             gone(tx, message, SENT[call.kind], call.signal_id, call.url, now)
+        self._passed_on(tx, work, call)
         tx.finish_work(work.id, work.owner)
+
+    def _passed_on(self, tx: Transaction, work: Work, call: Call) -> None:
+        if call.kind == "acknowledgment":
+            acknowledgement_gone(self._context, tx, work.message_id, self._context.clock())
 
     async def _refuse(self, work: Work, call: Call, why: str) -> None:
         """Drop a callback that the egress policy refuses: a retry would be refused too."""
@@ -286,6 +292,7 @@ class Calling:
                     ),
                 )
             )
+        self._passed_on(tx, work, call)
         tx.finish_work(work.id, work.owner)
 
 

@@ -8,6 +8,7 @@ import contextlib
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace as changed
 
 from postroad.agreement.ebxml import is_mail
 from postroad.node.base.context import Context
@@ -18,7 +19,7 @@ from postroad.reliability import order
 from postroad.reliability.delivery import Stage
 from postroad.reliability.link import next_number
 from postroad.store.interface import Transaction
-from postroad.store.records import Message, Side, State
+from postroad.store.records import Message, Side, State, Work
 
 _WITHDRAWN = (Stage.FAILED, Stage.EXPIRED)
 """Ends of a message that certainly did not arrive."""
@@ -28,6 +29,11 @@ def link_of(context: Context, sending: Sending) -> str:
     """What draft 001 numbers: from our address to the partner's, so by transport too."""
     own = own_address(context, sending.match.leg, is_mail(sending.address))
     return f"link:{own}\0{sending.address}"
+
+
+def link_lane(context: Context, sending: Sending) -> str:
+    """The lane of all that is sent or passed on over a link, one after the other. [RM001-2.3-04]"""
+    return f"send:{link_of(context, sending)}"
 
 
 def conversation_of(message: Message) -> str:
@@ -66,13 +72,55 @@ def _over_link(
     context: Context, tx: Transaction, message: Message, sending: Sending, now: datetime
 ) -> None:
     """[RM001-2.2.3-06] [RM001-2.3-04]"""
-    if message.sequence_number is not None:
+    if message.sequence_number is None:
+        _note(tx, message, _next_over_link(context, tx, sending, now))
+
+
+def unacknowledged_name(message_id: str) -> str:
+    """Under which a message is remembered that is passed on once its acknowledgement has gone."""
+    return f"~unacknowledged:{message_id}"
+
+
+def forward_over_link(context: Context, kept: Message, sending: Sending, now: datetime) -> Work:
+    """The work of passing a message on over a link."""
+    lane, partner = link_lane(context, sending), sending.destination(kept)
+    return Work("forward", kept.message_id, now, partner=partner, lane=lane)
+
+
+def acknowledgement_gone(context: Context, tx: Transaction, message_id: str, now: datetime) -> None:
+    """The transfer from the previous hop is complete, or given up: now the next one begins.
+
+    [RM001-4.1-01]
+    """
+    if tx.state(unacknowledged_name(message_id)) is None:
         return
-    _note(tx, message, next_over_link(context, tx, sending, now))
+    tx.set_state(unacknowledged_name(message_id), None, now)
+    kept = tx.message(Side.FORWARDING, message_id)
+    if kept is None:
+        return
+    work = Work("forward", message_id, now, partner=kept.partner)
+    with contextlib.suppress(Refused):
+        sending = context.in_force.forwarding(kept.pmode or "", kept.leg)
+        work = forward_over_link(context, kept, sending, now)
+    tx.add_work(work)
 
 
-def next_over_link(context: Context, tx: Transaction, sending: Sending, now: datetime) -> int:
-    """The next number of a link."""
+def numbered_on(
+    context: Context, tx: Transaction, message: Message, sending: Sending, now: datetime
+) -> Message:
+    """A message that is passed on over a link, with its number there, when its turn has come.
+
+    Messages of our own may go over the same link: all of them wait in its lane.
+    """
+    found = tx.message(message.side, message.message_id) or message
+    if found.sequence_number is not None or found.best_effort:
+        return found
+    number = _next_over_link(context, tx, sending, now)
+    tx.change_message(found.side, found.message_id, (found.state,), sequence_number=number)
+    return changed(found, sequence_number=number)
+
+
+def _next_over_link(context: Context, tx: Transaction, sending: Sending, now: datetime) -> int:
     name = link_of(context, sending)
     known = tx.state(name)
     number = next_number(int(known) if known else None)
@@ -112,9 +160,11 @@ def given_up(
     known = tx.state(name)
     if known is None:
         return
-    # Of what left nobody is quite sure: the next one begins with a Reset, which is always taken.
-    numbering = order.Numbering()
+    given = msgspec.json.decode(known, type=order.Numbering)
     if never_left:
-        given = msgspec.json.decode(known, type=order.Numbering)
         numbering = order.withdraw(given, order.SequenceNumber(message.sequence_number))
+    else:
+        # Of what left nobody is quite sure: the next one begins with a Reset, which is always
+        # taken. All that was sent before it is acknowledged, as one at a time has its turn.
+        numbering = order.reset(given, 0)
     tx.set_state(name, msgspec.json.encode(numbering), now)

@@ -18,7 +18,7 @@ from postroad.node.steps.ebxml_order import given_up
 from postroad.node.steps.exchanging import moved
 from postroad.node.steps.hearing import Hearing, Said, noted, without_repeats
 from postroad.node.steps.notifying import EVENTS, may_be_told, notification
-from postroad.node.steps.partners import halt
+from postroad.node.steps.partners import halt, stopped_with
 from postroad.node.steps.sender_errors import is_told
 from postroad.node.steps.split_outcome import (
     Following,
@@ -192,7 +192,8 @@ def apply(
         else:
             tx.finish_work(timer, owner)
     if decision.halted:
-        halt(context, tx, message.partner, now, detail or "")
+        for name in stopped_with(context, message):
+            halt(context, tx, name, now, detail or "")
     if state is not message.state or (stage is Stage.SETTLED and detail != message.detail):
         _tell(context, tx, message, decision, now, Reason(code, detail, reason.peer, reason.answer))
     if message.part_of is not None:

@@ -5,11 +5,14 @@ message to a partner with whom all is well costs nothing here.
 """
 
 import logging
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
+from postroad.agreement.ebxml import addresses
+from postroad.agreement.matching import header
 from postroad.node.base.context import Context
 from postroad.reliability.breaker import (
     Breaker,
@@ -24,11 +27,12 @@ from postroad.reliability.breaker import (
     is_of,
     party_of,
     probed,
+    receiver_name,
     resumed,
 )
 from postroad.reliability.breaker import reached as well_again
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Event, Side
+from postroad.store.records import Event, Message, Side
 
 _MOST_UNSENT: Final = 1000
 """Messages of one partner that are remembered to have probed in vain; others go last."""
@@ -62,9 +66,10 @@ def reached(context: Context, tx: Transaction, name: str, now: datetime) -> None
 
 
 def _concerned(tx: Transaction, name: str) -> list[Partner]:
-    """The breaker of an address, and that of its party while that is not well."""
-    party = tx.partner(party_of(name))
-    return [tx.partner(name)] + ([] if party.is_well or party.name == name else [party])
+    """The breaker of an address, and those of its party and Receiver while they are not well."""
+    names = {party_of(name), receiver_name(address_of(name) or "")} - {name}
+    others = [tx.partner(one) for one in sorted(names)]
+    return [tx.partner(name)] + [one for one in others if not one.is_well]
 
 
 def note_unsent(tx: Transaction, name: str, work: int, now: datetime) -> None:
@@ -147,14 +152,66 @@ def halt(context: Context, tx: Transaction, name: str, now: datetime, why: str) 
     _changed(context, tx, before, halted(before, now, why), now, None)
 
 
-def resume(context: Context, tx: Transaction, name: str, now: datetime) -> bool:
+def suspension_over(context: Context, tx: Transaction, name: str, now: datetime) -> bool:
+    """A message went over a link whose Receiver was suspended for a time, which is over.
+
+    Whatever became of it is the message's to recover from. [RM001-2.6.6-03]
+    """
+    lifted = False
+    for before in _concerned(tx, name):
+        if before.gate is Gate.PROBING or (before.until is not None and before.until <= now):
+            lifted = True
+            _changed(context, tx, before, well_again(before), now, None)
+    return lifted
+
+
+def stopped_with(context: Context, message: Message) -> tuple[str, ...]:
+    """Return the names of all that is suspended together with the partner of a message.
+
+    Over a link of draft 001 that is the Receiver, whoever else is reached there.
+    [RM001-2.6.6-01] [RM001-2.6.8-01]
+    """
+    match = context.in_force.match(message.pmode, message.leg)
+    agreed = match.leg.ebxml if match is not None else None
+    if agreed is None or agreed.profile != "rm001" or not message.peer:
+        return (message.partner,)
+    return (message.partner, receiver_name(message.peer))
+
+
+def links_to(context: Context, partner: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return who is resumed with a partner, which may be an address, for links of draft 001.
+
+    The names of the Receivers through which it is reached, and the parties that are reached there.
+    """
+    receivers: set[str] = set()
+    parties = {partner}
+    for one in context.in_force.expectation.pmodes.legs:
+        if one.leg.ebxml is None or one.leg.ebxml.profile != "rm001":
+            continue
+        to, there = str(header(one.pmode, one.index + 1).to_party), addresses(one.leg)
+        if to in ("", partner):
+            receivers.update(map(receiver_name, there))
+        if partner in there:
+            parties.add(to)
+    return frozenset(receivers), frozenset(parties)
+
+
+def resume(
+    context: Context,
+    tx: Transaction,
+    name: str,
+    now: datetime,
+    receivers: Collection[str] = (),
+) -> bool:
     """An administrator resumes a party with all its addresses, or one address.
 
-    False when nothing was paused or suspended.
+    `receivers` are the names of Receivers that are resumed with it. False when nothing was paused
+    or suspended.
     """
     lifted = False
     for before in tx.partners():
-        after = resumed(before) if is_of(before.name, name) else None
+        own = is_of(before.name, name) or before.name in receivers
+        after = resumed(before) if own else None
         if after is not None:
             lifted = True
             _changed(context, tx, before, after, now, None)
@@ -183,7 +240,8 @@ def _changed(
         return
     tx.set_partner(after)
     event = _event(before, after)
-    if event is not None:
+    if event is not None and party_of(after.name):
+        # A Receiver is stopped together with a party, of which the journal tells.
         said = after.detail if event == "suspended" else "the partner is served again"
         if after.gate is Gate.PAUSED and after.until is not None:
             said = f"{said}; next attempt at {after.until:%Y-%m-%dT%H:%M:%SZ}"

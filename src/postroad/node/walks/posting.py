@@ -120,6 +120,9 @@ class Posting:
         if sending.dialect is not None:
             # Copies are the same, and known for old ones once somebody began anew.
             first = message.anew_at or message.first_sent_at or began
+            if sending.linked:
+                # Whatever became of the copies before. [RM001-2.6.3-04]
+                first = message.created_at
             envelope = transmitted(self._context, sending, envelope, address, first, message)
         stored = _parts(outgoing)
         types: Sequence[str] = [part.wire_type for part in stored]

@@ -38,6 +38,7 @@ from postroad.node.steps.attempts import (
     on_next_way,
 )
 from postroad.node.steps.bundle_rows import share_envelope, units_of
+from postroad.node.steps.ebxml_order import numbered_on
 from postroad.node.steps.exchanging import request_of
 from postroad.node.steps.good_end import GoodEnd, is_good
 from postroad.node.steps.mailing import Mailing
@@ -341,6 +342,11 @@ class Sender:
             if own and outgoing.made is None:
                 outgoing = await self._renewal.current(outgoing, sending)
                 message = outgoing.message
+            if sending.linked and not own:
+                message = await context.store.run(
+                    lambda tx: numbered_on(context, tx, outgoing.message, sending, began)
+                )
+                outgoing = changed(outgoing, message=message)
             form = await self._prepare((outgoing, sending, address, began))
         except StoreError as lost:
             never = not_sent(f"it cannot be read: {lost}", address, reached=True)

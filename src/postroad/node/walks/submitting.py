@@ -33,7 +33,7 @@ from postroad.node.ebxml.keeping import awaits_name
 from postroad.node.large.splitting import may_be_cut
 from postroad.node.service import Refused, Submission, Submitted, SubmittedPayload
 from postroad.node.settings.in_force import Sending
-from postroad.node.steps.ebxml_order import conversation_of, link_of
+from postroad.node.steps.ebxml_order import conversation_of, link_lane
 from postroad.node.steps.exchanging import Overtaken, answer, leg_of, partner_of
 from postroad.node.steps.notifying import order_of
 from postroad.node.steps.offers import check_room, offer, offer_work, reserve
@@ -477,7 +477,7 @@ def send_work(context: Context, kind: str, message: Message, sending: Sending) -
         # Numbers are those of the conversation, whatever P-Mode its messages have.
         lane = f"send:{conversation_of(message)}"
     if sending.linked:
-        lane = f"send:{link_of(context, sending)}"
+        lane = link_lane(context, sending)
     return Work(
         kind,
         message.message_id,
