@@ -1,10 +1,14 @@
 """A clock that is set: timers go on, nothing is lost, nothing is doubled."""
 
+import asyncio
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
+from unittest.mock import patch
 
 import pytest
 
+from postroad.store.interface import Transaction
 from postroad.store.records import State
 from tests.node.reliable import (
     BUYER,
@@ -18,6 +22,7 @@ from tests.node.reliable import (
     status,
 )
 
+T = TypeVar("T")
 M: Final = "m@buyer"
 HOUR: Final = timedelta(hours=1)
 RETRY: Final = {"max_retries": 3, "period": "PT20S"}
@@ -209,3 +214,29 @@ async def test_a_clock_that_is_set_forward_doubles_nothing(world: World) -> None
     await world.until(61)
     assert await buyer.state(M) is State.ACKNOWLEDGED
     assert await seller.inbox() == [M]
+
+
+@played
+async def test_a_store_that_is_slow_when_a_process_starts_is_no_clock_that_was_set(
+    world: World,
+) -> None:
+    """Events that another process writes meanwhile are not ahead of the clock."""
+    world.agree(retry=RETRY)
+    world.wire.usual[SELLER] = lost
+    first = await world.start(BUYER)
+    other = await world.start(BUYER, beside=True)
+    first.kill()
+    store = other.node.context.store
+    run = store.run_with_reserve
+
+    async def run_slowly(step: Callable[[Transaction], T]) -> T:
+        await asyncio.sleep(15)
+        return await run(step)
+
+    with patch.object(store, "run_with_reserve", run_slowly):
+        starting = asyncio.create_task(world.start(BUYER))
+        await world.until(10)
+        await other.send(M)
+        await starting
+    await world.until(100)
+    assert world.wire.times(M) == [10, 30, 50, 70]

@@ -238,9 +238,11 @@ class Node:
 
     async def _recover(self) -> None:
         """What a process that is gone was sending may have left: say so, and send it again."""
-        now = self.context.clock()
 
         def step(tx: Transaction) -> None:
+            # Not before: while the store is slow, other processes write events, which would then
+            # be ahead of the clock.
+            now = self.context.clock()
             last = tx.journal(tx.figures().last_seq - 1, 1) if self._leads else []
             if last and last[0].event.at - now > JUMP:
                 set_back(tx, last[0].event.at - now)
