@@ -210,6 +210,12 @@ def test_a_pmode_that_cannot_be_kept_is_refused(old: str, new: str, why: str) ->
     assert why in found.problems[0].message
 
 
+def test_a_refusal_is_one_line_whatever_the_id_of_the_p_mode_is() -> None:
+    found = imported(("acme-invoices", "acme\n\x9binvoices"), ("https://globex.example/as4", "no"))
+    assert found.problems
+    assert all(one.text.isprintable() for one in found.problems)
+
+
 def test_this_nodes_party_is_one_of_the_two() -> None:
     assert imported(me="acme").problems == ()
     assert "is no party of this P-Mode" in imported(me="initech").problems[0].message

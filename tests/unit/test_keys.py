@@ -1,5 +1,6 @@
 """Key and trust stores as people have them, through `postroad.security.keys`."""
 
+import base64
 import contextlib
 import copy
 import hashlib
@@ -216,6 +217,18 @@ def test_what_cannot_be_read_is_said(load: object, data: bytes, sentence: str) -
     assert callable(load)
     with pytest.raises(KeyStoreError, match=sentence):
         load(data)
+
+
+@pytest.mark.parametrize("algorithm", ["X25519", "X448", "Ed25519", "Ed448"])
+def test_a_key_of_the_wrong_length_is_an_error_of_the_store(algorithm: str) -> None:
+    """OpenSSL calls that an internal error."""
+    last = {"X25519": 0x6E, "X448": 0x6F, "Ed25519": 0x70, "Ed448": 0x71}[algorithm]
+    key = bytes([0x04, 9, 0x04, 7]) + bytes(7)
+    inner = bytes([0x02, 1, 0, 0x30, 5, 0x06, 3, 0x2B, 0x65, last]) + key
+    written = base64.b64encode(bytes([0x30, len(inner)]) + inner).decode()
+    text = f"-----BEGIN PRIVATE KEY-----\n{written}\n-----END PRIVATE KEY-----\n"
+    with pytest.raises(KeyStoreError, match="wrong length"):
+        load_key_pair(text.encode())
 
 
 def test_an_openssh_key_is_said_with_the_way_out() -> None:

@@ -71,7 +71,12 @@ def _checked(found: Imported, name: str) -> Imported:
         for error in errors:
             broken.setdefault(f"{error.message} ({error.hint})", []).append(str(pmode["id"]))
     refused = [
-        Remark(name, found.lines.get(ids[0], 1), Kind.REFUSED, f"P-Mode {_named(ids)}: {message}")
+        Remark(
+            name,
+            found.lines.get(ids[0], 1),
+            Kind.REFUSED,
+            one_line(f"P-Mode {_named(ids)}: {message}"),
+        )
         for message, ids in broken.items()
     ]
     used = "\n".join(map(_dumped, kept))

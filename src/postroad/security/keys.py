@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NoReturn, SupportsIndex, TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -189,6 +189,12 @@ def _guarded(read: Callable[[], _T]) -> _T:
                 f"it uses an algorithm that is not supported ({_one_line(error)}). Use a key of "
                 "RSA, EC (NIST, or brainpool r1 with 256, 384 or 512 bits), Ed25519, Ed448, X25519 "
                 "or X448"
+            ) from None
+        except InternalError:
+            # What OpenSSL says to a key of its curves that has another length than theirs.
+            raise KeyStoreError(
+                "the content cannot be read (a key has the wrong length); "
+                "check that the file is whole"
             ) from None
         except (ValueError, TypeError, IndexError, OverflowError, x509.InvalidVersion) as error:
             raise KeyStoreError(
