@@ -6,11 +6,20 @@ import pytest
 
 from postroad.node.service import Submission, SubmittedPayload
 from postroad.wire.content import BytesContent
-from tests.node.ebxml_letters import Said
+from tests.node.ebxml_letters import (
+    RELIABLY,
+    Said,
+    hand,
+    listening,
+    order,
+    reliable_terms,
+    via,
+)
 from tests.node.ebxml_stations import RELIABLE, start
 from tests.node.reliable import (
     BUYER,
     CARRIER,
+    CPA,
     ORDER,
     ORDERS,
     SELLER,
@@ -74,3 +83,21 @@ async def test_the_schema_of_a_payload_stands_in_the_manifest_and_reaches_the_ap
     assert said.attribute(place, "version") == "2.1"
     [part] = (await seller.message(M)).parts
     assert ("Schema", "http://example.org/order.xsd", "2.1") in part.properties
+
+
+@played
+async def test_a_via_does_not_lead_an_unsigned_message_around_the_p_mode_that_signs(
+    world: World,
+) -> None:
+    """No signature covers Via, so whoever writes it does not choose by which terms is delivered."""
+    loose = {"service": "urn:example:loose", "action": "loose"}
+    world.speak(signed=True, **reliable_terms())
+    world.speak("loose", service=loose, **reliable_terms())
+    seller = await listening(world)
+    said = "<eb:Service>urn:example:loose</eb:Service><eb:Action>loose</eb:Action>"
+    honest = order(inside=RELIABLY, id="loose@buyer.example", **loose)
+    assert (await hand(world, seller, honest)).delivered == ["loose@buyer.example"]
+    for content in (said, f"<eb:CPAId>{CPA}</eb:CPAId>{said}"):
+        outcome = await hand(world, seller, order("0.98b", via(content=content), inside=RELIABLY))
+        assert outcome.delivered == ["loose@buyer.example"]
+        assert outcome.raised[-1].error_code == "EBMS:0103"

@@ -354,7 +354,7 @@ async def test_a_disk_that_fills_in_the_middle_rejects_the_group_and_the_node_go
     given = large(buyer)
     await bring(seller, given, 1)
     full = StoreFull("no room")
-    with failing(seller.node.context.store, full, about="Gathering.take"):
+    with failing(seller.node.context.store, full, about="Gathering.step"):
         assert silent(await seller.receive(*given.fragment(2)))
     await ends(world, seller, given, ["EBMS:0054"], TWO)
     other = large(buyer, message_id="other@buyer", group_id="group-2")

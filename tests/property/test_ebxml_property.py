@@ -148,14 +148,12 @@ def headers(draw, dialect):
 def acknowledgments(draw, dialect):
     type = draw(st.sampled_from((DELIVERY_RECEIPT, ACKNOWLEDGMENT)))
     signs = draw(_lists(references)) if dialect.acknowledgment_references else ()
-    silent = dialect.has_delivery_receipt and type == DELIVERY_RECEIPT
     to_party = st.sampled_from((None, EB2_TO_PARTY_MSH))
     actors = {ACKNOWLEDGMENT: st.just(EB2_NEXT_MSH), DELIVERY_RECEIPT: to_party}
     return Acknowledgment(
         timestamp=draw(times),
         type=type,
         signed=draw(st.booleans()) if dialect.has_trace else bool(signs),
-        from_party=None if silent else draw(_maybe(parties(dialect))),
         ref_to_message_id=draw(message_ids) if dialect.acknowledgment_refers else None,
         references=signs,
         actor=None if dialect.has_trace else draw(actors[type]),

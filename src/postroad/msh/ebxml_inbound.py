@@ -200,8 +200,10 @@ class EbxmlLook:
     def terms(self) -> Terms | None:
         """The terms of the P-Mode, where P-Modes were given.
 
-        CPAId, Service and Action in Via are those of this hop, so they go before the
-        MessageHeader's. [MS098-8.6.7-01] [MS098-8.6.8-01]
+        CPAId, Service and Action in Via are those of this hop, so at an MSH on the way they go
+        before the MessageHeader's [MS098-8.6.7-01] [MS098-8.6.8-01]. No signature covers Via: where
+        a message is delivered, its own Service and Action decide, and the CPAId in Via counts only
+        if no P-Mode has the MessageHeader's.
         """
         expectation, message = self._lens.expectation, self._found.ebxml
         if expectation is None:
@@ -209,17 +211,19 @@ class EbxmlLook:
         if message is None or self._found.messaging is None:
             return Terms(None, frozenset(), None, NOTHING)
         own = self._found.messaging.user_messages[0]
-        tried = [own]
+        tried, hop = [own], None
         if message.via is not None and (message.via.cpa_id or message.via.service):
-            tried.insert(0, _for_this_hop(own, message.via))
+            hop = _for_this_hop(own, message.via)
+            tried = [hop, own, _for_this_hop(own, replace(message.via, service=None))]
         if kind_of(message) == "status_request" and self._dialect.has_trace:
             tried += self._at_our_address(own, expectation.pmodes)
         signal = kind_of(message) != "message"
         protected = Protected(bool(self._reading.signatures), False)
         for one in tried:
             terms = expectation.terms(one, protected, ebxml=self._dialect.name, signal=signal)
-            if terms.match is not None:
-                break
+            if terms.match is None or (one is hop and not _is_relayed(terms.match)):
+                continue
+            break
         return terms
 
     def _at_our_address(self, own: UserMessage, pmodes: PModes) -> list[UserMessage]:
@@ -439,6 +443,10 @@ class EbxmlLook:
             time_counts=self._lens.time_counts,
             receiving=self._lens.receiving,
         )
+
+
+def _is_relayed(match: Match) -> bool:
+    return match.leg.ebxml is not None and match.leg.ebxml.relay
 
 
 def _for_this_hop(message: UserMessage, via: Via) -> UserMessage:
