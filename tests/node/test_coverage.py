@@ -337,3 +337,20 @@ async def test_a_test_message_needs_no_listed_attachment(world: World) -> None:
     await buyer.process.ask(buyer.node.submit(Submission(ORDERS, (), M, test=True)))
     await world.wait(1)
     assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@played
+async def test_a_message_of_which_nothing_is_to_be_encrypted_is_not_signed_again(
+    world: World,
+) -> None:
+    nothing = {"enabled": True, "only": True, "attachment": []}
+    retry = {"max_retries": 3, "timeout": "PT5S", "period": "PT10S"}
+    agree(world, BUYER, encrypt=nothing, retry=retry)
+    world.wire.usual[SELLER] = lost
+    buyer = await world.start(BUYER)
+    await send(buyer)
+    await world.wait(60)
+    copies = [one.body for one in world.wire.to(SELLER)]
+    assert len(copies) == 4
+    assert len(set(copies)) == 1
+    assert await buyer.journal("signed_again") == []

@@ -109,6 +109,48 @@ async def test_a_copy_is_the_same_and_gets_the_first_acknowledgment_again(
     assert len(ids) == 1, "each copy gets the first acknowledgment"
 
 
+@pytest.mark.req("OV004-1-11", "MS098-10.3.1.5-05")
+@pytest.mark.parametrize("version", VERSIONS)
+@played
+async def test_a_copy_that_comes_after_the_acknowledgment_is_acknowledged_once_more(
+    world: World, version: str
+) -> None:
+    world.speak(version=version, **RELIABLY, **answers_to(version))
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await world.wait(1)
+    [copy] = world.wire.to(SELLER)
+    assert len(world.wire.to(BUYER, M)) == 1
+    await world.wire.post(BUYER, SELLER, copy.content_type, copy.body, copy.soap_action)
+    await world.wait(1)
+    assert (await seller.story(M)).count("delivered") == 1
+    first, second = world.wire.to(BUYER, M)
+    assert first.body.split(b"MessageId>")[1] == second.body.split(b"MessageId>")[1]
+
+
+@pytest.mark.req("OV004-1-08")
+@pytest.mark.parametrize("version", VERSIONS)
+@played
+async def test_a_copy_is_known_for_as_long_as_the_sender_may_send_it_again(
+    world: World, version: str
+) -> None:
+    """The last of the retries is due ten hours after the first copy."""
+    retry = {"max_retries": 10, "period": "PT1H"}
+    world.speak(version=version, retry=retry, **RELIABLY, **answers_to(version))
+    buyer, seller = await world.both()
+    await buyer.send(M)
+    await world.wait(1)
+    await seller.node.acknowledge(M)
+    [first] = world.wire.to(SELLER)
+    world.clock.ahead += timedelta(hours=10)
+    assert await seller.node.purge(0) == 0
+    await world.wire.post(BUYER, SELLER, first.content_type, first.body, first.soap_action)
+    await world.wait(1)
+    assert await seller.story(M) == ["received", "delivered", "acked", "duplicate", "acked"]
+    assert await seller.inbox() == [M]
+    assert len(world.wire.to(BUYER)) == 2, "the copy is acknowledged too"
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @played
 async def test_a_signed_message_gets_a_signed_acknowledgment(world: World, version: str) -> None:

@@ -160,6 +160,7 @@ async def test_a_carrier_that_dies_passes_on_what_it_acknowledged(world: World) 
     assert await buyer.state(M) is State.ACKNOWLEDGED
 
 
+@pytest.mark.req("MS098-8.4.6.3-03")
 @pytest.mark.parametrize(
     ("trouble", "state", "severity"),
     [(refused, State.FAILED, b"Error"), (lost, State.IN_DOUBT, b"Warning")],

@@ -6,6 +6,7 @@ import pytest
 
 from postroad.agreement.pmode import Authorization
 from postroad.msh.pulling import relayed_pull_request
+from postroad.node.base.requests import Response
 from postroad.node.settings.routes import load_routing
 from postroad.security.egress import Purpose
 from postroad.store.records import State
@@ -21,7 +22,7 @@ from postroad.wire.ebms3 import (
 )
 from postroad.wire.ebms3_writer import write_messaging
 from postroad.wire.multihop import RoutingInput, RoutingUserMessage, write_routing_input
-from postroad.wire.names import DEFAULT_MPC, I_CLOUD, ONE_WAY, WSA, WSRM, WSSE, WST
+from postroad.wire.names import DEFAULT_MPC, I_CLOUD, NEXT_MSH, ONE_WAY, WSA, WSRM, WSSE, WST
 from postroad.wire.soap import SoapVersion, write_body, write_envelope
 from postroad.wire.wsa import Addressing, EndpointReference, write_addressing
 from tests.node.hubs import FAR, NEAR, hub, rule
@@ -42,17 +43,24 @@ V = SoapVersion.SOAP_12
 _taken = status(202)
 
 
-def routing_input(to: str, action: str = "orders.receipt") -> str:
+def routing_input(to: str, action: str = "orders.receipt", mpc: str | None = None) -> str:
     sides = [Party((PartyId(party(one)),), "urn:example:role") for one in (SELLER, to)]
     info = CollaborationInfo(Service("urn:example:trade"), action, "c")
-    return write_routing_input(RoutingInput(RoutingUserMessage(sides[0], sides[1], info)), V)
+    routed = RoutingUserMessage(sides[0], sides[1], info, mpc=mpc)
+    return write_routing_input(RoutingInput(routed), V)
 
 
-def letter(to: str = BUYER, body: str = "", ref: str = "m@buyer", signal: bool = True) -> bytes:
+def letter(
+    to: str = BUYER,
+    body: str = "",
+    ref: str = "m@buyer",
+    signal: bool = True,
+    mpc: str | None = None,
+) -> bytes:
     error = Error("EBMS:0004", "failure", ref_to_message_in_error=ref)
     said = SignalMessage(MessageInfo(BEGIN, "e@seller", ref), errors=(error,))
     headers = Addressing(to=I_CLOUD, action=f"{ONE_WAY}.error")
-    blocks = [*write_addressing(headers, V), routing_input(to)]
+    blocks = [*write_addressing(headers, V), routing_input(to, mpc=mpc)]
     if signal:
         blocks.append(write_messaging(Messaging((said,)), V))
     return write_envelope(V, blocks, write_body(V, body))
@@ -90,9 +98,12 @@ async def test_whatever_has_routing_input_is_passed_on(world: World, kind: str) 
 
 
 @pytest.mark.req("P2-2.5.1-03")
+@pytest.mark.parametrize("mpc", [None, "urn:example:signals"])
 @pytest.mark.parametrize("kind", ["a signal", *OTHERS])
 @played
-async def test_whatever_has_routing_input_can_wait_in_a_channel(world: World, kind: str) -> None:
+async def test_whatever_has_routing_input_can_wait_in_a_channel(
+    world: World, kind: str, mpc: str | None
+) -> None:
     user = {"username": "buyer", "password": "a secret of ours"}
     back = {"id": "back", "to": {"channel": {"extension": "buyer", "authorization": user}}}
     if kind in OTHERS:
@@ -100,16 +111,22 @@ async def test_whatever_has_routing_input_can_wait_in_a_channel(world: World, ki
         back["match"] = {"body": kind}
     hub(world, NEAR, back)
     near = await world.start(NEAR)
-    sent = letter(signal=kind not in OTHERS, body=OTHERS.get(kind, ""))
+
+    async def pull(channel: str) -> Response:
+        asking = relayed_pull_request(
+            f"{channel}/buyer",
+            Authorization.model_validate(user),
+            signal_id=f"{channel}@buyer",
+            now=near.node.context.clock(),
+            entropy=near.node.context.entropy,
+        )
+        return await near.receive(SOAP, asking.envelope)
+
+    sent = letter(signal=kind not in OTHERS, body=OTHERS.get(kind, ""), mpc=mpc)
     assert (await near.receive(SOAP, sent)).status == 202
-    asking = relayed_pull_request(
-        f"{DEFAULT_MPC}/buyer",
-        Authorization.model_validate(user),
-        signal_id="p@buyer",
-        now=near.node.context.clock(),
-        entropy=near.node.context.entropy,
-    )
-    answer = await near.receive(SOAP, asking.envelope)
+    other = "urn:example:other" if mpc is None else DEFAULT_MPC
+    assert b"EBMS:0006" in (await pull(other)).body
+    answer = await pull(mpc or DEFAULT_MPC)
     assert (answer.body, answer.content_type) == (sent, SOAP)
 
 
@@ -141,17 +158,21 @@ async def test_a_signal_about_a_message_of_ours_is_not_passed_on(world: World) -
 
 
 @pytest.mark.req("P2-2.5.5-16")
+@pytest.mark.parametrize("for_intermediaries", [False, True])
 @played
 async def test_routing_input_wins_over_the_user_message_and_the_journal_tells(
-    world: World,
+    world: World, for_intermediaries: bool
 ) -> None:
     world.agree(retry=None)
+    protocol = world._pmodes[BUYER][0]["legs"][0]["protocol"]
+    protocol["add_actor_or_role_attribute"] = for_intermediaries
     buyer, _ = await world.both()
     world.wire.usual[SELLER] = refused
     await buyer.send("m@buyer")
     await world.wait(1)
     [posted] = world.wire.to(SELLER)
     head = posted.body.index(b"<eb:Messaging")
+    assert (NEXT_MSH.encode() in posted.body) is for_intermediaries
     both = posted.body[:head] + routing_input("elsewhere").encode() + posted.body[head:]
     hub(
         world,

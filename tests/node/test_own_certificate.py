@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from postroad.node.steps.bundle_rows import share_envelope
 from postroad.security.keys import KeyPair
 from postroad.store.records import State
 from tests import pki
@@ -319,3 +320,20 @@ async def test_a_bundle_is_pulled_again_with_the_new_signature(world: World) -> 
     assert {await buyer.state(one) for one in NAMES} == {State.ACKNOWLEDGED}
     again = await buyer.journal("signed_again")
     assert [(one.message_id, one.detail) for one in again] == [(name, SAID) for name in NAMES]
+
+
+@played
+async def test_an_envelope_is_replaced_only_if_nobody_else_replaced_it_meanwhile(
+    world: World,
+) -> None:
+    """Or the one that was there would be dropped twice, and with it what lies beside it."""
+    world.agree(signed=True)
+    world.wire.usual[SELLER] = refused
+    buyer = await world.start(BUYER)
+    await buyer.send(M)
+    before = (await buyer.message(M),)
+    store = buyer.node.context.store
+    again = await store.run(lambda tx: share_envelope(tx, before, b"first", None))
+    assert again is not None
+    assert await store.run(lambda tx: share_envelope(tx, before, b"second", None)) is None
+    assert (await buyer.message(M)).envelope == again[0].envelope

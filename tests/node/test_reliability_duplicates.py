@@ -365,6 +365,7 @@ async def test_ids_are_remembered_within_the_check_window_whatever_is_purged(
     assert "purged" in await seller.story(M)
 
 
+@pytest.mark.req("OV004-1-08")
 @played
 async def test_ids_are_remembered_as_long_as_the_sender_may_send_again_whatever_is_purged(
     world: World,

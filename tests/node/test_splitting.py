@@ -1,6 +1,8 @@
 """Messages that go out in fragments: cut, written, sent, answered."""
 
 import hashlib
+import re
+from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +17,7 @@ from postroad.store.records import State
 from postroad.wire.content import BytesContent
 from tests.node.reliable import (
     BUYER,
+    ORDERS,
     SELLER,
     STORES,
     Held,
@@ -22,6 +25,7 @@ from tests.node.reliable import (
     party,
     played,
     refused,
+    status,
 )
 from tests.node.splitting import BIG, PAYLOAD, RETRY, Partner, agree, fragments, splitting
 
@@ -135,6 +139,24 @@ async def test_a_refused_fragment_ends_its_group_at_once(world: World, kept_in: 
     assert (notice.message_id, notice.error_code) == (BIG, "EBMS:0046")
     await world.until(60)
     assert partner.numbers == [1, 2, 3, 4]
+
+
+@pytest.mark.req("P2-4.2.2-02")
+@pytest.mark.parametrize("names", [("big@buyer", "bigger@buyer"), (None, None)])
+@played
+async def test_each_message_is_a_group_of_its_own(
+    world: World, names: tuple[str | None, ...]
+) -> None:
+    agree(world)
+    buyer = await world.start(BUYER)
+    world.wire.usual[SELLER] = status(202)
+    payload = SubmittedPayload(BytesContent(PAYLOAD), hashlib.sha256(PAYLOAD).digest())
+    for name in names:
+        await buyer.process.ask(buyer.node.submit(Submission(ORDERS, (payload,), name)))
+    await world.until(2)
+    posted = world.wire.to(SELLER)
+    groups = Counter(re.findall(rb"GroupId>([^<]+)<", b"".join(one.body for one in posted)))
+    assert list(groups.values()) == [4, 4]
 
 
 @pytest.mark.req("P2-4.2.2-02")

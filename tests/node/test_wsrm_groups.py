@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from postroad.store.records import State
-from tests.node.reliable import SELLER, STORES, Posted, World, lost, played
+from tests.node.reliable import SELLER, STORES, Posted, World, lost, passed, played
 from tests.node.sequences import agree, kind_of, kinds, numbers, unless
 
 M: Final = [f"m{n}@buyer" for n in range(6)]
@@ -97,3 +97,24 @@ async def test_the_next_group_begins_when_the_one_before_is_acknowledged(
     assert len({name for name, _ in numbers(world)}) == 2
     assert await seller.inbox() == M[:2]
     assert [await buyer.state(one) for one in M[:2]] == [State.ACKNOWLEDGED] * 2
+
+
+@played
+async def test_the_last_message_of_a_group_is_the_last_of_the_sequence_that_it_moves_to(
+    world: World,
+) -> None:
+    """The partner forgot the sequence that the message was in."""
+    agree(world, terminate_group=True)
+    buyer, _ = await world.both()
+    world.wire.will(passed, lost)
+    await buyer.send(M[0])
+    await world.wait(1)
+    with world.elsewhere():
+        forgetful = await world.start(SELLER)
+    world.stations[SELLER] = forgetful
+    await world.wait(60)
+    assert await forgetful.inbox() == [M[0]]
+    await sent(world, M[1])
+    assert await forgetful.inbox() == M[:2]
+    assert [number for _, number in numbers(world)][-1] == 1
+    assert len({name for name, _ in numbers(world)}) == 3

@@ -215,7 +215,7 @@ UNSAID: Final = "unsaid"
 
 def _policies(world: World) -> None:
     agree(world)
-    world.agree(NEVER, bundling={"policy": "never"})
+    world.agree(NEVER, bundling=bundling("never"))
     world.agree(UNSAID)
 
 
@@ -230,7 +230,7 @@ ALONE: Final = script(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(NEVER, marks=pytest.mark.req("P2-3.3-01")),
+        pytest.param(NEVER, marks=pytest.mark.req("P2-3.3-01", "P2-7.2-02")),
         pytest.param(UNSAID, marks=pytest.mark.req("P2-3.3-04")),
     ],
 )

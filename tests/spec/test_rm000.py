@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from postroad.cli.main import app
 from postroad.store.interface import StoreFull
-from postroad.store.records import Side
+from postroad.store.records import Side, State
 from tests.node.ebxml_letters import M, quality, via
-from tests.node.reliable import failing, party
+from tests.node.reliable import Held, failing, party
 from tests.spec.ebxml_scripts import (
     ACK,
     FAILURE,
@@ -266,7 +266,27 @@ def test_after_a_crash_all_goes_on_as_if_nothing_had_happened(killed: tuple[str,
     assert after.state(BUYER, M) == "acknowledged"
 
 
-@pytest.mark.req("RM000-1.3.1-02")
+@pytest.mark.req("RM000-1.1-04")
+@played
+async def test_what_was_being_sent_when_a_node_was_killed_is_sent_again(world: World) -> None:
+    world.kept_in = "sqlite"
+    reliable(RM).add(world)
+    world.wire.will(Held())
+    buyer = await start(world, BUYER)
+    seller = await start(world, SELLER)
+    await buyer.send(M)
+    await world.wait(1)
+    assert await seller.inbox() == [], "the first copy is still on the wire"
+    buyer.kill()
+    buyer = await start(world, BUYER)
+    await world.wait(30)
+    first, second = world.wire.to(SELLER, M)
+    assert first.body == second.body
+    assert await seller.inbox() == [M]
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@pytest.mark.req("RM000-1.3.1-02", "OV004-1-05")
 @played
 async def test_nothing_is_acknowledged_that_is_not_stored(world: World) -> None:
     world.kept_in = "sqlite"

@@ -128,7 +128,13 @@ async def test_many_retries_are_all_made_where_nobody_listens(world: World) -> N
     assert await buyer.state(M) is State.SUSPENDED
 
 
-@pytest.mark.req("RM001-2.6.3-02", "RM001-2.6.3-03", "RM001-2.6.3-04", "RM001-2.6.3-05")
+@pytest.mark.req(
+    "RM001-2.6.1-01",
+    "RM001-2.6.3-02",
+    "RM001-2.6.3-03",
+    "RM001-2.6.3-04",
+    "RM001-2.6.3-05",
+)
 @played
 async def test_the_error_message_about_the_transport_has_the_same_recovery(world: World) -> None:
     buyer = await sender(world)
@@ -144,6 +150,24 @@ async def test_the_error_message_about_the_transport_has_the_same_recovery(world
     await world.wait(300)
     assert len(copies(world)) == 3
     assert await buyer.state(M) is State.ACKNOWLEDGED
+
+
+@pytest.mark.req("RM001-2.6.3-07")
+@pytest.mark.parametrize("trouble", [lost, status(500), status(503)], ids=["lost", "500", "503"])
+@pytest.mark.parametrize("retries", [0, 1], ids=["before", "after"])
+@played
+async def test_an_acknowledgement_completes_the_transmission_despite_an_error_of_the_transport(
+    world: World, trouble: Any, retries: int
+) -> None:
+    """The Receiver may have the message although its transport reported an error."""
+    world.wire.usual[SELLER] = trouble
+    buyer = await sender(world)
+    await buyer.send(M)
+    await world.until(INTERVAL * retries + 1)
+    await tell(buyer, answer())
+    assert await buyer.state(M) is State.ACKNOWLEDGED
+    await world.wait(300)
+    assert copies(world) == [INTERVAL * number for number in range(retries + 1)]
 
 
 @pytest.mark.req("RM001-2.6.3-06", "RM001-2.6.5-05", "RM001-2.6.6-05")

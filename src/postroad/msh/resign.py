@@ -85,7 +85,8 @@ def is_current(
     """
     how = signing(leg, material.signing)
     whom = encryption(leg, material) if dialect is None else None
-    encrypted = [] if whom is None or not attached else _encryption_marks(whom)
+    hides = attached and _encrypts_something(encrypted_coverage(leg))
+    encrypted = _encryption_marks(whom) if whom is not None and hides else []
     if not all(one.encode() in envelope for one in (*_signature_marks(how, dialect), *encrypted)):
         return False
     if not _fits_unsigned(envelope, how) or dialect is not None:
@@ -93,6 +94,13 @@ def is_current(
     if whom is None and b"<xenc:EncryptedKey" in envelope:
         return False
     return _covers_as_agreed(envelope, leg, material)
+
+
+def _encrypts_something(coverage: Coverage) -> bool:
+    """Whether anything of a message with payloads is encrypted."""
+    return coverage.covers_all_attachments or bool(
+        coverage.attachments or coverage.names(USERNAME_TOKEN)
+    )
 
 
 def _covers_as_agreed(envelope: bytes, leg: Leg, material: Material) -> bool:

@@ -165,8 +165,9 @@ class Upkeep:
                 if room < 0:
                     surplus.append(one)
             if surplus:
-                await store.run_with_reserve(partial(_removed, messages=surplus, now=now))
-                removed += len(surplus)
+                removed += await store.run_with_reserve(
+                    partial(_removed, messages=surplus, now=now)
+                )
 
     async def purge_refused(self) -> None:
         """Remove refused messages of senders who proved nothing, past their own retention."""
@@ -284,9 +285,14 @@ def _listed(reader: Reader, wanted: Wanted) -> list[Message]:
     return reader.messages(wanted)
 
 
-def _removed(tx: Transaction, messages: Sequence[Message], now: datetime) -> None:
-    tx.remove_received(messages)
-    _record_purged(tx, messages, now)
+def _removed(tx: Transaction, messages: Sequence[Message], now: datetime) -> int:
+    """Remove messages that are still as they were listed; return how many."""
+    ids = [one.message_id for one in messages]
+    found = {one.key: one for name in ids for one in tx.messages_of_id(Side.RECEIVING, name)}
+    same = [one for one in messages if found.get(one.key) == one]
+    tx.remove_received(same)
+    _record_purged(tx, same, now)
+    return len(same)
 
 
 def _record_purged(tx: Transaction, gone: Sequence[Message], now: datetime) -> None:

@@ -30,8 +30,12 @@ class Coverage(Struct, frozen=True):
     def covers_body(self, tag: str) -> bool:
         return not self.only or self.elements is None or self.names(tag)
 
+    @property
+    def covers_all_attachments(self) -> bool:
+        return not self.only or self.attachments is None
+
     def covers_attachment(self, content_id: str) -> bool:
-        return not self.only or self.attachments is None or content_id in self.attachments
+        return self.covers_all_attachments or content_id in (self.attachments or ())
 
 
 AS4_COVERAGE: Final = Coverage()

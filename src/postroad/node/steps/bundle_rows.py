@@ -42,10 +42,11 @@ def share_envelope(
     """
     names = [one.message_id for one in units]
     found = tx.messages_by_id(Side.SENDING, names)
-    if any(
-        one.message_id not in found or found[one.message_id].state is not one.state for one in units
-    ):
-        return None
+    for unit in units:
+        now = found.get(unit.message_id)
+        if now is None or now.state is not unit.state or now.envelope != unit.envelope:
+            # Somebody else replaced the envelope meanwhile, and dropped the one that was there.
+            return None
     stored = tx.keep(envelope)
     for unit in units:
         first = unit is units[0]

@@ -53,6 +53,8 @@ class Numbered(Struct, frozen=True):
     """The envelope that is kept says so."""
     units: tuple[str, ...] = ()
     """The other units of a bundle, which share the number."""
+    last: bool = False
+    """No message follows it in its sequence."""
 
 
 class DestinationRecord(Struct, frozen=True):
@@ -158,7 +160,7 @@ def number(
     if first and source.next > 1:
         return None
     given, source = wsrm.numbered(source, now, last=last)
-    place = Numbered(key, source.identifier, given, units=units)
+    place = Numbered(key, source.identifier, given, units=units, last=last)
     keep_source(tx, key, changed(record, source=source), now)
     _placed(tx, message_id, place, now)
     return place
@@ -193,10 +195,11 @@ def opened(
     source = record.source
     left = () if before is None else before.source.outstanding
     for message_id in sent_as(tx, before.source.identifier, left) if before is not None else ():
-        given, source = wsrm.numbered(source, now)
         known = place_of(tx, message_id)
-        units = known.units if known is not None else ()
-        _placed(tx, message_id, Numbered(key, source.identifier, given, units=units), now)
+        units, last = (known.units, known.last) if known is not None else ((), False)
+        given, source = wsrm.numbered(source, now, last=last)
+        place = Numbered(key, source.identifier, given, units=units, last=last)
+        _placed(tx, message_id, place, now)
     if before is not None:
         _forget(tx, before.source, now)
     tx.set_state(_key_name(source.identifier), key.encode(), now)

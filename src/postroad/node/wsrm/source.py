@@ -82,9 +82,11 @@ def key_of(sending: Sending, message: UserMessage) -> str:
     parties = [str(message.from_party), str(message.to_party)]
     routing = shared_routing(sending.match, message)
     way = [*parties, *sending.addresses, message.mpc, *routing]
-    # Messages of several P-Modes form a group, which one begins and another one ends.
-    roles = {"start_group", "terminate_group"}
-    said = agreed.model_dump(mode="json", exclude=roles) if agreed is not None else None
+    said = agreed.model_dump(mode="json") if agreed is not None else None
+    if said is not None:
+        # Messages of several P-Modes form a group, which one begins and another one ends. Null is
+        # what stood there before groups were supported, so that older sequences go on.
+        said |= {"start_group": None, "terminate_group": None}
     return hashlib.sha256(msgspec.json.encode([shared, way, said])).hexdigest()
 
 
