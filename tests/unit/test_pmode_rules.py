@@ -226,6 +226,10 @@ def test_an_address_needs_a_transport() -> None:
     assert breach(leg("protocol: {address: ftp://x}"))[1].endswith("no transport for ftp:")
 
 
+def test_an_address_that_ends_within_an_ip_address_is_no_uri() -> None:
+    assert "is not a URI" in breach(leg('protocol: {address: "http://["}'))[1]
+
+
 @pytest.mark.req("P2-6.4.1-03")
 def test_a_protocol_version_needs_a_protocol() -> None:
     line, said = breach(leg("protocol:\n  security:\n    protocol_version: 1.2"))

@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -125,7 +126,13 @@ _DURATION = re.compile(
 
 def is_uri(text: str) -> bool:
     """Whether a text has the form of an absolute URI."""
-    return _URI.fullmatch(text) is not None
+    if _URI.fullmatch(text) is None:
+        return False
+    try:
+        urlsplit(text)
+    except ValueError:  # Such as http://[ without the end of an IPv6 address.
+        return False
+    return True
 
 
 def parse_uri(value: object) -> object:
