@@ -17,6 +17,7 @@ from tests.node.reliable import (
     BUYER,
     SELLER,
     Answering,
+    Held,
     Posted,
     Station,
     World,
@@ -295,6 +296,38 @@ async def test_a_bundle_of_which_no_unit_is_taken_keeps_its_number_free(world: W
     await world.until(60)
     assert await seller.inbox() == ["c@buyer", "d@buyer"]
     assert await states(buyer, "c@buyer", "d@buyer") == {State.ACKNOWLEDGED}
+
+
+@in_every_store
+@played
+async def test_an_old_error_about_a_bundle_that_was_acknowledged_meanwhile_leaves_doubt(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    agree(world)
+    business = world._pmodes[SELLER][-1]["legs"][0].setdefault("business_info", {})
+    business["payload_profile"] = {"max_size": "4 B"}
+    buyer, seller = await world.both()
+    delayed_error = Held()
+    world.wire.will(delayed_error, at=BUYER)
+    names = NAMES[:2]
+    await submit(buyer, *[unit(name, content=b"more than 4") for name in names])
+    await world.until(3)
+    assert await seller.inbox() == []
+    del business["payload_profile"]
+    world._write(SELLER)
+    assert (await seller.node.reload()).ok
+    await world.until(25)
+    assert len(bundles(world)) == 2
+    assert await seller.inbox() == list(names)
+    assert await states(buyer, *names) == {State.ACKNOWLEDGED}
+    delayed_error.release()
+    await world.until(60)
+    for name in names:
+        assert "error_received" in await buyer.story(name)
+        [notice] = await buyer.notices(name)
+        assert (notice.state, notice.severity) == (State.IN_DOUBT, "Warning")
+    assert await states(buyer, *names) == {State.IN_DOUBT}
 
 
 @pytest.mark.req("P2-3.2.2-08")
