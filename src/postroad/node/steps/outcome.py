@@ -467,14 +467,15 @@ def _was_acknowledged_by_envelope_only(tx: Transaction, message: Message) -> boo
 
 
 def is_refused_unit(tx: Transaction, message: Message) -> bool:
-    """Whether a unit of a bundle was given up because of an error about itself.
+    """Return whether a unit of a bundle was given up and the partner refused it by an error.
 
-    What is said about the number of its envelope then says nothing about the unit.
+    An acknowledgement of the number of its envelope then says nothing about the unit. Warnings,
+    errors that ask to try later, and faults about the sequence are no refusal.
     """
     given_up = message.bundle is not None and STAGES.get(message.state) in GIVEN_UP
     return given_up and any(
-        one.incoming and one.valid and one.kind == "error"
-        for one in tx.signals(message.side, message.message_id)
+        signal.incoming and signal.refusal
+        for signal in tx.signals(message.side, message.message_id)
     )
 
 
