@@ -8,15 +8,20 @@ from unittest.mock import patch
 
 import pytest
 
+from postroad.msh.answers import error, write_answer
 from postroad.node.service import Refused
 from postroad.store.interface import Transaction
 from postroad.store.records import State
+from postroad.wire.errors import EbmsError, Severity
+from postroad.wire.soap import SoapVersion
 from tests.node import sequences
 from tests.node.bundled import NAMES, UPDATES, bundling, in_every_store, submit, unit, units
 from tests.node.reliable import (
     BUYER,
     SELLER,
+    SOAP,
     Answering,
+    Held,
     Posted,
     Station,
     World,
@@ -64,6 +69,25 @@ def bundles(world: World) -> list[Posted]:
 
 def is_message(posted: Posted) -> bool:
     return kind_of(posted) == "message"
+
+
+async def forget_sequences(world: World, seller: Station) -> None:
+    """Let the seller lose all sequences that were used so far."""
+
+    def step(tx: Transaction) -> None:
+        for identifier, _ in numbers(world):
+            tx.set_state(f"~wsrm:destination:{identifier}", None, world.clock())
+
+    await seller.node.context.store.run(step)
+
+
+async def report(world: World, code: str, severity: Severity, *refs: str) -> None:
+    """Post an error of the seller about each of these messages to the buyer."""
+    for ref in refs:
+        problem = EbmsError(code, "not today", severity=severity)
+        signal = error([problem], signal_id=f"error-{ref}", ref=ref, now=world.clock())
+        answer = write_answer(signal, SoapVersion.SOAP_12, None, world.clock())
+        await world.wire.post(SELLER, BUYER, SOAP, answer.envelope, None)
 
 
 def late(wanted: Callable[[Posted], bool]) -> Answering:
@@ -297,6 +321,38 @@ async def test_a_bundle_of_which_no_unit_is_taken_keeps_its_number_free(world: W
     assert await states(buyer, "c@buyer", "d@buyer") == {State.ACKNOWLEDGED}
 
 
+@in_every_store
+@played
+async def test_an_old_error_about_a_bundle_that_was_acknowledged_meanwhile_leaves_doubt(
+    world: World, kept_in: str
+) -> None:
+    world.kept_in = kept_in
+    agree(world)
+    business = world._pmodes[SELLER][-1]["legs"][0].setdefault("business_info", {})
+    business["payload_profile"] = {"max_size": "4 B"}
+    buyer, seller = await world.both()
+    delayed_error = Held()
+    world.wire.will(delayed_error, at=BUYER)
+    names = NAMES[:2]
+    await submit(buyer, *[unit(name, content=b"more than 4") for name in names])
+    await world.until(3)
+    assert await seller.inbox() == []
+    del business["payload_profile"]
+    world._write(SELLER)
+    assert (await seller.node.reload()).ok
+    await world.until(25)
+    assert len(bundles(world)) == 2
+    assert await seller.inbox() == list(names)
+    assert await states(buyer, *names) == {State.ACKNOWLEDGED}
+    delayed_error.release()
+    await world.until(60)
+    for name in names:
+        assert "error_received" in await buyer.story(name)
+        [notice] = await buyer.notices(name)
+        assert (notice.state, notice.severity) == (State.IN_DOUBT, "Warning")
+    assert await states(buyer, *names) == {State.IN_DOUBT}
+
+
 @pytest.mark.req("P2-3.2.2-08")
 @in_every_store
 @signed_or_not
@@ -310,11 +366,7 @@ async def test_a_partner_who_forgot_the_sequence_gets_the_bundle_in_another_one(
     await send(buyer, "0@buyer")
     await world.until(6)
 
-    def forget(tx: Transaction) -> None:
-        for identifier, _ in numbers(world):
-            tx.set_state(f"~wsrm:destination:{identifier}", None, world.clock())
-
-    await seller.node.context.store.run(forget)
+    await forget_sequences(world, seller)
     await submit(buyer, *[unit(one) for one in NAMES])
     await submit(buyer, *[unit(one) for one in MORE])
     await world.until(60)
@@ -330,6 +382,48 @@ async def test_a_partner_who_forgot_the_sequence_gets_the_bundle_in_another_one(
         and headers.sequence.identifier == last
     }
     assert by_number == {1: list(NAMES), 2: list(MORE)}
+
+
+@in_every_store
+@pytest.mark.parametrize(
+    ("heard_before", "late_state"),
+    [
+        ("UnknownSequence", State.SETTLED),
+        ("later", State.SETTLED),
+        ("warning", State.SETTLED),
+        ("refusal", State.IN_DOUBT),
+    ],
+)
+@played
+async def test_a_late_acknowledgement_settles_units_unless_they_were_refused(
+    world: World, kept_in: str, heard_before: str, late_state: State
+) -> None:
+    world.kept_in = kept_in
+    agree(world, pattern="Callback")
+    buyer, seller = await world.both()
+    await send(buyer, "0@buyer")
+    await world.until(7)
+    assert await buyer.state("0@buyer") is State.ACKNOWLEDGED
+    if heard_before == "UnknownSequence":
+        await forget_sequences(world, seller)
+    acknowledgements = Held()
+    world.wire.usual[BUYER] = unless(lambda one: kind_of(one) == "ack", acknowledgements)
+    await submit(buyer, *[unit(one) for one in NAMES])
+    await world.until(9)
+    if heard_before == "later":
+        await report(world, "EBMS:0202", Severity.FAILURE, *NAMES)
+    elif heard_before == "warning":
+        await report(world, "EBMS:0004", Severity.WARNING, *NAMES)
+    await world.until(150)
+    if heard_before == "refusal":
+        await report(world, "EBMS:0004", Severity.FAILURE, *NAMES)
+    assert await states(buyer, *NAMES) == {State.IN_DOUBT}
+    assert await seller.inbox() == ["0@buyer", *NAMES]
+    for name in NAMES:
+        assert "error_received" in await buyer.story(name)
+    acknowledgements.release()
+    await world.until(200)
+    assert await states(buyer, *NAMES) == {late_state}
 
 
 @played

@@ -344,8 +344,15 @@ def test_further_receipts_change_nothing() -> None:
 
 def test_a_unit_of_an_acknowledged_envelope_may_still_be_refused() -> None:
     done = changed(WAITING, stage=Stage.ACKNOWLEDGED, unanswered=0)
-    assert after(heard(done, Input.UNIT_REFUSED)) == (Stage.FAILED, 0)
+    assert after(heard(done, Input.UNIT_REFUSED, attempts=1)) == (Stage.FAILED, 0)
     assert heard(WAITING, Input.UNIT_REFUSED) is None
+
+
+def test_a_refusal_leaves_doubt_where_another_copy_may_be_the_acknowledged_one() -> None:
+    done = changed(WAITING, stage=Stage.ACKNOWLEDGED, unanswered=0)
+    assert after(heard(done, Input.UNIT_REFUSED, attempts=2)) == (Stage.IN_DOUBT, 0)
+    decision = heard(done, Input.UNIT_REFUSED, attempts=1, under_way=True)
+    assert after(decision) == (Stage.IN_DOUBT, 0)
 
 
 @pytest.mark.parametrize("said", sorted({*Input} - {Input.UNIT_REFUSED}))

@@ -48,7 +48,7 @@ class Input(StrEnum):
     LEFT = "an attempt, and no receipt was agreed on"
     ACKNOWLEDGED = "a valid receipt"
     REFUSED = "the partner refused it"
-    UNIT_REFUSED = "its envelope was acknowledged, and the partner refused it"
+    UNIT_REFUSED = "the bundle was acknowledged, but the partner refused this unit"
     OUT_OF_RETRIES = "no retry is left"
     OUT_OF_TIME = "its time is over"
     HALTED = "no retry is left, and the partner is suspended"
@@ -121,7 +121,7 @@ TABLE: Final[Mapping[Stage, Mapping[Input, Stage | tuple[Stage, Stage]]]] = {
         _I.SETTLED: _S.SETTLED,
     },
     _S.ACKNOWLEDGED: {
-        _I.UNIT_REFUSED: _S.FAILED,
+        _I.UNIT_REFUSED: (_S.FAILED, _S.IN_DOUBT),
     },
 }
 
@@ -272,12 +272,17 @@ def woken(life: Life, policy: Policy, now: datetime) -> Decision | None:
     return None
 
 
-def heard(life: Life, said: Input, *, under_way: bool = False) -> Decision | None:
+def heard(
+    life: Life, said: Input, *, under_way: bool = False, attempts: int = 0
+) -> Decision | None:
     """A receipt or a refusal that came by itself; None: it changes nothing, or not any more.
 
     A refusal answers one copy; one that is `under_way` is not counted among the unanswered yet.
     What is in doubt stays so: nobody knows which copy a further refusal is about. Of a message that
     is still at work there is nothing to wait for but what was waited for before.
+
+    `attempts` counts for a unit that is refused after its bundle was acknowledged: of several
+    copies of the bundle, the refused one need not be the acknowledged one.
     [OV004-2-04] [OV004-2-05]
     """
     if said not in TABLE[life.stage]:
@@ -287,7 +292,8 @@ def heard(life: Life, said: Input, *, under_way: bool = False) -> Decision | Non
         copies = 0
     elif said is Input.REFUSED:
         copies = max(copies + under_way - 1, 0)
-    stage = follow(TABLE, life.stage, said, doubt=copies > 0)
+    doubt = attempts + under_way > 1 if said is Input.UNIT_REFUSED else copies > 0
+    stage = follow(TABLE, life.stage, said, doubt=doubt)
     return Decision(changed(life, stage=stage, unanswered=copies))
 
 

@@ -285,6 +285,8 @@ class Signal(Struct, frozen=True, gc=False):
     valid: bool = True
     error_code: str | None = None
     detail: str | None = None
+    refusal: bool = False
+    """An error by which the partner refused this very message, for good."""
 
 
 class Work(Struct, frozen=True, gc=False):

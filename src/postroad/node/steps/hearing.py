@@ -78,6 +78,8 @@ class Heard(Struct, frozen=True):
     """What it does to the message, if it is believed; None: nothing."""
     errors: tuple[Reported, ...] = ()
     doubts: bool = False
+    about_number: bool = False
+    """It is about the number of the envelope in its sequence, not about this message."""
     unsigned: tuple[str, ...] = ()
     """Unsigned routing headers that the P-Mode allows."""
 
@@ -357,6 +359,12 @@ def heard_signal(
         valid=not one.problems,
         error_code=failure.code if failure else wrong.code if wrong else None,
         detail=failure.detail if failure else str(wrong) if wrong else None,
+        refusal=(
+            one.kind == "error"
+            and not one.problems
+            and one.meaning is Input.REFUSED
+            and not one.about_number
+        ),
     )
 
 

@@ -423,10 +423,10 @@ def ended(
     found = tx.message(message.side, message.message_id)
     if found is None or said.input not in _ENDING:
         return None
-    if said.input is Input.REFUSED and _has_envelope_ack_alone(tx, found):
+    if said.input is Input.REFUSED and _was_acknowledged_by_envelope_only(tx, found):
         said = changed(said, input=Input.UNIT_REFUSED)
     under_way = _is_under_way(tx, found)
-    decision = heard(life_of(found), said.input, under_way=under_way)
+    decision = heard(life_of(found), said.input, under_way=under_way, attempts=found.attempts)
     if decision is not None and said.doubts and decision.life.stage is Stage.FAILED:
         decision = Decision(changed(decision.life, stage=Stage.IN_DOUBT))
     reason = Reason(said.error_code, said.detail, peer)
@@ -454,7 +454,7 @@ def is_known(tx: Transaction, message: Message, said: Said) -> bool:
     return any(one.signal_id == said.signal_id for one in heard_before)
 
 
-def _has_envelope_ack_alone(tx: Transaction, message: Message) -> bool:
+def _was_acknowledged_by_envelope_only(tx: Transaction, message: Message) -> bool:
     """Whether all that was heard of a unit is that the envelope of its bundle came.
 
     An acknowledgement may be quicker than the error about one of the units.
@@ -467,14 +467,15 @@ def _has_envelope_ack_alone(tx: Transaction, message: Message) -> bool:
 
 
 def is_refused_unit(tx: Transaction, message: Message) -> bool:
-    """Whether a unit of a bundle was given up because of an error about itself.
+    """Return whether a unit of a bundle was given up and the partner refused it by an error.
 
-    What is said about the number of its envelope then says nothing about the unit.
+    An acknowledgement of the number of its envelope then says nothing about the unit. Warnings,
+    errors that ask to try later, and faults about the sequence are no refusal.
     """
     given_up = message.bundle is not None and STAGES.get(message.state) in GIVEN_UP
     return given_up and any(
-        one.incoming and one.valid and one.kind == "error"
-        for one in tx.signals(message.side, message.message_id)
+        signal.incoming and signal.refusal
+        for signal in tx.signals(message.side, message.message_id)
     )
 
 

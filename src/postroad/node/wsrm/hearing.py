@@ -263,7 +263,7 @@ def _of_the_number(
         meaning = Input.TURNED_AWAY if fault.code in _AGAIN else Input.REFUSED
         code, said = ESCALATED[fault.code], f"{fault.code.value}: {fault.reason}"
         error = Reported(code, "failure", said)
-        heard.append(Heard(signal_id(found), "error", (), meaning, (error,)))
+        heard.append(Heard(signal_id(found), "error", (), meaning, (error,), about_number=True))
         fallen = None
     problems = hearing.problems
     if not heard and acks and not found.messaging:
