@@ -1,18 +1,21 @@
 """Draft 001 of ebXML Reliable Messaging on running nodes: how a Sender recovers from errors."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 
 from postroad.node.service import Refused
 from postroad.reliability.breaker import Gate
-from postroad.store.records import State
+from postroad.store.records import Side, State
 from postroad.transport.http_outgoing import Reply
+from tests.node.ebxml_stations import start
 from tests.node.reliable import (
     BUYER,
     CARRIER,
     SELLER,
     Posted,
+    Station,
     World,
     address,
     lost,
@@ -36,6 +39,7 @@ from tests.spec.link_stations import (
     tell,
 )
 
+OTHERS: Final = ("bank", "customs")
 NEXT: Final = "n@buyer.example"
 PROTOCOL: Final[dict[str, Any]] = {"kind": "Error", "code": "CommunicationProtocolError"}
 TRANSIENT: Final[dict[str, Any]] = {"kind": "Error", "code": "TransientError"}
@@ -374,6 +378,60 @@ async def test_a_resumed_link_carries_everything_on_in_its_order(world: World, n
     await world.wait(10)
     assert await seller.inbox() == ids
     assert numbers(world)[-3:] == ["1", "2", "3"]
+
+
+async def halted_router(world: World) -> tuple[Station, Station, Station]:
+    """A carrier whose seller cannot be reached, by a relay for any party, nor can two others.
+
+    What it carries for the seller is suspended, and what it sent to the others.
+    """
+    agree(world, at=(BUYER,), url=address(CARRIER), hops=1)
+    agree(world, at=(SELLER,))
+    agree(world, name="there", at=(CARRIER,), relay=True)
+    del world._pmodes[CARRIER][0]["responder"]
+    agree(world, name="back", frm=SELLER, to=BUYER, at=(CARRIER,), relay=True)
+    for name in OTHERS:
+        world.speak(name, frm=CARRIER, to=name, at=(CARRIER,), **LINKED)
+    buyer, seller = await talking(world)
+    carrier = await start(world, CARRIER)
+    for name in (SELLER, *OTHERS):
+        world.wire.usual[name] = refused
+    await buyer.send(M)
+    for name in OTHERS:
+        await carrier.send(f"{name}@carrier.example", name)
+    await world.wait(300)
+    assert (await carrier.message(M, Side.FORWARDING)).state is State.SUSPENDED
+    stopped = {one.name: one.gate for one in await carrier.node.partners()}
+    names = [called(name) for name in (SELLER, *OTHERS) for called in (party, address)]
+    assert stopped == dict.fromkeys(names, Gate.SUSPENDED)
+    return buyer, carrier, seller
+
+
+@pytest.mark.req("RM001-2.6.8-03")
+@pytest.mark.parametrize("called", [party, address])
+@played
+async def test_resuming_a_receiver_behind_a_relay_for_all_resumes_nobody_else(
+    world: World, called: Callable[[str], str]
+) -> None:
+    _, carrier, seller = await halted_router(world)
+    del world.wire.usual[SELLER]
+    assert await carrier.process.ask(carrier.node.resume(called(SELLER))) == 1
+    stopped = {one.name for one in await carrier.node.partners()}
+    assert stopped == {name(other) for other in OTHERS for name in (party, address)}
+    await world.wait(10)
+    assert await seller.inbox() == [M]
+
+
+@pytest.mark.req("RM001-2.6.8-03")
+@pytest.mark.parametrize("called", [party, address])
+@played
+async def test_resuming_another_leaves_the_receiver_behind_a_relay_for_all_suspended(
+    world: World, called: Callable[[str], str]
+) -> None:
+    _, carrier, _ = await halted_router(world)
+    assert await carrier.process.ask(carrier.node.resume(called(OTHERS[0]))) == 1
+    stopped = {one.name for one in await carrier.node.partners()}
+    assert stopped == {name(other) for other in (SELLER, OTHERS[1]) for name in (party, address)}
 
 
 # Which answers count: 2.3, 2.6.7

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Final
 
 from postroad.agreement.matching import header
@@ -54,7 +55,14 @@ from postroad.node.steps.mailing import Mailing, Mails
 from postroad.node.steps.notifying import Notifier
 from postroad.node.steps.noting import record_refusals
 from postroad.node.steps.outcome import begin_anew, settle, shares_row
-from postroad.node.steps.partners import halt, links_to, resume, show_life
+from postroad.node.steps.partners import (
+    halt,
+    links_to,
+    resume,
+    show_life,
+    stopped_with,
+    suspended_for,
+)
 from postroad.node.steps.revocation_status import RevocationStatus
 from postroad.node.steps.sender_errors import SenderErrors
 from postroad.node.steps.split_outcome import transfer_of
@@ -572,27 +580,24 @@ class Node:
             str(header(one.pmode, one.number).to_party)
             for one in matches
             if one is not None and in_force.serves(one)
-        }
+        } - {""}
 
     async def resume(self, partner: str) -> int:
         context, now = self.context, self.context.clock()
         receivers, parties = links_to(context, partner)
-        stopped = [
-            (kind, Wanted(side=side, states=(State.SUSPENDED,), to_party=party, limit=_AT_ONCE))
-            for kind, side in SIDES.items()
-            for party in sorted(parties)
-        ]
 
         def step(tx: Transaction) -> tuple[bool, int]:
-            lifted = [one for one in sorted(parties) if resume(context, tx, one, now, receivers)]
-            begun = 0
-            for kind, wanted in stopped:
-                for message in tx.messages(wanted)[: _AT_ONCE - begun]:
+            begun, others = 0, {*receivers, *parties}
+            for kind, side in SIDES.items():
+                found = suspended_for(context, tx, side, partner)
+                for message in list(islice(found, _AT_ONCE - begun)):
+                    with_receiver = stopped_with(context, message)
+                    others.update(with_receiver if len(with_receiver) > 1 else ())
                     work = Work(kind, message.message_id, now, partner=message.partner)
                     begun += begin_anew(tx, message, Input.RESUMED, now, work)
                     if message.split is not None:
                         resume_fragments(tx, message, now)
-            return bool(lifted), begun
+            return resume(context, tx, partner, now, others), begun
 
         lifted, begun = await context.store.run(step)
         if not lifted and not begun:

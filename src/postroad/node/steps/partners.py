@@ -5,7 +5,8 @@ message to a partner with whom all is well costs nothing here.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -32,8 +33,10 @@ from postroad.reliability.breaker import (
 )
 from postroad.reliability.breaker import reached as well_again
 from postroad.store.interface import StoreError, Transaction
-from postroad.store.records import Event, Message, Side
+from postroad.store.records import Event, Message, Side, State, Wanted
 
+_AT_ONCE: Final = 1000
+"""Messages that are read of a list at once."""
 _MOST_UNSENT: Final = 1000
 """Messages of one partner that are remembered to have probed in vain; others go last."""
 _log = logging.getLogger("postroad.partners")
@@ -179,21 +182,48 @@ def stopped_with(context: Context, message: Message) -> tuple[str, ...]:
 
 
 def links_to(context: Context, partner: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return who is resumed with a partner, which may be an address, for links of draft 001.
+    """Return what P-Modes say of a partner, which may be an address, for links of draft 001.
 
-    The names of the Receivers through which it is reached, and the parties that are reached there.
+    The names of the Receivers through which the party is reached, and the parties that are reached
+    at the address. A relay for any party names none: its messages tell whom it reaches.
     """
     receivers: set[str] = set()
-    parties = {partner}
-    for one in context.in_force.expectation.pmodes.legs:
-        if one.leg.ebxml is None or one.leg.ebxml.profile != "rm001":
-            continue
-        to, there = str(header(one.pmode, one.index + 1).to_party), addresses(one.leg)
-        if to in ("", partner):
+    parties: set[str] = set()
+    for to, there in _links(context):
+        if to == partner:
             receivers.update(map(receiver_name, there))
-        if partner in there:
+        if to and partner in there:
             parties.add(to)
     return frozenset(receivers), frozenset(parties)
+
+
+def _links(context: Context) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield whom links of draft 001 are for, empty where a relay takes all, and their addresses."""
+    for one in context.in_force.expectation.pmodes.legs:
+        if one.leg.ebxml is not None and one.leg.ebxml.profile == "rm001":
+            yield str(header(one.pmode, one.index + 1).to_party), addresses(one.leg)
+
+
+def suspended_for(context: Context, tx: Transaction, side: Side, partner: str) -> Iterator[Message]:
+    """Yield the suspended messages for a party, then those over links of draft 001 to an address.
+
+    The latter are found by where they go, as a relay takes them for any party. [RM001-2.6.8-03]
+    """
+    states = (State.SUSPENDED,)
+    yield from _all(tx, Wanted(side, states, to_party=partner, limit=_AT_ONCE))
+    if not any(partner in there for _to, there in _links(context)):
+        return
+    receiver = receiver_name(partner)
+    for message in _all(tx, Wanted(side, states, limit=_AT_ONCE)):
+        if message.to_party != partner and receiver in stopped_with(context, message):
+            yield message
+
+
+def _all(tx: Transaction, wanted: Wanted) -> Iterator[Message]:
+    found = tx.messages(wanted)
+    while found:
+        yield from found
+        found = tx.messages(replace(wanted, after=found[-1].key))
 
 
 def resume(
@@ -201,16 +231,15 @@ def resume(
     tx: Transaction,
     name: str,
     now: datetime,
-    receivers: Collection[str] = (),
+    others: Collection[str] = (),
 ) -> bool:
     """An administrator resumes a party with all its addresses, or one address.
 
-    `receivers` are the names of Receivers that are resumed with it. False when nothing was paused
-    or suspended.
+    `others` are the names of what is resumed with it. False when nothing was paused or suspended.
     """
     lifted = False
     for before in tx.partners():
-        own = is_of(before.name, name) or before.name in receivers
+        own = is_of(before.name, name) or before.name in others
         after = resumed(before) if own else None
         if after is not None:
             lifted = True
