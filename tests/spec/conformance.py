@@ -127,9 +127,9 @@ class Tally:
         for document, levels in counts.items():
             cells = [_cell(levels[level]) if level in levels else "-" for level in LEVELS]
             lines.append(f"{document:<9}" + "".join(f"{cell:>18}" for cell in cells))
-        musts = [levels["MUST"] for levels in counts.values() if "MUST" in levels]
-        shown, testable = (sum(one[name] for one in musts) for name in ("shown", "testable"))
-        lines.append(f"{shown} of {testable} testable MUSTs are shown on the product.")
+        testable = [one.id for one in self._musts(set(self._requirements)) if one.testable]
+        shown = len(self.shown & set(testable))
+        lines.append(f"{shown} of {len(testable)} testable MUSTs are shown on the product.")
         lines += _listed("MUSTs with unit tests only", self._musts(self.unit_only))
         return lines + _listed("MUSTs without a passing test", self._musts(self.missing))
 
