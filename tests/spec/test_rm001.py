@@ -1,6 +1,9 @@
 """Draft 001 of ebXML Reliable Messaging on running nodes: messages, answers, Receivers, Routers."""
 
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -8,6 +11,7 @@ from lxml import etree
 
 from postroad.node.base.requests import Request
 from postroad.store.interface import Transaction
+from postroad.store.opening import DATABASE
 from postroad.store.records import Side, State
 from postroad.transport.http_outgoing import Reply
 from postroad.wire.content import read_all
@@ -514,6 +518,57 @@ async def routed(world: World, **terms: Any) -> tuple[Station, Station, Station]
     agree(world, name="there", at=(CARRIER,), relay=True, **terms)
     buyer, seller = await talking(world)
     return buyer, await start(world, CARRIER), seller
+
+
+def as_before_one_lane(folder: Path) -> None:
+    """Write the queue of a Router as versions did that numbered messages when they came."""
+    with contextlib.closing(sqlite3.connect(folder / "data" / DATABASE)) as database, database:
+        rows = database.execute("SELECT id, lane, message_id FROM work WHERE kind = 'forward'")
+        for number, (id, lane, name) in enumerate(sorted(rows.fetchall()), start=1):
+            database.execute(
+                "UPDATE work SET lane = ? WHERE id = ?",
+                (f"forward:{lane.removeprefix('send:')}", id),
+            )
+            database.execute(
+                "UPDATE messages SET details = CAST(json_set(CAST(details AS TEXT),"
+                " '$.sequence_number', ?) AS BLOB) WHERE side = 'forwarding' AND message_id = ?",
+                (number, name),
+            )
+            database.execute(
+                "INSERT OR REPLACE INTO states (name, changed_at, details) VALUES (?, 0, ?)",
+                (lane.removeprefix("send:"), str(number).encode()),
+            )
+        database.execute("DELETE FROM migrations WHERE number >= 17")
+
+
+@pytest.mark.req("RM001-2.3-04")
+@pytest.mark.parametrize("left", [True, False])
+@played
+async def test_the_queue_of_a_router_keeps_its_order_when_a_new_version_starts(
+    world: World, left: bool
+) -> None:
+    world.kept_in = "sqlite"
+    world.wire.usual[SELLER] = status(204) if left else refused
+    buyer, carrier, seller = await routed(world)
+    ids = [f"{number}@buyer.example" for number in range(5)]
+    for one in ids[:3]:
+        await buyer.send(one)
+    await world.wait(3)
+    assert len({one.body for one in world.wire.to(SELLER, "eb:Manifest")}) == 1
+    await carrier.stop()
+    as_before_one_lane(world.folder / CARRIER)
+    await start(world, CARRIER)
+    for one in ids[3:]:
+        await buyer.send(one)
+    await world.wait(1)
+    assert len({one.body for one in world.wire.to(SELLER, "eb:Manifest")}) == 1
+    before = len(world.wire.to(SELLER, "eb:Manifest"))
+    del world.wire.usual[SELLER]
+    await world.wait(60)
+    assert await seller.inbox() == ids
+    first = ["1", "1"] if left else ["1", "2"]
+    assert numbers(world)[before:][:2] == first
+    assert len(numbers(world)[before:]) == len(ids)
 
 
 @pytest.mark.req("RM001-2.1-03", "RM001-4.2-01", "RM001-4.2-02")
