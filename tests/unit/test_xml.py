@@ -140,6 +140,20 @@ def test_octets_are_decoded_or_the_place_is_told():
     assert (caught.value.code, caught.value.location) == ("EBMS:0102", "a/b[2]")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'<a y:c="1"><b xmlns="relative"/></a>',
+        b'<a><y:b/><b xmlns="relative"/></a>',
+        b'<a><y:b/><b xmlns="relative"/><c y:d="1"/></a>',
+    ],
+)
+def test_a_prefix_that_nobody_declared_is_refused_also_before_a_relative_namespace(text):
+    with pytest.raises(EbmsError) as refused:
+        xml.parse(text)
+    assert refused.value.code == "EBMS:0009"
+
+
 def test_a_relative_namespace_has_no_canonical_form_and_says_so():
     root = xml.parse(b'<a xmlns:p="relative"><p:b/></a>')
     with pytest.raises(EbmsError) as caught:

@@ -98,7 +98,7 @@ class Source:
     def attribute(self, element: Element, name: str) -> str | None:
         """An attribute by its local name, trimmed; None where there is none, or nothing in it."""
         for key, value in element.attrib.items():
-            if etree.QName(key).localname == name:
+            if _local_name(key) == name:
                 self._attributes.add((element, str(key)))
                 return str(value).strip() or None
         return None
@@ -106,9 +106,7 @@ class Source:
     def attributes(self, element: Element) -> dict[str, str]:
         """All attributes by their local names; whoever asks tells what becomes of them."""
         self._attributes.update((element, str(key)) for key in element.attrib)
-        return {
-            etree.QName(key).localname: str(value).strip() for key, value in element.attrib.items()
-        }
+        return {_local_name(key): str(value).strip() for key, value in element.attrib.items()}
 
     def tick(self, element: Element, attribute: str) -> None:
         """An element was found by its id."""
@@ -190,16 +188,17 @@ class Source:
             self.note(element, f"{_place(element)} is not carried over{reason and ': '}{reason}")
             return
         for key in element.attrib:
-            name = etree.QName(key)
-            if name.namespace in (_XSI, _XML) or (name.namespace, name.localname) == (
-                _XLINK,
-                "type",
-            ):
+            if str(key).startswith((f"{{{_XSI}}}", f"{{{_XML}}}")) or key == f"{{{_XLINK}}}type":
                 continue
             if (element, str(key)) not in self._attributes:
-                self.note(element, f"{_place(element)}/@{name.localname} is not carried over")
+                self.note(element, f"{_place(element)}/@{_local_name(key)} is not carried over")
         for child in elements(element):
             self._leftovers(child, reasons)
+
+
+def _local_name(key: str | bytes) -> str:
+    """The name of an attribute without its namespace; a prefix that nobody declared stays."""
+    return str(key).rpartition("}")[2]
 
 
 def one_line(text: str) -> str:
